@@ -29,7 +29,7 @@ from berth_host.attach.backoff import HEALTHY_S, Backoff
 from berth_host.attach.carrying import lines_to, offered
 from berth_host.attach.children.child import Child, ChildError
 from berth_host.attach.configure import accept, lacks_way_back
-from berth_host.attach.dialing import DialError, dial, identity_of
+from berth_host.attach.dialing import DialError, Identity, dial, identity_of, is_successor
 from berth_host.attach.feed import InstanceFeed
 from berth_host.attach.handshake import Introduction, RefusedError, read_handshake
 from berth_host.attach.identity_calls import Greeting, IdentityCalls, credential_for
@@ -153,15 +153,14 @@ class Attachment:
             self._enter(State.BACKOFF, reason)
             await self._rest(met)
 
-    async def _rest(self, met: tuple[int, int, int] | None) -> None:
+    async def _rest(self, met: Identity | None) -> None:
         """Until the next attempt. Another socket than the one that was `met` is another process, which has
-        not failed yet: it is tried at once. In a folder it is another attachment's.
+        not failed yet: it is tried at once.
         """
         until_s = time.monotonic() + self.backoff.next_s()
         while (left_s := until_s - time.monotonic()) > 0:
             await asyncio.sleep(min(left_s, BACKOFF_LOOK_S))
-            now = None if self.place.is_open else identity_of(self.place.endpoint)
-            if now is not None and now != met:
+            if is_successor(identity_of(self.place.endpoint), met, in_folder=self.place.is_open):
                 self.backoff.reset()
                 return
 
@@ -467,7 +466,8 @@ class Attachment:
         for plugin in self._own_plugins:
             if state in (State.REJECTED, State.BACKOFF) and not plugin.is_attached:
                 plugin.absence = f"is not attached: {reason}"
-            plugin.stands_by = state is State.STANDBY and not self._leads.is_set()
+            stood_by = state is State.STANDBY and not self._leads.is_set()
+            plugin.stood_by_at.add(self) if stood_by else plugin.stood_by_at.discard(self)
             if plugin.stands_by:
                 plugin.absence = "is not attached: this host stands by"
         if changed:

@@ -143,6 +143,8 @@ class Attachments:
 
     async def stop(self) -> None:
         """Let every plugin go, and end the children."""
+        for plugin in self.plugins.values():
+            plugin.end()
         if self.folder is not None:
             await self.folder.stop()
         await asyncio.gather(*(attachment.stop() for attachment in self.places))

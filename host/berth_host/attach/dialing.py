@@ -12,6 +12,7 @@ import stat
 from collections.abc import Collection
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TypeAlias
 
 import grpc
 
@@ -20,6 +21,9 @@ from berth_host.attach.peer import PeerRefusedError
 from berth_host.attach.wanted import Place
 from berth_host.rpc.remote.link import channel_options
 from berth_host.rpc.remote.peer_user import may_serve, socket_identity
+
+Identity: TypeAlias = tuple[int, int, int]
+"""Of a socket file: device, number, time of its last change (nanoseconds)."""
 
 
 def dial(endpoint: str, place: Place) -> grpc.aio.Channel:
@@ -77,7 +81,7 @@ def check_socket(path: Path, allowed: Collection[int] = ()) -> None:
         raise PeerRefusedError(f"everybody may replace {path}: chmod 700 {path.parent}")
 
 
-def identity_of(endpoint: str) -> tuple[int, int, int] | None:
+def identity_of(endpoint: str) -> Identity | None:
     """A value that differs between a socket file and its successor; None for TCP and without a file."""
     if not endpoint.startswith("unix:"):
         return None
@@ -85,6 +89,15 @@ def identity_of(endpoint: str) -> tuple[int, int, int] | None:
         return socket_identity(socket_path(endpoint))
     except OSError:
         return None
+
+
+def is_successor(now: Identity | None, met: Identity | None, *, in_folder: bool) -> bool:
+    """Whether another process than the one that was `met` listens there now. In a folder of sockets another
+    file is another attachment's; but file systems give the number of a file that is gone to the next one.
+    """
+    if now is None or now == met:
+        return False
+    return not in_folder or (met is not None and now[:2] == met[:2])
 
 
 def is_loopback(host: str) -> bool:

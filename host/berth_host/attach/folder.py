@@ -44,6 +44,9 @@ class SocketFolder:
         self._attach = attach
         self._members: dict[Identity, Attachment] = {}
         self._task: asyncio.Task[None] | None = None
+        self._noticing: asyncio.Task[None] | None = None
+        self._noticed = asyncio.Event()
+        self._watched: tuple[int, int] | None = None
 
     @property
     def members(self) -> list[Attachment]:
@@ -51,15 +54,17 @@ class SocketFolder:
         return list(self._members.values())
 
     async def start(self) -> None:
-        """Look once, and keep watching."""
+        """Look once, and keep watching. The watch begins before the look, so that nothing falls between."""
+        await self._follow()
         await self.scan()
         self._task = asyncio.get_running_loop().create_task(self._watch(), name=f"watch-{self.path}")
 
     async def stop(self) -> None:
         """Watch no more; the attachments are the caller's to stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [task for task in (self._task, self._noticing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def scan(self) -> None:
         """Attach to new sockets, and let go of those that are gone and whose connection is gone as well."""
@@ -92,23 +97,47 @@ class SocketFolder:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RESCAN_S):
-                    await self._changed()
+                    await self._noticed.wait()
+            self._noticed.clear()
+            await self._follow()
             await self.scan()
             await asyncio.sleep(PAUSE_S)
 
-    async def _changed(self) -> None:
-        """Wait until something in the folder has changed; for ever where it cannot be watched."""
+    async def _follow(self) -> None:
+        """See to it that the folder which is there now is watched. One watch goes on from look to look: what
+        comes between two looks is noticed as well.
+        """
+        now = _identity(self.path)
+        if self._noticing is not None:
+            if not self._noticing.done() and now == self._watched:
+                return
+            self._noticing.cancel()
+            await asyncio.gather(self._noticing, return_exceptions=True)
+        self._watched = now
+        self._noticing = asyncio.get_running_loop().create_task(self._notice(), name=f"notice-{self.path}")
+        await asyncio.sleep(0)  # the watch begins with the first turn of its task
+
+    async def _notice(self) -> None:
+        """Until the folder cannot be watched: then rescans alone find what changes."""
         try:
             async for _ in watchfiles.awatch(
                 self.path, watch_filter=None, step=_GATHER_MS, ignore_permission_denied=True
             ):
-                return
+                self._noticed.set()
         except OSError as err:
             _LOG.debug("folder.unwatched", folder=str(self.path), error=str(err))
         except Exception as err:  # noqa: BLE001
-            # The watcher fails in its own ways over a name that is no text, at any depth. Rescans go on.
+            # The watcher fails in its own ways over a name that is no text, at any depth.
             _LOG.debug("folder.unwatched", folder=str(self.path), error=repr(err))
-        await asyncio.Event().wait()
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Differs between a folder and its successor at the same path; None: it is not there."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def sockets_in(folder: Path) -> tuple[list[Identity], str]:

@@ -85,6 +85,7 @@ class TakenUp:
     ) -> None:
         """Ask until it is answered. Raises LostError when it was not by `ends_s` (monotonic seconds)."""
         if not _POINTS & set(descriptor.points):
+            self._taken[plugin.name] = []
             return
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -95,6 +96,7 @@ class TakenUp:
                 raise LostError(err.detail) from err
             except PluginError as err:
                 if is_unimplemented(err):
+                    self._taken[plugin.name] = []
                     return  # not in the list: these cycles of the old instance fail at their next call
                 if time.monotonic() + pause_s > ends_s:
                     raise LostError(f"did not take up what is alive: {err.text}") from err
@@ -129,12 +131,16 @@ class TakenUp:
             unknown=len(reply.unknown_cycle_ids),
         )
 
-    def adopt(self, plugin: str, transports: Mapping[str, GrpcTransport]) -> None:
-        """From here on the calls of these cycles go to the new instance."""
-        for item in self._taken.pop(plugin, ()):
+    def adopt(self, plugin: str, transports: Mapping[str, GrpcTransport]) -> bool:
+        """From here on the calls of these cycles go to the new instance. False: there was another instance
+        when it was asked, whose cycles they were.
+        """
+        taken = self._taken.pop(plugin, None)
+        for item in taken or ():
             transport = transports.get(item.context.profile)
             if transport is not None:
                 item.context.instances[plugin] = transport
+        return taken is not None
 
 
 def _pages(listed: Sequence[state_pb2.LiveReservation], limit_bytes: int) -> list[state_pb2.ReconcileRequest]:

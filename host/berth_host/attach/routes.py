@@ -52,8 +52,9 @@ class RemotePlugin:
         self.wanted = wanted
         self.outbox = outbox
         self.absence = "is not attached yet"
-        self.stands_by = False
-        """Whether an instance is there, which this host will attach to when it leads."""
+        self.stood_by_at: set[object] = set()
+        """The places with an instance that this host will attach to when it leads."""
+        self._ends = False
         self.seen = False
         self.drifts = 0
         """How often an instance dropped its copy of the state, which was not what the host had sent."""
@@ -70,6 +71,11 @@ class RemotePlugin:
         return self.wanted.name
 
     @property
+    def stands_by(self) -> bool:
+        """Whether an instance is there, which this host will attach to when it leads."""
+        return bool(self.stood_by_at)
+
+    @property
     def is_attached(self) -> bool:
         """Whether an instance can be asked."""
         return self.active is not None
@@ -84,12 +90,14 @@ class RemotePlugin:
         self.offers.remove(offer)
         before = self.active
         self.choose(reason)
-        if self.active is not None and self.active is before:
+        if self.active is not None and self.active is before and not self._ends:
             self.active.taken_up()
 
     def choose(self, reason: str) -> None:
         """Ask the best instance from now on. `reason`: why there is none, if there is none."""
         best, before = chosen(self.offers), self.active
+        if self._ends:
+            best = before if before in self.offers else None
         if best is before:
             return
         self.active = best
@@ -102,6 +110,10 @@ class RemotePlugin:
         for offer in (before, best):
             if offer is not None:
                 offer.judged()
+
+    def end(self) -> None:
+        """The host stops: no instance takes the place of another any more."""
+        self._ends = True
 
     def recovered(self) -> None:
         """The active instance is well again: what failed on its account may be tried again."""

@@ -21,9 +21,11 @@ from berth_host.attach.reconciling import RECONCILE_S, TakenUp
 from berth_host.attach.routes import RemotePlugin
 from berth_host.attach.state import State
 from berth_host.log import get_logger
+from berth_host.rpc.call_rules import call_rules
 from berth_host.rpc.conduct import Conduct
-from berth_host.rpc.remote.grpc_transport import GrpcTransport
+from berth_host.rpc.remote.grpc_transport import AtInstance, GrpcTransport
 from berth_host.rpc.remote.link import InstanceLink
+from berth_host.rpc.remote.reserve_gate import ReserveGate
 from berth_host.rpc.remote.sender import LinkSender
 
 HOPEFUL_OPENINGS: Final = 2
@@ -51,6 +53,7 @@ class Standing:
         self.conducts = {
             descriptor.name: Conduct(descriptor.name, self._judge) for descriptor in introduction.plugins
         }
+        self._gates = {name: ReserveGate() for name in self.conducts}
         self.not_ready = ""
         link.on_drift = self.drifted
         self._plugins = plugins
@@ -140,9 +143,7 @@ class Standing:
             conduct.probed()
         if ready and not self._offers:
             self.not_ready = ""
-            # Where no other instance was asked meanwhile there is nothing to take up.
-            alone = all(plugin.active is None for plugin in self._plugins_served)
-            self.offer(self._start_taking_up() if alone else None)
+            self.offer()
         elif not ready and self._offers:
             self.withdraw(f"is not ready: {message}")
         self.not_ready = "" if ready else message or "it says no more"
@@ -169,11 +170,18 @@ class Standing:
     # --- how it is done --------------------------------------------------------------------------------
 
     def _made(self, plugin: RemotePlugin, descriptor: Descriptor) -> Offer:
-        slots = asyncio.Semaphore(effective_concurrency(descriptor, plugin.wanted))
         conduct = self.conducts[plugin.name]
+        rules = call_rules(plugin.wanted.points, descriptor.deadlines, required=plugin.wanted.required)
+        sender = LinkSender(self.link, descriptor.name, conduct, rules, descriptor.points)
+        shared = AtInstance(
+            slots=asyncio.Semaphore(effective_concurrency(descriptor, plugin.wanted)),
+            conduct=conduct,
+            sender=sender,
+            gate=self._gates[plugin.name],
+        )
         transports = {
             profile.scheduler_name: GrpcTransport(
-                self.link, descriptor, profile.scheduler_name, plugin.outbox, slots, conduct
+                self.link, descriptor, profile.scheduler_name, plugin.outbox, shared
             )
             for profile in plugin.wanted.profiles
         }
@@ -183,7 +191,7 @@ class Standing:
             order=self._order,
             descriptor=descriptor,
             transports=transports,
-            sender=LinkSender(self.link, descriptor.name),
+            sender=sender,
             conduct=conduct,
             taken_up=lambda: self._take_up(plugin),
             judged=self._judged,
@@ -192,8 +200,10 @@ class Standing:
     def _take_up(self, plugin: RemotePlugin) -> None:
         """The cycles of an instance that is gone go on here, as far as this one knows them."""
         if self._taken_up is not None:
-            self._taken_up.adopt(plugin.name, self._offers[plugin.name].transports)
-            return
+            adopted = self._taken_up.adopt(plugin.name, self._offers[plugin.name].transports)
+            # Where it was asked while another instance was there, and that is gone by now, it is asked again.
+            if adopted or len(plugin.offers) > 1:
+                return
         task = asyncio.ensure_future(self._ask_what_it_knows(plugin))
         self._taking_up.add(task)
         task.add_done_callback(self._taking_up.discard)
@@ -209,10 +219,11 @@ class Standing:
         ends_s = time.monotonic() + RECONCILE_S
         by_name = {descriptor.name: descriptor for descriptor in self.introduction.plugins}
         for plugin in plugins:
-            await taken_up.reconcile(self.link, plugin, by_name[plugin.name], ends_s)
-            offer = self._offers.get(plugin.name)
-            if offer is not None and plugin.active is offer:
-                taken_up.adopt(plugin.name, offer.transports)
+            async with self._gates[plugin.name].listing():
+                await taken_up.reconcile(self.link, plugin, by_name[plugin.name], ends_s)
+                offer = self._offers.get(plugin.name)
+                if offer is not None and plugin.active is offer:
+                    taken_up.adopt(plugin.name, offer.transports)
 
     def _judged(self) -> None:
         """Another instance is asked in its place, or it in the place of another."""

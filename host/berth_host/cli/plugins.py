@@ -45,6 +45,8 @@ def plugins(output: str, folder: str | None, watch: bool, **options: Any) -> Non
     if folder is not None and not any(options.values()):
         show_folder(Path(folder), output, watch=watch)
         return
+    if folder is not None:
+        fail("--folder lists what sockets say, --server what a running host says: ask one of them")
     if watch:
         fail("--watch needs --server or --folder: what is installed does not change")
     if any(options.values()):

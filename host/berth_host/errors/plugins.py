@@ -79,16 +79,25 @@ class PluginUnavailableError(PluginError):
 
 class PluginTimeoutError(PluginError):
     """No answer before the deadline. Attributes: deadline_s; of_budget: the deadline was the rest of the
-    cycle's time, which others had spent.
+    cycle's time; others_spent: so little of it that the plugin is not to blame.
     """
 
     outcome = "timeout"
     outcome_unknown = True
 
-    def __init__(self, plugin: str, call: str, deadline_s: float, *, budget: bool = False) -> None:
+    def __init__(
+        self,
+        plugin: str,
+        call: str,
+        deadline_s: float,
+        *,
+        of_budget: bool = False,
+        others_spent: bool = False,
+    ) -> None:
         self.deadline_s = deadline_s
-        self.of_budget = budget
-        why = ", all that was left of the cycle's budget," if budget else ""
+        self.of_budget = of_budget
+        self.others_spent = others_spent
+        why = ", all that was left of the cycle's budget," if of_budget else ""
         super().__init__(plugin, call, f"did not answer within {1000 * max(deadline_s, 0.0):.0f} ms{why}")
 
 
@@ -99,7 +108,7 @@ class BudgetSpentError(PluginTimeoutError):
 
     def __init__(self, plugin: str, call: str, budget_s: float) -> None:
         self.deadline_s = 0.0
-        self.of_budget = True
+        self.of_budget = self.others_spent = True
         self.budget_s = budget_s
         spent = f"was not asked, the cycle's {budget_s:g} s of remote time are spent,"
         PluginError.__init__(self, plugin, call, spent)

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from berth_sdk.extension_points import ExtensionPoint
-from berth_sdk.pod import Pod
 
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import CycleContext
 
 _MOST: Final = 256
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -36,15 +36,15 @@ class Asked:
         return self._clients[point]
 
     def about(
-        self, pod: Pod, point: ExtensionPoint, skip: frozenset[str] = _NOBODY
+        self, cycle: CycleContext, point: ExtensionPoint, skip: frozenset[str] = _NOBODY
     ) -> tuple[PluginClient, ...]:
-        """The plugins to ask about `pod`, without the plugins in `skip`. Always the very same tuple for the
-        same plugins.
+        """The plugins to ask about the cycle's pod, without the plugins in `skip`. Always the very same tuple
+        for the same plugins. What a plugin elsewhere serves is up to the instance that the cycle began with.
         """
         absent = [
             client.name
             for client in self._sometimes[point]
-            if point not in client.points or not client.in_scope(pod)
+            if point not in client.descriptor_in(cycle).points or not client.in_scope(cycle.pod)
         ]
         if absent:
             skip = skip.union(absent)

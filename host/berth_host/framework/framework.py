@@ -85,27 +85,27 @@ class Framework:
 
     async def run_pre_filter(self, cycle: Cycle) -> PreFilterOutcome:
         """All PreFilter plugins over all nodes; Skip takes the plugin out of this cycle's Filter."""
-        clients = self._asked.about(cycle.pod, ExtensionPoint.PRE_FILTER)
+        clients = self._asked.about(cycle.context, ExtensionPoint.PRE_FILTER)
         return await self._answers.pre_filter(clients, cycle)
 
     async def run_filter(
         self, cycle: Cycle, statuses: NodeStatuses, rows: Rows, nominated: NominatedPods
     ) -> Rows:
         """The rows (positions in `statuses.table`) that all Filter plugins pass."""
-        pre_score = self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip)
+        pre_score = self._asked.about(cycle.context, ExtensionPoint.PRE_SCORE, cycle.skip)
         clients = self.filters_of(cycle)
         return await self._answers.filter(clients, pre_score, cycle, statuses, rows, nominated)
 
     def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:
         """The Filter plugins that judge the cycle's pod, in order."""
-        return self._asked.about(cycle.pod, ExtensionPoint.FILTER, cycle.skip_filter)
+        return self._asked.about(cycle.context, ExtensionPoint.FILTER, cycle.skip_filter)
 
     async def run_post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
         """(plugin, result): the first that helps or ends the search, else why none could."""
         reasons: list[str] = []
         kept: tuple[str, PostFilterResult] | None = None
         first = ""
-        for client in self._asked.about(cycle.pod, ExtensionPoint.POST_FILTER):
+        for client in self._asked.about(cycle.context, ExtensionPoint.POST_FILTER):
             first = first or client.name
             result = await client.post_filter(cycle.context, rejections)
             result = self._with_patches(client, cycle, result)
@@ -164,7 +164,7 @@ class Framework:
             inside = tuple(plugin for plugin in score if plugin.client.in_scope(cycle.pod))
             # The same tuple as for the last pod, by which its known roles are found.
             score = score if len(inside) == len(score) else inside
-        pre_score = self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip)
+        pre_score = self._asked.about(cycle.context, ExtensionPoint.PRE_SCORE, cycle.skip)
         cycle.skip_score |= cycle.skip & self._pre_scoring
         return pre_score, score
 
@@ -172,7 +172,7 @@ class Framework:
 
     async def run_reserve(self, cycle: Cycle, node_name: str) -> Status:
         """In order; the first failure ends it. A rejection keeps its plugin, the rest is an error."""
-        for client in self._asked.about(cycle.pod, ExtensionPoint.RESERVE, cycle.skip):
+        for client in self._asked.about(cycle.context, ExtensionPoint.RESERVE, cycle.skip):
             status = await client.reserve(cycle.context, node_name)
             if status.is_rejected:
                 return status.with_plugin(client.name)
@@ -182,12 +182,12 @@ class Framework:
 
     async def run_unreserve(self, cycle: Cycle, node_name: str, reason: str) -> None:
         """Every Reserve plugin, in reverse, also plugins whose Reserve never ran."""
-        for client in reversed(self._asked.about(cycle.pod, ExtensionPoint.RESERVE, cycle.skip)):
+        for client in reversed(self._asked.about(cycle.context, ExtensionPoint.RESERVE, cycle.skip)):
             await client.unreserve(cycle.context, node_name, reason)
 
     async def run_permit(self, cycle: Cycle, node_name: str) -> Status:
         """SUCCESS, WAIT (the pod is among the waiting pods now), a rejection, or an error."""
-        clients = self._asked.about(cycle.pod, ExtensionPoint.PERMIT, cycle.skip)
+        clients = self._asked.about(cycle.context, ExtensionPoint.PERMIT, cycle.skip)
         if not clients:
             return SUCCESS
         pod = cycle.pod
@@ -218,7 +218,7 @@ class Framework:
     async def run_pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> tuple[Status, bool]:
         """(status, whether some PreBind plugin will act)."""
         cycle.skip_pre_bind |= cycle.skip
-        clients = self._asked.about(cycle.pod, ExtensionPoint.PRE_BIND, cycle.skip)
+        clients = self._asked.about(cycle.context, ExtensionPoint.PRE_BIND, cycle.skip)
         return await binding.pre_flight(clients, cycle, node_name)
 
     async def wait_on_permit(self, cycle: Cycle) -> Status:
@@ -232,15 +232,15 @@ class Framework:
 
     async def run_pre_bind(self, cycle: Cycle, node_name: str) -> Status:
         """All PreBind plugins that did not skip."""
-        clients = self._asked.about(cycle.pod, ExtensionPoint.PRE_BIND, frozenset(cycle.skip_pre_bind))
+        clients = self._asked.about(cycle.context, ExtensionPoint.PRE_BIND, frozenset(cycle.skip_pre_bind))
         if not clients or self._pre_bind is None:
             return SUCCESS
-        every = self._asked.about(cycle.pod, ExtensionPoint.PRE_BIND)
+        every = self._asked.about(cycle.context, ExtensionPoint.PRE_BIND)
         return await self._pre_bind.run(every, cycle, node_name)
 
     async def run_bind(self, cycle: Cycle, node_name: str) -> tuple[str, BindResult]:
         """(plugin, answer) of the plugin that took the pod."""
-        clients = self._asked.about(cycle.pod, ExtensionPoint.BIND, cycle.skip)
+        clients = self._asked.about(cycle.context, ExtensionPoint.BIND, cycle.skip)
         return await binding.run_bind(clients, cycle, node_name)
 
     def bind_was_untrue(self, cycle: Cycle, plugin: str, untrue: str) -> None:
@@ -251,5 +251,5 @@ class Framework:
 
     async def run_post_bind(self, cycle: Cycle, node_name: str) -> None:
         """Tell every PostBind plugin."""
-        for client in self._asked.about(cycle.pod, ExtensionPoint.POST_BIND, cycle.skip):
+        for client in self._asked.about(cycle.context, ExtensionPoint.POST_BIND, cycle.skip):
             await client.post_bind(cycle.context, node_name)

@@ -57,7 +57,7 @@ class MeasuredFramework(Framework):
         cycle.context.sampler = times.sampler()
         outcome = await super().run_pre_filter(cycle)
         times.pre_filter.ended(outcome.status.code, started_s)
-        times.asked_pre_filter.count(self._asked.about(cycle.pod, ExtensionPoint.PRE_FILTER))
+        times.asked_pre_filter.count(self._asked.about(cycle.context, ExtensionPoint.PRE_FILTER))
         return outcome
 
     async def run_filter(
@@ -86,7 +86,7 @@ class MeasuredFramework(Framework):
         times = self._times
         table = await super().run_score(cycle, nodes)
         times.pre_score.ended(Code.SUCCESS, started_s, cycle.pre_scored_s)
-        times.asked_pre_score.count(self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip))
+        times.asked_pre_score.count(self._asked.about(cycle.context, ExtensionPoint.PRE_SCORE, cycle.skip))
         if isinstance(table, Status):
             times.score.ended(table.code, cycle.pre_scored_s)
             return table

@@ -59,6 +59,7 @@ EVENTS: Final = frozenset(
         "outbox.dropped",
         "outbox.overdue",
         "outbox.superseded",
+        "outbox.unheard",
         "plugin.call_failed",
         "plugin.call_recovered",
         "plugin.cannot_sign",

@@ -44,6 +44,7 @@ from berth_host.rpc.normalize import normalize
 from berth_host.rpc.relay import PluginRelay, StandIn
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
 from berth_host.rpc.score_outcome import ScoreOutcome, no_scores, score_error, zeros
+from berth_host.rpc.transport import Transport
 from berth_host.rpc.validate import Checker, ClusterFacts
 
 Args = TypeVarTuple("Args")
@@ -81,6 +82,13 @@ class PluginClient:
     def descriptor(self) -> Descriptor:
         """The plugin's descriptor; that of a remote plugin may change with its instance."""
         return self.route.descriptor
+
+    def descriptor_in(self, cycle: CycleContext) -> Descriptor:
+        """The descriptor of the instance that the cycle began with; before the plugin's first call in it, of
+        the one that is asked now.
+        """
+        way: Transport | None = cycle.instances.get(self.name)
+        return self.route.descriptor if way is None else way.descriptor
 
     @property
     def points(self) -> tuple[ExtensionPoint, ...]:
@@ -193,7 +201,7 @@ class PluginClient:
         """Whether Filter leaves the process: the plugin is remote, gave no early verdict and can be asked."""
         if not self.is_remote or self.name in cycle.early_filter:
             return False
-        way = self.route.transport
+        way: Transport | None = cycle.instances.get(self.name) or self.route.transport
         if way is None:
             return False
         return way.conduct is None or not way.conduct.refuses(ExtensionPoint.FILTER)
@@ -259,7 +267,7 @@ class PluginClient:
         """
         if self.name in cycle.skip_score:
             return zeros(len(nodes), skipped=True)
-        how = self.route.descriptor.normalization
+        how = self.descriptor_in(cycle).normalization
         final = how is not ScoreNormalization.RPC
         early = self._early_scores(cycle, nodes)
 
@@ -411,7 +419,7 @@ class PluginClient:
         rows = answers[-1].rows
         if rows is nodes.slots:
             return answers[-1].scores
-        if self.route.descriptor.normalization not in EARLY:
+        if self.descriptor_in(cycle).normalization not in EARLY:
             # The plugin scored these candidates in relation to each other: the scores hold for no others.
             return answers[-1].scores if np.array_equal(rows, nodes.slots) else None
         scores = early_scores(answers, nodes.slots)

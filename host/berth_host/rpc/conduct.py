@@ -16,7 +16,6 @@ from typing import Final
 from berth_sdk.extension_points import ExtensionPoint
 
 from berth_host.errors.plugins import (
-    BudgetSpentError,
     CircuitOpenError,
     HostFaultError,
     PluginError,
@@ -53,25 +52,27 @@ class Conduct:
 
     @contextmanager
     def watched(self, call: AnyCall, *, begun: bool = False) -> Iterator[None]:
-        """Around one call and the checks of its answer. `begun`: an earlier round of the same call was made,
-        so this one is made, too. Raises CircuitOpenError.
+        """Around one attempt of a call and the checks of its answer. `begun`: an earlier round of the same
+        call was made, so this one is made, too. Raises CircuitOpenError.
         """
-        if call.lane is Lane.OUTBOX or begun:
+        if call.lane is Lane.OUTBOX:
             yield
             return
         breaker = self._breaker(call.point)
         whole = self.quarantine or self.silent
-        if whole or not breaker.admits():
+        if not begun and (whole or not breaker.admits()):
             raise CircuitOpenError(self._plugin, call.rpc, whole or breaker.last_failure)
+        # A further round is nobody's trial: it counts where nothing is wrong so far, or not at all.
+        counts = not begun or breaker.state is BreakerState.CLOSED
         era = breaker.era
         try:
             yield
         except BaseException as failure:
             # Where it opened meanwhile, another call is its trial.
-            if breaker.era == era:
+            if counts and breaker.era == era:
                 _tell(breaker, failure)
             raise
-        if breaker.era == era:
+        if counts and breaker.era == era:
             breaker.succeeded()
 
     def answered(self, call: AnyCall) -> None:
@@ -163,6 +164,6 @@ def _tell(breaker: Breaker, failure: BaseException) -> None:
 
 def _says_something(failure: PluginError) -> bool:
     """Whether the failure is the instance's: not the host's, nor that of the plugins before it."""
-    if isinstance(failure, HostFaultError | PluginStaleError | BudgetSpentError):
+    if isinstance(failure, HostFaultError | PluginStaleError):
         return False
-    return not (isinstance(failure, PluginTimeoutError) and failure.of_budget)
+    return not (isinstance(failure, PluginTimeoutError) and failure.others_spent)

@@ -20,6 +20,7 @@ from berth_sdk.extension_points import Answer
 from berth_sdk.pod import Pod
 from berth_sdk.results import ReserveResult
 from berth_sdk.runtime.answers import PLAIN, begun, must_wait, settled
+from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.runtime.raised import raised_text
 
@@ -54,6 +55,11 @@ class InProcessTransport:
         self._threads: ThreadPoolExecutor | None = None
         self._plain: dict[str, bool] = {}
         """By call: whether the plugin itself has a plain method for it."""
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """The descriptor of the class."""
+        return self.runtime.descriptor
 
     @property
     def conduct(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, overload
 
 from berth_sdk.runtime.answers import must_wait, settled
@@ -29,14 +28,15 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.log import get_logger
-from berth_host.metrics.plugin_stats import CallStats, PluginStats
+from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.rpc.call import AnyCall, Call, Lane
-from berth_host.rpc.call_rules import CallRule, Policy, call_rules
+from berth_host.rpc.call_rules import CallRule, Policy
 from berth_host.rpc.calls import QUEUEING_HINTS
 from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.in_process import SETTLED
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
+from berth_host.rpc.terms import Terms
 from berth_host.rpc.transport import Transport
 from berth_host.rpc.validate import Checker, ClusterFacts
 
@@ -47,6 +47,9 @@ S = TypeVar("S")
 T = TypeVar("T")
 StandIn: TypeAlias = Callable[[Policy, PluginError], S]
 """Makes the answer that stands in, by policy, for one that did not come."""
+FAIR_SHARE: Final = 0.5
+"""A plugin that had this part of its time, and did not answer, was slow: the rest was not what it lacked."""
+_KEPT_TERMS: Final = 4
 LOST: Final = "was restarted and knows nothing of this reservation"
 _LOG = get_logger()
 
@@ -64,11 +67,8 @@ class PluginRelay:
         self._stats = stats
         self._facts = facts
         self._local = route.transport if isinstance(route, LocalRoute) else None
-        self._descriptor: Descriptor | None = None
-        self._rules: dict[str, CallRule] = {}
-        self._made: dict[str, _Made] = {}
-        self._check = Checker(route.descriptor, facts)
-        self._refresh()
+        self._terms: dict[int, Terms] = {}
+        self._current = self._new_terms(route.descriptor)
 
     # --- what the client asks for ----------------------------------------------------------------------
 
@@ -103,10 +103,9 @@ class PluginRelay:
         PluginError. Errors that escape: CycleRestartError.
         """
         local = self._local
-        if local is None and self._route.descriptor is not self._descriptor:
-            self._refresh()
-        made = self._made.get(call.rpc) or self._first(call)
-        rule = made.rule
+        terms = self._current if local is not None else self._terms_of(cycle)
+        kind = terms.of(call)
+        rule = kind.rule
         answer: Any
         started_s = time.perf_counter()
         try:
@@ -116,20 +115,20 @@ class PluginRelay:
                 raw = local.ask(call, cycle, args, deadline_s)
                 if type(raw) not in SETTLED and must_wait(raw):
                     raw = await raw
-                answer = call.check(self._check, call, cycle, raw, *args)
+                answer = call.check(terms.check, call, cycle, raw, *args)
                 if then is not None:
-                    answer = then(self._check, answer)
+                    answer = then(terms.check, answer)
                 if not call.pure and cycle is not None:
-                    self._check.token(call, cycle.state(self._name).token)
+                    terms.check.token(call, cycle.state(self._name).token)
             else:
-                answer = await self._ask_remote(call, rule, cycle, args, then)
+                answer = await self._ask_remote(call, terms, cycle, args, then)
         except PluginNotAskedError as failure:
             return stand_in(Policy.IGNORE, failure)
         except PluginError as failure:
-            made.observe(cycle, time.perf_counter() - started_s)
+            kind.observe(cycle, time.perf_counter() - started_s)
             return stand_in(self._failed(call, rule, cycle, failure), failure)
         duration_s = time.perf_counter() - started_s
-        made.observe(cycle, duration_s, answer)
+        kind.observe(cycle, duration_s, answer)
         if local is not None and duration_s > rule.deadline_s:
             self._overran(call, rule, cycle, duration_s)
         if self.failing:
@@ -146,14 +145,16 @@ class PluginRelay:
         then: Callable[[Checker, Out], T],
     ) -> T | S:
         """As `ask`, for an answer that came early, with that of another call."""
-        made = self._made.get(call.rpc) or self._first(call)
+        terms = self._terms_of(cycle)
+        kind = terms.of(call)
         started_s = time.perf_counter()
         try:
-            answer = then(self._check, call.check(self._check, call, cycle, raw, *args))
+            answer = then(terms.check, call.check(terms.check, call, cycle, raw, *args))
         except PluginError as failure:
-            made.observe(cycle, time.perf_counter() - started_s)
-            return stand_in(self._failed(call, made.rule, cycle, failure), failure)
-        made.observe(cycle, time.perf_counter() - started_s, answer)
+            kind.observe(cycle, time.perf_counter() - started_s)
+            _blame(self._conduct(cycle), call, failure)
+            return stand_in(self._failed(call, kind.rule, cycle, failure), failure)
+        kind.observe(cycle, time.perf_counter() - started_s, answer)
         self._answered(call, cycle)
         return answer
 
@@ -169,13 +170,15 @@ class PluginRelay:
 
         The answer holds even if its instance is gone: nothing more is needed from the instance.
         """
-        rule = self._rules[call.rpc]
+        terms = self._terms_of(cycle)
+        rule = terms.rules[call.rpc]
         self._deadline_s(call, rule, cycle)
         try:
             if self._name in cycle.lost_by:
                 raise PluginUnavailableError(self._name, call.rpc, LOST)
-            answer = call.check(self._check, call, cycle, read(), *args)
+            answer = call.check(terms.check, call, cycle, read(), *args)
         except PluginError as failure:
+            _blame(self._conduct(cycle), call, failure)
             return stand_in(self._failed(call, rule, cycle, failure), failure)
         self._answered(call, cycle)
         return answer
@@ -189,63 +192,74 @@ class PluginRelay:
     async def _ask_remote(
         self,
         call: Call[*Args, Any, Any],
-        rule: CallRule,
+        terms: Terms,
         cycle: CycleContext | None,
         args: tuple[*Args],
         then: Callable[[Checker, Any], Any] | None,
     ) -> Any:
         """One attempt, and a second one for a pure call of an instance that was unavailable."""
-        if call.point not in self._route.descriptor.points and call is not QUEUEING_HINTS:
+        if not terms.serves(call.point) and call is not QUEUEING_HINTS:
             raise PluginNotAskedError(self._name, call.rpc, "does not take part")
         way = self._way(call, cycle)
-        begun = call.in_rounds and cycle is not None and self._name in cycle.rounds
-        conduct = way.conduct
-        watched = nullcontext() if conduct is None else conduct.watched(call, begun=begun)
         if cycle is not None:
             cycle.remote_begins()
-        deadline_s = rule.deadline_s
         try:
-            with watched:
-                deadline_s = self._deadline_s(call, rule, cycle)
-                try:
-                    raw = await settled(way.ask(call, cycle, args, deadline_s))
-                    return self._checked(call, cycle, raw, args, then)
-                except PluginUnavailableError:
-                    if not call.pure or not way.is_open:
-                        raise
-                    deadline_s = self._deadline_s(call, rule, cycle)
-                    self._stats.of(call.rpc).repeats += 1
-                    with _repeating(cycle, self._name):
-                        raw = await settled(way.ask(call, cycle, args, deadline_s))
-                        return self._checked(call, cycle, raw, args, then)
+            try:
+                return await self._attempt(way, call, terms, cycle, args, then)
+            except PluginUnavailableError:
+                refused = way.conduct is not None and way.conduct.refuses(call.point)
+                if not call.pure or not way.is_open or refused:
+                    raise
+                self._stats.of(call.rpc).repeats += 1
+                with _repeating(cycle, self._name):
+                    return await self._attempt(way, call, terms, cycle, args, then)
         except PluginUnavailableError as failure:
             if cycle is not None and _may_restart(cycle):
                 # A dead process is noticed a moment after the call that it leaves unanswered.
                 await way.is_lost(min(rule.deadline_s, cycle.budget_left_s))
                 self._restart_if_replaced(cycle, way, failure)
             raise
-        except PluginTimeoutError as failure:
-            if failure.call != call.rpc or isinstance(failure, BudgetSpentError):
-                raise
-            # The transport names the time that was left to it; users know the deadline that they set.
-            if call.in_rounds:
-                deadline_s = rule.deadline_s
-            cut = deadline_s < rule.deadline_s
-            raise PluginTimeoutError(self._name, call.rpc, deadline_s, budget=cut) from failure
         finally:
             if cycle is not None:
                 cycle.remote_ends()
 
-    def _checked(
+    async def _attempt(
         self,
+        way: Transport,
         call: Call[*Args, Any, Any],
+        terms: Terms,
         cycle: CycleContext | None,
-        raw: Any,
         args: tuple[*Args],
         then: Callable[[Checker, Any], Any] | None,
     ) -> Any:
-        answer = call.check(self._check, call, cycle, raw, *args)
-        return answer if then is None else then(self._check, answer)
+        """Make the call once and check the answer; the circuit breaker sees every attempt."""
+        rule = terms.rules[call.rpc]
+        begun = call.in_rounds and cycle is not None and self._name in cycle.rounds
+        conduct = way.conduct
+        with nullcontext() if conduct is None else conduct.watched(call, begun=begun):
+            deadline_s = self._deadline_s(call, rule, cycle)
+            try:
+                raw = await settled(way.ask(call, cycle, args, deadline_s))
+                answer = call.check(terms.check, call, cycle, raw, *args)
+                return answer if then is None else then(terms.check, answer)
+            except PluginProtocolError as failure:
+                _blame(conduct, call, failure)
+                raise
+            except PluginTimeoutError as failure:
+                if failure.call != call.rpc or isinstance(failure, BudgetSpentError):
+                    raise
+                raise self._timeout(call, rule, cycle, deadline_s) from failure
+
+    def _timeout(
+        self, call: AnyCall, rule: CallRule, cycle: CycleContext | None, had_s: float
+    ) -> PluginTimeoutError:
+        """The error in the user's words: the transport names the time that was left to it, users know the
+        deadline that they set. `had_s`: the time that the plugin had.
+        """
+        if call.in_rounds or cycle is None or had_s >= rule.deadline_s:
+            return PluginTimeoutError(self._name, call.rpc, rule.deadline_s)
+        fair_s = FAIR_SHARE * min(rule.deadline_s, cycle.budget_s)
+        return PluginTimeoutError(self._name, call.rpc, had_s, of_budget=True, others_spent=had_s < fair_s)
 
     def _way(self, call: AnyCall, cycle: CycleContext | None) -> Transport:
         """The instance of this cycle's first call, as long as it is there."""
@@ -309,7 +323,7 @@ class PluginRelay:
         stats.failures[failure.outcome] += 1
         stats.policies[policy.value] += 1
         if isinstance(failure, PluginProtocolError):
-            self._violated(call, cycle, failure)
+            self._stats.violations += 1
         if cycle is not None and policy is not Policy.FAIL:
             cycle.notes.append(failure.text)
         self._tell(call, failure, policy)
@@ -323,18 +337,9 @@ class PluginRelay:
         if self.failing:
             self._recovered(call)
 
-    def _violated(self, call: AnyCall, cycle: CycleContext | None, failure: PluginProtocolError) -> None:
-        self._stats.violations += 1
-        conduct = self._conduct(cycle)
-        if conduct is not None:
-            conduct.violated(f"{failure.detail} at {call.rpc}")
-
-    def _conduct(self, cycle: CycleContext | None) -> Conduct | None:
+    def _conduct(self, cycle: CycleContext) -> Conduct | None:
         """That of the instance of this cycle."""
-        if self._local is not None:
-            return None
-        pinned: Transport | None = None if cycle is None else cycle.instances.get(self._name)
-        way = pinned or self._route.transport
+        way: Transport | None = cycle.instances.get(self._name)
         return None if way is None else way.conduct
 
     def _tell(self, call: AnyCall, failure: PluginError, policy: Policy) -> None:
@@ -372,38 +377,25 @@ class PluginRelay:
             cycle.notes.append(text)
         _LOG.warning("plugin.overran", plugin=self._name, call=call.rpc, error=text)
 
-    def _refresh(self) -> None:
-        descriptor = self._route.descriptor
-        self._descriptor = descriptor
-        self._check = Checker(descriptor, self._facts)
-        self._rules = call_rules(
-            self._settings.points, descriptor.deadlines, required=self._settings.required
-        )
-        self._made.clear()
+    def _terms_of(self, cycle: CycleContext | None) -> Terms:
+        """Those of the cycle's instance; before its first call, of the one that is asked now."""
+        pinned: Transport | None = None if cycle is None else cycle.instances.get(self._name)
+        descriptor = self._route.descriptor if pinned is None else pinned.descriptor
+        if self._current.descriptor is not descriptor:
+            self._current = self._terms.get(id(descriptor)) or self._new_terms(descriptor)
+        return self._current
 
-    def _first(self, call: AnyCall) -> _Made:
-        """Keep what later calls of this kind need again."""
-        made = _Made(self._rules[call.rpc], (self._name, call.rpc), self._stats.of(call.rpc))
-        self._made[call.rpc] = made
-        return made
+    def _new_terms(self, descriptor: Descriptor) -> Terms:
+        terms = self._terms[id(descriptor)] = Terms(descriptor, self._facts, self._settings, self._stats)
+        if len(self._terms) > _KEPT_TERMS:
+            del self._terms[next(iter(self._terms))]
+        return terms
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """A kind of call after its first use: its rule, and where its time is recorded."""
-
-    rule: CallRule
-    key: tuple[str, str]
-    stats: CallStats
-
-    def observe(self, cycle: CycleContext | None, duration_s: float, answer: object = None) -> None:
-        """Record one call; `answer` None: it failed."""
-        self.stats.observe(duration_s)
-        if cycle is not None:
-            timings_s = cycle.timings_s
-            timings_s[self.key] = timings_s.get(self.key, 0.0) + duration_s
-            if cycle.sampler is not None:
-                cycle.sampler.called(*self.key, duration_s, answer)
+def _blame(conduct: Conduct | None, call: AnyCall, failure: PluginError) -> None:
+    """Count a violation of the contract against the instance that answered."""
+    if conduct is not None and isinstance(failure, PluginProtocolError):
+        conduct.violated(f"{failure.detail} at {call.rpc}")
 
 
 def _may_restart(cycle: CycleContext) -> bool:

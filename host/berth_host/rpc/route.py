@@ -45,7 +45,7 @@ class LocalRoute:
     @property
     def descriptor(self) -> Descriptor:
         """The descriptor of the class."""
-        return self.transport.runtime.descriptor
+        return self.transport.descriptor
 
     @property
     def absence(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from berth_sdk.extension_points import Answer
+from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.rpc.call import Call
 from berth_host.rpc.conduct import Conduct
@@ -29,6 +30,11 @@ class Transport(Protocol):
 
     async def is_lost(self, within_s: float) -> bool:
         """Whether it will never answer again, as far as that is known in this time after a failed call."""
+        ...
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """The plugin as its instance declares it."""
         ...
 
     @property

@@ -155,7 +155,9 @@ def _refusal(client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> str:
         if not same or (patch.ref.uid and patch.ref.uid != own.uid):
             return f"pod {patch.ref.key} is not the pod of this cycle ({own.key})"
         return ""
-    declared = {need.resource for need in client.descriptor.needs if need.kind is NeedKind.OBJECT}
+    declared = {
+        need.resource for need in client.descriptor_in(cycle.context).needs if need.kind is NeedKind.OBJECT
+    }
     if patch.resource not in declared:
         return f'{patch.resource} is not among the plugin\'s needs: declare Need.objects("{patch.resource}")'
     return ""

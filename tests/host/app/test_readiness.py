@@ -18,7 +18,7 @@ def absent(host: AttachedHost) -> list[str]:
 def test_required_plugins_that_nobody_serves_are_named_once(tmp_path: Path) -> None:
     host = AttachedHost([at_socket(tmp_path / "p.sock", "B", "A")], required=True)
     assert absent(host) == ["A", "B"]
-    host.attachments.plugins["A"].stands_by = True
+    host.attachments.plugins["A"].stood_by_at.add("somewhere")
     assert absent(host) == ["B"]
 
 

@@ -219,6 +219,45 @@ async def test_row_31_new_socket_is_noticed_and_rescans_make_up_for_what_was_mis
         await found.folder.stop()
 
 
+async def test_what_comes_between_two_looks_is_noticed_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_module, "RESCAN_S", SLOW_RESCAN_S)
+    found = Folder(tmp_path)
+    listening = []
+    await found.folder.start()
+    try:
+        for number in range(3):  # at once after the look, when nobody waits for a notice yet
+            listening.append(listen(tmp_path / f"{number}.sock"))
+            await until(lambda: len(found.endpoints) == len(listening))
+    finally:
+        await found.folder.stop()
+        for one in listening:
+            one.close()
+
+
+async def test_folder_that_takes_the_place_of_another_is_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_module, "RESCAN_S", 0.2)
+    path = tmp_path / "sockets"
+    path.mkdir()
+    found = Folder(path)
+    await found.folder.start()
+    try:
+        path.rename(tmp_path / "before")
+        await until(lambda: found.folder.problem != "")
+        path.mkdir()
+        await until(lambda: found.folder.problem == "")
+        monkeypatch.setattr(folder_module, "RESCAN_S", SLOW_RESCAN_S)
+        with listen(path / "a.sock"):
+            await until(lambda: len(found.endpoints) == 1)
+        with listen(path / "b.sock"):
+            await until(lambda: len(found.endpoints) == 2)
+    finally:
+        await found.folder.stop()
+
+
 # --- with real processes ---------------------------------------------------------------------------------
 
 

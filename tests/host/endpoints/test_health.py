@@ -76,7 +76,7 @@ async def test_replica_that_stands_by_is_ready_with_a_plugin_that_it_has_met() -
         World(configuration=REMOTE) as world,
         served(FakeProcess(configuration, world.host), KnownUsers()) as port,
     ):
-        world.host.attachments.attached_places.plugins["Far"].stands_by = True
+        world.host.attachments.attached_places.plugins["Far"].stood_by_at.add("somewhere")
         assert (await port.ask("GET", "/readyz/plugins", token=ADMIN)).status == 200
 
 

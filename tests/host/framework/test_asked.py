@@ -9,10 +9,10 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, Status
-from support.relays import local_client
+from support.relays import local_client, make_cycle
 
 FILTER = ExtensionPoint.FILTER
-GPU, PLAIN = Pod(name="g", labels={"gpu": "1"}), Pod(name="p")
+GPU, PLAIN = (make_cycle(pod) for pod in (Pod(name="g", labels={"gpu": "1"}), Pod(name="p")))
 
 
 class Always:
@@ -50,6 +50,6 @@ def test_plugin_that_skips_is_left_out() -> None:
 def test_the_same_plugins_are_the_same_tuple() -> None:
     some = asked()
     for skip in (frozenset[str](), frozenset({"Always"})):
-        for pod in (GPU, PLAIN):
-            assert some.about(pod, FILTER, skip) is some.about(pod, FILTER, frozenset(skip))
+        for cycle in (GPU, PLAIN):
+            assert some.about(cycle, FILTER, skip) is some.about(cycle, FILTER, frozenset(skip))
     assert some.about(GPU, FILTER) is some.at(FILTER)

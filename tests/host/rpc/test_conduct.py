@@ -32,7 +32,7 @@ OWN = (
     PluginProtocolError("P", "Filter", "names no node"),
 )
 NOT_OWN = (
-    PluginTimeoutError("P", "Filter", 0.01, budget=True),
+    PluginTimeoutError("P", "Filter", 0.01, of_budget=True, others_spent=True),
     BudgetSpentError("P", "Filter", 1.0),
     HostFaultError("P", "Filter", "sent nonsense"),
     PluginStaleError("P", "Filter", "has another state"),

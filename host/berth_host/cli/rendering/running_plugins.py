@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from berth_host.cli.rendering.columns import columns
+
+_STANDBY: Final = "Standby"
 
 
 def running_plugins_text(answer: Mapping[str, Any]) -> str:
@@ -72,6 +74,12 @@ def _problems(item: Mapping[str, Any]) -> list[str]:
         lines.append(f"{name} is {attachment['state'].lower()}: {attachment['reason']}")
     if attachment is not None:
         lines += [f"{name}: {warning}" for warning in attachment["warnings"]]
+    # One that stands by has a reason, which is no problem: another one is asked.
+    lines += [
+        f"{name} at {other['place']} is {other['state'].lower()}: {other['reason']}"
+        for other in item["otherInstances"]
+        if other["reason"] and other["state"] != _STANDBY
+    ]
     for call in item["calls"]:
         said = [f"{count} {kind}" for kind, count in call["failures"].items()]
         said += [f"policy {policy} {count} times" for policy, count in call["policies"].items()]

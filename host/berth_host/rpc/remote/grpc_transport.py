@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, TypeVarTuple
 
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.runtime.answers import settled
 from berth_sdk.runtime.descriptor import Descriptor
@@ -30,14 +32,30 @@ from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleContext, CycleEnd
 from berth_host.rpc.remote.contexts import ContextWriter
 from berth_host.rpc.remote.link import InstanceLink
-from berth_host.rpc.remote.outbox import Outbox
+from berth_host.rpc.remote.outbox import Outbox, Sender
 from berth_host.rpc.remote.replies import ReplyReader
 from berth_host.rpc.remote.requests import RequestWriter, Written
+from berth_host.rpc.remote.reserve_gate import ReserveGate
 
 Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")
+_LISTED: Final = frozenset({ExtensionPoint.RESERVE, ExtensionPoint.PERMIT})
 DEFAULT_CONCURRENCY: Final = 64
 """Binding-cycle calls of one plugin at once, where the plugin does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtInstance:
+    """What the transports of one plugin at one instance share, of which there is one for each profile.
+
+    `slots`: for binding-cycle calls. `conduct` None: every call is made. `sender`: by which the outbox tells
+    the instance what becomes of its cycles; None: it tells the one that is asked alone.
+    """
+
+    slots: asyncio.Semaphore | None = None
+    conduct: Conduct | None = None
+    sender: Sender | None = None
+    gate: ReserveGate = field(default_factory=ReserveGate)
 
 
 class GrpcTransport:
@@ -49,22 +67,22 @@ class GrpcTransport:
         descriptor: Descriptor,
         profile: str,
         outbox: Outbox,
-        slots: asyncio.Semaphore | None = None,
-        conduct: Conduct | None = None,
+        shared: AtInstance | None = None,
     ) -> None:
-        """`slots`: for binding-cycle calls, shared by the profiles of a plugin, as `conduct` is. Without the
-        latter every call is made.
-        """
+        """`shared` None: nothing is, as one transport is all that there is."""
+        shared = shared or AtInstance()
         self.link = link
-        self.conduct = conduct
+        self.conduct = shared.conduct
         self.descriptor = descriptor
         self._plugin = descriptor.name
         self._mode = descriptor.node_mode
         self._writer = RequestWriter(link, descriptor)
         self._contexts = ContextWriter(link, descriptor, profile)
         self._outbox = outbox
+        self._sender = shared.sender
+        self._gate = shared.gate
         self._last_scores = RepeatedScores()
-        self._slots = slots or asyncio.Semaphore(descriptor.max_concurrency or DEFAULT_CONCURRENCY)
+        self._slots = shared.slots or asyncio.Semaphore(descriptor.max_concurrency or DEFAULT_CONCURRENCY)
 
     @property
     def is_open(self) -> bool:
@@ -79,7 +97,7 @@ class GrpcTransport:
         """Into the outbox: the next call carries it."""
         node_name = cycle.reservations.get(self._plugin) if outcome is CycleEnd.BOUND else None
         bound = None if node_name is None else self._writer.post_bind(cycle, node_name)
-        self._outbox.end_cycle(cycle.cycle_id, outcome, bound)
+        self._outbox.end_cycle(cycle.cycle_id, outcome, bound, self._sender)
 
     async def ask(
         self,
@@ -94,6 +112,7 @@ class GrpcTransport:
             return call.decode(ReplyReader(self._plugin, call.rpc, self._mode), reply)
         if call.post is not None:
             parcel = call.encode(self._writer, cycle, *args)
+            parcel.own = self._sender
             return await settled(call.post(self._outbox, parcel, deadline_s))
         ends_s = time.monotonic() + deadline_s
         if call.after_outbox:
@@ -101,6 +120,8 @@ class GrpcTransport:
             await self._outbox.settled(cycle.pod.uid, deadline_s)
             cycle.never_asked_to_reserve.discard(self._plugin)
             deadline_s = ends_s - time.monotonic()
+        if call.point in _LISTED:
+            return await self._ask_listed(call, cycle, args, deadline_s)
         written = call.encode(self._writer, cycle, *args)
         if call.join is None:
             return await self._ask_written(call, cycle, written, deadline_s)
@@ -111,6 +132,22 @@ class GrpcTransport:
         return parts[0] if len(parts) == 1 else call.join(parts)
 
     # --- how it is done ------------------------------------------------------------------------------
+
+    async def _ask_listed(
+        self, call: Call[*Args, Raw, Any], cycle: CycleContext, args: tuple[*Args], deadline_s: float
+    ) -> Raw:
+        """A call after which the cycle is one of those that Reconcile lists."""
+        if not self._gate.is_open:
+            ends_s = time.monotonic() + deadline_s
+            try:
+                async with asyncio.timeout(deadline_s):
+                    await self._gate.opened()
+            except TimeoutError as err:
+                raise PluginTimeoutError(self._plugin, call.rpc, deadline_s) from err
+            deadline_s = ends_s - time.monotonic()
+        with self._gate.calling():
+            written = call.encode(self._writer, cycle, *args)
+            return await self._ask_written(call, cycle, written, deadline_s)
 
     async def _ask_written(
         self, call: Call[*Args, Raw, Any], cycle: CycleContext, written: Written, deadline_s: float
@@ -132,7 +169,7 @@ class GrpcTransport:
         `request` lacks its context alone.
         """
         ends_s = time.monotonic() + deadline_s
-        ended = self._outbox.take_ended()
+        ended = self._outbox.take_ended(self._sender)
         delivered = False
         try:
             for repaired in (False, True):

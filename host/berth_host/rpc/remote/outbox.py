@@ -1,8 +1,9 @@
 """`Outbox`: messages that a remote plugin must get, from whichever instance: Unreserve, PostBind, ends.
 
 Unreserve is delivered at least once: batched, with backoff, until it is acknowledged, and before a new
-Reserve of the same pod. PostBind and the ends of cycles are best effort. Lives as long as the host;
-`attach` gives it a sender and takes it away.
+Reserve of the same pod. PostBind and the ends of cycles are best effort. Everything goes to the instance that
+is asked, and beside that to the one that the cycle was with (`former`). Lives as long as the host; `attach`
+gives it a sender and takes it away.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from berth_sdk.kube_object import ObjectRef
 
@@ -24,6 +25,7 @@ from berth_host.errors.plugins import (
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, RealClock, Timer
 from berth_host.rpc.cycle import CycleEnd
+from berth_host.rpc.remote.former import FormerInstances
 from berth_host.rpc.remote.overdue import Overdue
 
 _LOG = get_logger()
@@ -43,6 +45,7 @@ class Parcel:
 
     `since_s`: when it was put in (monotonic). `superseded`: an instance has heard since then which
     reservations are alive, this one not among them.
+    `own`: the way to the instance that the cycle was with; None: it is not known.
     """
 
     cycle_id: str
@@ -54,10 +57,20 @@ class Parcel:
     tries: int = 0
     superseded: bool = False
     waiter: asyncio.Future[None] | None = None
+    own: Sender | None = None
+
+
+Ended: TypeAlias = tuple[str, CycleEnd]
+"""The id of a cycle, and how it ended."""
 
 
 class Sender(Protocol):
-    """The calls that the outbox makes, to whichever instance is there. They raise PluginError."""
+    """The calls that the outbox makes, to one instance. They raise PluginError."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the instance can be told anything."""
+        ...
 
     async def send_unreserve(self, items: Sequence[Parcel]) -> set[str]:
         """The cycles that are done."""
@@ -67,7 +80,7 @@ class Sender(Protocol):
         """The pods are bound."""
         ...
 
-    async def send_end_cycles(self, ended: Sequence[tuple[str, CycleEnd]]) -> None:
+    async def send_end_cycles(self, ended: Sequence[Ended]) -> None:
         """The cycles are over."""
         ...
 
@@ -82,6 +95,7 @@ class Outbox:
         self._clock = clock or RealClock()
         self._rng = rng or random.Random()
         self._sender: Sender | None = None
+        self._former = FormerInstances(plugin)
         self._unreserves: dict[str, Parcel] = {}
         self._overdue = Overdue(plugin, self._clock, self._oldest_since_s)
         self._post_binds: dict[str, Parcel] = {}
@@ -105,9 +119,19 @@ class Outbox:
         self._wake()
 
     def detach(self, sender: Sender) -> None:
-        """The instance is gone; nothing is lost."""
-        if self._sender is sender:
-            self._sender = None
+        """The instance is not asked any more; nothing is lost."""
+        if self._sender is not sender:
+            return
+        self._sender = None
+        # Of its own cycles it hears itself, as long as it is there.
+        for parcel in self._unreserves.values():
+            if parcel.own is sender:
+                self._former.unreserve(sender, parcel)
+        for parcel in self._post_binds.values():
+            if parcel.own is sender:
+                self._former.post_bind(sender, parcel)
+        for cycle_id, outcome in (self._held_ends | self._ended).items():
+            self._former.end_cycle(sender, cycle_id, outcome)
 
     async def drained(self, deadline_s: float) -> bool:
         """Send all messages now. False: the plugin refuses one, no instance is there, or time is over."""
@@ -122,6 +146,7 @@ class Outbox:
                 await asyncio.wait({self._task}, timeout=max(ends_s - loop.time(), 0.0))
             if self._timer is not None or loop.time() >= ends_s:
                 break
+        await self._former.told(ends_s - loop.time())
         return not self._is_filled
 
     @property
@@ -132,6 +157,7 @@ class Outbox:
         """The host ends: stop sending."""
         self._sender = None
         self._overdue.close()
+        await self._former.close()
         for timer in (self._timer, self._end_timer):
             if timer is not None:
                 timer.cancel()
@@ -168,6 +194,8 @@ class Outbox:
         if known is parcel:
             parcel.since_s = self._clock.monotonic_s()
             self._overdue.watch()
+        if (former := self._former_of(parcel.own)) is not None:
+            self._former.unreserve(former, parcel)
         if self._sender is None:
             raise PluginUnavailableError(self.plugin, "Unreserve", "has no instance")
         known.waiter = known.waiter or asyncio.get_running_loop().create_future()
@@ -217,13 +245,19 @@ class Outbox:
     def post_bind(self, parcel: Parcel) -> None:
         """Tell it soon, in a batch."""
         self._post_binds[parcel.cycle_id] = parcel
+        if (former := self._former_of(parcel.own)) is not None:
+            self._former.post_bind(former, parcel)
         self._wake()
 
-    def end_cycle(self, cycle_id: str, outcome: CycleEnd, bound: Parcel | None = None) -> None:
+    def end_cycle(
+        self, cycle_id: str, outcome: CycleEnd, bound: Parcel | None = None, own: Sender | None = None
+    ) -> None:
         """Tell it with the next call; after what the cycle itself still has to send.
 
-        `bound`: the reservation of a pod that was bound.
+        `bound`: the reservation of a pod that was bound; `own`: as of a `Parcel`.
         """
+        if (former := self._former_of(own)) is not None:
+            self._former.end_cycle(former, cycle_id, outcome)
         if bound is not None:
             self._bound[cycle_id] = bound
         if cycle_id in self._unreserves or cycle_id in self._post_binds:
@@ -237,27 +271,33 @@ class Outbox:
         if self._end_timer is None:
             self._set_end_timer()
 
-    def take_ended(self) -> list[tuple[str, CycleEnd]]:
-        """Ends for a call to carry; then `ended_told`, or `return_ended` if it failed."""
-        if not self._ended:
+    def take_ended(self, sender: Sender | None = None) -> list[Ended]:
+        """Ends for a call to carry; then `ended_told`, or `return_ended` if it failed. `sender`: the way to
+        the instance that is called; one that is not asked any more carries none.
+        """
+        if not self._ended or self._former_of(sender) is not None:
             return []
         taken = list(self._ended.items())[:_BATCH]
         for cycle_id, _ in taken:
             del self._ended[cycle_id]
         return taken
 
-    def ended_told(self, taken: Sequence[tuple[str, CycleEnd]]) -> None:
+    def ended_told(self, taken: Sequence[Ended]) -> None:
         """The call that carried these was answered."""
         self._carried = self._carried or bool(taken)
         for cycle_id, _ in taken:
             self._bound.pop(cycle_id, None)
 
-    def return_ended(self, taken: Sequence[tuple[str, CycleEnd]]) -> None:
+    def return_ended(self, taken: Sequence[Ended]) -> None:
         """The call that carried these failed."""
         for cycle_id, outcome in taken:
             self._ended.setdefault(cycle_id, outcome)
 
     # --- sending -----------------------------------------------------------------------------------------
+
+    def _former_of(self, own: Sender | None) -> Sender | None:
+        """`own`, if that is an instance which is not asked any more."""
+        return None if own is self._sender else own
 
     def _set_end_timer(self) -> None:
         self._carried = False

@@ -1,14 +1,20 @@
-"""`LinkSender`: the outbox's calls for one plugin at one instance."""
+"""`LinkSender`: the outbox's calls for one plugin at one instance, with the deadlines that hold there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import scheduling_pb2
 from berth_sdk.wire import records as wire
+from google.protobuf.message import Message
 
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc import calls
+from berth_host.rpc.call import AnyCall
+from berth_host.rpc.call_rules import CallRule
+from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleEnd
 from berth_host.rpc.remote.contexts import encode_ended
 from berth_host.rpc.remote.link import InstanceLink
@@ -18,13 +24,34 @@ from berth_host.rpc.remote.outbox import Parcel
 class LinkSender:
     """Sends the messages of the outbox. Raises PluginError, as the outbox expects."""
 
-    def __init__(self, link: InstanceLink, plugin: str) -> None:
+    def __init__(
+        self,
+        link: InstanceLink,
+        plugin: str,
+        conduct: Conduct | None = None,
+        rules: Mapping[str, CallRule] | None = None,
+        points: Collection[ExtensionPoint] | None = None,
+    ) -> None:
+        """`rules`: by RPC; None: the defaults. `conduct` None: the instance is always told. `points`: those
+        that it serves; None: all.
+        """
         self._link = link
         self._plugin = plugin
+        self._conduct = conduct
+        self._rules = rules or {}
+        self._points = frozenset(ExtensionPoint) if points is None else frozenset(points)
         self._offers_end_cycles = True
 
+    @property
+    def is_there(self) -> bool:
+        """Whether it is attached, answers its probes and is not in quarantine."""
+        conduct = self._conduct
+        return self._link.is_open and (conduct is None or not (conduct.quarantine or conduct.silent))
+
     async def send_unreserve(self, items: Sequence[Parcel]) -> set[str]:
-        """The cycles that are done."""
+        """The cycles that are done: all, where the instance reserves nothing."""
+        if calls.UNRESERVE.point not in self._points:
+            return {item.cycle_id for item in items}
         request = scheduling_pb2.UnreserveRequest(
             plugin=self._plugin,
             items=[
@@ -39,16 +66,13 @@ class LinkSender:
             ],
             attachment_id=self._link.identity.attachment_id,
         )
-        reply = await self._link.ask(
-            calls.UNRESERVE.method,
-            request,
-            (self._plugin, calls.UNRESERVE.rpc),
-            calls.UNRESERVE.default_deadline_s,
-        )
+        reply = await self._ask(calls.UNRESERVE, request)
         return set(reply.done_cycle_ids)
 
     async def send_post_bind(self, items: Sequence[Parcel]) -> None:
         """The pods are bound."""
+        if calls.POST_BIND.point not in self._points:
+            return
         request = scheduling_pb2.PostBindRequest(
             plugin=self._plugin,
             items=[
@@ -62,12 +86,7 @@ class LinkSender:
             ],
             attachment_id=self._link.identity.attachment_id,
         )
-        await self._link.ask(
-            calls.POST_BIND.method,
-            request,
-            (self._plugin, calls.POST_BIND.rpc),
-            calls.POST_BIND.default_deadline_s,
-        )
+        await self._ask(calls.POST_BIND, request)
 
     async def send_end_cycles(self, ended: Sequence[tuple[str, CycleEnd]]) -> None:
         """The cycles are over; an instance that does not offer the call is not asked again."""
@@ -79,11 +98,11 @@ class LinkSender:
             attachment_id=self._link.identity.attachment_id,
         )
         try:
-            await self._link.ask(
-                calls.END_CYCLES.method,
-                request,
-                (self._plugin, calls.END_CYCLES.rpc),
-                calls.END_CYCLES.default_deadline_s,
-            )
+            await self._ask(calls.END_CYCLES, request)
         except PluginProtocolError:
             self._offers_end_cycles = False
+
+    async def _ask(self, call: AnyCall, request: Message) -> Any:
+        rule = self._rules.get(call.rpc)
+        deadline_s = call.default_deadline_s if rule is None else rule.deadline_s
+        return await self._link.ask(call.method, request, (self._plugin, call.rpc), deadline_s)

@@ -77,8 +77,9 @@ class StateServiceServicer(object):
         state, which the plugin gets before the next cycle if it declared it. So the plugin may release the reservation,
         and needs to keep nothing for a PostBind that got lost.
 
-        Caller: the host that leads, for each plugin with RESERVE or PERMIT, each time it attaches the instance, before the
-        first cycle.
+        Caller: the host that leads, for each plugin with RESERVE or PERMIT: each time it attaches the instance, before the
+        first cycle; and later when the instance takes the place of another one or is ready again, or another instance of
+        the plugin ends. No Reserve or Permit of the plugin is open at the instance meanwhile.
         Errors: UNIMPLEMENTED: the plugin does not offer the call; the host goes on without. INVALID_ARGUMENT: a gap in
         `sequence`, or a page after the last. UNAVAILABLE: the host begins a new attachment. Any other code: repeated
         with backoff; until the call succeeds, the instance gets no cycle.

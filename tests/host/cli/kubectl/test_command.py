@@ -164,6 +164,13 @@ async def test_plugins_of_a_running_host(ask: Ask, port: Served, tmp_path: Path)
     assert {item["name"] for item in json.loads(shown.stdout)["plugins"]} > {"Holding"}
 
 
+def test_folder_and_server_are_two_questions(tmp_path: Path) -> None:
+    arguments = ["plugins", "--server", "https://127.0.0.1:1", "--folder", str(tmp_path)]
+    result = CliRunner().invoke(berth, arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "ask one of them" in result.stderr
+
+
 def test_plugins_without_a_server_take_no_connection() -> None:
     result = CliRunner().invoke(berth, ["plugins", "--token", "reads"])
     assert result.exit_code == 2

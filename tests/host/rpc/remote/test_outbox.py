@@ -29,6 +29,7 @@ class Receiver:
         self.failures: list[PluginError] = []
         self.done: set[str] | None = None
         self.gate: asyncio.Event | None = None
+        self.is_there = True
 
     async def send_unreserve(self, items: Sequence[Parcel]) -> set[str]:
         await self._pass()
@@ -363,3 +364,12 @@ async def test_the_end_of_a_bound_pods_cycle_is_sent_when_the_line_is_idle(
     await turns()
     assert receiver.ended == [["a"]]
     assert box.bound_untold() == []
+
+
+async def test_a_call_to_an_instance_that_is_not_asked_any_more_carries_no_ends(clock: ManualClock) -> None:
+    own, asked, box = Receiver(), Receiver(), outbox(clock)
+    box.attach(asked)
+    box.end_cycle("a", CycleEnd.ABORTED)
+    assert box.take_ended(own) == []
+    assert box.take_ended(asked) == [("a", CycleEnd.ABORTED)]
+    await box.close()

@@ -1,0 +1,60 @@
+"""`ReserveGate`: an instance takes reservations and waits, or is told which are alive, never both at once.
+
+A Reserve that is under way stands in no list yet, and the instance would give back at once what it has just
+taken. So a list waits for calls that are open, and new calls wait for the list. One for each plugin of an
+instance, shared by its transports (Reserve and Permit) and `attach` (Reconcile).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+
+class ReserveGate:
+    """open -a list is due-> closed to new calls -the open ones have ended-> list is told -> open"""
+
+    def __init__(self) -> None:
+        self._calls = self._lists = 0
+        self._open, self._idle = asyncio.Event(), asyncio.Event()
+        self._open.set()
+        self._idle.set()
+        self._listing = asyncio.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call may begin."""
+        return not self._lists
+
+    async def opened(self) -> None:
+        """Wait until a call may begin, in this turn of the loop."""
+        while self._lists:
+            await self._open.wait()
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Around a Reserve or Permit, while it is open."""
+        self._calls += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
+
+    @asynccontextmanager
+    async def listing(self) -> AsyncIterator[None]:
+        """Around the making of a list, its way to the instance and the answer."""
+        self._lists += 1
+        self._open.clear()
+        try:
+            async with self._listing:
+                while self._calls:
+                    await self._idle.wait()
+                yield
+        finally:
+            self._lists -= 1
+            if not self._lists:
+                self._open.set()

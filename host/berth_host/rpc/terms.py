@@ -1,0 +1,62 @@
+"""`Terms`: how calls to an instance of a plugin are made and checked, as its descriptor decides.
+
+Two instances of one plugin may differ in it, and cycles of both are under way after a hot swap: each goes by
+the descriptor of its own instance. Kept by the relay, one for each descriptor in use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.runtime.descriptor import Descriptor
+
+from berth_host.metrics.plugin_stats import CallStats, PluginStats
+from berth_host.rpc.call import AnyCall
+from berth_host.rpc.call_rules import CallRule, call_rules
+from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.route import ClientSettings
+from berth_host.rpc.validate import Checker, ClusterFacts
+
+
+class Terms:
+    """Attributes: descriptor, check (of answers), rules (by RPC)."""
+
+    def __init__(
+        self, descriptor: Descriptor, facts: ClusterFacts, settings: ClientSettings, stats: PluginStats
+    ) -> None:
+        self.descriptor = descriptor
+        self.check = Checker(descriptor, facts)
+        self.rules = call_rules(settings.points, descriptor.deadlines, required=settings.required)
+        self._stats = stats
+        self._kinds: dict[str, Kind] = {}
+
+    def of(self, call: AnyCall) -> Kind:
+        """What is the same for every call of this kind."""
+        kind = self._kinds.get(call.rpc)
+        if kind is None:
+            key = (self._stats.plugin, call.rpc)
+            kind = self._kinds[call.rpc] = Kind(self.rules[call.rpc], key, self._stats.of(call.rpc))
+        return kind
+
+    def serves(self, point: ExtensionPoint) -> bool:
+        """Whether the instance takes part at a point."""
+        return point in self.descriptor.points
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of call: its rule, and where its time is recorded."""
+
+    rule: CallRule
+    key: tuple[str, str]
+    stats: CallStats
+
+    def observe(self, cycle: CycleContext | None, duration_s: float, answer: object = None) -> None:
+        """Record one call; `answer` None: it failed."""
+        self.stats.observe(duration_s)
+        if cycle is not None:
+            timings_s = cycle.timings_s
+            timings_s[self.key] = timings_s.get(self.key, 0.0) + duration_s
+            if cycle.sampler is not None:
+                cycle.sampler.called(*self.key, duration_s, answer)

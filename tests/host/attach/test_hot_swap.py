@@ -1,0 +1,344 @@
+"""Two instances of one plugin, whose cycles overlap: each goes by its own, whatever the other one is like."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from berth_host.attach import attachment, keeper
+from berth_host.attach.backoff import Backoff
+from berth_host.attach.state import State
+from berth_host.attach.wanted import Place
+from berth_host.rpc.call_rules import PointPolicy
+from berth_host.rpc.conduct import VIOLATIONS
+from berth_host.rpc.cycle import CycleContext, CycleEnd
+from berth_sdk.plugin.v1 import identity_pb2, state_pb2
+from berth_sdk.results import QueuedPod
+from berth_sdk.testing.builders import make_pod
+from support.attached import AttachedHost, HalfTheBound, attached_host, wanted
+from support.scripted_plugin import ScriptedPlugin, descriptor, refuse
+from support.waiting import until
+
+ALL = ("FILTER", "RESERVE", "PERMIT", "PRE_BIND", "POST_BIND")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.05)
+    monkeypatch.setattr(keeper, "TICK_S", 0.05)
+
+
+def versions(old: tuple[str, ...] = ALL, new: tuple[str, ...] = ALL) -> tuple[ScriptedPlugin, ScriptedPlugin]:
+    """Two versions of Demo, with the points that each declares; neither is started yet."""
+    first, second = (ScriptedPlugin(descriptor("Demo", *points)) for points in (old, new))
+    first.instance_id, second.instance_id = "old", "new"
+    second.started_at_s = first.started_at_s + 10
+    return first, second
+
+
+@dataclass
+class Folder:
+    """A host that waits for Demo in a folder, which it looks through at once."""
+
+    host: AttachedHost
+    path: Path
+    stack: AsyncExitStack
+
+    async def add(self, plugin: ScriptedPlugin) -> None:
+        """Start it; returns when it is asked, or stands by."""
+        await self.stack.enter_async_context(plugin.serving(self.path / f"{plugin.instance_id}.sock"))
+        await until(lambda: plugin.instance_id in [offer.instance_id for offer in self.remote.offers])
+
+    @property
+    def remote(self) -> Any:
+        return self.host.attachments.plugins["Demo"]
+
+    @property
+    def asked(self) -> str:
+        return "" if self.remote.active is None else self.remote.active.instance_id
+
+    async def began(self) -> CycleContext:
+        """A cycle that has asked Filter of the instance that is asked now."""
+        cycle = self.host.cycle()
+        await self.host.client.filter(cycle, self.host.nodes)
+        return cycle
+
+
+@asynccontextmanager
+async def folder(tmp_path: Path, *names: str, **options: Any) -> AsyncIterator[Folder]:
+    path = tmp_path / "sockets"
+    path.mkdir()
+    plugins = tuple(wanted(name) for name in names or ("Demo",))
+    place = Place(endpoint=f"unix://{path}", is_open=True, plugins=plugins)
+    async with AsyncExitStack() as stack, attached_host(place, patience_s=0.0, **options) as host:
+        yield Folder(host, path, stack)
+
+
+def calls(plugin: ScriptedPlugin) -> list[str]:
+    """What it was asked of cycles."""
+    of_cycles = ("Filter", "Reserve", "Permit", "PreBind", "PostBind", "Unreserve", "EndCycles")
+    return [rpc for rpc, _ in plugin.asked if rpc in of_cycles]
+
+
+def ended(plugin: ScriptedPlugin) -> set[str]:
+    """The cycles whose end it has heard of."""
+    return {end.cycle_id for request in plugin.requests("EndCycles") for end in request.ended}
+
+
+async def test_cycle_goes_on_at_the_points_of_its_own_instance_where_the_newer_one_lacks_them(
+    tmp_path: Path,
+) -> None:
+    old, new = versions(new=("FILTER",))
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        cycle = await found.began()
+        client = found.host.client
+        assert (await client.reserve(cycle, "n0")).is_success
+        await found.add(new)
+        assert found.asked == "new"
+        assert (await client.permit(cycle, "n0")).status.is_success
+        assert (await client.pre_bind(cycle, "n0")).status.is_success
+        await client.unreserve(cycle, "n0", "the binding failed")
+        await until(lambda: calls(old) == ["Filter", "Reserve", "Permit", "PreBind", "Unreserve"])
+        assert calls(new) == []
+        assert found.remote.outbox.pending_unreserves == 0
+
+
+async def test_cycle_is_not_asked_at_points_that_only_the_newer_instance_has(tmp_path: Path) -> None:
+    old, new = versions(old=("FILTER",))
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        cycle = await found.began()
+        await found.add(new)
+        client = found.host.client
+        assert (await client.reserve(cycle, "n0")).is_success
+        assert (await client.permit(cycle, "n0")).status.is_success
+        assert calls(old) == ["Filter"]
+        assert client.stats.violations == 0
+        later = await found.began()
+        assert (await client.reserve(later, "n0")).is_success
+        assert calls(new) == ["Filter", "Reserve"]
+
+
+async def test_what_a_cycle_leaves_behind_is_told_to_both_instances(tmp_path: Path) -> None:
+    """To the one that is asked, which has heard of the reservations, and to the one that has them."""
+    old, new = versions()
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        undone, bound = await found.began(), await found.began()
+        client = found.host.client
+        for cycle in (undone, bound):
+            assert (await client.reserve(cycle, "n0")).is_success
+        await found.add(new)
+        await client.unreserve(undone, "n0", "the binding failed")
+        client.end_cycle(undone, CycleEnd.ABORTED)
+        await client.post_bind(bound, "n0")
+        client.end_cycle(bound, CycleEnd.BOUND)
+        both = {undone.cycle_id, bound.cycle_id}
+        await until(lambda: ended(old) == ended(new) == both)
+        for plugin in (old, new):
+            (unreserve,), (post_bind,) = plugin.requests("Unreserve"), plugin.requests("PostBind")
+            assert [item.cycle_id for item in unreserve.items] == [undone.cycle_id]
+            assert [item.cycle_id for item in post_bind.items] == [bound.cycle_id]
+        assert not [rpc for rpc in calls(new) if rpc not in ("Unreserve", "PostBind", "EndCycles")]
+
+
+async def test_an_instance_that_is_not_ready_may_still_undo_its_cycles(tmp_path: Path) -> None:
+    old, _ = versions()
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        cycle = await found.began()
+        client = found.host.client
+        assert (await client.reserve(cycle, "n0")).is_success
+        old.on("Probe", lambda _: identity_pb2.ProbeResponse(ready=False, instance_id="old"))
+        await until(lambda: not client.available)
+        await client.unreserve(cycle, "n0", "the binding failed")
+        await until(lambda: len(old.requests("Unreserve")) == 1)
+
+
+async def test_the_operators_deadline_holds_for_what_is_told_as_well(tmp_path: Path) -> None:
+    """An Unreserve that takes longer than the default would be cut off again and again."""
+    old, _ = versions()
+    points = {"unreserve": PointPolicy(deadline_s=0.05)}
+    async with folder(tmp_path, points=points) as found:
+        found.remote.wanted = replace(found.remote.wanted, points=points)
+        await found.add(old)
+        cycle = await found.began()
+        await found.host.client.reserve(cycle, "n0")
+        cut = asyncio.Event()
+
+        async def hold(_request: Any) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cut.set()
+
+        old.once("Unreserve", hold)
+        await found.host.client.unreserve(cycle, "n0", "the binding failed")
+        async with asyncio.timeout(0.8):  # the default is a second
+            await cut.wait()
+
+
+async def test_no_list_of_what_is_alive_overtakes_a_reserve_that_is_under_way(tmp_path: Path) -> None:
+    """It would not name that one, and the instance would give back what it has just taken."""
+    old, new = versions()
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def reserve(request: Any) -> Any:
+        arrived.set()
+        await go_on.wait()
+        return new.unscripted("Reserve")(request)
+
+    async with folder(tmp_path) as found:
+        async with old.serving(found.path / "old.sock"):
+            await until(lambda: found.asked == "old")
+            await found.add(new)
+            assert found.asked == "new"
+            cycle = await found.began()
+            new.once("Reserve", reserve)
+            reserving = asyncio.create_task(found.host.client.reserve(cycle, "n0"))
+            await arrived.wait()
+            new.asked.clear()
+        # The end of the other instance is what makes the host ask what this one knows.
+        await until(lambda: [offer.instance_id for offer in found.remote.offers] == ["new"])
+        late = await found.began()
+        assert not new.requests("Reconcile")
+        waiting = asyncio.create_task(found.host.client.reserve(late, "n1"))
+        go_on.set()
+        assert (await reserving).is_success
+        assert (await waiting).is_success
+        await until(lambda: bool(new.requests("Reconcile")))
+        assert [rpc for rpc, _ in new.asked if rpc in ("Reconcile", "Reserve")] == ["Reconcile", "Reserve"]
+
+
+async def test_instance_that_came_while_another_one_ended_is_asked_what_it_knows(tmp_path: Path) -> None:
+    """It was asked when the cycles were the other one's, and is asked again when they are nobody's."""
+    old, _ = versions()
+    new = ScriptedPlugin(descriptor("Demo", *ALL), descriptor("Other", *ALL))
+    new.instance_id = "new"
+    async with folder(tmp_path, "Demo", "Other") as found:
+        async with old.serving(found.path / "old.sock"):
+            await until(lambda: found.asked == "old")
+
+            async def reconcile(request: Any) -> None:
+                if request.plugin == "Other":
+                    await old.stop()
+                    await until(lambda: found.asked == "")
+
+            new.on("Reconcile", reconcile)
+            await found.add(new)
+        assert found.asked == "new"
+        await until(lambda: len(new.requests("Reconcile")) == 3)
+        assert [one.plugin for one in new.requests("Reconcile")] == ["Demo", "Other", "Demo"]
+
+
+async def test_an_answer_outside_of_cycles_is_the_fault_of_the_instance_that_gave_it(tmp_path: Path) -> None:
+    old, new = versions(old=("PRE_ENQUEUE",), new=("PRE_ENQUEUE",))
+    go_on = asyncio.Event()
+
+    async def of_no_pods(_request: Any) -> None:
+        await go_on.wait()
+
+    old.on("PreEnqueue", of_no_pods)
+    pods = [QueuedPod(pod=make_pod("a"))]
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        asking = [asyncio.create_task(found.host.client.pre_enqueue(pods)) for _ in range(VIOLATIONS)]
+        await until(lambda: len(old.requests("PreEnqueue")) == VIOLATIONS)
+        await found.add(new)
+        go_on.set()
+        await asyncio.gather(*asking)
+        states = {condition.instance_id: condition.state for condition in found.host.attachments.conditions()}
+        assert (states, found.asked) == ({"old": State.QUARANTINED, "new": State.ACTIVE}, "new")
+
+
+async def test_no_instance_takes_the_place_of_another_when_the_host_stops(tmp_path: Path) -> None:
+    old, new = versions()
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        await found.add(new)
+        await until(lambda: found.asked == "new")
+        witness = found.host.witness
+        witness.swaps.clear()
+        await found.host.attachments.stop()
+        assert witness.swaps == []
+        assert [len(plugin.requests("Drain")) for plugin in (old, new)] == [1, 1]
+        assert [len(plugin.requests("Reconcile")) for plugin in (old, new)] == [1, 1]
+
+
+async def test_newest_of_three_is_asked_in_whatever_order_they_come(tmp_path: Path) -> None:
+    old, new = versions()
+    newest = ScriptedPlugin(descriptor("Demo", *ALL))
+    newest.instance_id, newest.started_at_s = "newest", new.started_at_s + 10
+    async with folder(tmp_path) as found:
+        for plugin in (newest, old, new):
+            await found.add(plugin)
+            assert found.asked == "newest"
+        await newest.stop()
+        await until(lambda: found.asked == "new")
+        states = {condition.instance_id: condition.state for condition in found.host.attachments.conditions()}
+        assert states["old"] is State.STANDBY
+        await new.stop()
+        await until(lambda: found.asked == "old")
+        assert [(swap.instance_id, swap.falls_back) for swap in found.host.witness.swaps] == [
+            ("new", True),
+            ("old", True),
+        ]
+
+
+async def test_cycles_of_an_instance_that_ended_are_the_next_ones_if_it_knows_them(tmp_path: Path) -> None:
+    old, new = versions()
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        async with new.serving(found.path / "new.sock"):
+            await until(lambda: found.asked == "new")
+            old.on("Reconcile", lambda _: state_pb2.ReconcileResponse())
+        await until(lambda: found.asked == "old" and len(old.requests("Reconcile")) == 2)
+
+
+async def test_next_process_at_a_socket_of_the_folder_waits_for_no_backoff_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """File systems give the number of the file that is gone to the next one, which is the same place then."""
+
+    def failed_often() -> Backoff:
+        backoff = Backoff(HalfTheBound())
+        backoff.failures = 6
+        return backoff
+
+    monkeypatch.setattr(attachment, "Backoff", failed_often)
+    broken, mended = versions()
+    broken.on("Handshake", refuse(grpc.StatusCode.INTERNAL))
+    async with folder(tmp_path) as found:
+        async with broken.serving(found.path / "a.sock"):
+            await until(lambda: State.BACKOFF in [one.state for one in found.host.attachments.conditions()])
+        async with mended.serving(found.path / "a.sock"), asyncio.timeout(20):
+            await until(lambda: found.asked == "new")
+
+
+async def test_replica_stands_by_for_a_plugin_as_long_as_one_instance_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attachment, "STANDBY_LOOK_S", 0.02)
+    old, new = versions()
+    path = tmp_path / "sockets"
+    path.mkdir()
+    host = AttachedHost([Place(endpoint=f"unix://{path}", is_open=True, plugins=(wanted("Demo"),))])
+    async with old.serving(path / "old.sock"), new.serving(path / "new.sock"):
+        try:
+            await host.attachments.start(stands_by=True)
+            await until(lambda: len(host.attachments.plugins["Demo"].stood_by_at) == 2)
+            await new.stop()
+            await until(lambda: State.BACKOFF in [one.state for one in host.attachments.conditions()])
+            remote = host.attachments.plugins["Demo"]
+            assert (remote.stands_by, remote.absence) == (True, "is not attached: this host stands by")
+            await old.stop()
+            await until(lambda: not remote.stands_by)
+        finally:
+            await host.attachments.stop()
