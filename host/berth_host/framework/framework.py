@@ -245,7 +245,7 @@ class Framework:
 
     def bind_was_untrue(self, cycle: Cycle, plugin: str, untrue: str) -> None:
         """This plugin answered Bind with success, and did not bind the pod; `untrue` says so."""
-        for client in self._asked.about(cycle.pod, ExtensionPoint.BIND, cycle.skip):
+        for client in self._asked.about(cycle.context, ExtensionPoint.BIND, cycle.skip):
             if client.name == plugin:
                 client.bind_was_untrue(cycle.context, untrue)
 

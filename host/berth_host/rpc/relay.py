@@ -185,7 +185,9 @@ class PluginRelay:
 
     def was_untrue(self, call: AnyCall, cycle: CycleContext, untrue: str) -> None:
         """An answer that passed every check has turned out to be untrue: a violation as any other."""
-        self._failed(call, self._rules[call.rpc], cycle, PluginProtocolError(self._name, call.rpc, untrue))
+        failure = PluginProtocolError(self._name, call.rpc, untrue)
+        _blame(self._conduct(cycle), call, failure)
+        self._failed(call, self._terms_of(cycle).rules[call.rpc], cycle, failure)
 
     # --- how it is done --------------------------------------------------------------------------------
 
@@ -216,7 +218,7 @@ class PluginRelay:
         except PluginUnavailableError as failure:
             if cycle is not None and _may_restart(cycle):
                 # A dead process is noticed a moment after the call that it leaves unanswered.
-                await way.is_lost(min(rule.deadline_s, cycle.budget_left_s))
+                await way.is_lost(min(terms.rules[call.rpc].deadline_s, cycle.budget_left_s))
                 self._restart_if_replaced(cycle, way, failure)
             raise
         finally:
