@@ -19,7 +19,7 @@ class CyclesUnderWay:
 
     def live(self, plugin: str) -> list[LiveCycle]:
         """From a successful Reserve to the end of the binding, and while the plugin holds a pod at Permit."""
-        deadlines_s = {waiting.cycle_id: waiting.deadline_s for waiting in self._waiting_pods.list(plugin)}
+        deadlines_s = self._waiting_pods.deadlines_of(plugin)
         attempts = self._later.binding.attempts()
         in_cycle = self._later.scheduler.in_cycle
         if in_cycle is not None:

@@ -202,6 +202,7 @@ class Framework:
                 if answer.status.code is Code.WAIT:
                     timeout_s = answer.wait_timeout_s
                     waits_s[client.name] = MAX_WAIT_S if timeout_s is None else timeout_s
+                    self.waiting_pods.will_hold(pod.uid, client.name, waits_s[client.name])
                 elif not answer.status.is_success:
                     return Status.error(f'running Permit plugin "{client.name}": {answer.status.message}')
             if waits_s:

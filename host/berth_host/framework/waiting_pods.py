@@ -72,6 +72,10 @@ class WaitingPods:
             for timer in entry.pending.values():
                 timer.cancel()
 
+    def will_hold(self, uid: str, plugin: str, wait_s: float) -> None:
+        """The plugin waits, for so many seconds; others are still being asked."""
+        self._entries[uid].deadlines_s[plugin] = self._clock.now_s() + min(wait_s, MAX_WAIT_S)
+
     def hold(self, uid: str, waits_s: dict[str, float]) -> None:
         """Permit is over and these plugins wait, each for so many seconds."""
         entry = self._entries[uid]
@@ -110,6 +114,15 @@ class WaitingPods:
         if self._entries.get(uid) is entry:
             del self._entries[uid]
         return entry.outcome or SUCCESS
+
+    def deadlines_of(self, plugin: str) -> dict[str, float]:
+        """The cycles whose pods this plugin holds, or will hold, each with the end of that (Unix seconds)."""
+        return {
+            entry.cycle_id: entry.deadlines_s[plugin]
+            for entry in self._entries.values()
+            if entry.outcome is None
+            and (plugin in entry.pending or (entry.open and plugin in entry.deadlines_s))
+        }
 
     # --- decisions -----------------------------------------------------------------------------
 

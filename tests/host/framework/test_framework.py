@@ -354,6 +354,23 @@ async def test_permit_approves_holds_or_denies(
     assert framework.waiting_pods.is_waiting(POD.uid) is waiting
 
 
+async def test_wait_of_one_plugin_is_known_while_the_next_one_is_asked() -> None:
+    """A list for Reconcile that is made meanwhile would not name it, and its plugin would forget the pod."""
+    known: list[dict[str, float]] = []
+
+    class Waits(Gate):
+        answer = PermitResult.wait(5.0)
+
+    class Looks(Gate):
+        def permit(self, state: object, pod: Pod, node_name: str) -> PermitResult | Status:
+            known.append(framework.waiting_pods.deadlines_of("Waits"))
+            return self.answer
+
+    framework, cycle = framework_of([Waits(), Looks()]), cycle_of(POD, NODES)
+    await framework.run_permit(cycle, "n0")
+    assert [list(cycles) for cycles in known] == [[cycle.context.cycle_id]]
+
+
 async def test_permit_rejection_after_a_wait_leaves_no_pod_waiting() -> None:
     class Waits(Gate):
         answer = PermitResult.wait(5.0)

@@ -63,6 +63,21 @@ async def test_one_plugins_allow_does_not_release_another_plugins_wait(waiting: 
     assert waiting.list("A")[0].pending_plugins == ("A",)
 
 
+async def test_cycles_that_a_plugin_holds_are_known_from_its_wait_to_its_decision(
+    waiting: WaitingPods,
+) -> None:
+    assert waiting.deadlines_of("A") == {}
+    waiting.will_hold(POD.uid, "A", 10.0)
+    assert waiting.deadlines_of("A") == {"c1": 1010.0}
+    assert waiting.deadlines_of("B") == {}
+    waiting.hold(POD.uid, {"A": 10.0, "B": 5.0})
+    assert (waiting.deadlines_of("A"), waiting.deadlines_of("B")) == ({"c1": 1010.0}, {"c1": 1005.0})
+    waiting.allow("A", POD.uid, "c1")
+    assert (waiting.deadlines_of("A"), waiting.deadlines_of("B")) == ({}, {"c1": 1005.0})
+    waiting.reject("B", POD.uid, "c1", "no")
+    assert waiting.deadlines_of("B") == {}
+
+
 async def test_decisions_for_another_cycle_or_twice_have_no_effect(waiting: WaitingPods) -> None:
     waiting.hold(POD.uid, {"A": 10.0})
     assert waiting.allow("A", POD.uid, "c0") is Decision.STALE_CYCLE
