@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection
-from ipaddress import ip_address
 from pathlib import Path
 
 import grpc
+from berth_sdk.wire.addresses import host_of, is_loopback
 
 from berth_host.attach.peer import DialError as DialError
 from berth_host.attach.peer import PeerRefusedError
@@ -49,8 +49,7 @@ def socket_path(endpoint: str) -> Path:
 
 def host_and_port(endpoint: str) -> tuple[str, int]:
     """Of `HOST:PORT` and `[ADDRESS]:PORT`."""
-    host, _, port = endpoint.rpartition(":")
-    return host.strip("[]"), int(port)
+    return host_of(endpoint), int(endpoint.rpartition(":")[2])
 
 
 def check_socket(path: Path, allowed: Collection[int] = ()) -> None:
@@ -85,13 +84,3 @@ def identity_of(endpoint: str) -> tuple[int, int, int] | None:
         return socket_identity(socket_path(endpoint))
     except OSError:
         return None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or address stays on this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

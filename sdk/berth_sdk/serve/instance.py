@@ -27,7 +27,8 @@ from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.runtime.raised import raised_text
 from berth_sdk.serve.calls import LOG, CallRefusedError, InFlight
 from berth_sdk.serve.cycles import CycleBook
-from berth_sdk.serve.handle_client import HandleClient, HandleConnection
+from berth_sdk.serve.handle_client import HandleClient
+from berth_sdk.serve.handle_connection import HandleConnection
 from berth_sdk.serve.lanes import EventLoopThread
 from berth_sdk.serve.local_copy import LocalCopy
 from berth_sdk.serve.served import MAX_BINDING_CALLS, Lanes, ServedPlugin

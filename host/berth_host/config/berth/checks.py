@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from ipaddress import ip_address
 from typing import Final
+
+from berth_sdk.wire.addresses import is_loopback
 
 from berth_host.config.berth.configuration import Transport
 from berth_host.config.berth.points import (
@@ -189,7 +190,7 @@ def _check_tcp_security(path: str, plugin: PluginV1Alpha1, host: str) -> list[Fi
         if plugin.tls is not None:
             message = "tls and insecure: true exclude each other"
             findings.append(forbidden(f"{path}.tls", message))
-        if not _is_loopback(host):
+        if not is_loopback(host):
             message = "plaintext is for loopback addresses only: give tls with caFile, certFile and keyFile"
             findings.append(forbidden(f"{path}.insecure", message))
         return findings
@@ -217,15 +218,6 @@ def _check_no_transport_security(path: str, plugin: PluginV1Alpha1, why: str) ->
     if plugin.insecure:
         findings.append(forbidden(f"{path}.insecure", f"only for loopback TCP endpoints: {why}"))
     return findings
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_scope(path: str, scope: ScopeV1Alpha1) -> list[Finding]:
