@@ -28,7 +28,7 @@ from berth_host.attach.audit import AuditTrail
 from berth_host.attach.backoff import HEALTHY_S, Backoff
 from berth_host.attach.carrying import lines_to, offered
 from berth_host.attach.children.child import Child, ChildError
-from berth_host.attach.configure import accept, lacks_way_back
+from berth_host.attach.configure import accept, lacks_way_back, way_back_of
 from berth_host.attach.dialing import DialError, dial, identity_of
 from berth_host.attach.feed import InstanceFeed
 from berth_host.attach.handshake import Introduction, RefusedError, read_handshake
@@ -174,7 +174,7 @@ class Attachment:
             names = ", ".join(self._plugins)
             self.child = await Child.launch(self.place.command, self.place.title, plugins=names)
             endpoint, expected_instance = self.child.address, self.child.instance_id
-        self._features = offered(self.place, endpoint)
+        self._features = offered(self.place, endpoint, handle_over_tls=self._handle_over_tls)
         attachment_id = secrets.token_hex(8)
         channel: grpc.aio.Channel | None = None
         try:
@@ -266,18 +266,15 @@ class Attachment:
     ) -> None:
         self._enter(State.CONFIGURING, self.reason)
         grants = self._seams.grants
-        over_tcp = not endpoint.startswith("unix:")
-
-        def grant(plugins: frozenset[str]) -> tuple[str, str] | None:
-            return None if grants is None else grants.grant(attachment_id, plugins, loopback_tcp=over_tcp)
-
+        way_back = await way_back_of(grants, attachment_id, self.place, introduction, endpoint)
         try:
-            warnings = await calls.configure(accept(attachment_id, self.place, introduction, grant))
+            warnings = await calls.configure(accept(attachment_id, self.place, introduction, way_back))
         except RefusedError as err:
             self._refused = (introduction.instance_id, err.reason)
             raise
         remarks = Remarks()
-        for text in (*lacks_way_back(self.place, introduction), *introduction.warnings, *warnings):
+        lacks = lacks_way_back(self.place, introduction, over_tls=self._handle_over_tls)
+        for text in (*lacks, *introduction.warnings, *warnings):
             remarks.add(text)
         self.warnings = ()
         self._warn(*remarks.texts)
@@ -433,6 +430,10 @@ class Attachment:
                 return
         # TCP: only a handshake tells whether another instance is there.
         await asyncio.sleep(12 * REJECTED_LOOK_S)
+
+    @property
+    def _handle_over_tls(self) -> bool:
+        return self._seams.grants is not None and self._seams.grants.over_tls
 
     @property
     def _first_name(self) -> str:

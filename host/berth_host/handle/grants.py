@@ -16,11 +16,14 @@ _TOKEN_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One attachment's right to call back in the name of `plugins`."""
+    """One attachment's right to call back in the name of `plugins`. `tls_name`: the name in the certificate
+    of whoever uses it; empty: it is used on this machine.
+    """
 
     attachment_id: str
     plugins: frozenset[str]
     token: bytes
+    tls_name: str
 
     def __repr__(self) -> str:
         return f"Grant({self.attachment_id}, {sorted(self.plugins)})"  # a secret is never shown
@@ -32,10 +35,10 @@ class Grants:
     def __init__(self) -> None:
         self._grants: dict[str, Grant] = {}
 
-    def add(self, attachment_id: str, plugins: frozenset[str]) -> str:
+    def add(self, attachment_id: str, plugins: frozenset[str], tls_name: str = "") -> str:
         """A new token; the attachment's older one ends."""
         token = secrets.token_hex(_TOKEN_BYTES)
-        self._grants[attachment_id] = Grant(attachment_id, plugins, token.encode())
+        self._grants[attachment_id] = Grant(attachment_id, plugins, token.encode(), tls_name)
         return token
 
     def remove(self, attachment_id: str) -> None:

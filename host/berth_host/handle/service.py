@@ -25,6 +25,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Status
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.peer_names import bears, is_over_tls, peer_names
 from berth_sdk.wire.pushback import PUSHBACK
 from berth_sdk.wire.status import encode_status
 from grpc import StatusCode
@@ -37,7 +38,7 @@ from berth_host.handle.backend import (
     QuestionUnderWayError,
     UnknownNodesError,
 )
-from berth_host.handle.grants import Grants
+from berth_host.handle.grants import Grant, Grants
 from berth_host.handle.nominated import nominate, nominated_chunks
 from berth_host.handle.rates import CALLS_PER_S, CallRates
 from berth_host.handle.reading import StateReader
@@ -329,6 +330,9 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
                 StatusCode.UNAUTHENTICATED,
                 "the token is missing, unknown, or of an earlier attachment: use that of the last Configure",
             )
+        if why := _not_its_holder(grant, context):
+            self._note(request, context, why)
+            await _refuse(context, StatusCode.UNAUTHENTICATED, why)
         if request.plugin not in grant.plugins:
             self._note(request, context, f"the token is for {', '.join(sorted(grant.plugins))}")
             await _refuse(
@@ -343,6 +347,20 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
     def _note(self, request: Any, context: Context, why: str) -> None:
         call = type(request).__name__.removesuffix("Request")
         self._refusals.note(request.plugin, call, context.peer(), why)
+
+
+def _not_its_holder(grant: Grant, context: Context) -> str:
+    """Why a token is not for the caller, who may have got it from somebody else; empty: it is."""
+    properties: Any = context.auth_context()
+    if not grant.tls_name:
+        return "the token is for this machine" if is_over_tls(properties) else ""
+    names = peer_names(properties)
+    if is_over_tls(properties) and bears(names, grant.tls_name):
+        return ""
+    shown = f"one that names {', '.join(names)}" if names else "none"
+    return (
+        f"the token is for whoever has a certificate that names {grant.tls_name}, and this call shows {shown}"
+    )
 
 
 async def _refuse_for_now(context: Context, plugin: str, wait_s: float) -> NoReturn:

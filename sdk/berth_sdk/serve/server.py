@@ -42,8 +42,9 @@ from berth_sdk.serve.scheduling_servicer import SchedulingServicer
 from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
 from berth_sdk.serve.socket_file import SocketFile, is_answered
 from berth_sdk.serve.stream_servicer import StreamServicer
-from berth_sdk.serve.tls import ServerCertificate, TlsServing
+from berth_sdk.serve.tls import TlsServing
 from berth_sdk.wire.addresses import host_of, is_loopback
+from berth_sdk.wire.certificate import Certificate
 from berth_sdk.wire.frames import framed_path
 
 LOG: Final = logging.getLogger("berth_sdk.serve.server")
@@ -71,8 +72,8 @@ class PluginServer:
         has to name; empty: any host that reaches the endpoint may attach. `tls`: for a TCP endpoint, host and
         plugin prove who they are. Raises PluginDefinitionError and TlsError.
         """
-        self._certificate = None if tls is None else ServerCertificate(tls)
-        self.instance = Instance(classes, credential)
+        self._certificate = None if tls is None else Certificate(tls.files)
+        self.instance = Instance(classes, credential, self._certificate)
         self._threads = ThreadPoolExecutor(_THREADS + len(classes), thread_name_prefix="berth-call")
         self._server = grpc.server(
             self._threads,
@@ -129,7 +130,7 @@ class PluginServer:
     def _add_tcp_port(self, address: str) -> int:
         if self._certificate is None:
             return self._server.add_insecure_port(address)
-        return self._server.add_secure_port(address, self._certificate.credentials())
+        return self._server.add_secure_port(address, self._certificate.server_credentials())
 
     def wait(self) -> None:
         """Until the server has stopped."""

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from berth_host.attach.configure import WayBack
 from berth_host.errors.state import InvariantError
 from berth_host.handle.backend import NoOpenCallError, QuestionUnderWayError, UnknownNodesError
 from berth_host.handle.rates import BURST_CALLS
@@ -155,13 +156,12 @@ class Filters:
 class Serving:
     """A server, and a caller of it."""
 
-    def __init__(self, server: HandleServer, backend: Backend, state: ClusterState) -> None:
+    def __init__(self, server: HandleServer, granted: WayBack, backend: Backend, state: ClusterState) -> None:
         self.server = server
+        self.granted = granted
         self.backend = backend
         self.state = state
-        self.target, self.token = server.grant(
-            "attachment-1", frozenset({"Demo", "Sorter"}), loopback_tcp=False
-        )
+        self.target, self.token = granted.target, granted.token
         self.channel = grpc.aio.insecure_channel(self.target)
         self.stub = handle_pb2_grpc.HandleServiceStub(self.channel)
 
@@ -190,7 +190,8 @@ async def serving(
     )
     server = HandleServer(seams, tcp=tcp)
     await server.start()
-    made = Serving(server, backend, state)
+    granted = await server.grant("attachment-1", frozenset({"Demo", "Sorter"}))
+    made = Serving(server, granted, backend, state)
     try:
         yield made
     finally:
@@ -274,7 +275,7 @@ async def test_row_25_a_flood_is_refused_with_the_time_to_wait_and_others_are_no
         assert caught.value.details() == "Demo asks more than 1000 times a second: wait 1 ms"
         assert pushback_s(caught.value) == 0.001
         # A new attachment is no way around it.
-        _, host.token = host.server.grant("attachment-2", frozenset({"Demo", "Sorter"}), loopback_tcp=False)
+        host.token = (await host.server.grant("attachment-2", frozenset({"Demo", "Sorter"}))).token
         assert (await host.refused("ListWaitingPods", request))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert len(host.backend.asked) == asked
         await host.call("ListWaitingPods", handle_pb2.ListWaitingPodsRequest(plugin="Sorter"))
@@ -298,7 +299,7 @@ async def test_row_26_a_refused_call_has_an_audit_line_without_the_token() -> No
 
 async def test_new_grant_of_an_attachment_ends_the_old_one() -> None:
     async with serving() as host:
-        _, newer = host.server.grant("attachment-1", frozenset({"Demo"}), loopback_tcp=False)
+        newer = (await host.server.grant("attachment-1", frozenset({"Demo"}))).token
         request = handle_pb2.ListWaitingPodsRequest(plugin="Demo")
         assert (await host.refused("ListWaitingPods", request))[0] is grpc.StatusCode.UNAUTHENTICATED
         await host.call("ListWaitingPods", request, newer)
@@ -309,6 +310,7 @@ async def test_grants_show_no_secret() -> None:
         grant = host.server.grants.find(host.token.encode())
         assert grant is not None
         assert host.token not in repr(grant)
+        assert host.token not in repr(host.granted)
         assert len(bytes.fromhex(host.token)) == 32
 
 
@@ -321,13 +323,14 @@ async def test_socket_lies_in_a_private_folder_that_goes_with_the_server() -> No
 
 async def test_plugins_behind_tcp_get_a_loopback_port() -> None:
     async with serving(tcp=True) as host:
-        target, token = host.server.grant("attachment-2", frozenset({"Demo"}), loopback_tcp=True)
-        assert target.startswith("127.0.0.1:")
-        async with grpc.aio.insecure_channel(target) as channel:
+        granted = await host.server.grant("attachment-2", frozenset({"Demo"}), loopback_tcp=True)
+        assert granted.target.startswith("127.0.0.1:")
+        assert granted.server_name == ""
+        async with grpc.aio.insecure_channel(granted.target) as channel:
             stub = handle_pb2_grpc.HandleServiceStub(channel)
             reply = await stub.ListWaitingPods(
                 handle_pb2.ListWaitingPodsRequest(plugin="Demo"),
-                metadata=(("authorization", f"Bearer {token}"),),
+                metadata=(("authorization", f"Bearer {granted.token}"),),
                 timeout=60,
             )
             assert len(reply.pods) == 1
@@ -341,7 +344,7 @@ async def test_nothing_is_granted_before_the_start() -> None:
         descriptor_of=DESCRIPTORS.get,
     )
     with pytest.raises(InvariantError):
-        HandleServer(seams).grant("a", frozenset(), loopback_tcp=False)
+        await HandleServer(seams).grant("a", frozenset())
 
 
 # --- what each call does ---------------------------------------------------------------------------------

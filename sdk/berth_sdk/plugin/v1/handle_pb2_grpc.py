@@ -30,8 +30,9 @@ class HandleServiceStub(object):
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-    UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
-    endpoint of the newest Configure, or stops calling if there is none.
+    UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
+    not for the certificate that the call shows. The plugin uses the endpoint of the newest
+    Configure, or stops calling if there is none.
     PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
     RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
     INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
@@ -112,8 +113,9 @@ class HandleServiceServicer(object):
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-    UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
-    endpoint of the newest Configure, or stops calling if there is none.
+    UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
+    not for the certificate that the call shows. The plugin uses the endpoint of the newest
+    Configure, or stops calling if there is none.
     PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
     RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
     INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
@@ -351,8 +353,9 @@ class HandleService(object):
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-    UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
-    endpoint of the newest Configure, or stops calling if there is none.
+    UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
+    not for the certificate that the call shows. The plugin uses the endpoint of the newest
+    Configure, or stops calling if there is none.
     PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
     RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
     INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.

@@ -31,8 +31,9 @@ class HandleServiceStub:
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-      UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
-                           endpoint of the newest Configure, or stops calling if there is none.
+      UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
+                           not for the certificate that the call shows. The plugin uses the endpoint of the newest
+                           Configure, or stops calling if there is none.
       PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
       RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
       INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
@@ -157,8 +158,9 @@ class HandleServiceAsyncStub(HandleServiceStub):
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-      UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
-                           endpoint of the newest Configure, or stops calling if there is none.
+      UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
+                           not for the certificate that the call shows. The plugin uses the endpoint of the newest
+                           Configure, or stops calling if there is none.
       PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
       RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
       INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
@@ -279,8 +281,9 @@ class HandleServiceServicer:
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-      UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
-                           endpoint of the newest Configure, or stops calling if there is none.
+      UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
+                           not for the certificate that the call shows. The plugin uses the endpoint of the newest
+                           Configure, or stops calling if there is none.
       PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
       RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
       INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
