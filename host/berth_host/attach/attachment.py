@@ -174,7 +174,7 @@ class Attachment:
             names = ", ".join(self._plugins)
             self.child = await Child.launch(self.place.command, self.place.title, plugins=names)
             endpoint, expected_instance = self.child.address, self.child.instance_id
-        self._features = offered(self.place, endpoint, handle_over_tls=self._handle_over_tls)
+        self._features = offered(self.place, endpoint, handle_over_tls=self._seams.handle_over_tls)
         attachment_id = secrets.token_hex(8)
         channel: grpc.aio.Channel | None = None
         try:
@@ -198,8 +198,7 @@ class Attachment:
             await self._let_go(channel, attachment_id)
 
     async def _let_go(self, channel: grpc.aio.Channel | None, attachment_id: str) -> None:
-        if self._seams.grants is not None:
-            self._seams.grants.revoke(attachment_id)
+        self._seams.revoke(attachment_id)
         if self.standing is not None:
             if not self._stopping.is_set():
                 self.lost_s = self.lost_s or time.monotonic()
@@ -273,7 +272,7 @@ class Attachment:
             self._refused = (introduction.instance_id, err.reason)
             raise
         remarks = Remarks()
-        lacks = lacks_way_back(self.place, introduction, over_tls=self._handle_over_tls)
+        lacks = lacks_way_back(self.place, introduction, over_tls=self._seams.handle_over_tls)
         for text in (*lacks, *introduction.warnings, *warnings):
             remarks.add(text)
         self.warnings = ()
@@ -388,6 +387,9 @@ class Attachment:
         state, reason = standing.state
         if state is State.QUARANTINED:
             self._refused = (self.instance_id, reason)
+            # What it would decide by calls of its own counts as little as its answers.
+            for name in standing.quarantined:
+                self._seams.revoke(standing.link.identity.attachment_id, name)
         if not standing.is_silent:
             self.lost_s = None
         elif self.lost_s is None:
@@ -430,10 +432,6 @@ class Attachment:
                 return
         # TCP: only a handshake tells whether another instance is there.
         await asyncio.sleep(12 * REJECTED_LOOK_S)
-
-    @property
-    def _handle_over_tls(self) -> bool:
-        return self._seams.grants is not None and self._seams.grants.over_tls
 
     @property
     def _first_name(self) -> str:

@@ -55,8 +55,8 @@ class HandleGrants(Protocol):
         """
         ...
 
-    def revoke(self, attachment_id: str) -> None:
-        """The token of this attachment is worth nothing any more."""
+    def revoke(self, attachment_id: str, plugin: str = "") -> None:
+        """The token of this attachment is worth nothing any more, or nothing for one of its plugins."""
         ...
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 _TOKEN_BYTES: Final = 32
@@ -41,9 +41,11 @@ class Grants:
         self._grants[attachment_id] = Grant(attachment_id, plugins, token.encode(), tls_name)
         return token
 
-    def remove(self, attachment_id: str) -> None:
-        """The attachment has ended; harmless when it had none."""
-        self._grants.pop(attachment_id, None)
+    def remove(self, attachment_id: str, plugin: str = "") -> None:
+        """The attachment has ended, or one of its plugins may not ask any more; harmless when it had none."""
+        found = self._grants.pop(attachment_id, None)
+        if found is not None and plugin:
+            self._grants[attachment_id] = replace(found, plugins=found.plugins - {plugin})
 
     def find(self, token: bytes) -> Grant | None:
         """The grant of a token. Every token is compared, and each in constant time."""

@@ -90,9 +90,9 @@ class HandleServer:
         token = self.grants.add(attachment_id, plugins, tls_name)
         return WayBack(target=target, token=token, server_name=server_name)
 
-    def revoke(self, attachment_id: str) -> None:
-        """The attachment's token is worth nothing any more."""
-        self.grants.remove(attachment_id)
+    def revoke(self, attachment_id: str, plugin: str = "") -> None:
+        """The attachment's token is worth nothing any more, or nothing for one of its plugins."""
+        self.grants.remove(attachment_id, plugin)
 
     @property
     def _unix_target(self) -> str:

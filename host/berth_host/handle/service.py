@@ -334,11 +334,13 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
             self._note(request, context, why)
             await _refuse(context, StatusCode.UNAUTHENTICATED, why)
         if request.plugin not in grant.plugins:
-            self._note(request, context, f"the token is for {', '.join(sorted(grant.plugins))}")
+            held = ", ".join(sorted(grant.plugins)) or "no plugin any more: they are in quarantine"
+            self._note(request, context, f"the token is for {held}")
             await _refuse(
                 context,
                 StatusCode.PERMISSION_DENIED,
-                f"plugin {request.plugin!r} is not one of this attachment that asked for the handle",
+                f"plugin {request.plugin!r} is not one of this attachment that asked for the handle, or it is"
+                " in quarantine",
             )
         wait_s = self._rates.take(request.plugin)
         if wait_s > 0:

@@ -85,7 +85,7 @@ class Grants:
         self.asked.append((plugins, loopback_tcp, tls_name))
         return WayBack(target="t", token="secret", server_name="host.example" if tls_name else "")
 
-    def revoke(self, attachment_id: str) -> None:
+    def revoke(self, attachment_id: str, plugin: str = "") -> None:
         raise AssertionError("nobody ends")
 
 

@@ -34,7 +34,8 @@ class HandleServiceStub:
       UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
                            not for the certificate that the call shows. The plugin uses the endpoint of the newest
                            Configure, or stops calling if there is none.
-      PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
+      PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
+                           quarantine because it broke the contract again and again. The same.
       RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
       INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
       UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
@@ -161,7 +162,8 @@ class HandleServiceAsyncStub(HandleServiceStub):
       UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
                            not for the certificate that the call shows. The plugin uses the endpoint of the newest
                            Configure, or stops calling if there is none.
-      PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
+      PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
+                           quarantine because it broke the contract again and again. The same.
       RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
       INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
       UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
@@ -284,7 +286,8 @@ class HandleServiceServicer:
       UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
                            not for the certificate that the call shows. The plugin uses the endpoint of the newest
                            Configure, or stops calling if there is none.
-      PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
+      PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
+                           quarantine because it broke the contract again and again. The same.
       RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
       INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
       UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.

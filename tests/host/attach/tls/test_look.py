@@ -232,7 +232,7 @@ class NoGrants:
     ) -> WayBack:
         raise AssertionError("a token was made for a plugin behind TLS")
 
-    def revoke(self, attachment_id: str) -> None:
+    def revoke(self, attachment_id: str, plugin: str = "") -> None:
         return None
 
 
