@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
+
+from berth_sdk.wire.peer_names import bears, is_over_tls, peer_names
 
 _TOKEN_BYTES: Final = 32
 
@@ -27,6 +30,18 @@ class Grant:
 
     def __repr__(self) -> str:
         return f"Grant({self.attachment_id}, {sorted(self.plugins)})"  # a secret is never shown
+
+    def why_not_of(self, properties: Mapping[str, Any]) -> str:
+        """Why the token is not for a caller, who may have got it from somebody else; empty: it is.
+        `properties`: what gRPC's `auth_context()` says of the caller.
+        """
+        if not self.tls_name:
+            return "the token is for this machine" if is_over_tls(properties) else ""
+        names = peer_names(properties)
+        if is_over_tls(properties) and bears(names, self.tls_name):
+            return ""
+        shown = f"one that names {', '.join(names)}" if names else "none"
+        return f"the token is for a certificate that names {self.tls_name}, and this call shows {shown}"
 
 
 class Grants:

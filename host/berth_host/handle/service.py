@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
@@ -25,7 +25,6 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Status
 from berth_sdk.wire import records as wire
-from berth_sdk.wire.peer_names import bears, is_over_tls, peer_names
 from berth_sdk.wire.pushback import PUSHBACK
 from berth_sdk.wire.status import encode_status
 from grpc import StatusCode
@@ -38,7 +37,7 @@ from berth_host.handle.backend import (
     QuestionUnderWayError,
     UnknownNodesError,
 )
-from berth_host.handle.grants import Grant, Grants
+from berth_host.handle.grants import Grants
 from berth_host.handle.nominated import nominate, nominated_chunks
 from berth_host.handle.rates import CALLS_PER_S, CallRates
 from berth_host.handle.reading import StateReader
@@ -330,7 +329,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
                 StatusCode.UNAUTHENTICATED,
                 "the token is missing, unknown, or of an earlier attachment: use that of the last Configure",
             )
-        if why := _not_its_holder(grant, context):
+        if why := grant.why_not_of(_properties(context)):
             self._note(request, context, why)
             await _refuse(context, StatusCode.UNAUTHENTICATED, why)
         if request.plugin not in grant.plugins:
@@ -351,26 +350,19 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         self._refusals.note(request.plugin, call, context.peer(), why)
 
 
-def _not_its_holder(grant: Grant, context: Context) -> str:
-    """Why a token is not for the caller, who may have got it from somebody else; empty: it is."""
-    properties: Any = context.auth_context()
-    if not grant.tls_name:
-        return "the token is for this machine" if is_over_tls(properties) else ""
-    names = peer_names(properties)
-    if is_over_tls(properties) and bears(names, grant.tls_name):
-        return ""
-    shown = f"one that names {', '.join(names)}" if names else "none"
-    return (
-        f"the token is for whoever has a certificate that names {grant.tls_name}, and this call shows {shown}"
-    )
-
-
 async def _refuse_for_now(context: Context, plugin: str, wait_s: float) -> NoReturn:
     """The time to wait is in the text for people, and where gRPC's clients look for it."""
     wait_ms = math.ceil(wait_s * 1000)
     text = f"{plugin} asks more than {CALLS_PER_S:g} times a second: wait {wait_ms} ms"
     await context.abort(StatusCode.RESOURCE_EXHAUSTED, text, trailing_metadata=((PUSHBACK, str(wait_ms)),))
     raise InvariantError("abort has returned")  # it raises; the checker does not know
+
+
+def _properties(context: Context) -> Mapping[str, Any]:
+    # Lists of bytes, whatever the types of the package say.
+    properties: Any = context.auth_context()
+    found: Mapping[str, Any] = properties
+    return found
 
 
 def _bearer(context: Context) -> bytes | None:

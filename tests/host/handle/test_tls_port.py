@@ -168,12 +168,12 @@ async def test_a_token_is_worth_nothing_to_the_holder_of_another_certificate(sid
                 assert await ask(channel, way.token) is code
     assert side.backend.asked == 0
     assert [line["reason"] for line in lines if line["event"] == "audit.call_refused"] == [
-        f"the token is for whoever has a certificate that names {PLUGIN}, and this call shows one that names"
-        " p, other.example",
+        f"the token is for a certificate that names {PLUGIN}, and this call shows one that names p,"
+        " other.example",
         "no token of an attachment",
         "the token is for this machine",
         "no token of an attachment",
-        f"the token is for whoever has a certificate that names {PLUGIN}, and this call shows none",
+        f"the token is for a certificate that names {PLUGIN}, and this call shows none",
     ]
 
 
