@@ -40,7 +40,7 @@ from berth_host.handle.backend import (
 from berth_host.handle.grants import Grants
 from berth_host.handle.nominated import nominate, nominated_chunks
 from berth_host.handle.rates import CALLS_PER_S, CallRates
-from berth_host.handle.reading import StateReader
+from berth_host.handle.reading import StateReader, UndeclaredError, readable
 from berth_host.handle.refusals import Refusals
 from berth_host.handle.scenarios import ScenarioError, ScenarioReader
 from berth_host.rpc.remote.statuses import cut
@@ -170,14 +170,17 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         try:
             needs = self._needs(request)
             return StateReader(state, needs, request.nodes if request.HasField("nodes") else None)
+        except UndeclaredError as err:
+            self._note(request, context, str(err))
+            await _refuse(context, StatusCode.PERMISSION_DENIED, f"{request.plugin} {err}")
         except (ValueError, UnknownNodesError) as err:
             await _refuse(context, StatusCode.INVALID_ARGUMENT, str(err))
 
     def _needs(self, request: handle_pb2.ReadStateRequest) -> Iterable[Need]:
-        if request.needs:
-            return [wire.decode_need(need) for need in request.needs]
+        """Raises ValueError and UndeclaredError."""
         descriptor = self._seams.descriptor_of(request.plugin)
-        return () if descriptor is None else descriptor.needs
+        declared = () if descriptor is None else descriptor.needs
+        return readable(request.needs, declared)
 
     # --- from an open call -------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import grpc
 import numpy as np
 import pytest
 from berth_host.attach.configure import WayBack
+from berth_host.cache.resources import kind_of
 from berth_host.errors.state import InvariantError
 from berth_host.handle.backend import NoOpenCallError, QuestionUnderWayError, UnknownNodesError
 from berth_host.handle.rates import BURST_CALLS
@@ -27,7 +28,7 @@ from berth_host.rpc.remote.statuses import MAX_REASON_BYTES
 from berth_sdk.errors import HandleError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.handle import ObjectReader
-from berth_sdk.kube_object import ObjectRef
+from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2, scheduling_pb2
@@ -61,7 +62,9 @@ WAITING = WaitingPod(
     deadline_s=1234.5,
 )
 DESCRIPTORS = {
-    "Demo": Descriptor(name="Demo", points=(ExtensionPoint.PERMIT,), needs=(Need.nodes(),)),
+    "Demo": Descriptor(
+        name="Demo", points=(ExtensionPoint.PERMIT,), needs=(Need.nodes(), Need.objects("configmaps"))
+    ),
     "Sorter": Descriptor(name="Sorter", points=(ExtensionPoint.QUEUE_SORT,)),
 }
 
@@ -613,6 +616,30 @@ async def test_a_node_with_many_pods_comes_in_one_piece() -> None:
         nodes = [node for chunk in chunks for node in chunk.nodes]
         assert sorted(node.name for node in nodes) == ["n0", "n1"]
         assert max(len(node.pods) for node in nodes) == 400
+
+
+async def test_objects_that_another_plugin_declared_are_not_read() -> None:
+    """The host holds what any plugin declares; which of it a plugin sees is what its own handshake says."""
+    async with serving() as host:
+        for kind, resource in (("Secret", "secrets"), ("ConfigMap", "configmaps")):
+            item = {"metadata": {"namespace": "shop", "name": "held"}, "data": {"password": "hush"}}
+            host.state.objects.put(kind_of(resource), KubeObject("v1", kind, parsed=item))
+            assert len(host.state.objects.of_resource(resource).list()) == 1
+        await host.state.refresh()
+
+        def objects(resource: str) -> list[identity_pb2.DeclaredNeed]:
+            return [
+                identity_pb2.DeclaredNeed(
+                    kind=identity_pb2.DeclaredNeed.KIND_OBJECT, resource=resource, drop_fields=["data"]
+                )
+            ]
+
+        chunks = await read(host, needs=objects("configmaps"))
+        assert [item.resource for chunk in chunks for item in chunk.objects] == ["configmaps"]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await read(host, needs=[*objects("configmaps"), *objects("secrets")])
+        assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert caught.value.details() == "Demo has not declared secrets among its needs"
 
 
 async def test_other_versions_cannot_be_read_and_the_current_one_is_named() -> None:

@@ -410,7 +410,9 @@ class ReadStateRequest(_message.Message):
 
     @_builtins.property
     def needs(self) -> _containers.RepeatedCompositeFieldContainer[_identity_pb2.DeclaredNeed]:
-        """OPTIONAL: the parts to read; empty: the parts that the plugin declared. KIND_WHOLE_POD has no effect here."""
+        """OPTIONAL: the parts to read; empty: the parts that the plugin declared. Nodes and pods may be read by every plugin,
+        KIND_OBJECT only with a resource that the plugin declared. KIND_WHOLE_POD has no effect here.
+        """
 
     def __init__(
         self,

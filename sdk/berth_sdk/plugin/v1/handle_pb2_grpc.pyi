@@ -77,7 +77,7 @@ class HandleServiceStub:
 
     Caller: the plugin, at any time. The host has one snapshot; older ones cannot be read.
     Errors: FAILED_PRECONDITION: `at` is not the version at the time of the call; the message says which version is, as
-      "epoch/generation". RESOURCE_EXHAUSTED: four reads of this plugin are open.
+      "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four reads of this plugin are open.
     Repeat: yes, pure.
     """
     RunFilters: _grpc.UnaryUnaryMultiCallable[_handle_pb2.RunFiltersRequest, _handle_pb2.RunFiltersResponse]
@@ -202,7 +202,7 @@ class HandleServiceAsyncStub(HandleServiceStub):
 
     Caller: the plugin, at any time. The host has one snapshot; older ones cannot be read.
     Errors: FAILED_PRECONDITION: `at` is not the version at the time of the call; the message says which version is, as
-      "epoch/generation". RESOURCE_EXHAUSTED: four reads of this plugin are open.
+      "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four reads of this plugin are open.
     Repeat: yes, pure.
     """
     RunFilters: _aio.UnaryUnaryMultiCallable[_handle_pb2.RunFiltersRequest, _handle_pb2.RunFiltersResponse]  # type: ignore[assignment]
@@ -344,7 +344,7 @@ class HandleServiceServicer:
 
         Caller: the plugin, at any time. The host has one snapshot; older ones cannot be read.
         Errors: FAILED_PRECONDITION: `at` is not the version at the time of the call; the message says which version is, as
-          "epoch/generation". RESOURCE_EXHAUSTED: four reads of this plugin are open.
+          "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four reads of this plugin are open.
         Repeat: yes, pure.
         """
 
