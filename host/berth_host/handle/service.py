@@ -37,17 +37,16 @@ from berth_host.handle.backend import (
     QuestionUnderWayError,
     UnknownNodesError,
 )
+from berth_host.handle.event_bounds import MAX_EVENTS, MAX_NOTE_BYTES, is_writable
 from berth_host.handle.grants import Grants
 from berth_host.handle.nominated import nominate, nominated_chunks
 from berth_host.handle.rates import CALLS_PER_S, CallRates
 from berth_host.handle.reading import StateReader, UndeclaredError, readable
 from berth_host.handle.refusals import Refusals
 from berth_host.handle.scenarios import ScenarioError, ScenarioReader
+from berth_host.rpc.pace import each
 from berth_host.rpc.remote.statuses import cut
 
-MAX_EVENTS: Final = 100
-"""In one call; the others are dropped, and counted in the answer."""
-MAX_NOTE_BYTES: Final = 1024
 MAX_READS: Final = 4
 """Concurrent reads of the state and the nominations by one plugin: each keeps its data alive, however slowly
 it is read.
@@ -107,7 +106,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
     ) -> handle_pb2.DecideWaitingPodsResponse:
         """Each decision by itself, in order."""
         await self._admit(request, context)
-        results = [self._decide(request.plugin, decision).value for decision in request.decisions]
+        results = await each(request.decisions, lambda one: self._decide(request.plugin, one).value)
         return handle_pb2.DecideWaitingPodsResponse(
             results=[handle_pb2.DecideWaitingPodsResponse.Result.ValueType(result) for result in results]
         )
@@ -128,10 +127,10 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         """Each pod by itself, in order."""
         await self._admit(request, context)
         cancel = self._backend.cancel_binding
-        results = [
-            cancel(request.plugin, item.pod_uid, item.cycle_id, cut(item.message)).value
-            for item in request.items
-        ]
+        results = await each(
+            request.items,
+            lambda one: cancel(request.plugin, one.pod_uid, one.cycle_id, cut(one.message)).value,
+        )
         return handle_pb2.CancelBindingResponse(
             results=[handle_pb2.CancelBindingResponse.Result.ValueType(result) for result in results]
         )
@@ -265,7 +264,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
     ) -> handle_pb2.NominateResponse:
         """Each pod by itself, in order."""
         await self._admit(request, context)
-        results = [nominate(self._backend, request.plugin, item).value for item in request.items]
+        results = await each(request.items, lambda one: nominate(self._backend, request.plugin, one).value)
         return handle_pb2.NominateResponse(
             results=[handle_pb2.NominateResponse.Result.ValueType(result) for result in results]
         )
@@ -308,7 +307,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         await self._admit(request, context)
         dropped = max(len(request.events) - MAX_EVENTS, 0)
         for event in request.events[:MAX_EVENTS]:
-            written = self._backend.record_event(
+            written = is_writable(event) and self._backend.record_event(
                 request.plugin,
                 wire.decode_ref(event.regarding),
                 event.type or "Normal",

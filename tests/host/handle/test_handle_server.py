@@ -23,7 +23,7 @@ from berth_host.handle.rates import BURST_CALLS
 from berth_host.handle.reading import StateReader
 from berth_host.handle.server import HandleServer
 from berth_host.handle.service import MAX_READS, HandleSeams
-from berth_host.rpc import state_chunks
+from berth_host.rpc import pace, state_chunks
 from berth_host.rpc.remote.statuses import MAX_REASON_BYTES
 from berth_sdk.errors import HandleError
 from berth_sdk.extension_points import ExtensionPoint
@@ -640,6 +640,69 @@ async def test_objects_that_another_plugin_declared_are_not_read() -> None:
             await read(host, needs=[*objects("configmaps"), *objects("secrets")])
         assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
         assert caught.value.details() == "Demo has not declared secrets among its needs"
+
+
+ALLOW = handle_pb2.WaitDecision.VERDICT_ALLOW
+REMOVE = handle_pb2.Nomination.MODE_REMOVE
+
+
+@pytest.mark.parametrize(
+    ("rpc", "request_of"),
+    [
+        (
+            "DecideWaitingPods",
+            lambda count: handle_pb2.DecideWaitingPodsRequest(
+                plugin="Demo",
+                decisions=[handle_pb2.WaitDecision(verdict=ALLOW, pod_uid="NOT_WAITING")] * count,
+            ),
+        ),
+        (
+            "CancelBinding",
+            lambda count: handle_pb2.CancelBindingRequest(
+                plugin="Demo", items=[handle_pb2.BindingCancellation(pod_uid="NOT_IN_PRE_BIND")] * count
+            ),
+        ),
+        (
+            "Nominate",
+            lambda count: handle_pb2.NominateRequest(
+                plugin="Demo", items=[handle_pb2.Nomination(mode=REMOVE, pod_uid="NOT_PENDING")] * count
+            ),
+        ),
+    ],
+)
+async def test_a_call_about_many_pods_does_not_hold_the_loop(
+    rpc: str, request_of: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few megabytes are hundreds of thousands of decisions, and other plugins have deadlines meanwhile."""
+    monkeypatch.setattr(pace, "STEP_S", 0.0)
+    turns = 0
+    seen: list[int] = []
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with serving() as host:
+        host.backend.decisions = [Decision.NOT_WAITING] * 200
+        host.backend.asked = Noting(lambda: seen.append(turns))
+        turning = asyncio.create_task(turn())
+        reply = await host.call(rpc, request_of(200))
+        turning.cancel()
+    assert len(reply.results) == len(seen) == 200
+    assert len(set(seen)) == 200  # the others had a turn between any two
+
+
+class Noting(list[tuple[Any, ...]]):
+    """Tells of each that would be noted."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def append(self, item: tuple[Any, ...]) -> None:
+        self._tell()
 
 
 async def test_other_versions_cannot_be_read_and_the_current_one_is_named() -> None:
