@@ -23,9 +23,10 @@ def run(plugins: Mapping[str, type] | None = None, arguments: Sequence[str] | No
     from berth_host.cli.standard_streams import hold_closed
 
     hold_closed()
-    from berth_sdk.wire.grpc_core import poll_by_the_caller
+    from berth_sdk.wire.grpc_core import poll_by_the_caller, write_errors_alone
 
     poll_by_the_caller()
+    write_errors_alone()
     from berth_host.cli.main import run_command
 
     run_command(plugins or {}, arguments)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from berth_sdk.cli import completion
-from berth_sdk.wire.grpc_core import poll_by_the_caller
+from berth_sdk.wire.grpc_core import poll_by_the_caller, write_errors_alone
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "completion":
         return completion.completion(options)
     poll_by_the_caller()
+    write_errors_alone()
     # Imported late: gRPC is not needed to print a help text, and its settings must be there before it is.
     if options.command == "serve":
         from berth_sdk.cli.serve import serve

@@ -13,6 +13,7 @@ import yaml
 from berth_host.cli import configuration
 from berth_host.cli.bench.versus.real_servers import program
 from berth_host.config.berth.types_v1alpha1 import (
+    HandleV1Alpha1,
     PluginV1Alpha1,
     PointsV1Alpha1,
     ScopeV1Alpha1,
@@ -332,6 +333,9 @@ def test_the_network_policy_says_who_and_where_to() -> None:
         pytest.param({"cycleBudget": "1 second"}, "cycleBudget", id="no duration"),
         pytest.param({"image": {"digest": "sha256:1"}}, "digest", id="no digest"),
         pytest.param({"securePort": 443}, "securePort", id="port of root"),
+        pytest.param({"handle": {"bindAddress": "0.0.0.0:10270"}}, "caFile", id="handle in plaintext"),
+        pytest.param({"handle": {"tls": {"caFile": "/ca"}}}, "caFile", id="handle that listens nowhere"),
+        pytest.param({"handle": {"bindAdress": "x"}}, "bindAdress", id="misspelt"),
     ],
 )
 def test_wrong_values_are_refused(values: Json, said: str) -> None:
@@ -376,6 +380,8 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
         pytest.param(["plugins", "items", "points"], PointsV1Alpha1, id="points of a plugin"),
         pytest.param(["plugins", "items", "scope"], ScopeV1Alpha1, id="scope"),
         pytest.param(["plugins", "items", "tls"], TlsV1Alpha1, id="tls"),
+        pytest.param(["handle"], HandleV1Alpha1, id="handle"),
+        pytest.param(["handle", "tls"], TlsV1Alpha1, id="tls of handle"),
     ],
 )
 def test_the_schema_knows_the_fields_of_berths_configuration(place: list[str], fields: type) -> None:
@@ -386,3 +392,35 @@ def test_the_schema_knows_the_fields_of_berths_configuration(place: list[str], f
     of_the_chart = {"container"} if fields is PluginV1Alpha1 else set()
     not_in_a_pod = {"kubeconfig"} if fields is ClientConnectionV1 else set()
     assert set(node["properties"]) - of_the_chart == set(json_fields(fields)) - not_in_a_pod
+
+
+HANDLE: Json = {
+    "bindAddress": "0.0.0.0:10270",
+    "tls": {"caFile": "/tls/ca", "certFile": "/tls/crt", "keyFile": "/tls/key", "serverName": "berth"},
+}
+
+
+def test_plugins_behind_tls_reach_the_replica_that_attached_them(tmp_path: Path) -> None:
+    manifests = rendered(values={"handle": HANDLE})
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(scheduler_yaml(manifests))
+    handle = configuration.load(str(path), {}).berth.handle
+    assert handle is not None
+    assert (handle.bind_address, handle.advertise_address) == ("0.0.0.0:10270", "")
+    assert (handle.tls.ca_file, handle.tls.server_name) == ("/tls/ca", "berth")
+    (scheduler,) = pod_of(manifests)["containers"]
+    assert {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} in scheduler["env"]
+    assert {"name": "handle", "containerPort": 10270} in scheduler["ports"]
+    opened = the(manifests, "NetworkPolicy")["spec"]["ingress"]
+    assert opened == [
+        {"ports": [{"port": "https", "protocol": "TCP"}]},
+        {"ports": [{"port": "handle", "protocol": "TCP"}]},
+    ]
+
+
+def test_without_handle_no_port_is_open_for_them() -> None:
+    manifests = rendered()
+    (scheduler,) = pod_of(manifests)["containers"]
+    assert [port["name"] for port in scheduler["ports"]] == ["https"]
+    assert len(the(manifests, "NetworkPolicy")["spec"]["ingress"]) == 1
+    assert "handle" not in scheduler_yaml(manifests)

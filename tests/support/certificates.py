@@ -12,7 +12,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-_VALID: Final = timedelta(days=1)
+_HOUR: Final = timedelta(hours=1)
+_LIVES: Final = {
+    (False, False): (-_HOUR, 24 * _HOUR),
+    (True, False): (-_HOUR, timedelta(minutes=-1)),
+    (False, True): (_HOUR, 24 * _HOUR),
+}
+"""From when to when it is valid, seen from now, by (expired, early)."""
 
 
 class Pair(NamedTuple):
@@ -39,25 +45,42 @@ class Authority:
         """The authority's certificate."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, name: str, *, dns: str = "", expired: bool = False) -> Pair:
-        """A certificate for 127.0.0.1, or for `dns`, or for a user called `name`; `expired`: a minute ago."""
+    def issue(self, name: str, *, dns: str = "", expired: bool = False, early: bool = False) -> Pair:
+        """A certificate for 127.0.0.1, or for `dns`, or for a user called `name`; `expired`: a minute ago;
+        `early`: it is valid in an hour.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         alternative: x509.GeneralName = (
             x509.DNSName(dns) if dns else x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         )
         certificate = (
-            _builder(_name(name), self._name, key, timedelta(minutes=-1) if expired else _VALID)
+            _builder(_name(name), self._name, key, _LIVES[expired, early])
             .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        return Pair(
-            certificate.public_bytes(serialization.Encoding.PEM),
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            ),
-        )
+        return _pair(certificate, key)
+
+
+def self_signed(name: str, *, dns: str) -> Pair:
+    """A certificate that no authority signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        _builder(_name(name), _name(name), key)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(dns)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return _pair(certificate, key)
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+    return Pair(
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
 
 
 def _name(common_name: str) -> x509.Name:
@@ -65,7 +88,10 @@ def _name(common_name: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, valid: timedelta = _VALID
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    lives: tuple[timedelta, timedelta] = _LIVES[False, False],
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
@@ -74,8 +100,8 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + valid)
+        .not_valid_before(now + lives[0])
+        .not_valid_after(now + lives[1])
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from berth_sdk.runtime.descriptor import Descriptor
 
@@ -10,22 +10,29 @@ from berth_host.app.backend import Backend
 from berth_host.app.late_parts import LateParts
 from berth_host.app.open_calls import OpenCalls
 from berth_host.app.snapshot_state import SnapshotState
-from berth_host.config.berth.configuration import BerthPlugin
+from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.handle.server import HandleServer
 from berth_host.handle.service import HandleSeams
+from berth_host.handle.tls_port import TlsPort
 
 
 def handle_server(
-    plugins: Iterable[BerthPlugin],
+    berth: BerthConfiguration,
+    own_address: str,
     backend: Backend,
     open_calls: OpenCalls,
     state: SnapshotState,
     later: LateParts,
     ready: Callable[[], bool],
 ) -> HandleServer:
-    """HandleService of a host; it also listens on loopback TCP if one of `plugins` is reached that way, in
-    plaintext. `ready`: what its health says.
+    """HandleService of a host; it also listens on loopback TCP if a plugin is reached that way, in plaintext,
+    and as `handle` says if one is reached over TLS. `own_address`: see `HostOptions`. `ready`: what its
+    health says.
     """
+    remote = [
+        plugin for plugin in berth.plugins if plugin.endpoint and not plugin.endpoint.startswith("unix:")
+    ]
+    behind_tls = any(plugin.tls is not None for plugin in remote)
     seams = HandleSeams(
         backend=backend,
         state=state,
@@ -34,10 +41,8 @@ def handle_server(
     )
     return HandleServer(
         seams,
-        tcp=any(
-            plugin.endpoint and plugin.tls is None and not plugin.endpoint.startswith("unix:")
-            for plugin in plugins
-        ),
+        tcp=any(plugin.tls is None for plugin in remote),
+        tls=TlsPort(berth.handle, own_address) if berth.handle is not None and behind_tls else None,
         ready=ready,
     )
 

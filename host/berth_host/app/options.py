@@ -26,7 +26,7 @@ class HostOptions:
     `recall` False: every plugin is asked about every pod and node.
     `on_attempt` is called at the end of every attempt. `metrics`: what is counted; of one process, as are the
     sessions and the Lease that it also tells of, so hosts that follow each other share it. `own_pod`: the one
-    that the host runs in, for events about its plugins.
+    that the host runs in, for events about its plugins; `own_address`: where other machines reach it.
     """
 
     clock: Clock = field(default_factory=RealClock)
@@ -40,3 +40,4 @@ class HostOptions:
     on_attempt: Callable[[Diagnosis], None] = lambda _: None
     metrics: SchedulerMetrics = field(default_factory=SchedulerMetrics)
     own_pod: ObjectRef | None = None
+    own_address: str = ""

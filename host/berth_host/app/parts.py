@@ -111,7 +111,8 @@ class HostParts:
             )
         )
         self.handle_server = handle_server(
-            self.configuration.berth.plugins,
+            self.configuration.berth,
+            self.options.own_address,
             self.backend,
             self.open_calls,
             self.state,

@@ -28,7 +28,7 @@ from berth_host.attach.audit import AuditTrail
 from berth_host.attach.backoff import HEALTHY_S, Backoff
 from berth_host.attach.carrying import lines_to, offered
 from berth_host.attach.children.child import Child, ChildError
-from berth_host.attach.configure import accept, lacks_way_back
+from berth_host.attach.configure import accept, lacks_way_back, way_back_of
 from berth_host.attach.dialing import DialError, Identity, dial, identity_of, is_successor
 from berth_host.attach.feed import InstanceFeed
 from berth_host.attach.handshake import Introduction, RefusedError, read_handshake
@@ -173,7 +173,7 @@ class Attachment:
             names = ", ".join(self._plugins)
             self.child = await Child.launch(self.place.command, self.place.title, plugins=names)
             endpoint, expected_instance = self.child.address, self.child.instance_id
-        self._features = offered(self.place, endpoint)
+        self._features = offered(self.place, endpoint, handle_over_tls=self._seams.handle_over_tls)
         attachment_id = secrets.token_hex(8)
         channel: grpc.aio.Channel | None = None
         try:
@@ -197,8 +197,7 @@ class Attachment:
             await self._let_go(channel, attachment_id)
 
     async def _let_go(self, channel: grpc.aio.Channel | None, attachment_id: str) -> None:
-        if self._seams.grants is not None:
-            self._seams.grants.revoke(attachment_id)
+        self._seams.revoke(attachment_id)
         if self.standing is not None:
             if not self._stopping.is_set():
                 self.lost_s = self.lost_s or time.monotonic()
@@ -265,18 +264,15 @@ class Attachment:
     ) -> None:
         self._enter(State.CONFIGURING, self.reason)
         grants = self._seams.grants
-        over_tcp = not endpoint.startswith("unix:")
-
-        def grant(plugins: frozenset[str]) -> tuple[str, str] | None:
-            return None if grants is None else grants.grant(attachment_id, plugins, loopback_tcp=over_tcp)
-
+        way_back = await way_back_of(grants, attachment_id, self.place, introduction, endpoint)
         try:
-            warnings = await calls.configure(accept(attachment_id, self.place, introduction, grant))
+            warnings = await calls.configure(accept(attachment_id, self.place, introduction, way_back))
         except RefusedError as err:
             self._refused = (introduction.instance_id, err.reason)
             raise
         remarks = Remarks()
-        for text in (*lacks_way_back(self.place, introduction), *introduction.warnings, *warnings):
+        lacks = lacks_way_back(self.place, introduction, over_tls=self._seams.handle_over_tls)
+        for text in (*lacks, *introduction.warnings, *warnings):
             remarks.add(text)
         self.warnings = ()
         self._warn(*remarks.texts)
@@ -390,6 +386,9 @@ class Attachment:
         state, reason = standing.state
         if state is State.QUARANTINED:
             self._refused = (self.instance_id, reason)
+            # What it would decide by calls of its own counts as little as its answers.
+            for name in standing.quarantined:
+                self._seams.revoke(standing.link.identity.attachment_id, name)
         if not standing.is_silent:
             self.lost_s = None
         elif self.lost_s is None:

@@ -1,5 +1,5 @@
-"""How the calls of scheduling cycles travel to an instance: what is offered in the handshake, and what of it
-the instance can do.
+"""How the calls of scheduling cycles travel to an instance: what is offered in the handshake (the way back
+over TLS among it), and what of it the instance can do.
 
 Called by `Attachment`. Source: the contract's stream.proto and docs/reference/framed-transport.md.
 """
@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import Final
 
 import grpc
+from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
 from berth_sdk.wire.frames import FEATURE as FRAMED
 from berth_sdk.wire.frames import framed_path
 from berth_sdk.wire.stream import FEATURE as STREAMED
@@ -30,9 +31,13 @@ _OFFERED: Final = {
 }
 
 
-def offered(place: Place, endpoint: str) -> frozenset[str]:
-    """Feature strings for the instance at `endpoint`; frames go over Unix sockets alone."""
+def offered(place: Place, endpoint: str, *, handle_over_tls: bool = False) -> frozenset[str]:
+    """Feature strings for the instance at `endpoint`; frames go over Unix sockets alone. `handle_over_tls`:
+    the host serves the way back so, for those that are reached so.
+    """
     features = _OFFERED[place.transport]
+    if handle_over_tls and place.tls is not None:
+        features |= {HANDLE_TLS}
     return features if endpoint.startswith("unix:") else features - {FRAMED}
 
 

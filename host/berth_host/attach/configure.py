@@ -6,11 +6,14 @@ identity.proto.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.wire.addresses import host_of
+from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.struct_pb2 import Struct
 
@@ -24,15 +27,36 @@ from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
 _OF_PROFILE: Final[Mapping[str, str]] = {"normalizeScore": "score"}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayBack:
+    """Where an attachment reaches HandleService, with its secret. `server_name`: the name in the host's
+    certificate there; empty: plaintext, on this machine.
+    """
+
+    target: str
+    token: str = field(repr=False)
+    server_name: str = ""
+
+
 class HandleGrants(Protocol):
     """Hands out the way back. Implemented by `handle`, wired by `app`."""
 
-    def grant(self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool) -> tuple[str, str]:
-        """(target, token): where the host serves the handle, and the secret for this attachment."""
+    @property
+    def over_tls(self) -> bool:
+        """Whether there is one for plugins behind TLS."""
         ...
 
-    def revoke(self, attachment_id: str) -> None:
-        """The token of this attachment is worth nothing any more."""
+    async def grant(
+        self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool = False, tls_name: str = ""
+    ) -> WayBack:
+        """The way back of one attachment. `loopback_tcp`: its plugins are reached so, and cannot open
+        sockets. `tls_name`: they are behind TLS, and their certificate has this name. Raises DialError where
+        the host cannot serve that now.
+        """
+        ...
+
+    def revoke(self, attachment_id: str, plugin: str = "") -> None:
+        """The token of this attachment is worth nothing any more, or nothing for one of its plugins."""
         ...
 
 
@@ -40,9 +64,9 @@ def accept(
     attachment_id: str,
     place: Place,
     introduction: Introduction,
-    grant: Callable[[frozenset[str]], tuple[str, str] | None],
+    way_back: WayBack | None = None,
 ) -> identity_pb2.ConfigureRequest:
-    """The request that accepts. `grant` gives the way back to those plugins that want it."""
+    """The request that accepts. `way_back`: for those plugins that want it."""
     request = identity_pb2.ConfigureRequest(
         attachment_id=attachment_id,
         contract=identity_pb2.ContractVersion(major=introduction.contract[0], minor=introduction.contract[1]),
@@ -55,29 +79,42 @@ def accept(
         if wanted is None:
             continue
         request.plugins.extend(_plugin_args(descriptor, wanted, profile) for profile in wanted.profiles)
-    clients = frozenset(item.name for item in introduction.plugins if item.handle_client)
-    granted = grant(clients) if clients and has_way_back(place) else None
-    if granted is not None:
-        request.handle.target, request.handle.token = granted
+    if way_back is not None:
+        request.handle.target, request.handle.token = way_back.target, way_back.token
+        request.handle.server_name = way_back.server_name
     return request
 
 
-def has_way_back(place: Place) -> bool:
-    """Whether the host serves the handle to plugins there. It does so on this machine and in plaintext: a
-    plugin that is behind TLS may be elsewhere, and its token must not travel so.
+async def way_back_of(
+    grants: HandleGrants | None, attachment_id: str, place: Place, introduction: Introduction, endpoint: str
+) -> WayBack | None:
+    """None where no plugin wants one, or gets one. Raises DialError where the host cannot serve it now."""
+    clients = frozenset(item.name for item in introduction.plugins if item.handle_client)
+    if grants is None or not clients or why_no_way_back(place, introduction, over_tls=grants.over_tls):
+        return None
+    if place.tls is not None:
+        return await grants.grant(attachment_id, clients, tls_name=place.tls.server_name or host_of(endpoint))
+    return await grants.grant(attachment_id, clients, loopback_tcp=not endpoint.startswith("unix:"))
+
+
+def why_no_way_back(place: Place, introduction: Introduction, *, over_tls: bool) -> str:
+    """Empty where there is one. On this machine it is in plaintext; a plugin that is behind TLS may be
+    elsewhere, and its token must not travel so. `over_tls`: whether the host serves it over TLS as well.
     """
-    return place.tls is None
+    if place.tls is None or HANDLE_TLS in introduction.features:
+        return ""
+    if over_tls:
+        return 'its server does not know the feature "handle-tls": serve it with a newer berth-sdk'
+    return "the host serves none over TLS: give it `handle` in its BerthConfiguration"
 
 
-def lacks_way_back(place: Place, introduction: Introduction) -> list[str]:
+def lacks_way_back(place: Place, introduction: Introduction, *, over_tls: bool) -> list[str]:
     """A warning for each plugin that wants the handle and does not get it."""
-    if has_way_back(place):
-        return []
+    why = why_no_way_back(place, introduction, over_tls=over_tls)
     return [
-        f"plugin {item.name} gets no way back to its host, which there is not over TLS: what it asks through"
-        " its handle fails; a plugin that needs it runs on the host's machine"
+        f"plugin {item.name} gets no way back to its host, and what it asks through its handle fails: {why}"
         for item in introduction.plugins
-        if item.handle_client
+        if item.handle_client and why
     ]
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TypeAlias
 
 import grpc
+from berth_sdk.wire.addresses import host_of, is_loopback
 
 from berth_host.attach.peer import DialError as DialError
 from berth_host.attach.peer import PeerRefusedError
@@ -53,8 +53,7 @@ def socket_path(endpoint: str) -> Path:
 
 def host_and_port(endpoint: str) -> tuple[str, int]:
     """Of `HOST:PORT` and `[ADDRESS]:PORT`."""
-    host, _, port = endpoint.rpartition(":")
-    return host.strip("[]"), int(port)
+    return host_of(endpoint), int(endpoint.rpartition(":")[2])
 
 
 def check_socket(path: Path, allowed: Collection[int] = ()) -> None:
@@ -98,13 +97,3 @@ def is_successor(now: Identity | None, met: Identity | None, *, in_folder: bool)
     if now is None or now == met:
         return False
     return not in_folder or (met is not None and now[:2] == met[:2])
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or address stays on this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

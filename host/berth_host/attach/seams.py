@@ -47,3 +47,13 @@ class AttachSeams:
     holder: Callable[[str, object], str] = lambda instance_id, asking: ""
     order: Iterator[int] = field(default_factory=itertools.count)
     broken: Callable[[InvariantError], None] = _raise
+
+    @property
+    def handle_over_tls(self) -> bool:
+        """Whether there is a way back for plugins behind TLS."""
+        return self.grants is not None and self.grants.over_tls
+
+    def revoke(self, attachment_id: str, plugin: str = "") -> None:
+        """End an attachment's way back, or that of one of its plugins."""
+        if self.grants is not None:
+            self.grants.revoke(attachment_id, plugin)

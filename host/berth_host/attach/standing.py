@@ -87,6 +87,11 @@ class Standing:
         return State.ACTIVE, ""
 
     @property
+    def quarantined(self) -> list[str]:
+        """The plugins of it that are in quarantine."""
+        return [name for name, conduct in self.conducts.items() if conduct.quarantine]
+
+    @property
     def next_trial_s(self) -> float | None:
         """When a probe is due for an open circuit breaker (monotonic seconds)."""
         times_s = (conduct.next_trial_s for conduct in self.conducts.values())

@@ -8,22 +8,40 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from berth_sdk.wire.peer_names import bears, is_over_tls, peer_names
 
 _TOKEN_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One attachment's right to call back in the name of `plugins`."""
+    """One attachment's right to call back in the name of `plugins`. `tls_name`: the name in the certificate
+    of whoever uses it; empty: it is used on this machine.
+    """
 
     attachment_id: str
     plugins: frozenset[str]
     token: bytes
+    tls_name: str
 
     def __repr__(self) -> str:
         return f"Grant({self.attachment_id}, {sorted(self.plugins)})"  # a secret is never shown
+
+    def why_not_of(self, properties: Mapping[str, Any]) -> str:
+        """Why the token is not for a caller, who may have got it from somebody else; empty: it is.
+        `properties`: what gRPC's `auth_context()` says of the caller.
+        """
+        if not self.tls_name:
+            return "the token is for this machine" if is_over_tls(properties) else ""
+        names = peer_names(properties)
+        if is_over_tls(properties) and bears(names, self.tls_name):
+            return ""
+        shown = f"one that names {', '.join(names)}" if names else "none"
+        return f"the token is for a certificate that names {self.tls_name}, and this call shows {shown}"
 
 
 class Grants:
@@ -32,15 +50,17 @@ class Grants:
     def __init__(self) -> None:
         self._grants: dict[str, Grant] = {}
 
-    def add(self, attachment_id: str, plugins: frozenset[str]) -> str:
+    def add(self, attachment_id: str, plugins: frozenset[str], tls_name: str = "") -> str:
         """A new token; the attachment's older one ends."""
         token = secrets.token_hex(_TOKEN_BYTES)
-        self._grants[attachment_id] = Grant(attachment_id, plugins, token.encode())
+        self._grants[attachment_id] = Grant(attachment_id, plugins, token.encode(), tls_name)
         return token
 
-    def remove(self, attachment_id: str) -> None:
-        """The attachment has ended; harmless when it had none."""
-        self._grants.pop(attachment_id, None)
+    def remove(self, attachment_id: str, plugin: str = "") -> None:
+        """The attachment has ended, or one of its plugins may not ask any more; harmless when it had none."""
+        found = self._grants.pop(attachment_id, None)
+        if found is not None and plugin:
+            self._grants[attachment_id] = replace(found, plugins=found.plugins - {plugin})
 
     def find(self, token: bytes) -> Grant | None:
         """The grant of a token. Every token is compared, and each in constant time."""

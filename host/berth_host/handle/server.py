@@ -1,7 +1,7 @@
-"""`HandleServer`: HandleService on a socket of its own, and the tokens that open it. Made by `app`.
+"""`HandleServer`: HandleService on sockets of its own, and the tokens that open it. Made by `app`.
 
 A Unix socket in a folder that only the host's user can enter; for plugins behind loopback TCP a loopback
-port as well. Implements `attach.configure.HandleGrants`.
+port as well, and for plugins behind TLS a `TlsPort`. Implements `attach.configure.HandleGrants`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import Final
 import grpc
 from berth_sdk.plugin.v1 import handle_pb2
 
+from berth_host.attach.configure import WayBack
 from berth_host.errors.state import InvariantError
 from berth_host.handle.grants import Grants
 from berth_host.handle.registration import register
 from berth_host.handle.service import HandleSeams, HandleService
+from berth_host.handle.tls_port import TlsPort
 from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
 
 _STOP_GRACE_S: Final = 0.5
@@ -28,34 +30,28 @@ class HandleServer:
     """made -start-> serving -stop-> stopped"""
 
     def __init__(
-        self, seams: HandleSeams, *, tcp: bool = False, ready: Callable[[], bool] = lambda: True
+        self,
+        seams: HandleSeams,
+        *,
+        tcp: bool = False,
+        tls: TlsPort | None = None,
+        ready: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`tcp`: some plugin is reached over TCP and cannot open the host's sockets. `ready`: what health
-        says, asked for every answer.
+        """`tcp`: some plugin is reached over TCP and cannot open the host's sockets. `tls`: some are behind
+        TLS, and ask there. `ready`: what health says, asked for every answer.
         """
         self.grants = Grants()
-        self._seams = seams
+        self._service = HandleService(seams, self.grants)
         self._tcp = tcp
+        self._tls = tls
         self._ready = ready
         self._server: grpc.aio.Server | None = None
         self._folder: Path | None = None
         self._tcp_target = ""
 
     async def start(self) -> None:
-        """Listen. Before any plugin is configured."""
-        # Imported late: a host without such plugins needs neither.
-        from berth_host.handle.health import add_health_and_reflection
-
-        server = grpc.aio.server(
-            options=[
-                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-                ("grpc.so_reuseport", 0),
-            ]
-        )
-        service = handle_pb2.DESCRIPTOR.services_by_name["HandleService"]
-        register(server, service, HandleService(self._seams, self.grants))
-        add_health_and_reflection(server, self._ready)
+        """Listen on this machine. Before any plugin is configured."""
+        server = self._made()
         self._folder = Path(tempfile.mkdtemp(prefix="berth-handle-"))  # 0700
         server.add_insecure_port(self._unix_target)
         if self._tcp:
@@ -68,21 +64,52 @@ class HandleServer:
         if self._server is not None:
             await self._server.stop(_STOP_GRACE_S)
             self._server = None
+        if self._tls is not None:
+            await self._tls.stop(_STOP_GRACE_S)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    def grant(self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool) -> tuple[str, str]:
-        """(target, token) for one attachment. Raises InvariantError before the start."""
+    @property
+    def over_tls(self) -> bool:
+        """Whether plugins behind TLS may ask."""
+        return self._tls is not None
+
+    async def grant(
+        self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool = False, tls_name: str = ""
+    ) -> WayBack:
+        """For one attachment; see `HandleGrants`. Raises DialError, and InvariantError before the start."""
         if self._server is None:
             raise InvariantError("the handle is granted before its server has started")
-        token = self.grants.add(attachment_id, plugins)
-        return (self._tcp_target if loopback_tcp and self._tcp else self._unix_target), token
+        server_name = ""
+        target = self._tcp_target if loopback_tcp and self._tcp else self._unix_target
+        if tls_name:
+            if self._tls is None:
+                raise InvariantError("a plugin behind TLS is granted a way back that is not there")
+            target, server_name = await self._tls.open(self._made)
+        token = self.grants.add(attachment_id, plugins, tls_name)
+        return WayBack(target=target, token=token, server_name=server_name)
 
-    def revoke(self, attachment_id: str) -> None:
-        """The attachment's token is worth nothing any more."""
-        self.grants.remove(attachment_id)
+    def revoke(self, attachment_id: str, plugin: str = "") -> None:
+        """The attachment's token is worth nothing any more, or nothing for one of its plugins."""
+        self.grants.remove(attachment_id, plugin)
 
     @property
     def _unix_target(self) -> str:
         return f"unix://{self._folder}/handle.sock"
+
+    def _made(self) -> grpc.aio.Server:
+        """A server without a port, of the one service."""
+        # Imported late: a host without such plugins needs neither.
+        from berth_host.handle.health import add_health_and_reflection
+
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.so_reuseport", 0),
+            ]
+        )
+        register(server, handle_pb2.DESCRIPTOR.services_by_name["HandleService"], self._service)
+        add_health_and_reflection(server, self._ready)
+        return server

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
@@ -37,17 +37,16 @@ from berth_host.handle.backend import (
     QuestionUnderWayError,
     UnknownNodesError,
 )
+from berth_host.handle.event_bounds import MAX_EVENTS, MAX_NOTE_BYTES, is_writable
 from berth_host.handle.grants import Grants
 from berth_host.handle.nominated import nominate, nominated_chunks
 from berth_host.handle.rates import CALLS_PER_S, CallRates
-from berth_host.handle.reading import StateReader
+from berth_host.handle.reading import StateReader, UndeclaredError, readable
 from berth_host.handle.refusals import Refusals
 from berth_host.handle.scenarios import ScenarioError, ScenarioReader
+from berth_host.rpc.pace import each
 from berth_host.rpc.remote.statuses import cut
 
-MAX_EVENTS: Final = 100
-"""In one call; the others are dropped, and counted in the answer."""
-MAX_NOTE_BYTES: Final = 1024
 MAX_READS: Final = 4
 """Concurrent reads of the state and the nominations by one plugin: each keeps its data alive, however slowly
 it is read.
@@ -107,7 +106,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
     ) -> handle_pb2.DecideWaitingPodsResponse:
         """Each decision by itself, in order."""
         await self._admit(request, context)
-        results = [self._decide(request.plugin, decision).value for decision in request.decisions]
+        results = await each(request.decisions, lambda one: self._decide(request.plugin, one).value)
         return handle_pb2.DecideWaitingPodsResponse(
             results=[handle_pb2.DecideWaitingPodsResponse.Result.ValueType(result) for result in results]
         )
@@ -128,10 +127,10 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         """Each pod by itself, in order."""
         await self._admit(request, context)
         cancel = self._backend.cancel_binding
-        results = [
-            cancel(request.plugin, item.pod_uid, item.cycle_id, cut(item.message)).value
-            for item in request.items
-        ]
+        results = await each(
+            request.items,
+            lambda one: cancel(request.plugin, one.pod_uid, one.cycle_id, cut(one.message)).value,
+        )
         return handle_pb2.CancelBindingResponse(
             results=[handle_pb2.CancelBindingResponse.Result.ValueType(result) for result in results]
         )
@@ -170,14 +169,17 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         try:
             needs = self._needs(request)
             return StateReader(state, needs, request.nodes if request.HasField("nodes") else None)
+        except UndeclaredError as err:
+            self._note(request, context, str(err))
+            await _refuse(context, StatusCode.PERMISSION_DENIED, f"{request.plugin} {err}")
         except (ValueError, UnknownNodesError) as err:
             await _refuse(context, StatusCode.INVALID_ARGUMENT, str(err))
 
     def _needs(self, request: handle_pb2.ReadStateRequest) -> Iterable[Need]:
-        if request.needs:
-            return [wire.decode_need(need) for need in request.needs]
+        """Raises ValueError and UndeclaredError."""
         descriptor = self._seams.descriptor_of(request.plugin)
-        return () if descriptor is None else descriptor.needs
+        declared = () if descriptor is None else descriptor.needs
+        return readable(request.needs, declared)
 
     # --- from an open call -------------------------------------------------------------------------
 
@@ -262,7 +264,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
     ) -> handle_pb2.NominateResponse:
         """Each pod by itself, in order."""
         await self._admit(request, context)
-        results = [nominate(self._backend, request.plugin, item).value for item in request.items]
+        results = await each(request.items, lambda one: nominate(self._backend, request.plugin, one).value)
         return handle_pb2.NominateResponse(
             results=[handle_pb2.NominateResponse.Result.ValueType(result) for result in results]
         )
@@ -305,7 +307,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         await self._admit(request, context)
         dropped = max(len(request.events) - MAX_EVENTS, 0)
         for event in request.events[:MAX_EVENTS]:
-            written = self._backend.record_event(
+            written = is_writable(event) and self._backend.record_event(
                 request.plugin,
                 wire.decode_ref(event.regarding),
                 event.type or "Normal",
@@ -329,12 +331,17 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
                 StatusCode.UNAUTHENTICATED,
                 "the token is missing, unknown, or of an earlier attachment: use that of the last Configure",
             )
+        if why := grant.why_not_of(_properties(context)):
+            self._note(request, context, why)
+            await _refuse(context, StatusCode.UNAUTHENTICATED, why)
         if request.plugin not in grant.plugins:
-            self._note(request, context, f"the token is for {', '.join(sorted(grant.plugins))}")
+            held = ", ".join(sorted(grant.plugins)) or "no plugin any more: they are in quarantine"
+            self._note(request, context, f"the token is for {held}")
             await _refuse(
                 context,
                 StatusCode.PERMISSION_DENIED,
-                f"plugin {request.plugin!r} is not one of this attachment that asked for the handle",
+                f"plugin {request.plugin!r} is not one of this attachment that asked for the handle, or it is"
+                " in quarantine",
             )
         wait_s = self._rates.take(request.plugin)
         if wait_s > 0:
@@ -351,6 +358,13 @@ async def _refuse_for_now(context: Context, plugin: str, wait_s: float) -> NoRet
     text = f"{plugin} asks more than {CALLS_PER_S:g} times a second: wait {wait_ms} ms"
     await context.abort(StatusCode.RESOURCE_EXHAUSTED, text, trailing_metadata=((PUSHBACK, str(wait_ms)),))
     raise InvariantError("abort has returned")  # it raises; the checker does not know
+
+
+def _properties(context: Context) -> Mapping[str, Any]:
+    # Lists of bytes, whatever the types of the package say.
+    properties: Any = context.auth_context()
+    found: Mapping[str, Any] = properties
+    return found
 
 
 def _bearer(context: Context) -> bytes | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
 
+T = TypeVar("T")
+R = TypeVar("R")
 STEP_S: Final = 0.000_1
 """After this time other tasks get their turn. A step is longer by at most one piece of the work."""
 
@@ -27,3 +30,12 @@ class Pace:
         """Let other tasks run now."""
         await asyncio.sleep(0)
         self._began_s = time.perf_counter()
+
+
+async def each(items: Iterable[T], do: Callable[[T], R]) -> list[R]:
+    """What `do` answers to each of hundreds of thousands, in order: they do not hold the loop."""
+    pace, results = Pace(), []
+    for item in items:
+        results.append(do(item))
+        await pace.step()
+    return results

@@ -17,7 +17,8 @@ from berth_sdk.errors import BerthError
 from berth_sdk.runtime.raised import author_traceback, place_of, raised_text
 from berth_sdk.serve.child import ENDPOINT, ChildDuties, OrphanError, StandardOutput
 from berth_sdk.serve.server import PluginServer
-from berth_sdk.serve.tls import TlsError, TlsServing
+from berth_sdk.serve.tls import TlsServing
+from berth_sdk.wire.certificate import TlsError
 from berth_sdk.wire.credential import read_credential, take_credential
 
 LOG: Final = logging.getLogger("berth_sdk.serve.server")

@@ -6,17 +6,16 @@ An interceptor of a server with TLS; every call is checked, those of health and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 import grpc
 
 from berth_sdk.serve.calls import LOG
+from berth_sdk.wire.peer_names import peer_names
 
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
-_NAMES: Final = ("x509_common_name", "x509_subject_alternative_name")
-"""The properties of gRPC's auth context that hold names of the peer's certificate."""
 
 
 class ClientNames(grpc.ServerInterceptor):
@@ -24,7 +23,7 @@ class ClientNames(grpc.ServerInterceptor):
 
     def __init__(self, allowed: Collection[str]) -> None:
         """`allowed`: common names or subject alternative names, compared as a whole."""
-        self._allowed = frozenset(name.encode() for name in allowed)
+        self._allowed = frozenset(allowed)
 
     def intercept_service(
         self,
@@ -52,21 +51,15 @@ class ClientNames(grpc.ServerInterceptor):
         return guarded
 
     def _check(self, context: grpc.ServicerContext) -> None:
-        names = list(_names(context))
+        properties: Any = context.auth_context()
+        names = peer_names(properties)
         if self._allowed.isdisjoint(names):
-            shown = ", ".join(name.decode(errors="replace") for name in names) or "nobody"
+            shown = ", ".join(names) or "nobody"
             LOG.warning("refused a host whose certificate names %s", shown)
             context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"this plugin does not answer a host whose certificate names {shown}",
             )
-
-
-def _names(context: grpc.ServicerContext) -> Iterator[bytes]:
-    # Lists of bytes, whatever the types of the package say.
-    properties: Mapping[str, Any] = context.auth_context()
-    for key in _NAMES:
-        yield from properties.get(key, ())
 
 
 def _word(streams: bool) -> str:

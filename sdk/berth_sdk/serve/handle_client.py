@@ -8,7 +8,6 @@ SimulateFilter can answer while PostFilter asks. An `async def` method calls the
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
@@ -21,8 +20,7 @@ from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.needs import NeedKind
-from berth_sdk.plugin.v1 import handle_pb2, identity_pb2
-from berth_sdk.plugin.v1.handle_pb2_grpc import HandleServiceStub
+from berth_sdk.plugin.v1 import handle_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     Cancellation,
@@ -35,6 +33,7 @@ from berth_sdk.results import (
     WaitingPod,
 )
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.serve.handle_connection import HandleConnection
 from berth_sdk.serve.lanes import waiting_for_host
 from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
@@ -60,35 +59,6 @@ class LocalCopy(Protocol):
     def objects(self, resource: str) -> ObjectReader:
         """The objects of a declared resource."""
         ...
-
-
-class HandleConnection:
-    """The connection to the host's HandleService, shared by all plugins of the process.
-
-    none -use-> granted -use-> granted to another attachment -use(None)-> none
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._endpoint: identity_pb2.HandleEndpoint | None = None
-        self._channel: grpc.Channel | None = None
-
-    def use(self, endpoint: identity_pb2.HandleEndpoint | None) -> None:
-        """Take up the endpoint of a new attachment; the old token is forgotten."""
-        with self._lock:
-            old, self._channel = self._channel, None
-            self._endpoint = endpoint
-        if old is not None:
-            old.close()
-
-    def open(self) -> tuple[HandleServiceStub, tuple[tuple[str, str], ...]]:
-        """The stub and the metadata of every call. Raises HandleError when nothing was granted."""
-        with self._lock:
-            if self._endpoint is None:
-                raise HandleError("the host has granted no way back: wait until it has configured the plugin")
-            if self._channel is None:
-                self._channel = grpc.insecure_channel(self._endpoint.target)
-            return HandleServiceStub(self._channel), (("authorization", f"Bearer {self._endpoint.token}"),)
 
 
 class HandleClient:

@@ -27,16 +27,19 @@ from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.runtime.raised import raised_text
 from berth_sdk.serve.calls import LOG, CallRefusedError, InFlight
 from berth_sdk.serve.cycles import CycleBook
-from berth_sdk.serve.handle_client import HandleClient, HandleConnection
+from berth_sdk.serve.handle_client import HandleClient
+from berth_sdk.serve.handle_connection import HandleConnection
 from berth_sdk.serve.lanes import EventLoopThread
 from berth_sdk.serve.local_copy import LocalCopy
 from berth_sdk.serve.served import MAX_BINDING_CALLS, Lanes, ServedPlugin
 from berth_sdk.tables import NodeColumns, NodeTable
+from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
+from berth_sdk.wire.certificate import Certificate
 from berth_sdk.wire.frames import FEATURE as FRAMED
 from berth_sdk.wire.records import encode_time
 from berth_sdk.wire.requests import decode_args
 from berth_sdk.wire.results import encode_descriptor
-from berth_sdk.wire.stream import FEATURE
+from berth_sdk.wire.stream import FEATURE as STREAMED
 
 CONTRACT: Final = (1, 0)
 _REMEMBERED_ATTACHMENTS: Final = 16
@@ -46,9 +49,11 @@ _KNOWN_POINTS: Final = frozenset(point.value for point in ExtensionPoint)
 class Instance:
     """One process that serves plugins."""
 
-    def __init__(self, classes: Mapping[str, type], credential: str = "") -> None:
+    def __init__(
+        self, classes: Mapping[str, type], credential: str = "", certificate: Certificate | None = None
+    ) -> None:
         """`classes`: by the name that each is served under. `credential`: the secret that a host has to name,
-        empty: none. Raises PluginDefinitionError.
+        empty: none. `certificate`: this process's own, None: it has no TLS. Raises PluginDefinitionError.
         """
         self.instance_id = uuid.uuid4().hex
         self.started_at_s = time.time()
@@ -60,7 +65,7 @@ class Instance:
         self.copy = LocalCopy(need for descriptor in self.descriptors.values() for need in descriptor.needs)
         self.loop = EventLoopThread()
         self.in_flight = InFlight()
-        self.connection = HandleConnection()
+        self.connection = HandleConnection(certificate)
         self._lock = threading.Lock()
         self._credential = credential.encode()
         self._attachment_id = ""
@@ -91,7 +96,7 @@ class Instance:
                 self.introduced.append(request.attachment_id)
         return identity_pb2.HandshakeResponse(
             supported=[identity_pb2.ContractVersion(major=CONTRACT[0], minor=CONTRACT[1])],
-            features=[FEATURE, FRAMED] if self.framed else [FEATURE],
+            features=self._features(),
             plugins=[encode_descriptor(descriptor) for descriptor in self.descriptors.values()],
             instance_id=self.instance_id,
             started_at=encode_time(self.started_at_s),
@@ -190,6 +195,10 @@ class Instance:
             )
 
     # --- plumbing ------------------------------------------------------------------------------
+
+    def _features(self) -> list[str]:
+        also = {FRAMED: self.framed, HANDLE_TLS: self.connection.has_tls}
+        return [STREAMED, *(feature for feature, has in also.items() if has)]
 
     def _check_introduced(self, request: identity_pb2.ConfigureRequest) -> None:
         if request.attachment_id not in self.introduced:

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -43,7 +42,9 @@ from berth_sdk.serve.scheduling_servicer import SchedulingServicer
 from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
 from berth_sdk.serve.socket_file import SocketFile, is_answered
 from berth_sdk.serve.stream_servicer import StreamServicer
-from berth_sdk.serve.tls import ServerCertificate, TlsServing
+from berth_sdk.serve.tls import TlsServing
+from berth_sdk.wire.addresses import host_of, is_loopback
+from berth_sdk.wire.certificate import Certificate
 from berth_sdk.wire.frames import framed_path
 
 LOG: Final = logging.getLogger("berth_sdk.serve.server")
@@ -71,8 +72,8 @@ class PluginServer:
         has to name; empty: any host that reaches the endpoint may attach. `tls`: for a TCP endpoint, host and
         plugin prove who they are. Raises PluginDefinitionError and TlsError.
         """
-        self._certificate = None if tls is None else ServerCertificate(tls)
-        self.instance = Instance(classes, credential)
+        self._certificate = None if tls is None else Certificate(tls.files)
+        self.instance = Instance(classes, credential, self._certificate)
         self._threads = ThreadPoolExecutor(_THREADS + len(classes), thread_name_prefix="berth-call")
         self._server = grpc.server(
             self._threads,
@@ -129,7 +130,7 @@ class PluginServer:
     def _add_tcp_port(self, address: str) -> int:
         if self._certificate is None:
             return self._server.add_insecure_port(address)
-        return self._server.add_secure_port(address, self._certificate.credentials())
+        return self._server.add_secure_port(address, self._certificate.server_credentials())
 
     def wait(self) -> None:
         """Until the server has stopped."""
@@ -182,25 +183,16 @@ def _checked(endpoint: str, *, has_tls: bool) -> str:
         if not path:
             raise ListenError(f"{endpoint!r} names no socket: write unix:PATH")
         return f"{_UNIX}{Path(path).absolute()}"
-    host, _, port = endpoint.rpartition(":")
+    host, port = host_of(endpoint), endpoint.rpartition(":")[2]
     if not host or not port.isdigit():
         raise ListenError(f"{endpoint!r} is no address: write unix:PATH or HOST:PORT, such as 127.0.0.1:7001")
-    if not has_tls and not _is_loopback(host.strip("[]")):
+    if not has_tls and not is_loopback(host):
         raise ListenError(
             f"{endpoint} can be reached from other machines, and would be served in plaintext: give"
             " --tls-cert, --tls-key, --tls-client-ca and --tls-client-name, or listen on a Unix socket or on"
             " 127.0.0.1"
         )
     return endpoint
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _nothing() -> None:

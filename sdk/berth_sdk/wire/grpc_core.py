@@ -1,9 +1,15 @@
-"""Makes gRPC wait for its sockets in the thread that makes the call, not in a thread of its own.
+"""gRPC's settings: it waits for its sockets in the thread that makes the call, not in a thread of its own,
+and writes errors alone.
 
 With the event engine, gRPC's default on Linux, every message wakes a thread of the core, which wakes the
 one that waits for it. Without the engine the waiting thread polls by itself: a call on a stream took two
-thirds of the time and half of the CPU time. Called by the commands `berth` and `berth-sdk` before they import
-gRPC, which reads its settings while it is imported.
+thirds of the time and half of the CPU time.
+
+Left to itself gRPC writes a line to standard error for each TLS handshake that fails, between the lines of
+the log: whoever reaches a port could fill the disk.
+
+Called by the commands `berth` and `berth-sdk` before they import gRPC, which reads its settings while it is
+imported.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from typing import Final
 
 VARIABLE: Final = "GRPC_EXPERIMENTS"
 SETTING: Final = "-event_engine_client,-event_engine_listener"
+VERBOSITY: Final = "GRPC_VERBOSITY"
 MEASURED: Final = frozenset({"1.85"})
 """Releases of grpcio that know the setting and were measured with it. Other releases complain of unknown
 settings, so they are left alone.
@@ -26,6 +33,11 @@ def poll_by_the_caller() -> None:
     """Set it for this process and its berth children. The user's own setting stands."""
     if VARIABLE not in os.environ and release_of_grpcio().rpartition(".")[0] in MEASURED:
         os.environ[VARIABLE] = SETTING
+
+
+def write_errors_alone() -> None:
+    """Set it for this process and its children. The user's own setting stands."""
+    os.environ.setdefault(VERBOSITY, "ERROR")
 
 
 def release_of_grpcio() -> str:

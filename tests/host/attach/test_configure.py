@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from berth_host.attach.configure import accept, refuse
+import pytest
+from berth_host.attach.configure import WayBack, accept, lacks_way_back, refuse, way_back_of
 from berth_host.attach.handshake import Introduction, read_handshake
 from berth_host.attach.wanted import Place, WantedPlugin
+from berth_host.config.berth.configuration import TlsFiles
 from berth_host.rpc.call_rules import PointPolicy
 from berth_sdk.plugin.v1 import identity_pb2
+from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.timestamp_pb2 import Timestamp
 from support.attached import wanted
 from support.scripted_plugin import descriptor
 
 
-def introduced(place: Place, *plugins: identity_pb2.PluginDescriptor) -> Introduction:
+def introduced(
+    place: Place, *plugins: identity_pb2.PluginDescriptor, features: Sequence[str] = ()
+) -> Introduction:
     reply = identity_pb2.HandshakeResponse(
         supported=[identity_pb2.ContractVersion(major=1)],
         plugins=plugins,
+        features=features,
         instance_id="i",
         started_at=Timestamp(seconds=1),
     )
@@ -27,7 +34,7 @@ def introduced(place: Place, *plugins: identity_pb2.PluginDescriptor) -> Introdu
 
 def one(plugin: WantedPlugin, message: identity_pb2.PluginDescriptor) -> identity_pb2.PluginArgs:
     place = Place(endpoint="unix:///p.sock", plugins=(plugin,))
-    request = accept("a-1", place, introduced(place, message), lambda _: None)
+    request = accept("a-1", place, introduced(place, message))
     (args,) = request.plugins
     return args
 
@@ -65,20 +72,75 @@ def test_concurrency_is_the_smaller_of_both_wishes() -> None:
     assert one(wanted("Demo"), descriptor("Demo", "BIND")).max_concurrency == 64
 
 
-def test_handle_service_is_granted_to_plugins_that_ask_for_it() -> None:
-    place = Place(endpoint="unix:///p.sock", plugins=(wanted("A"), wanted("B")))
-    both = introduced(place, descriptor("A", "FILTER", handle_client=True), descriptor("B", "FILTER"))
-    asked: list[frozenset[str]] = []
+class Grants:
+    """Grants whatever is asked for, and notes it."""
 
-    def grant(plugins: frozenset[str]) -> tuple[str, str]:
-        asked.append(plugins)
-        return "unix:///h.sock", "secret"
+    def __init__(self, *, over_tls: bool = False) -> None:
+        self.over_tls = over_tls
+        self.asked: list[tuple[frozenset[str], bool, str]] = []
 
-    request = accept("a-1", place, both, grant)
-    assert asked == [frozenset({"A"})]
-    assert (request.handle.target, request.handle.token) == ("unix:///h.sock", "secret")
+    async def grant(
+        self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool = False, tls_name: str = ""
+    ) -> WayBack:
+        self.asked.append((plugins, loopback_tcp, tls_name))
+        return WayBack(target="t", token="secret", server_name="host.example" if tls_name else "")
+
+    def revoke(self, attachment_id: str, plugin: str = "") -> None:
+        raise AssertionError("nobody ends")
+
+
+SOCKET, LOOPBACK, REMOTE = "unix:///p.sock", "127.0.0.1:7001", "gpu.example:8443"
+
+
+def tls(name: str = "") -> TlsFiles:
+    return TlsFiles(ca_file="/ca", cert_file="/cert", key_file="/key", server_name=name)
+
+
+@pytest.mark.parametrize(
+    ("place", "asked"),
+    [
+        pytest.param(Place(endpoint=SOCKET, plugins=()), (False, ""), id="socket"),
+        pytest.param(Place(endpoint=LOOPBACK, plugins=()), (True, ""), id="loopback"),
+        pytest.param(Place(endpoint=REMOTE, tls=tls(), plugins=()), (False, "gpu.example"), id="tls"),
+        pytest.param(Place(endpoint=REMOTE, tls=tls("gpu"), plugins=()), (False, "gpu"), id="its name"),
+    ],
+)
+async def test_the_way_back_is_for_plugins_that_ask_for_it(place: Place, asked: tuple[bool, str]) -> None:
+    place = replace(place, plugins=(wanted("A"), wanted("B")))
+    both = introduced(
+        place,
+        descriptor("A", "FILTER", handle_client=True),
+        descriptor("B", "FILTER"),
+        features=[HANDLE_TLS],
+    )
+    grants = Grants(over_tls=True)
+    found = await way_back_of(grants, "a-1", place, both, place.endpoint)
+    assert grants.asked == [(frozenset({"A"}), *asked)]
+    request = accept("a-1", place, both, found)
+    name = "host.example" if place.tls else ""
+    assert (request.handle.target, request.handle.token, request.handle.server_name) == ("t", "secret", name)
+    assert lacks_way_back(place, both, over_tls=True) == []
     nobody = introduced(place, descriptor("B", "FILTER"))
-    assert not accept("a-1", place, nobody, grant).HasField("handle")
+    assert await way_back_of(grants, "a-1", place, nobody, place.endpoint) is None
+    assert not accept("a-1", place, nobody).HasField("handle")
+
+
+@pytest.mark.parametrize(
+    ("over_tls", "words"),
+    [(True, 'does not know the feature "handle-tls"'), (False, "give it `handle` in its BerthConfiguration")],
+)
+async def test_a_plugin_behind_tls_gets_no_token_where_it_would_travel_in_plaintext(
+    over_tls: bool, words: str
+) -> None:
+    """Its server knows of no way back over TLS, and would dial the host without; or the host has none."""
+    place = Place(endpoint=REMOTE, tls=tls(), plugins=(wanted("A"),))
+    asks = introduced(place, descriptor("A", "FILTER", handle_client=True))
+    grants = Grants(over_tls=over_tls)
+    assert await way_back_of(grants, "a-1", place, asks, REMOTE) is None
+    assert grants.asked == []
+    (warning,) = lacks_way_back(place, asks, over_tls=over_tls)
+    assert warning.startswith("plugin A gets no way back to its host")
+    assert words in warning
 
 
 def test_refusal_says_why() -> None:

@@ -1,4 +1,6 @@
-"""Rows 25 and 26 of the failure table, with real processes: too many calls, and a token that leaked."""
+"""Rows 24 to 26 of the failure table on the way back, with real processes: a plugin in quarantine, too many
+calls, and a token that leaked.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,20 @@ from pathlib import Path
 
 import grpc
 import pytest
+from berth_host.attach.state import State
 from berth_host.handle import rates
 from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
-from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2
+from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2, scheduling_pb2
 from structlog.testing import capture_logs
-from support.faults import FailingProcess, RawPlugin, attached, configuration, in_time, running
+from support.faults import (
+    FailingProcess,
+    RawPlugin,
+    as_time_passes,
+    attached,
+    configuration,
+    in_time,
+    running,
+)
 from support.hosts import World, node, pod
 from support.scripted_plugin import descriptor
 from support.waiting import PATIENCE_S
@@ -99,4 +110,28 @@ async def test_row_26_a_token_of_an_earlier_attachment_or_for_another_plugin_is_
         assert refused == ["the token is for Raw", "no token of an attachment"]
         assert leaked.token not in str(lines)
         fresh = plugin.requests("Configure")[-1].handle
+        assert await waiting_pods(fresh, "Raw") is grpc.StatusCode.OK
+
+
+async def test_row_24_a_plugin_in_quarantine_cannot_ask_its_host_either(tmp_path: Path) -> None:
+    """What breaks the contract decides about no pod: not by answers, and not by calls of its own."""
+    liar = RawPlugin(tmp_path / "liar", descriptor("Raw", "RESERVE", "PERMIT", handle_client=True))
+    liar.on("Reserve", scheduling_pb2.ReserveResponse())
+    text = configuration(liar, Raw="reserve permit")
+    async with running(liar), World([node("n0")], configuration=text) as world:
+        await in_time(lambda: attached(world, "Raw"))
+        (place,) = world.host.attachments.attached_places.places
+        handle = liar.requests("Configure")[-1].handle
+        assert await waiting_pods(handle, "Raw") is grpc.StatusCode.OK
+        for number in range(3):
+            world.server.create(pod(f"p{number}"))
+        await as_time_passes(world, lambda: place.state is State.QUARANTINED)
+        with capture_logs() as lines:
+            assert await waiting_pods(handle, "Raw") is grpc.StatusCode.PERMISSION_DENIED
+        (reason,) = [line["reason"] for line in lines if line["event"] == "audit.call_refused"]
+        assert reason == "the token is for no plugin any more: they are in quarantine"
+        liar.on("Reserve", None)
+        await liar.restart()
+        await in_time(lambda: attached(world, "Raw"))
+        fresh = liar.requests("Configure")[-1].handle
         assert await waiting_pods(fresh, "Raw") is grpc.StatusCode.OK

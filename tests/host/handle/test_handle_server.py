@@ -15,18 +15,20 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from berth_host.attach.configure import WayBack
+from berth_host.cache.resources import kind_of
 from berth_host.errors.state import InvariantError
 from berth_host.handle.backend import NoOpenCallError, QuestionUnderWayError, UnknownNodesError
 from berth_host.handle.rates import BURST_CALLS
 from berth_host.handle.reading import StateReader
 from berth_host.handle.server import HandleServer
 from berth_host.handle.service import MAX_READS, HandleSeams
-from berth_host.rpc import state_chunks
+from berth_host.rpc import pace, state_chunks
 from berth_host.rpc.remote.statuses import MAX_REASON_BYTES
 from berth_sdk.errors import HandleError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.handle import ObjectReader
-from berth_sdk.kube_object import ObjectRef
+from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2, scheduling_pb2
@@ -60,7 +62,9 @@ WAITING = WaitingPod(
     deadline_s=1234.5,
 )
 DESCRIPTORS = {
-    "Demo": Descriptor(name="Demo", points=(ExtensionPoint.PERMIT,), needs=(Need.nodes(),)),
+    "Demo": Descriptor(
+        name="Demo", points=(ExtensionPoint.PERMIT,), needs=(Need.nodes(), Need.objects("configmaps"))
+    ),
     "Sorter": Descriptor(name="Sorter", points=(ExtensionPoint.QUEUE_SORT,)),
 }
 
@@ -155,13 +159,12 @@ class Filters:
 class Serving:
     """A server, and a caller of it."""
 
-    def __init__(self, server: HandleServer, backend: Backend, state: ClusterState) -> None:
+    def __init__(self, server: HandleServer, granted: WayBack, backend: Backend, state: ClusterState) -> None:
         self.server = server
+        self.granted = granted
         self.backend = backend
         self.state = state
-        self.target, self.token = server.grant(
-            "attachment-1", frozenset({"Demo", "Sorter"}), loopback_tcp=False
-        )
+        self.target, self.token = granted.target, granted.token
         self.channel = grpc.aio.insecure_channel(self.target)
         self.stub = handle_pb2_grpc.HandleServiceStub(self.channel)
 
@@ -190,7 +193,8 @@ async def serving(
     )
     server = HandleServer(seams, tcp=tcp)
     await server.start()
-    made = Serving(server, backend, state)
+    granted = await server.grant("attachment-1", frozenset({"Demo", "Sorter"}))
+    made = Serving(server, granted, backend, state)
     try:
         yield made
     finally:
@@ -274,7 +278,7 @@ async def test_row_25_a_flood_is_refused_with_the_time_to_wait_and_others_are_no
         assert caught.value.details() == "Demo asks more than 1000 times a second: wait 1 ms"
         assert pushback_s(caught.value) == 0.001
         # A new attachment is no way around it.
-        _, host.token = host.server.grant("attachment-2", frozenset({"Demo", "Sorter"}), loopback_tcp=False)
+        host.token = (await host.server.grant("attachment-2", frozenset({"Demo", "Sorter"}))).token
         assert (await host.refused("ListWaitingPods", request))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert len(host.backend.asked) == asked
         await host.call("ListWaitingPods", handle_pb2.ListWaitingPodsRequest(plugin="Sorter"))
@@ -298,7 +302,7 @@ async def test_row_26_a_refused_call_has_an_audit_line_without_the_token() -> No
 
 async def test_new_grant_of_an_attachment_ends_the_old_one() -> None:
     async with serving() as host:
-        _, newer = host.server.grant("attachment-1", frozenset({"Demo"}), loopback_tcp=False)
+        newer = (await host.server.grant("attachment-1", frozenset({"Demo"}))).token
         request = handle_pb2.ListWaitingPodsRequest(plugin="Demo")
         assert (await host.refused("ListWaitingPods", request))[0] is grpc.StatusCode.UNAUTHENTICATED
         await host.call("ListWaitingPods", request, newer)
@@ -309,6 +313,7 @@ async def test_grants_show_no_secret() -> None:
         grant = host.server.grants.find(host.token.encode())
         assert grant is not None
         assert host.token not in repr(grant)
+        assert host.token not in repr(host.granted)
         assert len(bytes.fromhex(host.token)) == 32
 
 
@@ -321,13 +326,14 @@ async def test_socket_lies_in_a_private_folder_that_goes_with_the_server() -> No
 
 async def test_plugins_behind_tcp_get_a_loopback_port() -> None:
     async with serving(tcp=True) as host:
-        target, token = host.server.grant("attachment-2", frozenset({"Demo"}), loopback_tcp=True)
-        assert target.startswith("127.0.0.1:")
-        async with grpc.aio.insecure_channel(target) as channel:
+        granted = await host.server.grant("attachment-2", frozenset({"Demo"}), loopback_tcp=True)
+        assert granted.target.startswith("127.0.0.1:")
+        assert granted.server_name == ""
+        async with grpc.aio.insecure_channel(granted.target) as channel:
             stub = handle_pb2_grpc.HandleServiceStub(channel)
             reply = await stub.ListWaitingPods(
                 handle_pb2.ListWaitingPodsRequest(plugin="Demo"),
-                metadata=(("authorization", f"Bearer {token}"),),
+                metadata=(("authorization", f"Bearer {granted.token}"),),
                 timeout=60,
             )
             assert len(reply.pods) == 1
@@ -341,7 +347,7 @@ async def test_nothing_is_granted_before_the_start() -> None:
         descriptor_of=DESCRIPTORS.get,
     )
     with pytest.raises(InvariantError):
-        HandleServer(seams).grant("a", frozenset(), loopback_tcp=False)
+        await HandleServer(seams).grant("a", frozenset())
 
 
 # --- what each call does ---------------------------------------------------------------------------------
@@ -610,6 +616,93 @@ async def test_a_node_with_many_pods_comes_in_one_piece() -> None:
         nodes = [node for chunk in chunks for node in chunk.nodes]
         assert sorted(node.name for node in nodes) == ["n0", "n1"]
         assert max(len(node.pods) for node in nodes) == 400
+
+
+async def test_objects_that_another_plugin_declared_are_not_read() -> None:
+    """The host holds what any plugin declares; which of it a plugin sees is what its own handshake says."""
+    async with serving() as host:
+        for kind, resource in (("Secret", "secrets"), ("ConfigMap", "configmaps")):
+            item = {"metadata": {"namespace": "shop", "name": "held"}, "data": {"password": "hush"}}
+            host.state.objects.put(kind_of(resource), KubeObject("v1", kind, parsed=item))
+            assert len(host.state.objects.of_resource(resource).list()) == 1
+        await host.state.refresh()
+
+        def objects(resource: str) -> list[identity_pb2.DeclaredNeed]:
+            return [
+                identity_pb2.DeclaredNeed(
+                    kind=identity_pb2.DeclaredNeed.KIND_OBJECT, resource=resource, drop_fields=["data"]
+                )
+            ]
+
+        chunks = await read(host, needs=objects("configmaps"))
+        assert [item.resource for chunk in chunks for item in chunk.objects] == ["configmaps"]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await read(host, needs=[*objects("configmaps"), *objects("secrets")])
+        assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert caught.value.details() == "Demo has not declared secrets among its needs"
+
+
+ALLOW = handle_pb2.WaitDecision.VERDICT_ALLOW
+REMOVE = handle_pb2.Nomination.MODE_REMOVE
+
+
+@pytest.mark.parametrize(
+    ("rpc", "request_of"),
+    [
+        (
+            "DecideWaitingPods",
+            lambda count: handle_pb2.DecideWaitingPodsRequest(
+                plugin="Demo",
+                decisions=[handle_pb2.WaitDecision(verdict=ALLOW, pod_uid="NOT_WAITING")] * count,
+            ),
+        ),
+        (
+            "CancelBinding",
+            lambda count: handle_pb2.CancelBindingRequest(
+                plugin="Demo", items=[handle_pb2.BindingCancellation(pod_uid="NOT_IN_PRE_BIND")] * count
+            ),
+        ),
+        (
+            "Nominate",
+            lambda count: handle_pb2.NominateRequest(
+                plugin="Demo", items=[handle_pb2.Nomination(mode=REMOVE, pod_uid="NOT_PENDING")] * count
+            ),
+        ),
+    ],
+)
+async def test_a_call_about_many_pods_does_not_hold_the_loop(
+    rpc: str, request_of: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few megabytes are hundreds of thousands of decisions, and other plugins have deadlines meanwhile."""
+    monkeypatch.setattr(pace, "STEP_S", 0.0)
+    turns = 0
+    seen: list[int] = []
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with serving() as host:
+        host.backend.decisions = [Decision.NOT_WAITING] * 200
+        host.backend.asked = Noting(lambda: seen.append(turns))
+        turning = asyncio.create_task(turn())
+        reply = await host.call(rpc, request_of(200))
+        turning.cancel()
+    assert len(reply.results) == len(seen) == 200
+    assert len(set(seen)) == 200  # the others had a turn between any two
+
+
+class Noting(list[tuple[Any, ...]]):
+    """Tells of each that would be noted."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def append(self, item: tuple[Any, ...]) -> None:
+        self._tell()
 
 
 async def test_other_versions_cannot_be_read_and_the_current_one_is_named() -> None:

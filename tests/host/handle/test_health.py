@@ -27,9 +27,9 @@ async def channel_to(ready: Callable[[], bool]) -> AsyncIterator[grpc.aio.Channe
     seams = HandleSeams(backend=nobody, state=ClusterState(), filters=nobody, descriptor_of=lambda name: None)
     server = HandleServer(seams, ready=ready)
     await server.start()
-    target, _ = server.grant("a", frozenset({"Demo"}), loopback_tcp=False)
+    granted = await server.grant("a", frozenset({"Demo"}))
     try:
-        async with grpc.aio.insecure_channel(target) as channel:
+        async with grpc.aio.insecure_channel(granted.target) as channel:
             yield channel
     finally:
         await server.stop()

@@ -16,8 +16,9 @@ from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.plugin.v1.identity_pb2_grpc import IdentityServiceStub
 from berth_sdk.pod import Pod
 from berth_sdk.serve.server import ListenError, PluginServer
-from berth_sdk.serve.tls import ServerCertificate, TlsError, TlsServing
-from support.certificates import Authority, Pair, PairFiles, pair_files
+from berth_sdk.serve.tls import TlsServing
+from berth_sdk.wire.certificate import TlsError
+from support.certificates import Authority, Pair, PairFiles, pair_files, self_signed
 
 HOST = "host.example"
 TIMEOUT_S = 30.0
@@ -89,11 +90,21 @@ def test_there_are_no_frames_beside_tls(files: PairFiles, authority: Authority, 
         assert not any(path.is_socket() for path in set(tmp_path.iterdir()) - before)
 
 
+def test_the_way_back_over_tls_is_offered_by_those_that_have_a_certificate(
+    files: PairFiles, authority: Authority
+) -> None:
+    with served(serving(files)) as (_, address):
+        reply = handshake(address, authority, authority.issue("x", dns=HOST))
+        assert list(reply.features) == ["call-stream", "handle-tls"]
+
+
 def test_hosts_without_a_good_certificate_do_not_reach_a_call(files: PairFiles, authority: Authority) -> None:
     strangers = {
         "none": None,
         "another authority": Authority("other").issue("x", dns=HOST),
         "expired": authority.issue("x", dns=HOST, expired=True),
+        "not yet valid": authority.issue("x", dns=HOST, early=True),
+        "self-signed": self_signed("x", dns=HOST),
     }
     with served(serving(files)) as (server, address):
         for pair in strangers.values():
@@ -131,19 +142,11 @@ def test_files_that_are_no_good_leave_the_last_good_ones(
             files.key.write_bytes(authority.issue("plugin").key)
         else:
             getattr(files, broken).write_text("no PEM")
-        with caplog.at_level(logging.WARNING, "berth_sdk.serve.server"):
+        with caplog.at_level(logging.WARNING, "berth_sdk.wire.certificate"):
             handshake(address, authority, authority.issue("x", dns=HOST))
         (line,) = {record.getMessage() for record in caplog.records}
         assert line.startswith("the certificate before stays in use: ")
         assert str(files.authority.parent) in line
-
-
-def test_a_change_is_taken_up_once(files: PairFiles, authority: Authority) -> None:
-    certificate = ServerCertificate(serving(files))
-    assert certificate.changed() is None
-    files.put(authority.issue("plugin"), authority)
-    assert certificate.changed() is not None
-    assert certificate.changed() is None
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,13 @@ from berth_sdk.wire.grpc_core import (
     MEASURED,
     SETTING,
     VARIABLE,
+    VERBOSITY,
     poll_by_the_caller,
     release_of_grpcio,
     without_setting,
+    write_errors_alone,
 )
+from support.certificates import Authority
 
 PROBE = """
 import sys
@@ -89,6 +92,59 @@ def test_another_release_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_core, "release_of_grpcio", lambda: "1.99.0")
     poll_by_the_caller()
     assert VARIABLE not in os.environ
+
+
+def test_verbosity_that_the_user_set_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VERBOSITY, "DEBUG")
+    write_errors_alone()
+    assert os.environ[VERBOSITY] == "DEBUG"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ENTRIES)
+def test_handshakes_that_fail_are_no_lines_on_standard_error(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody who reaches the port could fill the log with them."""
+    monkeypatch.delenv(VERBOSITY, raising=False)
+    authority = Authority()
+    pair = authority.issue("p")
+    for name, content in zip(("crt", "key", "ca"), (*pair, authority.pem), strict=True):
+        (tmp_path / name).write_bytes(content)
+    run = {"berth": "try: main()\nexcept SystemExit: pass", "berth-sdk": "main(['reflect', 'unix:/nobody'])"}
+    entry = f"import sys\n{ENTRIES[command]}\n{run[command]}\n{STRANGERS.format(folder=tmp_path)}"
+    assert "refused 5" in _said(entry)
+
+
+def _said(code: str) -> str:
+    """What it prints on standard output; standard error has no line of gRPC's core."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if ".cc:" in line] == []
+    return done.stdout
+
+
+STRANGERS = """
+import socket, ssl
+from concurrent.futures import ThreadPoolExecutor
+import grpc
+crt, key, ca = (open(f"{folder}/{{name}}", "rb").read() for name in ("crt", "key", "ca"))
+server = grpc.server(ThreadPoolExecutor(1))
+port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, crt)], ca, True))
+server.start()
+context = ssl.create_default_context(cafile=f"{folder}/ca")
+context.set_alpn_protocols(["h2"])
+refused = 0
+for _ in range(5):
+    try:
+        asking = socket.create_connection(("127.0.0.1", port))
+        with context.wrap_socket(asking, server_hostname="127.0.0.1") as one:
+            refused += not one.recv(9)
+    except OSError:
+        refused += 1
+print("refused", refused)
+server.stop(None).wait()
+"""
 
 
 def test_children_get_what_the_user_set_and_not_what_berth_set() -> None:

@@ -95,9 +95,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- $plugins = append $plugins $entry -}}
 {{- end -}}
-{{- if or $plugins .Values.cycleBudget -}}
+{{- if or $plugins .Values.cycleBudget .Values.handle.bindAddress -}}
 {{- $own := dict "apiVersion" "config.berth.io/v1alpha1" "kind" "BerthConfiguration" -}}
 {{- if $plugins }}{{- $_ := set $own "plugins" $plugins }}{{- end -}}
+{{- if .Values.handle.bindAddress }}
+{{- $handle := dict "bindAddress" .Values.handle.bindAddress "tls" .Values.handle.tls }}
+{{- with .Values.handle.advertiseAddress }}{{- $_ := set $handle "advertiseAddress" . }}{{- end }}
+{{- $_ := set $own "handle" $handle }}
+{{- end -}}
 {{- if .Values.cycleBudget }}{{- $_ := set $own "cycleBudget" .Values.cycleBudget }}{{- end -}}
 {{- toYaml $own -}}
 {{- end -}}

@@ -25,11 +25,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from berth_sdk.wire.addresses import host_of, is_loopback
 from berth_sdk.wire.credential import CREDENTIAL
 from berth_sdk.wire.grpc_core import without_setting
 
 from berth_host.attach.children.output import OutputLog, throw_away
-from berth_host.attach.dialing import is_loopback
 from berth_host.errors import HostError
 
 PROTOCOL: Final = "berth/1"
@@ -211,7 +211,7 @@ class Child:
     def _is_local(self, address: object) -> bool:
         if not isinstance(address, str):
             return False
-        return address.startswith("unix:/") or is_loopback(address.rpartition(":")[0].strip("[]"))
+        return address.startswith("unix:/") or is_loopback(host_of(address))
 
 
 async def _first_line(stream: asyncio.StreamReader) -> bytes:

@@ -58,6 +58,7 @@ def settings(
             plugins=plugins,
             max_in_pool_s=flags.number("pod-max-in-unschedulable-pods-duration"),
             own_pod=own_pod(os.environ),
+            own_address=os.environ.get("POD_IP", ""),
         ),
     )
 

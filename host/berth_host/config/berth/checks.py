@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from ipaddress import ip_address
 from typing import Final
 
+from berth_sdk.wire.addresses import is_loopback
+
 from berth_host.config.berth.configuration import Transport
+from berth_host.config.berth.handle_checks import check_handle
 from berth_host.config.berth.points import (
     MAX_CONCURRENCY,
     MAX_CYCLE_BUDGET_MS,
@@ -18,6 +20,7 @@ from berth_host.config.berth.points import (
     PointRules,
 )
 from berth_host.config.berth.shared import check_shared
+from berth_host.config.berth.tcp import check_tls_files, host_in
 from berth_host.config.berth.types_v1alpha1 import (
     BerthConfigurationV1Alpha1,
     PluginV1Alpha1,
@@ -43,9 +46,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _UNIX: Final = re.compile(r"unix:///[^\x00]+")
 _MAX_SOCKET_PATH_BYTES: Final = 107
 _MAX_UID: Final = 2**32 - 2
-_HOST_PORT: Final = re.compile(
-    r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?)):(?P<port>[0-9]{1,5})"
-)
 _IN_PROCESS: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 
 
@@ -66,6 +66,7 @@ def check_berth(document: BerthConfigurationV1Alpha1) -> list[Finding]:
         findings += _check_plugin(path, plugin, folder)
     findings += check_shared(plugins)
     findings += _check_folder(document)
+    findings += check_handle(document.handle)
     if document.cycle_budget is not None:
         limits = (MIN_CYCLE_BUDGET_MS, MAX_CYCLE_BUDGET_MS)
         findings += _check_duration("cycleBudget", document.cycle_budget, limits)
@@ -177,10 +178,10 @@ def _check_endpoint(path: str, plugin: PluginV1Alpha1, endpoint: str) -> list[Fi
             message = f"the path of a socket has at most {_MAX_SOCKET_PATH_BYTES} bytes"
             return [invalid(where, endpoint, message)]
         return _check_no_transport_security(path, plugin, "a Unix socket needs none")
-    matched = _HOST_PORT.fullmatch(endpoint)
-    if matched is None or not 0 < int(matched["port"]) < 65536:
+    host = host_in(endpoint)
+    if host is None:
         return [invalid(where, endpoint, "write it as unix:///absolute/path or host:port")]
-    return _check_tcp_security(path, plugin, matched["six"] or matched["host"])
+    return _check_tcp_security(path, plugin, host)
 
 
 def _check_tcp_security(path: str, plugin: PluginV1Alpha1, host: str) -> list[Finding]:
@@ -189,7 +190,7 @@ def _check_tcp_security(path: str, plugin: PluginV1Alpha1, host: str) -> list[Fi
         if plugin.tls is not None:
             message = "tls and insecure: true exclude each other"
             findings.append(forbidden(f"{path}.tls", message))
-        if not _is_loopback(host):
+        if not is_loopback(host):
             message = "plaintext is for loopback addresses only: give tls with caFile, certFile and keyFile"
             findings.append(forbidden(f"{path}.insecure", message))
         return findings
@@ -198,16 +199,7 @@ def _check_tcp_security(path: str, plugin: PluginV1Alpha1, host: str) -> list[Fi
             "a TCP endpoint needs caFile, certFile and keyFile (or insecure: true on a loopback address)"
         )
         return [required(f"{path}.tls", message)]
-    files = {
-        "caFile": plugin.tls.ca_file,
-        "certFile": plugin.tls.cert_file,
-        "keyFile": plugin.tls.key_file,
-    }
-    return [
-        required(f"{path}.tls.{name}", "both sides prove who they are")
-        for name, file in files.items()
-        if not file
-    ]
+    return check_tls_files(f"{path}.tls", plugin.tls)
 
 
 def _check_no_transport_security(path: str, plugin: PluginV1Alpha1, why: str) -> list[Finding]:
@@ -217,15 +209,6 @@ def _check_no_transport_security(path: str, plugin: PluginV1Alpha1, why: str) ->
     if plugin.insecure:
         findings.append(forbidden(f"{path}.insecure", f"only for loopback TCP endpoints: {why}"))
     return findings
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_scope(path: str, scope: ScopeV1Alpha1) -> list[Finding]:

@@ -49,8 +49,8 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """Mutual TLS towards a remote plugin: paths, read for each attachment. `server_name`: the name that the
-    plugin's certificate must have, empty: the endpoint's host.
+    """Mutual TLS with plugins: paths, of files that may be replaced. `server_name`: the name that the
+    certificate of whoever listens must have, empty: the host of the address.
     """
 
     ca_file: str
@@ -65,6 +65,25 @@ class TlsFiles:
             "certFile": self.cert_file,
             "keyFile": self.key_file,
             "serverName": self.server_name,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandleListener:
+    """Where plugins behind TLS ask their host: `host:port` to listen at, and to tell them (empty: the host's
+    own address, as far as it is known). `tls`: the host's certificate, the authority of the plugins'.
+    """
+
+    bind_address: str
+    advertise_address: str
+    tls: TlsFiles
+
+    def to_json(self) -> dict[str, Json]:
+        """For `check-config`."""
+        return {
+            "bindAddress": self.bind_address,
+            **({"advertiseAddress": self.advertise_address} if self.advertise_address else {}),
+            "tls": self.tls.to_json(),
         }
 
 
@@ -153,11 +172,13 @@ class BerthPlugin:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BerthConfiguration:
     """The whole document. `cycle_budget_s`: the time that a scheduling cycle may wait for remote plugins.
-    `socket_folder`: where sidecars put their sockets, empty: nowhere.
+    `socket_folder`: where sidecars put their sockets, empty: nowhere. `handle` None: plugins behind TLS
+    cannot ask their host.
     """
 
     plugins: tuple[BerthPlugin, ...] = ()
     socket_folder: str = ""
+    handle: HandleListener | None = None
     cycle_budget_s: float = DEFAULT_CYCLE_BUDGET_MS / 1000
 
     def plugin(self, name: str) -> BerthPlugin | None:
@@ -171,6 +192,7 @@ class BerthConfiguration:
             "kind": KIND,
             **({"socketFolder": self.socket_folder} if self.socket_folder else {}),
             "plugins": [plugin.to_json() for plugin in self.plugins],
+            **({"handle": self.handle.to_json()} if self.handle else {}),
             "cycleBudget": _duration_text(self.cycle_budget_s),
         }
 

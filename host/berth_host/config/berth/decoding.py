@@ -15,6 +15,7 @@ from berth_host.config.berth.configuration import (
     KIND,
     BerthConfiguration,
     BerthPlugin,
+    HandleListener,
     PluginScope,
     PointSettings,
     TlsFiles,
@@ -28,6 +29,7 @@ from berth_host.config.berth.types_v1alpha1 import (
     PointsV1Alpha1,
     PointV1Alpha1,
     ScopeV1Alpha1,
+    TlsV1Alpha1,
 )
 from berth_host.config.decoding.core_v1 import LabelSelectorV1
 from berth_host.config.decoding.go_types import (
@@ -85,12 +87,32 @@ def _configuration(document: BerthConfigurationV1Alpha1) -> BerthConfiguration:
     return BerthConfiguration(
         socket_folder=document.socket_folder,
         plugins=tuple(_plugin(plugin) for plugin in document.plugins or ()),
+        handle=_handle(document),
         cycle_budget_s=DEFAULT_CYCLE_BUDGET_MS / 1000 if budget_ns is None else budget_ns / _SECOND_NS,
     )
 
 
+def _handle(document: BerthConfigurationV1Alpha1) -> HandleListener | None:
+    given = document.handle
+    if given is None or given.tls is None:  # the checks ask for it
+        return None
+    return HandleListener(
+        bind_address=given.bind_address,
+        advertise_address=given.advertise_address,
+        tls=_tls(given.tls),
+    )
+
+
+def _tls(given: TlsV1Alpha1) -> TlsFiles:
+    return TlsFiles(
+        ca_file=given.ca_file,
+        cert_file=given.cert_file,
+        key_file=given.key_file,
+        server_name=given.server_name,
+    )
+
+
 def _plugin(given: PluginV1Alpha1) -> BerthPlugin:
-    tls = given.tls
     return BerthPlugin(
         name=given.name,
         endpoint=given.endpoint,
@@ -100,14 +122,7 @@ def _plugin(given: PluginV1Alpha1) -> BerthPlugin:
         scope=_scope(given.scope),
         points=_points(given.points),
         points_given=_choices(given.points),
-        tls=None
-        if tls is None
-        else TlsFiles(
-            ca_file=tls.ca_file,
-            cert_file=tls.cert_file,
-            key_file=tls.key_file,
-            server_name=tls.server_name,
-        ),
+        tls=None if given.tls is None else _tls(given.tls),
         insecure=given.insecure,
         credential_file=given.credential_file,
         allowed_uids=given.allowed_uids or (),

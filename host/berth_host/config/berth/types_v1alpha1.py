@@ -95,6 +95,15 @@ class PluginV1Alpha1:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HandleV1Alpha1:
+    """Where plugins behind TLS ask their host."""
+
+    bind_address: str = json_field("bindAddress", STRING)
+    advertise_address: str = json_field("advertiseAddress", STRING)
+    tls: TlsV1Alpha1 | None = json_field("tls", pointer_to(struct_of(TlsV1Alpha1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BerthConfigurationV1Alpha1:
     """The whole document."""
 
@@ -102,4 +111,5 @@ class BerthConfigurationV1Alpha1:
     api_version: str = json_field("apiVersion", STRING)
     socket_folder: str = json_field("socketFolder", STRING)
     plugins: tuple[PluginV1Alpha1, ...] | None = json_field("plugins", slice_of(struct_of(PluginV1Alpha1)))
+    handle: HandleV1Alpha1 | None = json_field("handle", pointer_to(struct_of(HandleV1Alpha1)))
     cycle_budget: int | None = json_field("cycleBudget", pointer_to(DURATION))

@@ -410,7 +410,9 @@ class ReadStateRequest(_message.Message):
 
     @_builtins.property
     def needs(self) -> _containers.RepeatedCompositeFieldContainer[_identity_pb2.DeclaredNeed]:
-        """OPTIONAL: the parts to read; empty: the parts that the plugin declared. KIND_WHOLE_POD has no effect here."""
+        """OPTIONAL: the parts to read; empty: the parts that the plugin declared. Nodes and pods may be read by every plugin,
+        KIND_OBJECT only with a resource that the plugin declared. KIND_WHOLE_POD has no effect here.
+        """
 
     def __init__(
         self,
@@ -1057,9 +1059,11 @@ class EventRecord(_message.Message):
     type: _builtins.str
     """OPTIONAL: Normal or Warning; empty: Normal."""
     reason: _builtins.str
-    """REQUIRED: one word in UpperCamelCase, for machines."""
+    """REQUIRED: one word in UpperCamelCase, for machines; at most 128 bytes."""
     action: _builtins.str
-    """OPTIONAL: what was done or failed, in one word; empty: the word that the host uses for scheduling."""
+    """OPTIONAL: what was done or failed, in one word; empty: the word that the host uses for scheduling. At most
+    128 bytes.
+    """
     note: _builtins.str
     """OPTIONAL: a sentence for people; the host cuts it at 1024 bytes."""
     @_builtins.property
@@ -1119,8 +1123,8 @@ class RecordEventsResponse(_message.Message):
 
     DROPPED_FIELD_NUMBER: _builtins.int
     dropped: _builtins.int
-    """OPTIONAL: how many events the host does not write: those after the 100th of the request, and those about pods that
-    it does not know; 0: it writes all.
+    """OPTIONAL: how many events the host does not write: those after the 100th of the request, those about pods that it
+    does not know, and those with another type, without a reason or with too long a word; 0: it writes all.
     """
     def __init__(
         self,

@@ -30,9 +30,11 @@ class HandleServiceStub(object):
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-    UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
-    endpoint of the newest Configure, or stops calling if there is none.
-    PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
+    UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
+    not for the certificate that the call shows. The plugin uses the endpoint of the newest
+    Configure, or stops calling if there is none.
+    PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
+    quarantine because it broke the contract again and again. The same.
     RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
     INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
     UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
@@ -112,9 +114,11 @@ class HandleServiceServicer(object):
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-    UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
-    endpoint of the newest Configure, or stops calling if there is none.
-    PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
+    UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
+    not for the certificate that the call shows. The plugin uses the endpoint of the newest
+    Configure, or stops calling if there is none.
+    PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
+    quarantine because it broke the contract again and again. The same.
     RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
     INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
     UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
@@ -164,7 +168,7 @@ class HandleServiceServicer(object):
 
         Caller: the plugin, at any time. The host has one snapshot; older ones cannot be read.
         Errors: FAILED_PRECONDITION: `at` is not the version at the time of the call; the message says which version is, as
-        "epoch/generation". RESOURCE_EXHAUSTED: four reads of this plugin are open.
+        "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four reads of this plugin are open.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -351,9 +355,11 @@ class HandleService(object):
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-    UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
-    endpoint of the newest Configure, or stops calling if there is none.
-    PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
+    UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
+    not for the certificate that the call shows. The plugin uses the endpoint of the newest
+    Configure, or stops calling if there is none.
+    PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
+    quarantine because it broke the contract again and again. The same.
     RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
     INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
     UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.

@@ -31,9 +31,11 @@ class HandleServiceStub:
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-      UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
-                           endpoint of the newest Configure, or stops calling if there is none.
-      PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
+      UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
+                           not for the certificate that the call shows. The plugin uses the endpoint of the newest
+                           Configure, or stops calling if there is none.
+      PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
+                           quarantine because it broke the contract again and again. The same.
       RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
       INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
       UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
@@ -75,7 +77,7 @@ class HandleServiceStub:
 
     Caller: the plugin, at any time. The host has one snapshot; older ones cannot be read.
     Errors: FAILED_PRECONDITION: `at` is not the version at the time of the call; the message says which version is, as
-      "epoch/generation". RESOURCE_EXHAUSTED: four reads of this plugin are open.
+      "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four reads of this plugin are open.
     Repeat: yes, pure.
     """
     RunFilters: _grpc.UnaryUnaryMultiCallable[_handle_pb2.RunFiltersRequest, _handle_pb2.RunFiltersResponse]
@@ -157,9 +159,11 @@ class HandleServiceAsyncStub(HandleServiceStub):
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-      UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
-                           endpoint of the newest Configure, or stops calling if there is none.
-      PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
+      UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
+                           not for the certificate that the call shows. The plugin uses the endpoint of the newest
+                           Configure, or stops calling if there is none.
+      PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
+                           quarantine because it broke the contract again and again. The same.
       RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
       INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
       UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
@@ -198,7 +202,7 @@ class HandleServiceAsyncStub(HandleServiceStub):
 
     Caller: the plugin, at any time. The host has one snapshot; older ones cannot be read.
     Errors: FAILED_PRECONDITION: `at` is not the version at the time of the call; the message says which version is, as
-      "epoch/generation". RESOURCE_EXHAUSTED: four reads of this plugin are open.
+      "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four reads of this plugin are open.
     Repeat: yes, pure.
     """
     RunFilters: _aio.UnaryUnaryMultiCallable[_handle_pb2.RunFiltersRequest, _handle_pb2.RunFiltersResponse]  # type: ignore[assignment]
@@ -279,9 +283,11 @@ class HandleServiceServicer:
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-      UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
-                           endpoint of the newest Configure, or stops calling if there is none.
-      PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
+      UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
+                           not for the certificate that the call shows. The plugin uses the endpoint of the newest
+                           Configure, or stops calling if there is none.
+      PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
+                           quarantine because it broke the contract again and again. The same.
       RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
       INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
       UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
@@ -338,7 +344,7 @@ class HandleServiceServicer:
 
         Caller: the plugin, at any time. The host has one snapshot; older ones cannot be read.
         Errors: FAILED_PRECONDITION: `at` is not the version at the time of the call; the message says which version is, as
-          "epoch/generation". RESOURCE_EXHAUSTED: four reads of this plugin are open.
+          "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four reads of this plugin are open.
         Repeat: yes, pure.
         """
 

@@ -346,7 +346,8 @@ class HandshakeRequest(_message.Message):
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """OPTIONAL: the features that the host offers: "call-stream" (stream.proto), "framed"
-        (docs/reference/framed-transport.md). A plugin ignores a feature that it does not know.
+        (docs/reference/framed-transport.md), "handle-tls" (HandleEndpoint.server_name). A plugin ignores a feature that it
+        does not know.
         """
 
     def __init__(
@@ -881,11 +882,19 @@ class HandleEndpoint(_message.Message):
     TARGET_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    SERVER_NAME_FIELD_NUMBER: _builtins.int
     target: _builtins.str
-    """REQUIRED: a gRPC target, for example "unix:///run/berth/handle.sock" or "host:port"."""
+    """REQUIRED: a gRPC target, for example "unix:///run/berth/handle.sock" or "host:port". If it leads to another machine,
+    `server_name` is set.
+    """
     token: _builtins.str
     """REQUIRED: the secret of this attachment. The plugin sends it with every call, as the metadata
     `authorization: Bearer <token>`, and never logs it.
+    """
+    server_name: _builtins.str
+    """OPTIONAL: the name in the host's certificate at `target`. Set, only if both sides named the feature "handle-tls": the
+    plugin calls over mutual TLS alone. It shows the certificate that it serves with, and checks that the host's has
+    this name and is signed by the authority that it trusts its hosts by. Empty: plaintext, on the same machine.
     """
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp:
@@ -897,10 +906,11 @@ class HandleEndpoint(_message.Message):
         target: _builtins.str = ...,
         token: _builtins.str = ...,
         expires_at: _timestamp_pb2.Timestamp | None = ...,
+        server_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at", "target", b"target", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at", "server_name", b"server_name", "target", b"target", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from berth_host.attach import backoff
+from berth_host.attach.configure import WayBack
 from berth_host.attach.dialing import host_and_port
 from berth_host.attach.peer import DialError
 from berth_host.attach.state import State
@@ -25,7 +26,7 @@ from berth_sdk.wire.stream import FEATURE as STREAMED
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from support.attached import AttachedHost, attached_host, wanted
-from support.certificates import Authority, PairFiles, pair_files
+from support.certificates import Authority, PairFiles, pair_files, self_signed
 from support.echo_plugin import Echo
 from support.stream_server import stream_server
 from support.waiting import PATIENCE_S, until
@@ -125,8 +126,11 @@ async def test_the_name_of_the_endpoint_counts_where_none_is_given(party: Party)
         pytest.param("its name", f"certificate is not valid for '{PLUGIN}'", id="name"),
         pytest.param("its authority", "unable to get local issuer certificate", id="authority"),
         pytest.param("its time", "certificate has expired", id="expired"),
+        pytest.param("its begin", "certificate is not yet valid", id="not yet valid"),
+        pytest.param("its own", "self-signed certificate", id="self-signed"),
         pytest.param("my authority", "does not accept the host's certificate", id="host's authority"),
         pytest.param("my time", "expired at", id="host's expired"),
+        pytest.param("my begin", "is not valid before", id="host's not yet valid"),
         pytest.param("my name", "names x, stranger.example", id="host's name"),
     ],
 )
@@ -141,10 +145,16 @@ async def test_row_27_a_wrong_certificate_is_told_until_the_files_are_replaced(
             party.plugin.put(other.issue("p", dns=PLUGIN), good)
         case "its time":
             party.plugin.put(good.issue("p", dns=PLUGIN, expired=True), good)
+        case "its begin":
+            party.plugin.put(good.issue("p", dns=PLUGIN, early=True), good)
+        case "its own":
+            party.plugin.put(self_signed("p", dns=PLUGIN), good)
         case "my authority":
             party.host.put(other.issue("h", dns=HOST), good)
         case "my time":
             party.host.put(good.issue("h", dns=HOST, expired=True), good)
+        case "my begin":
+            party.host.put(good.issue("h", dns=HOST, early=True), good)
         case "my name":
             party.host.put(good.issue("x", dns="stranger.example"), good)
     async with served(party) as address, attached_host(party.place(address), patience_s=0.0) as host:
@@ -215,10 +225,14 @@ class Asks(Plugin):
 class NoGrants:
     """Must not be asked."""
 
-    def grant(self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool) -> tuple[str, str]:
+    over_tls = False
+
+    async def grant(
+        self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool = False, tls_name: str = ""
+    ) -> WayBack:
         raise AssertionError("a token was made for a plugin behind TLS")
 
-    def revoke(self, attachment_id: str) -> None:
+    def revoke(self, attachment_id: str, plugin: str = "") -> None:
         return None
 
 

@@ -79,7 +79,7 @@ async def both(state: ClusterState) -> AsyncIterator[tuple[PluginClient, PluginC
     introduction = read_handshake(
         instance.handshake(identity_pb2.HandshakeRequest(attachment_id="loopback")), place
     )
-    instance.configure(accept("loopback", place, introduction, lambda _: None))
+    instance.configure(accept("loopback", place, introduction))
     (descriptor,) = introduction.plugins
     link = loopback_link(instance, InstanceFeed(state, descriptor.needs))
     remote.offer(
