@@ -20,7 +20,7 @@ def run(plugins: Mapping[str, type] | None = None, arguments: Sequence[str] | No
     """
     # Not at the top: plugins and tools import this package without wanting a command line, and gRPC's
     # settings must be there before gRPC is.
-    from berth_host.cli.standard_streams import hold_closed
+    from berth_sdk.runtime.standard_streams import hold_closed
 
     hold_closed()
     from berth_sdk.wire.grpc_core import poll_by_the_caller

@@ -21,7 +21,7 @@ def scheduler() -> NoReturn:
 def kubectl() -> NoReturn:
     """`kubectl berth`: kubectl runs `kubectl-berth` with what is behind its first word."""
     # Not at the top, where gRPC would come with it, before `run` has set how it waits.
-    from berth_host.cli.standard_streams import hold_closed
+    from berth_sdk.runtime.standard_streams import hold_closed
 
     hold_closed()
     from berth_host.cli.kubectl.command import kubectl_berth
