@@ -62,3 +62,18 @@ def test_closed_standard_input_is_reported() -> None:
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "standard input: cannot be read: it is closed" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("entry", "name"), [("main", "berth"), ("kubectl", "kubectl berth")])
+def test_ctrl_c_while_modules_are_imported_is_no_traceback(entry: str, name: str) -> None:
+    program = (
+        "import sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, module, *_):\n"
+        "        if module == 'berth_host.cli.main': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        f"from berth_host.__main__ import {entry}\n{entry}()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", f"{name}: interrupted\n")
