@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
@@ -18,15 +20,24 @@ def run(plugins: Mapping[str, type] | None = None, arguments: Sequence[str] | No
     Raises DuplicatePluginError for a name that a default or an installed plugin has already, and
     PluginLoadError for a value that is no class.
     """
-    # Not at the top: plugins and tools import this package without wanting a command line, and gRPC's
-    # settings must be there before gRPC is.
-    from berth_host.cli.standard_streams import hold_closed
+    try:
+        # Not at the top: plugins and tools import this package without wanting a command line, and gRPC's
+        # settings must be there before gRPC is.
+        from berth_sdk.runtime.standard_streams import hold_closed
 
-    hold_closed()
-    from berth_sdk.wire.grpc_core import poll_by_the_caller, write_errors_alone
+        hold_closed()
+        from berth_sdk.wire.grpc_core import poll_by_the_caller, write_errors_alone
 
-    poll_by_the_caller()
-    write_errors_alone()
-    from berth_host.cli.main import run_command
+        poll_by_the_caller()
+        write_errors_alone()
+        from berth_host.cli.main import run_command
 
-    run_command(plugins or {}, arguments)
+        run_command(plugins or {}, arguments)
+    except KeyboardInterrupt:
+        interrupted("berth")
+
+
+def interrupted(name: str) -> NoReturn:
+    """End the program after a Ctrl-C that nobody has handled, such as one while modules are imported."""
+    sys.stderr.write(f"{name}: interrupted\n")
+    sys.exit(128 + signal.SIGINT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from berth_host import run
+from berth_host import interrupted, run
 
 
 def main() -> NoReturn:
@@ -20,14 +20,17 @@ def scheduler() -> NoReturn:
 
 def kubectl() -> NoReturn:
     """`kubectl berth`: kubectl runs `kubectl-berth` with what is behind its first word."""
-    # Not at the top, where gRPC would come with it, before `run` has set how it waits.
-    from berth_host.cli.standard_streams import hold_closed
+    try:
+        # Not at the top, where gRPC would come with it, before `run` has set how it waits.
+        from berth_sdk.runtime.standard_streams import hold_closed
 
-    hold_closed()
-    from berth_host.cli.kubectl.command import kubectl_berth
-    from berth_host.cli.main import run_group
+        hold_closed()
+        from berth_host.cli.kubectl.command import kubectl_berth
+        from berth_host.cli.main import run_group
 
-    run_group(kubectl_berth, "kubectl berth")
+        run_group(kubectl_berth, "kubectl berth")
+    except KeyboardInterrupt:
+        interrupted("kubectl berth")
 
 
 if __name__ == "__main__":

@@ -5,20 +5,33 @@ from __future__ import annotations
 import sys
 from argparse import Action, ArgumentParser
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from berth_sdk.cli import completion
+from berth_sdk.runtime.standard_streams import hold_closed, result_written
 from berth_sdk.wire.grpc_core import poll_by_the_caller, write_errors_alone
+
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; answers its exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] == [completion.ASK]:
-        return completion.complete(build_parser(), words[1:])
-    options = build_parser().parse_args(words)
-    if options.command == "completion":
-        return completion.completion(options)
+    hold_closed()
+    try:
+        return _run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        print("berth-sdk: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(words: Sequence[str]) -> int:
+    with result_written("berth-sdk"):
+        if words[:1] == [completion.ASK]:
+            return completion.complete(build_parser(), words[1:])
+        options = build_parser().parse_args(words)
+        if options.command == "completion":
+            return completion.completion(options)
     poll_by_the_caller()
     write_errors_alone()
     # Imported late: gRPC is not needed to print a help text, and its settings must be there before it is.
@@ -28,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return serve(options)
     from berth_sdk.cli.reflect import reflect
 
-    return reflect(options)
+    with result_written("berth-sdk"):
+        return reflect(options)
 
 
 def build_parser() -> ArgumentParser:

@@ -21,7 +21,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.app.facts": "host/app/test_alone.py",
         "berth_host.app.scope": "host/app/test_host.py",
         "berth_host.attach.attachment": "host/attach/test_attachments.py",
-        "berth_host.attach.identity_calls": "host/attach/test_handshake.py",
         "berth_host.attach.seams": "host/attach/test_attachments.py",
         "berth_host.attach.state": "host/attach/test_standing.py",
         "berth_host.attach.routes": "host/attach/test_attachments.py",

@@ -69,6 +69,8 @@ class IdentityCalls:
                     if told
                     else "expects a credential: name the file that holds it as its credentialFile"
                 ) from err
+            if err.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise DialError(f"does not shake hands (no answer within {HANDSHAKE_S:g} s)") from err
             raise DialError(f"does not shake hands ({err.code().name}: {err.details()})") from err
 
     async def configure(self, request: identity_pb2.ConfigureRequest) -> Sequence[str]:
@@ -79,6 +81,11 @@ class IdentityCalls:
         except grpc.aio.AioRpcError as err:
             if err.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise RefusedError(f"calls its configuration faulty: {err.details()}") from err
+            if err.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise DialError(
+                    f"did not answer Configure within {CONFIGURE_S:g} s: the classes are made then, so see"
+                    " what __init__ waits for"
+                ) from err
             raise DialError(f"cannot be configured ({err.code().name}: {err.details()})") from err
         if reply.error:
             raise RefusedError(f"refuses its arguments: {reply.error}")

@@ -15,7 +15,8 @@ from typing import Final, NoReturn
 
 import click
 
-from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class, points_of_class
+from berth_host.app.registry import ClassRegistry
+from berth_host.cli.configuration import load_text
 from berth_host.cli.input_errors import BAD_INPUT, reported
 from berth_host.cli.options import no_convert_option, own_plugins
 from berth_host.cli.output import output_option
@@ -23,8 +24,7 @@ from berth_host.cli.rendering.configuration import document_text, file_text
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import EXTENSION_POINTS, WEIGHTED_POINTS
-from berth_host.config.errors import ConfigurationError, Finding, nearest, together
-from berth_host.config.loading import load_berth_configuration, load_configuration
+from berth_host.config.errors import ConfigurationError, Finding, nearest
 from berth_host.config.rendering import configuration_to_json, error_to_json
 
 _POINTS_AS_THEY_RUN: Final = (
@@ -68,23 +68,17 @@ def check_config(
     given, feature_gates = _parse_plugins(plugins), _parse_gates(gates)
     try:
         text = _read(file, source)
-        berth = _berth_of(text, source)
-        registered, unloadable = _registered(given, berth, source)
-        try:
-            loaded = load_configuration(
-                text,
-                source=source,
-                registered=registered,
-                feature_gates=feature_gates,
-                convert_older=not no_convert,
-            )
-        except ConfigurationError as err:
-            # Profiles cannot be judged without the points of a class that could not be loaded.
-            known = None if unloadable is not None and err.kind == "profile" else err
-            errors = [error for error in (known, unloadable) if error is not None]
-            raise together(*errors) from err
-        if unloadable is not None:
-            raise unloadable
+        with reported():
+            registered = ClassRegistry(own_plugins()).points()
+        loaded = load_text(
+            text,
+            source,
+            registered,
+            feature_gates=feature_gates,
+            convert_older=not no_convert,
+            given=given,
+            cure="; install it, or check the file without it: --plugin {}=POINT,POINT".format,
+        )
     except ConfigurationError as err:
         _fail(err, output)
     loaded = replace(loaded, warnings=(*loaded.warnings, *_not_here(loaded.berth)))
@@ -121,35 +115,6 @@ def _read(file: str, source: str) -> str:
         line = data.count(b"\n", 0, err.start) + 1
         finding = Finding(f"not UTF-8: byte 0x{data[err.start]:02x}", line=line)
         raise ConfigurationError("decode", [finding], source=source) from err
-
-
-def _berth_of(text: str, source: str) -> BerthConfiguration:
-    try:
-        return load_berth_configuration(text, source=source)
-    except ConfigurationError:
-        # Loading the whole file says it again, in the order in which its parts are read.
-        return BerthConfiguration()
-
-
-def _registered(
-    given: PointsByPlugin, berth: BerthConfiguration, source: str
-) -> tuple[PointsByPlugin, ConfigurationError | None]:
-    """The plugins of the command line, of classes in process, and of the installed entry points; and the
-    error of classes in process that cannot be loaded, as the host would refuse them.
-    """
-    findings = []
-    with reported():
-        registered = ClassRegistry(own_plugins()).points()
-    for index, plugin in enumerate(berth.plugins):
-        if plugin.in_process is not None and plugin.name not in given:
-            try:
-                cls = load_class(plugin.name, plugin.in_process)
-                registered[plugin.name] = points_of_class(plugin.name, cls)
-            except PluginLoadError as err:
-                cure = f"install it, or check the file without it: --plugin {plugin.name}=POINT,POINT"
-                findings.append(Finding(f"{err}; {cure}", field=f"plugins[{index}].inProcess"))
-    unloadable = ConfigurationError("profile", findings, source=source) if findings else None
-    return registered | given, unloadable
 
 
 def _not_here(berth: BerthConfiguration) -> Iterator[str]:

@@ -30,6 +30,29 @@ class Commands(click.Group):
             click.echo(f"{ctx.command_path}: interrupted", err=True)
             sys.exit(INTERRUPTED)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """An option of a command that stands before it is an error that says where it belongs."""
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as err:
+            option, owners = err.option_name, self._owners(ctx, err.option_name)
+            if not owners:
+                raise
+            named = next((word for word in words if word in owners), owners[0])
+            place = f"write it behind the command, as in {ctx.command_path} {named} {option}"
+            raise click.UsageError(f"No such option {option!r} here: {place}", ctx) from err
+
+    def _owners(self, ctx: click.Context, option: str) -> list[str]:
+        """The commands that have the option."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        return [
+            name
+            for name, command in found
+            if command is not None
+            if any(option in (*param.opts, *param.secondary_opts) for param in command.params)
+        ]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands with the first paragraph of their help, in as many lines as it takes."""
         found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))

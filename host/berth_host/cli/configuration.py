@@ -1,7 +1,7 @@
 """A configuration file as a command names it -> LoadedConfiguration, with all plugins that can be found.
 
-Called by `simulation` and `scheduler`. Which points a foreign plugin in process has is read from its class;
-for one in another process the file says it.
+Called by `simulation`, `scheduler` and `check_config`. Which points a foreign plugin in process has is read
+from its class; for one in another process the file says it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from berth_host.app.registry import ClassRegistry, load_class, points_of_class
+from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class, points_of_class
 from berth_host.cli import standard_input
 from berth_host.config.configuration import LoadedConfiguration
-from berth_host.config.errors import ConfigurationError, Finding
+from berth_host.config.errors import ConfigurationError, Finding, together
 from berth_host.config.loading import default_configuration, load_berth_configuration, load_configuration
 from berth_host.config.overrides import NO_OVERRIDES, Overrides
 
+_NO_PLUGINS: Final[Mapping[str, frozenset[str]]] = {}
 NO_EXTENDERS: Final = "HTTP extenders are not in this release: remove extenders from the configuration"
 
 
@@ -43,15 +44,50 @@ def load(
         )
     source = standard_input.NAME if path == standard_input.SIGN else path
     text = _read(source, read_stdin if path == standard_input.SIGN else partial(_text_of, path))
-    registered |= _points_in_process(text, source)
-    return load_configuration(
+    return load_text(
         text,
-        source=source,
-        registered=registered,
+        source,
+        registered,
         convert_older=convert_older,
         feature_gates=feature_gates or {},
         overrides=overrides,
     )
+
+
+def load_text(
+    text: str,
+    source: str,
+    registered: Mapping[str, frozenset[str]],
+    *,
+    feature_gates: Mapping[str, bool],
+    convert_older: bool = True,
+    overrides: Overrides = NO_OVERRIDES,
+    given: Mapping[str, frozenset[str]] = _NO_PLUGINS,
+    cure: Callable[[str], str] = lambda _: "",
+) -> LoadedConfiguration:
+    """The text of a file, with the points of the classes that it names (`inProcess: module:Class`).
+
+    `given`: points that the user names, whose classes are not loaded; `cure`: what is said after the problem
+    of a class, by the plugin's name. Raises ConfigurationError, with all that is wrong in both documents and
+    with every class that cannot be loaded.
+    """
+    points, unloadable = _points_in_process(text, source, given, cure)
+    try:
+        loaded = load_configuration(
+            text,
+            source=source,
+            registered={**registered, **points, **given},
+            convert_older=convert_older,
+            feature_gates=feature_gates,
+            overrides=overrides,
+        )
+    except ConfigurationError as err:
+        # Profiles cannot be judged without the points of a class that could not be loaded.
+        known = None if unloadable is not None and err.kind == "profile" else err
+        raise together(*(error for error in (known, unloadable) if error is not None)) from err
+    if unloadable is not None:
+        raise unloadable
+    return loaded
 
 
 def for_simulation(
@@ -73,18 +109,25 @@ def without_extenders(loaded: LoadedConfiguration, path: str | None) -> LoadedCo
     return loaded
 
 
-def _points_in_process(text: str, source: str) -> Mapping[str, frozenset[str]]:
-    """The points of the classes that BerthConfiguration names (`inProcess: module:Class`)."""
+def _points_in_process(
+    text: str, source: str, given: Mapping[str, frozenset[str]], cure: Callable[[str], str]
+) -> tuple[Mapping[str, frozenset[str]], ConfigurationError | None]:
+    """The points of the classes that can be loaded, and what is wrong with the others."""
     try:
         berth = load_berth_configuration(text, source=source)
     except ConfigurationError:
         # Loading the whole file says it again, beside the errors of the other document.
-        return {}
-    return {
-        plugin.name: points_of_class(plugin.name, load_class(plugin.name, plugin.in_process))
-        for plugin in berth.plugins
-        if plugin.in_process is not None
-    }
+        return {}, None
+    points, findings = {}, []
+    for index, plugin in enumerate(berth.plugins):
+        if plugin.in_process is None or plugin.name in given:
+            continue
+        try:
+            cls = load_class(plugin.name, plugin.in_process)
+            points[plugin.name] = points_of_class(plugin.name, cls)
+        except PluginLoadError as err:
+            findings.append(Finding(f"{err}{cure(plugin.name)}", field=f"plugins[{index}].inProcess"))
+    return points, ConfigurationError("profile", findings, source=source) if findings else None
 
 
 def _text_of(path: str) -> str:

@@ -7,13 +7,13 @@ Exit codes: 0 done, 2 bad input (nothing was done), 3 pods stay pending with `--
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
 import click
+from berth_sdk.runtime.standard_streams import result_written
 
 from berth_host.app.registry import ClassRegistry
 from berth_host.cli.bench.command import bench
@@ -57,16 +57,6 @@ def run_group(
     plugins: Mapping[str, type] | None = None,
 ) -> NoReturn:
     """Run a group of commands; exits with their code, and with 1 where the result cannot be written."""
-    try:
-        try:
-            group.main(args=arguments, prog_name=name, obj=plugins)
-        finally:
-            # Now, where a full disk can still be reported; at the end of the process it could not.
-            sys.stdout.flush()
-    except OSError as err:
-        # The rest of the buffer has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        cure = "free some space, or send the result elsewhere"
-        click.echo(f"{name}: the result cannot be written: {err.strerror}: {cure}", err=True)
-        sys.exit(1)
+    with result_written(name):
+        group.main(args=arguments, prog_name=name, obj=plugins)
     sys.exit()

@@ -21,8 +21,28 @@ from berth_host.cli.strictness import is_strict, strict_option
 from berth_host.config.profiles.registry import UNTIL_ATTACHED
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-PATH: Final = click.Path(allow_dash=True)
+
+
+class _Path(click.Path):
+    """An empty one, as of a variable that is not set, is not the working folder but a mistake."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path. Raises BadParameter."""
+        if not value:
+            self.fail("it is empty: name a file or a folder, or - for standard input", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH: Final = _Path(allow_dash=True)
 """The type of paths that are read: shells complete them, and who reads one says what is wrong with it."""
+
+
+def _only_one(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """The value of an option that would else be what was said last. Raises BadParameter."""
+    if len(values) > 1:
+        raise click.BadParameter(f"it is given {len(values)} times, and one is read: leave one", param=param)
+    return values[0] if values else None
+
 
 no_convert_option: Final = click.option(
     "--no-convert", is_flag=True, help="Refuse older configurations, as kube-scheduler 1.36 does."
@@ -46,6 +66,8 @@ _OPTIONS: Final = (
     click.option(
         "--config",
         type=PATH,
+        multiple=True,
+        callback=_only_one,
         metavar="FILE",
         help="KubeSchedulerConfiguration, with or without berth's own; - for standard input.",
     ),

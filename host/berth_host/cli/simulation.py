@@ -85,8 +85,11 @@ class Finished:
 
 def prepare(request: Request) -> Prepared:
     """Read everything. Raises ConfigurationError, PluginLoadError and ManifestError, with all problems."""
-    if request.config == standard_input.SIGN and standard_input.SIGN in request.paths:
+    asking = list(request.paths).count(standard_input.SIGN)
+    problem = "- is there twice, and it can be read once" if asking > 1 else ""
+    if request.config == standard_input.SIGN and asking:
         problem = "the manifests and --config - both ask for it: name a file for one of them"
+    if problem:
         raise ConfigurationError("decode", [Finding(problem)], source=standard_input.NAME)
     loaded_configuration = configuration.for_simulation(
         request.config,

@@ -29,7 +29,9 @@ class Fate:
         """The host cannot go on."""
         if self._error is None:
             self._error = error
-            log.error("host.failed", error=str(error), exc_info=error)
+            # A second Ctrl-C, where a plugin in process holds the loop, is no fault to look into.
+            if not isinstance(error, KeyboardInterrupt):
+                log.error("host.failed", error=str(error), exc_info=error)
             self._decided.set()
 
     async def wait(self) -> BaseException:

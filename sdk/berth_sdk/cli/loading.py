@@ -36,7 +36,7 @@ def _from_entry_point(name: str) -> type:
         near = get_close_matches(name, known, n=1)
         cure = f"did you mean {near[0]}?" if near else f"installed are: {', '.join(sorted(known)) or 'none'}"
         raise PluginDefinitionError(
-            f"no installed plugin is named {name}: {cure} A class is named as module:Class"
+            f"no installed plugin is named {name}: {cure}; a class is named as module:Class"
         )
     try:
         loaded = entry.load()

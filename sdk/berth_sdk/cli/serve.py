@@ -16,7 +16,7 @@ from berth_sdk.cli.loading import load_plugins
 from berth_sdk.errors import BerthError
 from berth_sdk.runtime.raised import author_traceback, place_of, raised_text
 from berth_sdk.serve.child import ENDPOINT, ChildDuties, OrphanError, StandardOutput
-from berth_sdk.serve.server import PluginServer
+from berth_sdk.serve.server import ListenError, PluginServer
 from berth_sdk.serve.tls import TlsServing
 from berth_sdk.wire.certificate import TlsError
 from berth_sdk.wire.credential import read_credential, take_credential
@@ -40,15 +40,19 @@ def serve(options: Namespace) -> int:
     try:
         if child is not None:
             child.tie_to_host()
+        # Before the handlers: a module that takes long to import, or hangs, ends at once with the signal.
+        classes = load_plugins(options.names)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stops.put(None))
         if options.credential_file:
             credential = read_credential(options.credential_file)
-        server = PluginServer(load_plugins(options.names), credential, _tls(options))
+        server = PluginServer(classes, credential, _tls(options))
         address = server.listen(endpoint)
     except OrphanError as err:
         LOG.error("%s", err)
         return 1
+    except ListenError as err:
+        return _refused(str(err))  # what it came from has no line of the plugin's
     except BerthError as err:
         return _refused(str(err), err.__cause__)
     except Exception as err:

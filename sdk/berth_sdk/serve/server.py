@@ -40,7 +40,7 @@ from berth_sdk.serve.optional_services import (
 from berth_sdk.serve.registration import register, stream_calls
 from berth_sdk.serve.scheduling_servicer import SchedulingServicer
 from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
-from berth_sdk.serve.socket_file import SocketFile, is_answered
+from berth_sdk.serve.socket_file import MAX_PATH_BYTES, SocketFile, is_answered
 from berth_sdk.serve.stream_servicer import StreamServicer
 from berth_sdk.serve.tls import TlsServing
 from berth_sdk.wire.addresses import host_of, is_loopback
@@ -119,9 +119,7 @@ class PluginServer:
                 self._file.publish()
                 self.instance.framed = self.framed.listen(framed_path(self._file.path))
         except (RuntimeError, OSError) as err:
-            raise ListenError(
-                f"cannot listen at {endpoint}: {err}; is the address free, the folder there?"
-            ) from err
+            raise ListenError(f"cannot listen at {endpoint}: {err}; is the address free?") from err
         finally:
             os.umask(old_umask)
         self._server.start()
@@ -164,7 +162,13 @@ class PluginServer:
 
 
 def _free_file(path: Path, endpoint: str) -> SocketFile:
-    """Raises ListenError where another process listens, or where something else than a socket lies."""
+    """Raises ListenError where no socket can be, another process listens, or something else lies."""
+    length = len(os.fsencode(path))
+    if length > MAX_PATH_BYTES:
+        problem = f"the path has {length} bytes, and a socket's at most {MAX_PATH_BYTES}; take a shorter one"
+        raise ListenError(f"cannot listen at {endpoint}: {problem}")
+    if not path.parent.is_dir():
+        raise ListenError(f"cannot listen at {endpoint}: there is no folder {path.parent}; make it")
     if path.exists() and not path.is_socket():
         raise ListenError(f"cannot listen at {endpoint}: a file that is no socket is there; remove it")
     if is_answered(path):

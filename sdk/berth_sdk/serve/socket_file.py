@@ -11,6 +11,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+MAX_PATH_BYTES: Final = 107
+"""Of a Unix socket's path on Linux. gRPC listens at a longer one too, where nobody can dial it."""
 _ANSWERS_WITHIN_S: Final = 2.0
 
 

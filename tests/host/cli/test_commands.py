@@ -23,6 +23,25 @@ def test_no_summary_is_cut_at_80_columns(group: click.Group) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        (["--strict", "simulate", "x"], "berth simulate --strict"),
+        (["-o", "json", "plugins"], "berth plugins -o"),
+        (["--costs"], "berth simulate --costs"),
+    ],
+)
+def test_option_before_its_command_is_told_its_place(words: list[str], cure: str) -> None:
+    done = CliRunner().invoke(berth, words, prog_name="berth")
+    assert done.exit_code == 2
+    assert f"here: write it behind the command, as in {cure}\n" in done.stderr
+
+
+def test_option_that_no_command_has_is_just_unknown() -> None:
+    done = CliRunner().invoke(berth, ["--colour", "simulate"], prog_name="berth")
+    assert (done.exit_code, "behind" in done.stderr, "No such option" in done.stderr) == (2, False, True)
+
+
 def test_ctrl_c_ends_any_command_as_shells_have_it() -> None:
     @click.group(cls=Commands)
     def outer() -> None:

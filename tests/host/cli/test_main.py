@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import entry_points, version
-from pathlib import Path
 
 import click
 import pytest
@@ -58,25 +57,23 @@ def test_every_command_with_an_output_has_the_same_choices() -> None:
 
 
 @pytest.mark.slow
-def test_full_disk_is_reported_with_the_cure() -> None:
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "berth_host", "plugins"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 1
-    assert done.stderr == (
-        "berth: the result cannot be written: No space left on device:"
-        " free some space, or send the result elsewhere\n"
-    )
-
-
-@pytest.mark.slow
 def test_closed_standard_input_is_reported() -> None:
     command = f"{sys.executable} -m berth_host check-config - <&-"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "standard input: cannot be read: it is closed" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("entry", "name"), [("main", "berth"), ("kubectl", "kubectl berth")])
+def test_ctrl_c_while_modules_are_imported_is_no_traceback(entry: str, name: str) -> None:
+    program = (
+        "import sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, module, *_):\n"
+        "        if module == 'berth_host.cli.main': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        f"from berth_host.__main__ import {entry}\n{entry}()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", f"{name}: interrupted\n")

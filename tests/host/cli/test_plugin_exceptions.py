@@ -28,6 +28,10 @@ class Unmakeable(Raises):
     def __init__(self, args, handle):
         read({})
 
+class Interrupted:
+    def filter(self, state, pod, node):
+        raise KeyboardInterrupt
+
 class Floods:
     def filter(self, state, pod, node):
         for number in range(5000):
@@ -130,6 +134,13 @@ def test_plugin_that_cannot_be_made_in_process_names_the_line_and_shows_it_with_
     assert done.returncode == 2
     assert f"plugin Unmakeable (raising:Unmakeable) cannot be loaded: {PLACE}" in done.stderr
     assert "Unmakeable: Traceback (most recent call last):" in done.stderr.splitlines()
+
+
+@pytest.mark.slow
+def test_ctrl_c_that_reaches_a_plugin_in_process_ends_the_command_without_a_traceback(yard: Yard) -> None:
+    """It comes as KeyboardInterrupt into the plugin's code, at the second Ctrl-C."""
+    done = yard.simulate("Interrupted", local("Interrupted"))
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "berth: interrupted\n")
 
 
 @pytest.mark.slow

@@ -203,6 +203,26 @@ def test_standard_input_is_for_manifests_or_for_the_configuration(run: Run, mani
     )
 
 
+def test_standard_input_is_read_once(run: Run) -> None:
+    result = run("simulate", "-f", "-", "-", stdin="kind: Pod")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "standard input: - is there twice, and it can be read once\n"
+
+
+@pytest.mark.parametrize("words", [[""], ["-f", ""], ["x.yaml", "--config", ""]])
+def test_empty_path_is_refused(run: Run, words: list[str]) -> None:
+    """It would else be the working folder, and the configuration none."""
+    result = run("simulate", *words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "it is empty: name a file or a folder" in result.stderr
+
+
+def test_second_configuration_is_refused(run: Run, write: Write) -> None:
+    result = run("simulate", write(node_object("a")), "--config", "a.yaml", "--config", "b.yaml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'--config': it is given 2 times" in result.stderr
+
+
 @pytest.mark.parametrize(("cpu", "code"), [("1", 0), ("64", 3)])
 def test_fail_on_pending_exits_with_3(run: Run, write: Write, cpu: str, code: int) -> None:
     path = write(node_object("a"), pod_object("web", cpu=cpu))
@@ -268,6 +288,24 @@ def test_errors_of_both_documents_are_told_at_once(run: Run, write: Write, tmp_p
     assert result.exit_code == 2
     assert 'both.yaml:3: unknown field "profiles[0].plugns"' in result.stderr
     assert 'both.yaml:7: unknown field "plugins[0].comand"' in result.stderr
+
+
+def test_classes_that_cannot_be_loaded_are_all_told_beside_other_errors(
+    run: Run, write: Write, tmp_path: Path
+) -> None:
+    config = tmp_path / "both.yaml"
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nparallelism: 0\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        "plugins: [{name: P, inProcess: 'no.such:P'}, {name: Q, inProcess: 'no.other:Q'}]\n"
+    )
+    result = run("simulate", write(node_object("a")), "--config", str(config))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.splitlines() == [
+        f"{config}:3: parallelism: Invalid value: 0: should be an integer value greater than zero",
+        f"{config}: plugins[0].inProcess: plugin P (no.such:P) cannot be loaded: No module named 'no'",
+        f"{config}: plugins[1].inProcess: plugin Q (no.other:Q) cannot be loaded: No module named 'no'",
+    ]
 
 
 def test_an_older_configuration_is_converted_unless_told_otherwise(run: Run, write: Write) -> None:

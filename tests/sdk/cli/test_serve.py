@@ -255,6 +255,23 @@ def test_a_signal_ends_it_cleanly(start: Start, tmp_path: Path, number: signal.S
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_signal_ends_it_while_a_plugins_module_is_imported(
+    start: Start, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    text = "import sys, threading\nprint('importing', file=sys.stderr)\nthreading.Event().wait()\n"
+    (tmp_path / "endless_plugin.py").write_text(text)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    process = start("endless_plugin:Mine", "--listen", f"unix:{tmp_path}/plugin.sock", PYTHONPATH=path)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "importing\n"
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == code
+    assert errors in {"berth-sdk: interrupted\n", ""}
+
+
+@pytest.mark.slow
 def test_a_call_that_hangs_does_not_keep_the_process(start: Start, tmp_path: Path) -> None:
     process = start(
         "sample_plugins:Hanging",
@@ -335,6 +352,19 @@ def test_several_plugins_are_served_by_one_process(start: Start, tmp_path: Path)
             ["sample_plugins:Example", "sample_plugins:Example", "--listen", "127.0.0.1:0"],
             "two plugins are named Example",
             id="twice",
+        ),
+        pytest.param(
+            ["sample_plugins:Example", "--listen", "unix:/no/such/folder/p.sock"],
+            "there is no folder /no/such/folder; make it",
+            id="no folder",
+        ),
+        pytest.param(
+            ["sample_plugins:Example", "--listen", f"unix:/tmp/{'x' * 120}"],
+            "the path has 125 bytes, and a socket's at most 107",
+            id="nobody could dial it",
+        ),
+        pytest.param(
+            ["Exampel", "--listen", "127.0.0.1:0"], "; a class is named as module:Class", id="no module"
         ),
     ],
 )

@@ -205,7 +205,7 @@ class Plain(Plugin):
         pytest.param("7001", "write unix:PATH or HOST:PORT", id="a port alone"),
         pytest.param("127.0.0.1:http", "write unix:PATH or HOST:PORT", id="a port by name"),
         pytest.param("unix:", "names no socket", id="no path"),
-        pytest.param("unix:/no/such/folder/x.sock", "is the address free, the folder there", id="no folder"),
+        pytest.param("unix:/no/such/folder/x.sock", "there is no folder /no/such/folder", id="no folder"),
     ],
 )
 def test_an_address_that_cannot_be_served_is_refused_with_the_cure(endpoint: str, text: str) -> None:
