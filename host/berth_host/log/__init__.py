@@ -16,6 +16,7 @@ from berth_host.log.plain_lines import plain_lines
 
 EVENTS: Final = frozenset(
     {
+        "attachment.changed",
         "attachment.drain_unheard",
         "attachment.drifted",
         "attachment.failed",
@@ -43,6 +44,9 @@ EVENTS: Final = frozenset(
         "endpoints.trust_unknown",
         "event.dropped",
         "event.written_before",
+        "folder.readable",
+        "folder.unreadable",
+        "folder.unwatched",
         "framed.unreachable",
         "host.drained",
         "host.failed",
@@ -66,9 +70,6 @@ EVENTS: Final = frozenset(
         "plugin.lost",
         "plugin.not_loaded",
         "plugin.overran",
-        "folder.readable",
-        "folder.unreadable",
-        "folder.unwatched",
         "plugin.reconciled",
         "plugin.swapped",
         "plugin.unusable",
