@@ -29,13 +29,13 @@ from berth_host.attach.backoff import HEALTHY_S, Backoff
 from berth_host.attach.carrying import lines_to, offered
 from berth_host.attach.children.child import Child, ChildError
 from berth_host.attach.configure import accept, lacks_way_back
-from berth_host.attach.dialing import dial, identity_of
+from berth_host.attach.dialing import DialError, dial, identity_of
 from berth_host.attach.feed import InstanceFeed
 from berth_host.attach.handshake import Introduction, RefusedError, read_handshake
 from berth_host.attach.identity_calls import Greeting, IdentityCalls, credential_for
 from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
 from berth_host.attach.looking import peer_at
-from berth_host.attach.peer import DialError, Peer
+from berth_host.attach.peer import Peer
 from berth_host.attach.reconciling import TakenUp
 from berth_host.attach.remarks import Remarks
 from berth_host.attach.routes import RemotePlugin

@@ -14,9 +14,8 @@ from berth_sdk.wire.frames import FEATURE as FRAMED
 from berth_sdk.wire.frames import framed_path
 from berth_sdk.wire.stream import FEATURE as STREAMED
 
-from berth_host.attach.dialing import check_socket, socket_path
+from berth_host.attach.dialing import DialError, check_socket, socket_path
 from berth_host.attach.handshake import Introduction
-from berth_host.attach.peer import DialError
 from berth_host.attach.wanted import Place
 from berth_host.config.berth.configuration import Transport
 from berth_host.rpc.remote.call_stream import CallStreams

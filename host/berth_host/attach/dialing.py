@@ -15,7 +15,8 @@ from pathlib import Path
 
 import grpc
 
-from berth_host.attach.peer import DialError, PeerRefusedError
+from berth_host.attach.peer import DialError as DialError
+from berth_host.attach.peer import PeerRefusedError
 from berth_host.attach.wanted import Place
 from berth_host.rpc.remote.link import channel_options
 from berth_host.rpc.remote.peer_user import may_serve, socket_identity

@@ -18,8 +18,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from berth_host.attach.children.child import Child
 from berth_host.attach.configure import refuse
+from berth_host.attach.dialing import DialError
 from berth_host.attach.handshake import OFFERED, RefusedError
-from berth_host.attach.peer import DialError
 from berth_host.attach.wanted import Place
 from berth_host.log import get_logger
 from berth_host.rpc.remote.grpc_errors import in_time, readable

@@ -45,7 +45,7 @@ class AttachListener(Protocol):
 
 class RemotePlugin:
     """absent -offer-> attached -withdraw the last-> absent. `absence`: why it is absent, as the end of a
-    sentence. `active`: the instance that is asked; `present` is set while there is one.
+    sentence. `active`: the instance that is asked; `present` is set while there is one. `seen`: one was.
     """
 
     def __init__(self, wanted: WantedPlugin, outbox: Outbox, listener: AttachListener) -> None:
@@ -54,6 +54,7 @@ class RemotePlugin:
         self.absence = "is not attached yet"
         self.stands_by = False
         """Whether an instance is there, which this host will attach to when it leads."""
+        self.seen = False
         self.drifts = 0
         """How often an instance dropped its copy of the state, which was not what the host had sent."""
         self.active: Offer | None = None
@@ -109,6 +110,7 @@ class RemotePlugin:
 
     def _use(self, offer: Offer, before: Offer | None, reason: str) -> None:
         self.descriptor = offer.descriptor
+        self.seen = True
         self.absence = ""
         self.present.set()
         for profile, transport in offer.transports.items():

@@ -7,8 +7,14 @@ import socket
 from pathlib import Path
 
 import pytest
-from berth_host.attach.dialing import check_socket, dial, host_and_port, identity_of, socket_path
-from berth_host.attach.peer import DialError
+from berth_host.attach.dialing import (
+    DialError,
+    check_socket,
+    dial,
+    host_and_port,
+    identity_of,
+    socket_path,
+)
 from berth_host.attach.wanted import Place
 from berth_host.config.berth.configuration import TlsFiles
 from support.attached import wanted
