@@ -1,1 +1,3 @@
-"""The life of a connection to a plugin process: dial or launch, introduce, configure, keep, lose, restore."""
+"""The life of plugins in other processes: found or launched, introduced, configured, kept, lost, restored;
+and which of several instances is asked.
+"""

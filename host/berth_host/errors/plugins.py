@@ -28,7 +28,7 @@ from berth_host.errors import HostError
 class PluginError(HostError):
     """A call that gave no usable answer. Attributes: plugin, call (`Filter`), detail.
 
-    `outcome`: the value of the label `outcome` in metrics. `outcome_unknown`: the plugin may have acted.
+    `outcome`: `kind` in the metric `berth_plugin_failures_total`. `outcome_unknown`: it may have acted.
     """
 
     outcome: ClassVar[str] = "error"

@@ -16,6 +16,7 @@ from berth_host.log.plain_lines import plain_lines
 
 EVENTS: Final = frozenset(
     {
+        "attachment.changed",
         "attachment.drain_unheard",
         "attachment.drifted",
         "attachment.failed",

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 DRAIN_S: Final = 18.0
 """Seconds for cycles under way when the process is told to end. Up to 15 s for writes and 30 s for plugins
-follow, each only where something is still open: the manifests in `deploy/` give the pod 60 s.
+follow, each only where something is still open: the manifests in `deploy/` give the pod 70 s.
 """
 
 

@@ -12,4 +12,7 @@ result.py          the figures of one workload: the shape of `-o json`
 children.py        every workload in a fresh process
 remote.py          `--remote`: plugins moved out of the host
 versus/            beside kube-scheduler, on a real API server
+attach/            how soon a child answers, and what many plugins cost to attach
+faults/            what a plugin that fails costs the others
+soak/              a host whose plugins fail in every way, and the account of its pods
 """

@@ -15,6 +15,7 @@ from berth_sdk.wire.frames import framed_path
 
 from berth_host.cli.bench.attach import plugins
 from berth_host.cli.bench.running import WorkloadError
+from berth_host.cli.bench.versus.processes import environment
 
 _LISTENS_WITHIN_S: Final = 60.0
 _LOOK_S: Final = 0.02
@@ -66,7 +67,7 @@ class Serving:
             *(sys.executable, "-m", "berth_sdk", "serve", *served, *listen),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=environment(),
         )
 
     def _socket(self, process: int) -> Path:

@@ -51,7 +51,7 @@ async def starts(count: int) -> Starts:
     """So many of each. Raises WorkloadError."""
     with TemporaryDirectory(prefix="berth-compiled-") as compiled:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        os.environ |= {"PYTHONPYCACHEPREFIX": compiled, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        os.environ |= {**processes.environment(), "PYTHONPYCACHEPREFIX": compiled}
         await _child()  # the first ones compile
         await _bare()
         child, bare = [], []

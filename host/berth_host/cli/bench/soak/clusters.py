@@ -26,9 +26,8 @@ SCHEDULER_NAME: Final = "berth-soak"
 """A name that no other scheduler of a cluster answers to, and pods of others do not ask for."""
 CUT: Final = "cluster_cut"
 STOPPED: Final = "cluster_stopped"
-CUT_REST_S: Final = (20.0, 60.0)
-"""The least and the most time between two of a kind; the others likewise."""
 CUT_LASTS_S: Final = (0.2, 3.0)
+"""The least and the most."""
 
 
 class SoakError(Exception):
@@ -38,14 +37,13 @@ class SoakError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
     """A misfortune of the cluster. `name`: in the result; `end` mends what `begin` brought, also where that
-    did not end. `rest_s`, `lasts_s`: the least and the most.
+    did not end. `lasts_s`: the least and the most.
     """
 
     name: str
     begin: Callable[[], Awaitable[None]]
     end: Callable[[], Awaitable[None]]
     lasts_s: tuple[float, float]
-    rest_s: tuple[float, float] = CUT_REST_S
 
 
 class Cluster(Protocol):

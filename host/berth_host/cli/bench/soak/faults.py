@@ -19,6 +19,7 @@ from berth_host.cli.bench.soak.swaps import Swaps
 
 _PLUGIN_REST_S: Final = (2.0, 12.0)
 """The least and the most time between two misfortunes of one plugin; the others likewise."""
+_CLUSTER_REST_S: Final = (20.0, 60.0)
 _HOST_REST_S: Final = (25.0, 60.0)
 _GONE_S: Final = (0.1, 3.0)
 _HELD_S: Final = (1.0, 15.0)
@@ -111,7 +112,7 @@ class Faults:
 
     async def _interrupt(self, interruption: Interruption, rng: random.Random) -> None:
         while True:
-            await asyncio.sleep(rng.uniform(*self._rest_s(interruption.rest_s)))
+            await asyncio.sleep(rng.uniform(*self._rest_s(_CLUSTER_REST_S)))
             self.counts[interruption.name] += 1
             try:
                 await interruption.begin()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from berth_host.cli.bench.soak.plugins import ASKED, MOOD, VERSION, Mood
+from berth_host.cli.bench.versus import processes
 
 STOPS_WITHIN_S: Final = 35.0
 """More than the time that an instance has for the cycles which it began."""
@@ -126,8 +126,7 @@ class PluginProcess:
 
     def _environment(self) -> Mapping[str, str]:
         return {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            **processes.environment(),
             MOOD: str(self._mood),
             ASKED: str(self._asked()),
             VERSION: str(self._version),

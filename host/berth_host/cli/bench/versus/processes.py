@@ -1,8 +1,12 @@
-"""What other processes have used, as Linux says in /proc. Called by `scheduler_process` and `yard`."""
+"""Processes that a measurement starts: what they can import, and what they have used, as Linux says in /proc.
+
+Called by `versus`, `attach` and `soak`.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +15,11 @@ MOST: Final = "VmHWM"
 _PROC: Final = Path("/proc")
 _PARENT, _USER, _SYSTEM = 1, 11, 12
 """Fields of /proc/PID/stat, counted after the name of the program."""
+
+
+def environment() -> dict[str, str]:
+    """This process's own, and in reach what this process can import: plugins of its own among it."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def cpu_s(pid: int) -> float:

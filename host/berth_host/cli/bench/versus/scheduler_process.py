@@ -6,7 +6,6 @@ Used by `berth bench versus`, and by the tests and tools of `tests/cluster`. A p
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,7 +70,7 @@ class SchedulerProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=_environment(),
+                env=processes.environment(),
             )
 
     async def ready(self) -> None:
@@ -144,11 +143,6 @@ def _configuration(setup: SchedulerSetup) -> str:
     lines = "".join(f"  {key}: {value}\n" for key, value in connection.items())
     text = f"{setup.configuration.rstrip()}\nclientConnection:\n{lines}"
     return f"{text}---\n{setup.more_documents}" if setup.is_berth and setup.more_documents else text
-
-
-def _environment() -> dict[str, str]:
-    """This process's environment, and in reach what this process can import: plugins of its own among it."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 async def _answers_ok(session: aiohttp.ClientSession, url: str) -> bool:
