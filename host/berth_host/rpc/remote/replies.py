@@ -42,8 +42,8 @@ from berth_host.rpc.validate import MAX_PATCHES
 
 MAX_LISTED: Final = 20_000
 """Entries of a list, of whatever kind: more pods than any request asks about, and more than a node holds."""
-MAX_EMPTY_GROUPS: Final = 256
-"""A plugin may name a reason that holds for no candidate."""
+SURPLUS: Final = 256
+"""Beyond the candidates: reasons may hold for none of them, and a few too many have better words."""
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +118,7 @@ class ReplyReader:
         """Groups by reason -> one verdict per candidate; unmentioned candidates pass."""
         groups: NDArray[np.int32] | None = None
         statuses = [SUCCESS]
-        self._bound(len(message.rejected), len(self._candidates) + MAX_EMPTY_GROUPS, "groups of verdicts")
+        self._bound(len(message.rejected), len(self._candidates) + SURPLUS, "groups of verdicts")
         for group in message.rejected:
             members = self._members(group.nodes)
             if groups is not None and groups[members].any():
@@ -193,7 +193,7 @@ class ReplyReader:
             return decode_aligned(message.SerializeToString())
         if self.mode is NodeMode.SNAPSHOT:
             self._violation("answered scores by name, which only a plugin in NAMES mode may")
-        self._bound(len(message.named), len(self._candidates), "scores")
+        self._bound(len(message.named), len(self._candidates) + SURPLUS, "scores")
         by_name = {entry.node: entry.score for entry in message.named}
         if len(by_name) != len(message.named):
             self._violation("scored a node twice")
