@@ -7,9 +7,9 @@ the plugin did: reserve, unreserve, bind), `asked` (every call, its cycle and th
 (Permit holds no pod any more), `table.json` (the plugin's copy of the nodes, written when a pod called `look`
 is filtered).
 
-Kinds: `die` before the call is executed, `die-after` it, `hang` (until nobody waits: `noticed`, in the
-journal), `hang-after` it, `late` (executed after the next Unreserve), `lie`; and for the changes of nodes and
-pods that a call brings: `lose`, `twice`, `strange-base`.
+Kinds: `die` before the call is executed, `die-after` it, `hang` (until nobody waits: then there is the
+file `noticed`), `hang-after` it, `late` (executed after the next Unreserve), `lie`; and for the changes of
+nodes and pods that a call brings: `lose`, `twice`, `strange-base`.
 """
 
 from __future__ import annotations
@@ -346,7 +346,7 @@ def _hang(context: Any) -> None:
     while context.is_active() and time.monotonic() < ends_s:
         time.sleep(0.01)
     if time.monotonic() < ends_s:
-        note("noticed", "-", "-")
+        (FOLDER / "noticed").touch()
     context.abort(grpc.StatusCode.CANCELLED, "hung until nobody waited any more")
 
 

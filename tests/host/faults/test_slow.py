@@ -52,7 +52,7 @@ async def test_row_23_a_call_that_is_not_waited_for_any_more_is_cancelled(tmp_pa
     text = configuration(plugin, deadline="500ms", Failing="filter")
     async with running(plugin), World([node("n0"), pod("web")], configuration=text) as world:
         await in_time(lambda: world.message_of("web"))
-        await until(lambda: len(plugin.did("noticed")) == 1)
+        await until((plugin.folder / "noticed").exists)
         await world.settle()
         assert world.node_of("web")
 

@@ -1,14 +1,15 @@
 """The contract's replies -> raw answers: the column `decode` of `rpc.calls`.
 
 A reply that cannot be read at all is a PluginProtocolError: node sets that are no subset, scores of the
-wrong length, strings that name no node.
+wrong length, strings that name no node. So is one with a list that is longer than any good answer: two
+million empty entries fit into one message, and reading them would hold the host's loop for seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import orjson
@@ -37,6 +38,12 @@ from numpy.typing import NDArray
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc.cycle import Reserved
 from berth_host.rpc.remote.statuses import decode_status
+from berth_host.rpc.validate import MAX_PATCHES
+
+MAX_LISTED: Final = 20_000
+"""Entries of a list, of whatever kind: more pods than any request asks about, and more than a node holds."""
+SURPLUS: Final = 256
+"""Beyond the candidates: reasons may hold for none of them, and a few too many have better words."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +81,7 @@ class ReplyReader:
 
     def pre_enqueue(self, reply: queue_pb2.PreEnqueueResponse) -> list[Status]:
         """One status per pod."""
+        self._bound(len(reply.statuses), MAX_LISTED, "statuses")
         return self.statuses(reply.statuses)
 
     def sort_keys(self, reply: queue_pb2.SortKeysResponse) -> list[bytes]:
@@ -110,6 +118,7 @@ class ReplyReader:
         """Groups by reason -> one verdict per candidate; unmentioned candidates pass."""
         groups: NDArray[np.int32] | None = None
         statuses = [SUCCESS]
+        self._bound(len(message.rejected), len(self._candidates) + SURPLUS, "groups of verdicts")
         for group in message.rejected:
             members = self._members(group.nodes)
             if groups is not None and groups[members].any():
@@ -151,6 +160,8 @@ class ReplyReader:
 
     def post_filter(self, reply: scheduling_pb2.PostFilterResponse) -> PostFilterResult:
         """No code reads as no help."""
+        self._bound(len(reply.victims), MAX_LISTED, "victims")
+        self._bound(len(reply.patches), MAX_PATCHES, "patches")
         return PostFilterResult(
             self.status(reply.ctx, Code.UNSCHEDULABLE),
             reply.nominated_node,
@@ -182,6 +193,7 @@ class ReplyReader:
             return decode_aligned(message.SerializeToString())
         if self.mode is NodeMode.SNAPSHOT:
             self._violation("answered scores by name, which only a plugin in NAMES mode may")
+        self._bound(len(message.named), len(self._candidates) + SURPLUS, "scores")
         by_name = {entry.node: entry.score for entry in message.named}
         if len(by_name) != len(message.named):
             self._violation("scored a node twice")
@@ -224,6 +236,7 @@ class ReplyReader:
         status = self.decision(reply.ctx)
         if status is None or not status.is_success:
             return None if status is None else PreBindResult(status)
+        self._bound(len(reply.patches), MAX_PATCHES, "patches")
         after = reply.ask_again_after
         return PreBindResult(
             status,
@@ -238,6 +251,10 @@ class ReplyReader:
         return None if status is None else BindResult(status, reply.host_binds)
 
     # --- pieces ------------------------------------------------------------------------------------------
+
+    def _bound(self, count: int, limit: int, what: str) -> None:
+        if count > limit:
+            self._violation(f"answered {count} {what}; {limit} is the limit")
 
     @property
     def _candidates(self) -> NodeTable:
