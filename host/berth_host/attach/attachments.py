@@ -175,6 +175,10 @@ class Attachments:
             plugin.outbox.is_delivering and plugin.is_attached for plugin in self.plugins.values()
         )
 
+    def awaited(self) -> list[Attachment]:
+        """The places whose plugins may still come back."""
+        return [attachment for attachment in self.places if self._is_restoring(attachment)]
+
     def _is_restoring(self, attachment: Attachment) -> bool:
         if not attachment.tried.is_set() or (
             attachment.standing is not None and attachment.standing.is_restoring

@@ -135,7 +135,7 @@ def finished(ready: Prepared) -> Finished:
 def _run(ready: Prepared) -> Finished:
     console = Console(stderr=True)
     if not console.is_terminal:
-        return event_loop.run(run(ready))
+        return event_loop.run(run(ready, say=_say))
     with Progress(
         TextColumn("scheduling"),
         BarColumn(),
@@ -146,4 +146,8 @@ def _run(ready: Prepared) -> Finished:
         transient=True,
     ) as bar:
         task = bar.add_task("scheduling", total=ready.pods_to_place)
-        return event_loop.run(run(ready, lambda count: bar.update(task, completed=count)))
+        return event_loop.run(run(ready, lambda count: bar.update(task, completed=count), _say))
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

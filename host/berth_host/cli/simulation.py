@@ -20,6 +20,7 @@ from berth_host.cli import configuration, standard_input
 from berth_host.cli.lapses import lapses_of, remarks_of
 from berth_host.cli.outcome import Run, Witness, report_of
 from berth_host.cli.report import PluginCost, Report
+from berth_host.cli.waits import tell_waits
 from berth_host.cluster.memory.claim_controller import ClaimController
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.manifests.loading import Loaded, load
@@ -103,8 +104,13 @@ def prepare(request: Request) -> Prepared:
     return Prepared(request, loaded_configuration, clock, server, loaded)
 
 
-async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: None) -> Finished:
-    """Schedule until nothing moves. `on_bound` is told how many pods have been bound, at each one.
+async def run(
+    prepared: Prepared,
+    on_bound: Callable[[int], None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Finished:
+    """Schedule until nothing moves. `on_bound` is told how many pods have been bound, at each one; `say`, for
+    which plugins it waits.
 
     A run whose task is cancelled while pods are scheduled, as Ctrl-C does it, ends with what is done so far.
     """
@@ -113,6 +119,7 @@ async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: No
     bound_before = sum(bool(pod.get("spec.nodeName")) for pod in prepared.server.list("pods"))
     unsubscribe = prepared.server.store.subscribe(bound.see)
     controllers = (VolumeController(prepared.server), ClaimController(prepared.server))
+    telling = asyncio.create_task(tell_waits(host.attachments.attached_places.awaited, say))
     try:
         for controller in controllers:
             controller.start()
@@ -131,6 +138,8 @@ async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: No
         costs = costs_of(host)
         lapses, remarks = lapses_of(host), remarks_of(host)
     finally:
+        telling.cancel()
+        await asyncio.wait({telling})
         unsubscribe()
         for controller in controllers:
             controller.stop()

@@ -97,6 +97,7 @@ def test_child_that_dies_in_a_call_ends_the_run_soon_and_is_told(
     # Five losses, each followed by a pause of at most 1, 2, 4, 8 and 16 s.
     assert json.loads(result.stdout)["summary"]["seconds"] < 50
     assert result.stderr.splitlines()[-1].startswith(LAST_LINE)
+    assert f"waiting for plugin {name} (" in result.stderr.splitlines()[0]
     (warned,) = (line for line in result.stderr.splitlines() if f"plugin {name} failed in" in line)
     (costs,) = (line for line in result.stderr.splitlines() if line.startswith(name))
     failed, calls = warned.split("failed in ")[1].split(" calls")[0].split(" of ")
