@@ -15,30 +15,25 @@ from typing import NoReturn
 import click
 from berth_sdk.runtime.standard_streams import result_written
 
-from berth_host.app.registry import ClassRegistry
-from berth_host.cli.bench.command import bench
-from berth_host.cli.check_config import check_config
 from berth_host.cli.commands import SETTINGS, Commands
-from berth_host.cli.completion import completion
-from berth_host.cli.plugins import plugins
-from berth_host.cli.scheduler.command import scheduler
-from berth_host.cli.simulate import simulate
-from berth_host.cli.why import why
 
 
-@click.group(cls=Commands, context_settings=SETTINGS)
+@click.group(
+    cls=Commands,
+    context_settings=SETTINGS,
+    modules={
+        "bench": "berth_host.cli.bench.command",
+        "check-config": "berth_host.cli.check_config",
+        "completion": "berth_host.cli.completion",
+        "plugins": "berth_host.cli.plugins",
+        "scheduler": "berth_host.cli.scheduler.command",
+        "simulate": "berth_host.cli.simulate",
+        "why": "berth_host.cli.why",
+    },
+)
 @click.version_option(version("berth-host"), prog_name="berth", message="%(prog)s %(version)s")
 def berth() -> None:
     """A Kubernetes scheduler whose plugins live in other processes."""
-
-
-berth.add_command(bench)
-berth.add_command(check_config)
-berth.add_command(completion)
-berth.add_command(plugins)
-berth.add_command(scheduler)
-berth.add_command(simulate)
-berth.add_command(why)
 
 
 def run_command(plugins: Mapping[str, type], arguments: Sequence[str] | None = None) -> NoReturn:
@@ -46,7 +41,11 @@ def run_command(plugins: Mapping[str, type], arguments: Sequence[str] | None = N
 
     Raises DuplicatePluginError, and PluginLoadError for a value that is no class.
     """
-    ClassRegistry(plugins)
+    if plugins:
+        # Not at the top: a command that needs none of the scheduler starts without it.
+        from berth_host.app.registry import ClassRegistry
+
+        ClassRegistry(plugins)
     run_group(berth, "berth", arguments, plugins)
 
 

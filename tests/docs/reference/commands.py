@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
+from berth_host.cli.commands import Commands
 from berth_host.cli.kubectl.command import kubectl_berth
 from berth_host.cli.main import berth
 from berth_sdk import __main__ as sdk_main
@@ -39,8 +40,8 @@ def sdk_commands() -> str:
 def _click_commands(path: str, command: click.Command) -> Iterator[str]:
     """A command, and those below it."""
     yield from _click_command(path, command)
-    if isinstance(command, click.Group):
-        for name, below in sorted(command.commands.items()):
+    if isinstance(command, Commands):
+        for name, below in command.each(click.Context(command)).items():
             yield from _click_commands(f"{path} {name}", below)
 
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import NoReturn
 
 import click
 import pytest
 from berth_host.cli.bench.command import bench
-from berth_host.cli.commands import INTERRUPTED, Commands
+from berth_host.cli.commands import INTERRUPTED, SETTINGS, Commands
 from berth_host.cli.kubectl.command import kubectl_berth
 from berth_host.cli.main import berth
 from click.testing import CliRunner
 
 
 @pytest.mark.parametrize("group", [berth, bench, kubectl_berth], ids=lambda group: group.name)
-def test_no_summary_is_cut_at_80_columns(group: click.Group) -> None:
-    text = CliRunner().invoke(group, ["--help"], terminal_width=80).output
+def test_no_summary_is_cut_at_80_columns(group: Commands) -> None:
+    # Below `berth`, whose settings hold there; click keeps the help option that it made first.
+    names = SETTINGS["help_option_names"]
+    text = CliRunner().invoke(group, ["--help"], terminal_width=80, help_option_names=names).output
     listed = " ".join(text.partition("Commands:")[2].split())
-    for name, command in group.commands.items():
+    for name, command in group.each(click.Context(group)).items():
         summary = " ".join((command.help or "").strip().split("\n\n")[0].split())
         assert f"{name} {summary}" in listed
     assert max(map(len, text.splitlines())) <= 80
@@ -58,3 +62,28 @@ def test_ctrl_c_ends_any_command_as_shells_have_it() -> None:
 
     done = CliRunner().invoke(outer, ["inner", "waits"], prog_name="outer")
     assert (done.exit_code, done.stderr) == (INTERRUPTED, "outer: interrupted\n")
+
+
+def test_command_is_imported_when_it_is_asked_for_and_no_other_one() -> None:
+    code = (
+        "import sys; from berth_host.cli.main import berth; from click.testing import CliRunner;"
+        "assert CliRunner().invoke(berth, ['simulate', '--help']).exit_code == 0;"
+        "print(*(name for name in ('berth_host.cli.simulate', 'berth_host.cli.bench', 'kubernetes')"
+        " if name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["berth_host.cli.simulate"]
+
+
+def test_every_command_is_where_its_group_says() -> None:
+    commands = berth.each(click.Context(berth))
+    assert list(commands) == [
+        "bench",
+        "check-config",
+        "completion",
+        "plugins",
+        "scheduler",
+        "simulate",
+        "why",
+    ]
+    assert all(command.name == name for name, command in commands.items())

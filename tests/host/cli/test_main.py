@@ -9,6 +9,7 @@ from importlib.metadata import entry_points, version
 
 import click
 import pytest
+from berth_host.cli.commands import Commands
 from berth_host.cli.kubectl.command import kubectl_berth
 from berth_host.cli.main import berth
 from berth_host.cli.output import OUTPUTS
@@ -18,8 +19,8 @@ from .conftest import Run
 
 def leaves(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     """The commands below a group."""
-    if isinstance(command, click.Group):
-        for name, below in command.commands.items():
+    if isinstance(command, Commands):
+        for name, below in command.each(click.Context(command)).items():
             yield from leaves(f"{path} {name}", below)
     else:
         yield path, command
