@@ -48,6 +48,26 @@ async def test_pod_that_waits_for_long_stays_until_it_has_a_node(
         assert account.unbound == [lost]
 
 
+async def test_no_pod_comes_while_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_module, "WAITING_MOST", 5)
+    monkeypatch.setattr(load_module, "_TICK_S", 0.001)
+    monkeypatch.setattr(load_module, "PODS_PER_S", 1000.0)
+    monkeypatch.setattr(load_module, "_MOST_AT_ONCE", 1)
+    account = Account(open_nodes(100))
+    async with embedded_cluster(account, tmp_path) as cluster:
+        load = Load(cluster, account, 100, random.Random(1))
+        running = asyncio.create_task(load.run())
+        for _ in range(3):
+            assert await account.until(lambda: len(account.unbound) == 5, within_s=60)
+            created = load.created
+            await asyncio.sleep(0.05)  # many ticks
+            assert load.created == created
+            account.is_there(pod(account.unbound[0], "1", nodeName="soak-1"))
+            assert await account.until(lambda created=created: load.created > created, within_s=60)  # type: ignore[misc]
+        load.end()
+        await running
+
+
 async def test_load_ends_when_it_is_told_to_and_may_begin_again(tmp_path: Path) -> None:
     account = Account(open_nodes(NODES))
     async with embedded_cluster(account, tmp_path) as cluster:
