@@ -7,6 +7,7 @@
     ACTIVE <-it is not ready, does not answer, a circuit breaker is open-> DEGRADED
     ACTIVE -it breaks the contract again and again-> QUARANTINED -the instance is lost-> BACKOFF
     any state -stop-> DRAINING -> CLOSED
+    ACTIVE -a certificate expires, or is replaced-> DRAINING -> CONNECTING
 
 Moved by its own task; `state` and `reason` are what conditions show. Times are real: an attachment lives
 outside the host's clock. Source: the contract's identity.proto; the life of a plugin attachment.
@@ -29,7 +30,7 @@ from berth_host.attach.backoff import HEALTHY_S, Backoff
 from berth_host.attach.carrying import lines_to, offered
 from berth_host.attach.children.child import Child, ChildError
 from berth_host.attach.configure import accept, lacks_way_back, way_back_of
-from berth_host.attach.dialing import DialError, Identity, dial, identity_of, is_successor
+from berth_host.attach.dialing import DialError, dial
 from berth_host.attach.feed import InstanceFeed
 from berth_host.attach.handshake import Introduction, RefusedError, read_handshake
 from berth_host.attach.identity_calls import Greeting, IdentityCalls, credential_for
@@ -42,6 +43,7 @@ from berth_host.attach.routes import RemotePlugin
 from berth_host.attach.seams import AttachSeams
 from berth_host.attach.standing import Standing
 from berth_host.attach.state import ATTACHED, PlaceChange, State
+from berth_host.attach.succession import after_refusal, another_comes, identity_of
 from berth_host.attach.wanted import Place
 from berth_host.errors.plugins import PluginError
 from berth_host.errors.state import InvariantError
@@ -51,11 +53,11 @@ from berth_host.rpc.remote.statuses import cut, plain
 
 SYNC_BUDGET_S: Final = 60.0
 STANDBY_LOOK_S: Final = 5.0
-REJECTED_LOOK_S: Final = 5.0
-BACKOFF_LOOK_S: Final = 1.0
 DRAIN_GRACE_S: Final = 30.0
 SILENT_GRACE_S: Final = 5.0
 """The same for an instance that does not answer its probes."""
+RENEWAL_GRACE_S: Final = 5.0
+"""The same where a connection is made anew."""
 _LOG = get_logger()
 
 
@@ -136,7 +138,7 @@ class Attachment:
             except RefusedError as err:
                 self._enter(State.REJECTED, err.reason)
                 self.lost_s = None
-                await self._until_changed()
+                await after_refusal(self.place)
                 continue
             except (DialError, ChildError, LostError, PluginError) as err:
                 reason = str(err)
@@ -151,21 +153,13 @@ class Attachment:
             if self.was_active and time.monotonic() - began_s > HEALTHY_S:
                 self.backoff.reset()
             self._enter(State.BACKOFF, reason)
-            await self._rest(met)
-
-    async def _rest(self, met: Identity | None) -> None:
-        """Until the next attempt. Another socket than the one that was `met` is another process, which has
-        not failed yet: it is tried at once.
-        """
-        until_s = time.monotonic() + self.backoff.next_s()
-        while (left_s := until_s - time.monotonic()) > 0:
-            await asyncio.sleep(min(left_s, BACKOFF_LOOK_S))
-            if is_successor(identity_of(self.place.endpoint), met, in_folder=self.place.is_open):
+            if await another_comes(self.place, met, self.backoff.next_s()):
                 self.backoff.reset()
-                return
 
     async def _live(self) -> None:
-        """One attempt, from the dial to the loss, which is an exception; returns when told to stop."""
+        """One attempt, from the dial to the loss, which is an exception; returns when told to stop, and when
+        the connection is to be made anew.
+        """
         self._enter(State.CONNECTING, self.reason)
         endpoint = self.place.endpoint
         expected_instance = ""
@@ -190,7 +184,11 @@ class Attachment:
             await self._synchronise(link, ends_s)
             taken_up = await self._reconcile(link, introduction, ends_s)
             standing = self._activate(link, introduction, taken_up)
-            await self._keep(link, standing, channel)
+            if anew := await self._keep(link, standing, channel):
+                self._enter(State.DRAINING, anew)
+                standing.withdraw(anew)
+                await link.quiet(RENEWAL_GRACE_S)
+                return
             self._enter(State.DRAINING, "the host stops")
             await self._drain(calls, link, standing)
         finally:
@@ -381,7 +379,7 @@ class Attachment:
     def _stand_changed(self) -> None:
         """The instance is asked or not any more, or fares better or worse."""
         standing = self.standing
-        if standing is None or self._stopping.is_set():
+        if standing is None or self._stopping.is_set() or self.state is State.DRAINING:
             return
         state, reason = standing.state
         if state is State.QUARANTINED:
@@ -395,14 +393,16 @@ class Attachment:
             self.lost_s = time.monotonic()
         self._enter(state, reason)
 
-    async def _keep(self, link: InstanceLink, standing: Standing, channel: grpc.aio.Channel) -> None:
-        """Probe it, keep its copy in step, until told to stop. Raises LostError when it is lost."""
+    async def _keep(self, link: InstanceLink, standing: Standing, channel: grpc.aio.Channel) -> str:
+        """Probe it, keep its copy in step, until told to stop, or to connect anew: answers why, empty for the
+        stop. Raises LostError when it is lost.
+        """
         loop = asyncio.get_running_loop()
         watch = loop.create_task(watch_connection(channel, self._trouble))
         ended = None if self.child is None else loop.create_task(self.child.ended())
         try:
-            signals = Signals(self._trouble, self._stopping, ended)
-            await Keeper(link, self._first_name, signals, standing).run()
+            signals = Signals(self._trouble, self._stopping, ended, self.peer.renewal)
+            return await Keeper(link, self._first_name, signals, standing).run()
         finally:
             tasks = [watch] if ended is None else [watch, ended]
             for task in tasks:
@@ -418,19 +418,6 @@ class Attachment:
         standing.withdraw("is let go: the host stops")
         await calls.drain("the host stops", self._grace_s, ends_s)
         await link.quiet(max(ends_s - time.monotonic(), 0.0))
-
-    async def _until_changed(self) -> None:
-        """Wait until something else may lie at the place. A refused child stays away for good."""
-        if self.place.command:
-            await asyncio.Event().wait()
-        refused = identity_of(self.place.endpoint)
-        while refused is not None:
-            await asyncio.sleep(REJECTED_LOOK_S)
-            now = identity_of(self.place.endpoint)
-            if now is not None and now != refused:
-                return
-        # TCP: only a handshake tells whether another instance is there.
-        await asyncio.sleep(12 * REJECTED_LOOK_S)
 
     @property
     def _first_name(self) -> str:

@@ -11,7 +11,6 @@ import os
 import stat
 from collections.abc import Collection
 from pathlib import Path
-from typing import TypeAlias
 
 import grpc
 from berth_sdk.wire.addresses import host_of, is_loopback
@@ -20,10 +19,7 @@ from berth_host.attach.peer import DialError as DialError
 from berth_host.attach.peer import PeerRefusedError
 from berth_host.attach.wanted import Place
 from berth_host.rpc.remote.link import channel_options
-from berth_host.rpc.remote.peer_user import may_serve, socket_identity
-
-Identity: TypeAlias = tuple[int, int, int]
-"""Of a socket file: device, number, time of its last change (nanoseconds)."""
+from berth_host.rpc.remote.peer_user import may_serve
 
 
 def dial(endpoint: str, place: Place) -> grpc.aio.Channel:
@@ -78,22 +74,3 @@ def check_socket(path: Path, allowed: Collection[int] = ()) -> None:
     # With the sticky bit others may add files, but not put one in the place of this one.
     if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
         raise PeerRefusedError(f"everybody may replace {path}: chmod 700 {path.parent}")
-
-
-def identity_of(endpoint: str) -> Identity | None:
-    """A value that differs between a socket file and its successor; None for TCP and without a file."""
-    if not endpoint.startswith("unix:"):
-        return None
-    try:
-        return socket_identity(socket_path(endpoint))
-    except OSError:
-        return None
-
-
-def is_successor(now: Identity | None, met: Identity | None, *, in_folder: bool) -> bool:
-    """Whether another process than the one that was `met` listens there now. In a folder of sockets another
-    file is another attachment's; but file systems give the number of a file that is gone to the next one.
-    """
-    if now is None or now == met:
-        return False
-    return not in_folder or (met is not None and now[:2] == met[:2])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -66,12 +67,13 @@ async def watch_connection(channel: grpc.aio.Channel, trouble: asyncio.Event) ->
 @dataclass(frozen=True, slots=True)
 class Signals:
     """What wakes a keeper. `trouble`: somebody could not reach the instance. `stopping`: the host ends.
-    `ended`: how the child ended, if it is one.
+    `ended`: how the child ended, if it is one. `renewal`: see `Peer`.
     """
 
     trouble: asyncio.Event
     stopping: asyncio.Event
     ended: asyncio.Task[str] | None = None
+    renewal: Callable[[], str] = lambda: ""
 
 
 class Watched(Protocol):
@@ -106,16 +108,19 @@ class Keeper:
         self._trouble = signals.trouble
         self._stopping = signals.stopping
         self._ended = signals.ended
+        self._renewal = signals.renewal
         self._watched = watched
         self._misses = 0
         self._next_probe_s = time.monotonic() + PROBE_PERIOD_S
         self._calls_before = -1
         self._idle_since_s = 0.0
 
-    async def run(self) -> None:
-        """Until the host stops. Raises LostError when the instance is lost."""
+    async def run(self) -> str:
+        """Until the host stops, or until the connection is to be made anew: answers why, empty for the stop.
+        Raises LostError when the instance is lost.
+        """
         try:
-            await self._watch()
+            return await self._watch()
         except LostError as err:
             # A connection breaks a moment before the end of its process is known, which says more.
             if self._ended is not None:
@@ -124,7 +129,7 @@ class Keeper:
                     raise LostError(f"its process {self._ended.result()}") from err
             raise
 
-    async def _watch(self) -> None:
+    async def _watch(self) -> str:
         while not self._stopping.is_set():
             await self._something(min(max(self._due_s - time.monotonic(), 0.0), TICK_S))
             if self._ended is not None and self._ended.done():
@@ -134,7 +139,10 @@ class Keeper:
                 await self._check_up()
                 if not self._trouble.is_set():
                     self._link.looked_at()
+                if why := self._renewal():
+                    return why
             await self.keep_in_step()
+        return ""
 
     @property
     def _due_s(self) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from berth_host.errors import HostError
 
@@ -22,13 +23,15 @@ class PeerRefusedError(DialError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
     """Its user and process at a Unix socket; over TLS the names and the SHA-256 fingerprint of its
-    certificate; nothing over plaintext TCP.
+    certificate; nothing over plaintext TCP. `renewal`: why the connection is to be made anew, empty while it
+    may stand.
     """
 
     uid: int | None = None
     pid: int | None = None
     names: tuple[str, ...] = ()
     fingerprint: str = ""
+    renewal: Callable[[], str] = field(default=lambda: "", compare=False, repr=False)
 
     def to_log(self) -> dict[str, object]:
         """What is known, as fields of a log line."""

@@ -22,6 +22,7 @@ EVENTS: Final = frozenset(
         "attachment.failed",
         "attachment.not_reconciled",
         "attachment.refusal_unheard",
+        "attachment.not_renewed",
         "attachment.sync_failed",
         "audit.attached",
         "audit.call_refused",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.attach import attachment, backoff, identity_calls, keeper, reconciling
+from berth_host.attach import attachment, backoff, identity_calls, keeper, reconciling, succession
 from berth_host.attach.state import State
 from berth_host.rpc import conduct
 from berth_host.rpc.calls import CALLS
@@ -245,7 +245,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.2)
     monkeypatch.setattr(keeper, "PROBE_S", 1.0)
     monkeypatch.setattr(keeper, "TICK_S", 0.05)
-    monkeypatch.setattr(attachment, "REJECTED_LOOK_S", 0.05)
+    monkeypatch.setattr(succession, "REJECTED_LOOK_S", 0.05)
     monkeypatch.setattr(identity_calls, "HANDSHAKE_S", 2.0)
     monkeypatch.setattr(identity_calls, "CONFIGURE_S", 2.0)
     monkeypatch.setattr(attachment, "SYNC_BUDGET_S", 3.0)

@@ -10,8 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
-from berth_host.attach import attachment as attachment_module
-from berth_host.attach import keeper
+from berth_host.attach import keeper, succession
 from berth_host.attach.backoff import Backoff
 from berth_host.attach.remarks import MAX_REMARKS
 from berth_host.attach.state import State
@@ -41,7 +40,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Probes and looks at refused places every few hundredths of a second."""
     monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.05)
     monkeypatch.setattr(keeper, "TICK_S", 0.05)
-    monkeypatch.setattr(attachment_module, "REJECTED_LOOK_S", 0.05)
+    monkeypatch.setattr(succession, "REJECTED_LOOK_S", 0.05)
 
 
 def state_of(host: AttachedHost) -> State:

@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 from berth_host.attach.dialing import (
     DialError,
-    Identity,
     check_socket,
     dial,
     host_and_port,
-    identity_of,
-    is_successor,
     socket_path,
 )
 from berth_host.attach.wanted import Place
@@ -99,37 +96,6 @@ def test_addresses_are_taken_apart() -> None:
     assert host_and_port("[::1]:80") == ("::1", 80)
 
 
-def test_new_socket_at_the_same_path_is_recognised(tmp_path: Path) -> None:
-    path = tmp_path / "p.sock"
-    endpoint = f"unix://{path}"
-    assert identity_of(endpoint) is None
-    with listening(path):
-        first = identity_of(endpoint)
-    path.unlink()
-    with listening(path):
-        assert identity_of(endpoint) not in (None, first)
-    assert identity_of("127.0.0.1:1") is None
-
-
 @pytest.mark.parametrize("endpoint", ["unix:/run/p.sock", "unix:///run/p.sock"])
 def test_both_spellings_name_the_same_path(endpoint: str) -> None:
     assert socket_path(endpoint) == Path("/run/p.sock")
-
-
-@pytest.mark.parametrize(
-    ("now", "met", "in_folder", "want"),
-    [
-        pytest.param((1, 2, 3), (1, 2, 3), False, False, id="the same"),
-        pytest.param(None, (1, 2, 3), False, False, id="nobody"),
-        pytest.param((1, 5, 9), (1, 2, 3), False, True, id="another file"),
-        pytest.param((1, 2, 9), (1, 2, 3), False, True, id="another file with the number of the one before"),
-        pytest.param((1, 5, 9), (1, 2, 3), True, False, id="in a folder it is another attachment's"),
-        pytest.param((1, 2, 9), (1, 2, 3), True, True, id="but not with the same number"),
-        pytest.param((1, 2, 9), None, True, False, id="in a folder, where nothing was met"),
-        pytest.param((1, 2, 9), None, False, True, id="where nothing was met"),
-    ],
-)
-def test_successor_is_another_process_at_the_same_place(
-    now: Identity | None, met: Identity | None, in_folder: bool, want: bool
-) -> None:
-    assert is_successor(now, met, in_folder=in_folder) is want

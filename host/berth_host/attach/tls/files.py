@@ -14,7 +14,6 @@ import grpc
 from cryptography import x509
 
 from berth_host.attach.peer import DialError
-from berth_host.attach.tls.names import names_of
 from berth_host.config.berth.configuration import TlsFiles
 
 
@@ -39,8 +38,8 @@ def trust(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
-def own_certificate(files: TlsFiles, context: ssl.SSLContext) -> str:
-    """Take the host's certificate into the context; the names in it. Raises DialError."""
+def own_certificate(files: TlsFiles, context: ssl.SSLContext) -> x509.Certificate:
+    """Take the host's certificate into the context, and answer it. Raises DialError."""
     _read(files.key_file)
     try:
         # An encrypted key is refused; without a password its own would be asked for, at the terminal.
@@ -57,7 +56,7 @@ def own_certificate(files: TlsFiles, context: ssl.SSLContext) -> str:
         raise DialError(f"the host's certificate in {files.cert_file} expired at {_time(end)}: renew it")
     if begin > now:
         raise DialError(f"the host's certificate in {files.cert_file} is not valid before {_time(begin)}")
-    return ", ".join(names_of(found)) or "nobody"
+    return found
 
 
 def _time(moment: datetime) -> str:

@@ -1,4 +1,5 @@
-"""A handshake of the host's own with a plugin behind TLS: the names in its certificate, or what is wrong.
+"""A handshake of the host's own with a plugin behind TLS: the names in its certificate and until when it is
+good, or what is wrong.
 
 Called by `looking`, with the files that gRPC's connection is made with a moment later.
 """
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from berth_host.attach.peer import DialError, Peer, PeerRefusedError
 from berth_host.attach.tls.files import own_certificate, trust
 from berth_host.attach.tls.names import names_of
+from berth_host.attach.tls.renewal import Renewal
 from berth_host.config.berth.configuration import TlsFiles
 
 _FIRST_BYTES: Final = 9
@@ -23,6 +25,7 @@ _FIRST_BYTES: Final = 9
 
 async def behind_tls(host: str, port: int, files: TlsFiles, timeout_s: float) -> Peer:
     """Raises DialError."""
+    renewal = Renewal(files)
     context = trust(files)
     own = own_certificate(files, context)
     name = files.server_name or host
@@ -41,11 +44,15 @@ async def behind_tls(host: str, port: int, files: TlsFiles, timeout_s: float) ->
         raise DialError(f"{where}: {err.strerror or err}") from err
     if certificate is None:
         raise DialError(
-            f"{where} does not accept the host's certificate in {files.cert_file}, which names {own}:"
+            f"{where} does not accept the host's certificate in {files.cert_file},"
+            f" which names {', '.join(names_of(own)) or 'nobody'}:"
             " is it signed by the authority that the plugin trusts?"
         )
     found = x509.load_der_x509_certificate(certificate)
-    return Peer(names=names_of(found), fingerprint=found.fingerprint(hashes.SHA256()).hex())
+    renewal.ends_s = min(one.not_valid_after_utc.timestamp() for one in (own, found))
+    return Peer(
+        names=names_of(found), fingerprint=found.fingerprint(hashes.SHA256()).hex(), renewal=renewal.due
+    )
 
 
 async def _shown(host: str, port: int, context: ssl.SSLContext, name: str) -> bytes | None:

@@ -10,6 +10,7 @@ import grpc
 import pytest
 from berth_host.attach.peer import DialError
 from berth_host.attach.tls.files import channel_credentials, own_certificate, trust
+from berth_host.attach.tls.names import names_of
 from berth_host.config.berth.configuration import TlsFiles
 from support.certificates import Authority, PairFiles, pair_files
 
@@ -36,7 +37,7 @@ def files(paths: PairFiles) -> TlsFiles:
 def test_good_files_make_credentials(paths: PairFiles) -> None:
     assert isinstance(channel_credentials(files(paths)), grpc.ChannelCredentials)
     context = trust(files(paths))
-    assert own_certificate(files(paths), context) == "berth, host.example"
+    assert names_of(own_certificate(files(paths), context)) == ("berth", "host.example")
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from berth_host.attach import backoff
+from berth_host.attach import backoff, keeper
 from berth_host.attach.configure import WayBack
 from berth_host.attach.dialing import host_and_port
 from berth_host.attach.peer import DialError
@@ -25,6 +25,7 @@ from berth_sdk.serve.tls import TlsServing
 from berth_sdk.wire.stream import FEATURE as STREAMED
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
+from structlog.testing import capture_logs
 from support.attached import AttachedHost, attached_host, wanted
 from support.certificates import Authority, PairFiles, pair_files, self_signed
 from support.echo_plugin import Echo
@@ -177,6 +178,43 @@ async def test_row_27_a_certificate_that_goes_bad_is_found_with_the_next_connect
             await until(lambda: condition(host)[0] is State.ACTIVE)
     finally:
         await host_of.__aexit__(None, None, None)
+
+
+async def test_row_27_replaced_files_take_effect_on_a_connection_that_stands(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.05)
+    with capture_logs() as logs:
+        async with served(party) as address, attached_host(party.place(address)) as host:
+            (attachment,) = host.attachments.places
+            before, link = attachment.peer.to_log(), attachment.link
+            party.plugin.put(party.authority.issue("newer", dns=PLUGIN), party.authority)
+            party.host.put(party.authority.issue("h", dns=HOST), party.authority)
+            await until(lambda: attachment.link not in (None, link) and condition(host) == (State.ACTIVE, ""))
+            assert attachment.peer.to_log() != before
+            assert attachment.peer.names == ("newer", PLUGIN)
+            assert host.client.available
+    trail = [(line["event"], line.get("reason", "")) for line in logs if line["event"].startswith("audit.")]
+    assert [event for event, _ in trail][:3] == ["audit.attached", "audit.detached", "audit.attached"]
+    assert "were replaced" in trail[1][1]
+    assert not [line for line in logs if line.get("state") == State.BACKOFF.value]
+
+
+async def test_row_27_a_certificate_that_expires_ends_the_connection_that_it_was_made_with(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.05)
+    async with served(party) as address, attached_host(party.place(address)) as host:
+        (attachment,) = host.attachments.places
+        assert condition(host) == (State.ACTIVE, "")
+        party.plugin.put(party.authority.issue("p", dns=PLUGIN, expired=True), party.authority)
+        renewal = attachment.peer.renewal.__self__  # type: ignore[attr-defined]  # a method of one
+        shown = x509.load_pem_x509_certificate(party.host.certificate.read_bytes())
+        assert abs(renewal.ends_s - shown.not_valid_after_utc.timestamp()) < PATIENCE_S
+        renewal.ends_s = 0.0
+        await backing_off(host, "certificate has expired")
+        party.plugin.put(party.authority.issue("p", dns=PLUGIN), party.authority)
+        await until(lambda: condition(host)[0] is State.ACTIVE)
 
 
 async def test_row_27_an_endpoint_in_plaintext_hears_no_word_of_the_contract(party: Party) -> None:

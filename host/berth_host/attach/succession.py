@@ -1,0 +1,64 @@
+"""Whether another process than the one before listens at a place, and the waits for one.
+
+Called by `Attachment` while no instance is attached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final, TypeAlias
+
+from berth_host.attach.dialing import socket_path
+from berth_host.attach.wanted import Place
+from berth_host.rpc.remote.peer_user import socket_identity
+
+REJECTED_LOOK_S: Final = 5.0
+BACKOFF_LOOK_S: Final = 1.0
+Identity: TypeAlias = tuple[int, int, int]
+"""Of a socket file: device, number, time of its last change (nanoseconds)."""
+
+
+def identity_of(endpoint: str) -> Identity | None:
+    """A value that differs between a socket file and its successor; None for TCP and without a file."""
+    if not endpoint.startswith("unix:"):
+        return None
+    try:
+        return socket_identity(socket_path(endpoint))
+    except OSError:
+        return None
+
+
+def is_successor(now: Identity | None, met: Identity | None, *, in_folder: bool) -> bool:
+    """Whether another process than the one that was `met` listens there now. In a folder of sockets another
+    file is another attachment's; but file systems give the number of a file that is gone to the next one.
+    """
+    if now is None or now == met:
+        return False
+    return not in_folder or (met is not None and now[:2] == met[:2])
+
+
+async def another_comes(place: Place, met: Identity | None, within_s: float) -> bool:
+    """Wait for so long, or until another process listens there than the one that was `met`, which has not
+    failed yet. Whether one does.
+    """
+    until_s = time.monotonic() + within_s
+    while (left_s := until_s - time.monotonic()) > 0:
+        await asyncio.sleep(min(left_s, BACKOFF_LOOK_S))
+        if is_successor(identity_of(place.endpoint), met, in_folder=place.is_open):
+            return True
+    return False
+
+
+async def after_refusal(place: Place) -> None:
+    """Wait until something else may lie at the place. A refused child stays away for good."""
+    if place.command:
+        await asyncio.Event().wait()
+    refused = identity_of(place.endpoint)
+    while refused is not None:
+        await asyncio.sleep(REJECTED_LOOK_S)
+        now = identity_of(place.endpoint)
+        if now is not None and now != refused:
+            return
+    # TCP: only a handshake tells whether another instance is there.
+    await asyncio.sleep(12 * REJECTED_LOOK_S)

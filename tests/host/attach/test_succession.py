@@ -1,0 +1,85 @@
+"""Another process at the place of the one before is noticed, and waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+from berth_host.attach import succession
+from berth_host.attach.succession import Identity, after_refusal, another_comes, identity_of, is_successor
+from berth_host.attach.wanted import Place
+from support.attached import wanted
+from support.waiting import PATIENCE_S
+
+
+def listening(path: Path) -> socket.socket:
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    return server
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(succession, "BACKOFF_LOOK_S", 0.01)
+    monkeypatch.setattr(succession, "REJECTED_LOOK_S", 0.01)
+
+
+def test_new_socket_at_the_same_path_is_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "p.sock"
+    endpoint = f"unix://{path}"
+    assert identity_of(endpoint) is None
+    with listening(path):
+        first = identity_of(endpoint)
+    path.unlink()
+    with listening(path):
+        assert identity_of(endpoint) not in (None, first)
+    assert identity_of("127.0.0.1:1") is None
+
+
+@pytest.mark.parametrize(
+    ("now", "met", "in_folder", "want"),
+    [
+        pytest.param((1, 2, 3), (1, 2, 3), False, False, id="the same"),
+        pytest.param(None, (1, 2, 3), False, False, id="nobody"),
+        pytest.param((1, 5, 9), (1, 2, 3), False, True, id="another file"),
+        pytest.param((1, 2, 9), (1, 2, 3), False, True, id="another file with the number of the one before"),
+        pytest.param((1, 5, 9), (1, 2, 3), True, False, id="in a folder it is another attachment's"),
+        pytest.param((1, 2, 9), (1, 2, 3), True, True, id="but not with the same number"),
+        pytest.param((1, 2, 9), None, True, False, id="in a folder, where nothing was met"),
+        pytest.param((1, 2, 9), None, False, True, id="where nothing was met"),
+    ],
+)
+def test_successor_is_another_process_at_the_same_place(
+    now: Identity | None, met: Identity | None, in_folder: bool, want: bool
+) -> None:
+    assert is_successor(now, met, in_folder=in_folder) is want
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_wait_ends_with_its_time_or_with_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "p.sock"
+    place = Place(endpoint=f"unix://{path}", plugins=(wanted("Demo"),))
+    with listening(path):
+        met = identity_of(place.endpoint)
+        assert not await another_comes(place, met, 0.05)
+        waiting = asyncio.create_task(another_comes(place, met, PATIENCE_S))
+        path.unlink()
+        with listening(path):
+            assert await waiting
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_refusal_lasts_until_another_socket_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "p.sock"
+    place = Place(endpoint=f"unix://{path}", plugins=(wanted("Demo"),))
+    with listening(path):
+        waiting = asyncio.create_task(after_refusal(place))
+        await asyncio.sleep(0.05)  # several looks
+        path.unlink()
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        with listening(path):
+            async with asyncio.timeout(PATIENCE_S):
+                await waiting
