@@ -45,7 +45,7 @@ class AttachListener(Protocol):
 
 class RemotePlugin:
     """absent -offer-> attached -withdraw the last-> absent. `absence`: why it is absent, as the end of a
-    sentence. `active`: the instance that is asked; `present` is set while there is one. `seen`: one was.
+    sentence. `active`: the instance that is asked; `present` is set while there is one.
     """
 
     def __init__(self, wanted: WantedPlugin, outbox: Outbox, listener: AttachListener) -> None:
@@ -55,7 +55,6 @@ class RemotePlugin:
         self.stood_by_at: set[object] = set()
         """The places with an instance that this host will attach to when it leads."""
         self._ends = False
-        self.seen = False
         self.drifts = 0
         """How often an instance dropped its copy of the state, which was not what the host had sent."""
         self.active: Offer | None = None
@@ -122,7 +121,6 @@ class RemotePlugin:
 
     def _use(self, offer: Offer, before: Offer | None, reason: str) -> None:
         self.descriptor = offer.descriptor
-        self.seen = True
         self.absence = ""
         self.present.set()
         for profile, transport in offer.transports.items():

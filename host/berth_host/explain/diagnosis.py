@@ -116,7 +116,6 @@ class Diagnosis:
     rejections: list[Rejection] = field(default_factory=list)
     absent: Status | None = None
     scores: TopScores | None = None
-    skipped_scores: Sequence[str] = ()
     timings_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     algorithm_ms: float = 0.0

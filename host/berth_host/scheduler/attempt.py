@@ -107,7 +107,6 @@ def record_scores(diagnosis: Diagnosis, result: ScheduleResult) -> None:
     table = result.scores
     if table is None:
         return
-    diagnosis.skipped_scores = table.skipped
     best = table.top(_TOP_SCORES)
     diagnosis.scores = TopScores(
         [table.nodes.name(row) for row in best.tolist()],
