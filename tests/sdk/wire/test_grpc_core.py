@@ -65,7 +65,7 @@ def test_the_command_sets_it_and_grpc_takes_it_without_a_word() -> None:
 
 @pytest.mark.slow
 def test_value_that_the_user_set_stands() -> None:
-    entry = ENTRIES["berth"] + "\ntry: main()\nexcept SystemExit: pass"
+    entry = ENTRIES["berth"] + "\ntry: main()\nexcept SystemExit: pass\nimport grpc"
     assert outcome(entry, **{VARIABLE: "event_engine_client"}) == ["True", "event_engine_client"]
 
 
