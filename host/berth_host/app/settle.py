@@ -1,6 +1,11 @@
 """Runs a simulated host until nothing can move any more. Called by `berth simulate` and tests; `berth bench`
 asks `is_busy`.
 
+A simulation goes in steps, so that the same input and the same seed give the same placements, whatever the
+machine does meanwhile: the next pod is popped only after all effects of the earlier attempts are there:
+bindings, evictions, status writes, watch events, controllers. In a real cluster these overlap with the next
+attempt.
+
 The host's clock stands still while pods are scheduled; when only timers of the queue or of Permit are left
 it jumps to the next one. While a plugin elsewhere holds a pod at Permit, time passes as the real clock does
 for a while, as the decision may be on its way. RPC deadlines are real throughout.
@@ -14,6 +19,7 @@ with it.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -36,6 +42,16 @@ _CYCLES_PER_LOOK: Final = 256
 NEVER_FLUSHED_S: Final = 10.0**9
 """`HostOptions.max_in_pool_s` of a simulation: the 5-minute flush is for missed events; none are missed."""
 _POLL_S: Final = 0.002
+_QUIET_LOOKS: Final = 3
+"""Turns of the loop in a row without any movement, after which nothing moves: a task that was woken in one
+turn runs in the next.
+"""
+_SPINS: Final = 64
+"""Turns of the loop for which a step is looked at without a pause; longer ones wait for another process."""
+STEP_S: Final = 3.0
+"""Real seconds for which the next pod waits for the effects of the earlier attempts at most. A binding cycle
+that takes longer, as it may wait for a later pod, is not waited for any more.
+"""
 DECISION_S: Final = 3.0
 """Real seconds, without any change, for which a decision about a pod at Permit is awaited from a plugin
 elsewhere. After them the clock jumps to the end of the wait: nobody can tell a plugin that will not decide
@@ -92,15 +108,27 @@ class Settling:
     """One run. `host` must have been made with `clock`."""
 
     def __init__(
-        self, host: MovingHost, clock: ManualClock, progress: Callable[[Progress], None] | None = None
+        self,
+        host: MovingHost,
+        clock: ManualClock,
+        progress: Callable[[Progress], None] | None = None,
+        others_move: Callable[[], bool] | None = None,
     ) -> None:
+        """`others_move`: returns True while somebody else than the host, as a controller, is about to change
+        the cluster. Where it is given, the host's scheduler goes in steps from now on.
+        """
         self._host = host
+        self._others_move = others_move or (lambda: False)
+        self._slow: set[str] = set()
+        """Cycle ids of the binding cycles that are not waited for any more."""
+        host.scheduler.before_pop = None if others_move is None else self._before_pop
         self._clock = clock
         self._progress = progress
         self._changes = -1
         self._attempts_before: dict[str, int] = {}
         self._gate_jumps = 0
         self._cycles_looked_at = 0
+        self._is_circling = False
         self._awaited = (0, 0)
         self._awaited_s = 0.0
 
@@ -111,19 +139,66 @@ class Settling:
             host.check()
             if self._progress is not None:
                 self._progress(Progress(host.binding.bound_count, len(host.waiting_pods)))
-            if is_busy(self._host):
-                if self._runs_in_circles():
+            if self._is_busy():
+                if self._is_circling or (host.scheduler.before_pop is None and self._runs_in_circles()):
                     return
                 await asyncio.sleep(_POLL_S)
                 continue
-            # A task that was woken just now may not have run yet: look twice before time moves.
-            await asyncio.sleep(0)
-            if is_busy(self._host):
+            if not await self._stays_quiet(self._is_busy):
                 continue
             if self._awaits_decision():
                 await self._pass_time()
             elif not self._jump():
                 return
+
+    def _is_busy(self) -> bool:
+        return is_busy(self._host) or self._others_move()
+
+    @staticmethod
+    async def _stays_quiet(moves: Callable[[], bool]) -> bool:
+        """Look again, and again: True if nothing moves for several turns of the loop."""
+        for _ in range(_QUIET_LOOKS):
+            await asyncio.sleep(0)
+            if moves():
+                return False
+        return True
+
+    async def _before_pop(self) -> None:
+        """Wait until the next pod may be tried: not before the effects of the earlier attempts are there."""
+        await self._step_is_over()
+        self._is_circling = self._runs_in_circles()
+        if self._is_circling:
+            # The run ends here; the host's end cancels the wait.
+            await asyncio.get_running_loop().create_future()
+
+    async def _step_is_over(self) -> None:
+        """Wait until the attempts so far have had all their effects, for STEP_S at most."""
+        ends_s = time.monotonic() + STEP_S
+        for turn in itertools.count():
+            if not self._step_moves() and await self._stays_quiet(self._step_moves):
+                return
+            if turn < _SPINS:
+                await asyncio.sleep(0)
+                continue
+            await asyncio.sleep(_POLL_S / 4)
+            if time.monotonic() >= ends_s:
+                self._slow.update(attempt.cycle.context.cycle_id for attempt in self._host.binding.attempts())
+                return
+
+    def _step_moves(self) -> bool:
+        """Return True while an attempt that is over still has an effect to come."""
+        host = self._host
+        return bool(
+            host.cluster.undelivered_count
+            or host.status.pending_count
+            or len(host.evictions)
+            or host.wiring.busy
+            or self._others_move()
+            or any(
+                not attempt.cycle.idle and attempt.cycle.context.cycle_id not in self._slow
+                for attempt in host.binding.attempts()
+            )
+        )
 
     def _awaits_decision(self) -> bool:
         """Whether a plugin elsewhere holds a pod, and something changed a short while ago."""

@@ -123,9 +123,14 @@ async def run(
     try:
         for controller in controllers:
             controller.start()
+        settling = Settling(
+            host,
+            prepared.clock,
+            others_move=lambda: not all(controller.is_idle for controller in controllers),
+        )
         await host.start()
         started_s = time.perf_counter()
-        is_interrupted = not await _has_settled(Settling(host, prepared.clock))
+        is_interrupted = not await _has_settled(settling)
         seconds = time.perf_counter() - started_s
         # Before the host stops: stopping undoes waiting attempts.
         run_figures = Run(

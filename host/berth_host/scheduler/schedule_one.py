@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -93,6 +94,8 @@ class Scheduler:
         self._stopping = False
         self._life = secrets.token_hex(10)
         self._cycle_count = 0
+        self.before_pop: Callable[[], Awaitable[None]] | None = None
+        """Awaited before each pop; a simulation waits in it for the effects of the earlier attempts."""
         self._turns = 0
         """Counts the pops after which every task that waited for the loop has had its turn."""
         self.in_cycle: Attempt | None = None
@@ -103,6 +106,8 @@ class Scheduler:
         loop = asyncio.get_running_loop()
         while not self._stopping:
             await self.queue.ready()
+            if self.before_pop is not None:
+                await self.before_pop()
             queued = self.queue.pop()
             turns = self._turns
             loop.call_soon(self._count_turn)

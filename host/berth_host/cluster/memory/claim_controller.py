@@ -70,7 +70,7 @@ class ClaimController:
     @property
     def is_idle(self) -> bool:
         """Whether everything that it has seen is done."""
-        return not self._pending
+        return not self._pending and not self._turn_is_due
 
     def _see(self, event: WatchEvent) -> None:
         old, new = event.old, event.new
