@@ -56,12 +56,21 @@ class Handle(Protocol):
         """Pods held at Permit; `only_mine`: only pods that this plugin holds."""
         ...
 
-    def allow(self, waiting: WaitingPod) -> Decision:
-        """Withdraw this plugin's Wait. The pod goes on when no other plugin holds it."""
+    def allow(self, waiting: WaitingPod, plugin: str = "") -> Decision:
+        """End the wait of one plugin; the pod goes on when no other plugin holds it (kube-scheduler:
+        WaitingPod.Allow).
+
+        `plugin`: whose wait, one of `waiting.pending_plugins`; empty: this plugin's own. NOT_PERMITTED: that
+        plugin does not hold the pod, or `handle.permit` of the configuration does not name it.
+        """
         ...
 
     def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
-        """Send the pod back to the queue; the plugins that hold it are overruled."""
+        """Send the pod back to the queue: the waits of all plugins end (kube-scheduler: WaitingPod.Reject).
+
+        NOT_PERMITTED: this plugin does not hold the pod, and the operator does not let it end the waits of
+        all plugins that do (`handle.permit`).
+        """
         ...
 
     def cancel_binding(self, pod: Pod, message: str = "", *, cycle_id: str = "") -> Cancellation:

@@ -66,8 +66,8 @@ class Backend:
         self.asked.append(("waiting_pods", plugin, only_mine))
         return [WAITING]
 
-    def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
-        self.asked.append(("allow", plugin, uid, cycle_id))
+    def allow(self, plugin: str, uid: str, cycle_id: str, holder: str) -> Decision:
+        self.asked.append(("allow", plugin, uid, cycle_id, holder))
         return self.decisions.pop(0)
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:

@@ -60,9 +60,9 @@ class Backend:
         """Pods held at Permit."""
         return self._seams.waiting_pods.list(plugin if only_mine else None)
 
-    def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
-        """Withdraw the plugin's own Wait."""
-        return self._seams.waiting_pods.allow(plugin, uid, cycle_id)
+    def allow(self, plugin: str, uid: str, cycle_id: str, holder: str) -> Decision:
+        """End the wait of `holder`; empty: the plugin's own."""
+        return self._seams.waiting_pods.allow(plugin, uid, cycle_id, holder)
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
         """Send the pod back, whichever part holds it."""

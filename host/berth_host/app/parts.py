@@ -85,7 +85,7 @@ class HostParts:
         self.cache = Cache(generations)
         self.snapshot = Snapshot(self.objects)
         self.state = SnapshotState(self.snapshot, self.cache)
-        self.waiting_pods = WaitingPods(self.clock)
+        self.waiting_pods = WaitingPods(self.clock, self.configuration.berth.may_end_waits)
         self.preempting = Preempting(self.objects)
         self.watching = Watching(self.cluster)
         self.status = PodStatusWriter(self.cluster, self.clock)

@@ -14,7 +14,9 @@ Source: kube-scheduler `framework/runtime/waiting_pods_map.go`, v1.36; kubernete
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from berth_sdk.pod import Pod
 from berth_sdk.results import Decision, WaitingPod
@@ -33,7 +35,8 @@ class _Entry:
     open: bool = True  # Permit plugins are still being asked
     pending: dict[str, Timer] = field(default_factory=dict)
     deadlines_s: dict[str, float] = field(default_factory=dict)
-    early: set[str] = field(default_factory=set)  # plugins that allowed before Permit was over
+    early_allows: set[str] = field(default_factory=set)  # holders whose wait was ended before Permit was over
+    early_rejects: list[Status] = field(default_factory=list)  # rejections before Permit was over
     outcome: Status | None = None
     waiter: asyncio.Future[None] | None = None
 
@@ -50,10 +53,13 @@ class _Entry:
 
 
 class WaitingPods:
-    """All pods at Permit of all profiles, by uid."""
+    """All pods at Permit of all profiles, by uid. `may_end`: by plugin, the plugins whose waits it may end
+    beside its own; a plugin that is not in it may end every wait.
+    """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, may_end: Mapping[str, frozenset[str]] = MappingProxyType({})) -> None:
         self._clock = clock
+        self._may_end = may_end
         self._entries: dict[str, _Entry] = {}
 
     def __len__(self) -> int:
@@ -88,7 +94,11 @@ class WaitingPods:
             entry.pending[plugin] = self._clock.call_at(
                 self._clock.monotonic_s() + wait_s, _Expiry(entry, plugin, wait_s)
             )
-        for plugin in entry.early:
+        for status in entry.early_rejects:
+            if self._may_reject(status.plugin, entry.pending):
+                entry.decide(status)
+                return
+        for plugin in entry.early_allows:
             if plugin in entry.pending:
                 self._allow(entry, plugin)
 
@@ -140,19 +150,22 @@ class WaitingPods:
             if not entry.open and entry.outcome is None and (plugin is None or plugin in entry.pending)
         ]
 
-    def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
-        """Withdraw the Wait of `plugin` alone."""
+    def allow(self, plugin: str, uid: str, cycle_id: str, holder: str = "") -> Decision:
+        """End the wait of `holder` alone; empty: that of `plugin`, which decides."""
         found = self._find(uid, cycle_id)
         if isinstance(found, Decision):
             return found
+        holder = holder or plugin
+        if not self._may_allow(plugin, holder):
+            return Decision.NOT_PERMITTED
         if found.open:
-            found.early.add(plugin)
+            found.early_allows.add(holder)
             return Decision.STORED_EARLY
         if found.outcome is not None:
             return Decision.ALREADY_DECIDED
-        if plugin not in found.pending:
-            return Decision.ALREADY_DECIDED if plugin in found.deadlines_s else Decision.NOT_PERMITTED
-        self._allow(found, plugin)
+        if holder not in found.pending:
+            return Decision.ALREADY_DECIDED if holder in found.deadlines_s else Decision.NOT_PERMITTED
+        self._allow(found, holder)
         return Decision.APPLIED
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
@@ -163,8 +176,11 @@ class WaitingPods:
         status = Status.unschedulable(message).with_plugin(plugin)
         if found.open:
             # Counts only if the pod comes to wait: Permit itself may still deny it or let it through.
-            found.outcome = found.outcome or status
+            # Who holds it by then decides whether the plugin may reject it.
+            found.early_rejects.append(status)
             return Decision.STORED_EARLY
+        if found.outcome is None and not self._may_reject(plugin, found.pending):
+            return Decision.NOT_PERMITTED
         return Decision.APPLIED if found.decide(status) else Decision.ALREADY_DECIDED
 
     def reject_pod(self, uid: str) -> bool:
@@ -184,6 +200,17 @@ class WaitingPods:
         if entry is None:
             return Decision.NOT_WAITING
         return entry if entry.cycle_id == cycle_id else Decision.STALE_CYCLE
+
+    def _may_allow(self, plugin: str, holder: str) -> bool:
+        named = self._may_end.get(plugin)
+        return named is None or holder == plugin or holder in named
+
+    def _may_reject(self, plugin: str, holders: Iterable[str]) -> bool:
+        """Return whether the plugin may end all waits of a pod. Its own wait suffices: it could have rejected
+        the pod at Permit.
+        """
+        named = self._may_end.get(plugin)
+        return named is None or plugin in holders or named.issuperset(holders)
 
     def _allow(self, entry: _Entry, plugin: str) -> None:
         entry.pending.pop(plugin).cancel()

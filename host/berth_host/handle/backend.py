@@ -40,8 +40,8 @@ class HandleBackend(Protocol):
         """Pods held at Permit, in the order in which they began to wait."""
         ...
 
-    def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
-        """Withdraw the plugin's own Wait."""
+    def allow(self, plugin: str, uid: str, cycle_id: str, holder: str) -> Decision:
+        """End the wait of `holder`; empty: the plugin's own."""
         ...
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:

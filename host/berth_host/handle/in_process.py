@@ -54,10 +54,10 @@ class InProcessHandle:
         """Pods held at Permit; `only_mine`: only pods that this plugin holds."""
         return self._run(lambda: self._backend.waiting_pods(self._plugin, only_mine))
 
-    def allow(self, waiting: WaitingPod) -> Decision:
-        """Withdraw this plugin's Wait."""
+    def allow(self, waiting: WaitingPod, plugin: str = "") -> Decision:
+        """End the wait of one plugin; empty: this plugin's own."""
         uid, cycle_id = waiting.pod.uid, waiting.cycle_id
-        return self._run(lambda: self._backend.allow(self._plugin, uid, cycle_id))
+        return self._run(lambda: self._backend.allow(self._plugin, uid, cycle_id, plugin))
 
     def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
         """Send the pod back to the queue."""

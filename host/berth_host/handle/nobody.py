@@ -43,7 +43,7 @@ class NoHost:
         """No pod waits."""
         return []
 
-    def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
+    def allow(self, plugin: str, uid: str, cycle_id: str, holder: str) -> Decision:
         """No pod waits."""
         return Decision.NOT_WAITING
 

@@ -114,7 +114,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
     def _decide(self, plugin: str, decision: handle_pb2.WaitDecision) -> Decision:
         uid, cycle_id = decision.pod_uid, decision.cycle_id
         if decision.verdict == handle_pb2.WaitDecision.VERDICT_ALLOW:
-            return self._backend.allow(plugin, uid, cycle_id)
+            return self._backend.allow(plugin, uid, cycle_id, decision.plugin)
         if decision.verdict == handle_pb2.WaitDecision.VERDICT_REJECT:
             return self._backend.reject(plugin, uid, cycle_id, cut(decision.message))
         return Decision.NOT_PERMITTED

@@ -82,13 +82,27 @@ class HandleClient:
         reply = self._call("ListWaitingPods", request)
         return [_waiting_pod(item) for item in reply.pods]
 
-    def allow(self, waiting: WaitingPod) -> Decision:
-        """Withdraw this plugin's Wait."""
-        return self._decide(waiting, handle_pb2.WaitDecision.VERDICT_ALLOW, "")
+    def allow(self, waiting: WaitingPod, plugin: str = "") -> Decision:
+        """End the wait of one plugin; empty: this plugin's own."""
+        return self._decide(
+            handle_pb2.WaitDecision(
+                pod_uid=waiting.pod.uid,
+                cycle_id=waiting.cycle_id,
+                verdict=handle_pb2.WaitDecision.VERDICT_ALLOW,
+                plugin=plugin,
+            )
+        )
 
     def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
         """Send the pod back to the queue; the plugins that hold it are overruled."""
-        return self._decide(waiting, handle_pb2.WaitDecision.VERDICT_REJECT, message)
+        return self._decide(
+            handle_pb2.WaitDecision(
+                pod_uid=waiting.pod.uid,
+                cycle_id=waiting.cycle_id,
+                verdict=handle_pb2.WaitDecision.VERDICT_REJECT,
+                message=message,
+            )
+        )
 
     def cancel_binding(self, pod: Pod, message: str = "", *, cycle_id: str = "") -> Cancellation:
         """Take the node from a pod whose PreBind plugins are at work; it is tried again."""
@@ -212,12 +226,7 @@ class HandleClient:
         )
         self._call("RecordEvents", handle_pb2.RecordEventsRequest(plugin=self._plugin, events=[event]))
 
-    def _decide(
-        self, waiting: WaitingPod, verdict: handle_pb2.WaitDecision.Verdict.ValueType, message: str
-    ) -> Decision:
-        decision = handle_pb2.WaitDecision(
-            pod_uid=waiting.pod.uid, cycle_id=waiting.cycle_id, verdict=verdict, message=message
-        )
+    def _decide(self, decision: handle_pb2.WaitDecision) -> Decision:
         request = handle_pb2.DecideWaitingPodsRequest(plugin=self._plugin, decisions=[decision])
         reply = self._call("DecideWaitingPods", request)
         if len(reply.results) != 1:

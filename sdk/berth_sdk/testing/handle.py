@@ -74,8 +74,8 @@ class RecordingHandle:
         """Pods held at Permit."""
         return [item for item in self.waiting if not only_mine or self.plugin in item.pending_plugins]
 
-    def allow(self, waiting: WaitingPod) -> Decision:
-        """Withdraw this plugin's Wait."""
+    def allow(self, waiting: WaitingPod, plugin: str = "") -> Decision:
+        """End the wait of one plugin; empty: this plugin's own."""
         return self._decided(waiting, self.allowed)
 
     def reject(self, waiting: WaitingPod, message: str = "") -> Decision:

@@ -61,7 +61,7 @@ async def test_row_17_decisions_for_an_old_cycle_or_twice_have_no_effect(tmp_pat
         await in_time(lambda: world.node_of("web"))
 
 
-async def test_row_17_a_plugin_cannot_end_the_wait_of_another_one(tmp_path: Path) -> None:
+async def test_row_17_allow_ends_no_wait_of_another_plugin_unless_it_names_the_plugin(tmp_path: Path) -> None:
     plugin = FailingProcess(tmp_path)
     text = configuration(plugin, Failing="permit").replace(
         "[{name: Failing}]", "[{name: Failing}, {name: Holder}]"

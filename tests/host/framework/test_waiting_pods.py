@@ -57,10 +57,59 @@ async def test_early_decision_is_discarded_when_permit_does_not_wait(waiting: Wa
     assert waiting.allow("A", POD.uid, "c1") is Decision.NOT_WAITING
 
 
-async def test_one_plugins_allow_does_not_release_another_plugins_wait(waiting: WaitingPods) -> None:
+async def test_allow_without_a_name_ends_the_plugins_own_wait_alone(waiting: WaitingPods) -> None:
     waiting.hold(POD.uid, {"A": 10.0})
     assert waiting.allow("B", POD.uid, "c1") is Decision.NOT_PERMITTED
     assert waiting.list("A")[0].pending_plugins == ("A",)
+
+
+async def test_plugin_ends_the_wait_of_another_plugin_that_it_names(waiting: WaitingPods) -> None:
+    waiting.hold(POD.uid, {"A": 10.0, "B": 10.0})
+    assert waiting.allow("C", POD.uid, "c1", "A") is Decision.APPLIED
+    assert waiting.list()[0].pending_plugins == ("B",)
+    assert waiting.allow("C", POD.uid, "c1", "A") is Decision.ALREADY_DECIDED
+    assert waiting.allow("C", POD.uid, "c1", "D") is Decision.NOT_PERMITTED
+    assert waiting.allow("A", POD.uid, "c1", "B") is Decision.APPLIED
+    assert (await waiting.wait(POD.uid)).is_success
+
+
+async def test_allow_in_another_name_before_permit_is_over_is_kept_and_applied(waiting: WaitingPods) -> None:
+    assert waiting.allow("C", POD.uid, "c1", "A") is Decision.STORED_EARLY
+    waiting.hold(POD.uid, {"A": 10.0})
+    assert (await waiting.wait(POD.uid)).is_success
+
+
+async def test_restricted_plugin_ends_its_own_waits_and_those_that_were_named(clock: ManualClock) -> None:
+    waiting = WaitingPods(clock, {"C": frozenset({"A"})})
+    waiting.register(POD, "c1", "n1")
+    waiting.hold(POD.uid, {"A": 10.0, "B": 10.0, "C": 10.0})
+    assert waiting.allow("C", POD.uid, "c1", "B") is Decision.NOT_PERMITTED
+    assert waiting.allow("C", POD.uid, "c1", "A") is Decision.APPLIED
+    assert waiting.allow("C", POD.uid, "c1") is Decision.APPLIED
+    # It holds the pod no more, so that a rejection would end the wait of B alone.
+    assert waiting.reject("C", POD.uid, "c1", "no") is Decision.NOT_PERMITTED
+    assert waiting.reject("B", POD.uid, "c1", "no") is Decision.APPLIED
+
+
+async def test_restricted_plugin_rejects_a_pod_that_it_holds_itself(clock: ManualClock) -> None:
+    waiting = WaitingPods(clock, {"C": frozenset()})
+    waiting.register(POD, "c1", "n1")
+    waiting.hold(POD.uid, {"A": 10.0, "C": 10.0})
+    assert waiting.reject("C", POD.uid, "c1", "no") is Decision.APPLIED
+    assert (await waiting.wait(POD.uid)).plugin == "C"
+
+
+@pytest.mark.parametrize(("holder", "rejected"), [("A", True), ("B", False)])
+async def test_early_reject_of_a_restricted_plugin_counts_by_who_holds_the_pod(
+    clock: ManualClock, holder: str, rejected: bool
+) -> None:
+    waiting = WaitingPods(clock, {"C": frozenset({"A"})})
+    waiting.register(POD, "c1", "n1")
+    assert waiting.reject("C", POD.uid, "c1", "no") is Decision.STORED_EARLY
+    waiting.hold(POD.uid, {holder: 10.0})
+    assert (not waiting.list()) == rejected
+    assert (waiting.allow(holder, POD.uid, "c1") is Decision.APPLIED) != rejected
+    assert (await waiting.wait(POD.uid)).is_success != rejected
 
 
 async def test_cycles_that_a_plugin_holds_are_known_from_its_wait_to_its_decision(

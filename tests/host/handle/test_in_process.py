@@ -34,8 +34,8 @@ class Loud(NoHost):
         self.asked.append((f"{plugin} {only_mine}", threading.current_thread().name))
         return [WAITING]
 
-    def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
-        self.asked.append((f"{plugin} {uid} {cycle_id}", threading.current_thread().name))
+    def allow(self, plugin: str, uid: str, cycle_id: str, holder: str) -> Decision:
+        self.asked.append((f"{plugin} {uid} {cycle_id} {holder}", threading.current_thread().name))
         return Decision.APPLIED
 
 
@@ -53,7 +53,7 @@ async def test_calls_on_the_loop_are_answered_at_once() -> None:
     assert handle.objects("persistentvolumeclaims").list() == []
     handle.invalidate_sort_keys()
     handle.record_event(ObjectRef(namespace="d", name="n", uid="u"), "Reason", "note")
-    assert [asked for asked, _ in backend.asked] == ["Demo True", "Demo u c"]
+    assert [asked for asked, _ in backend.asked] == ["Demo True", "Demo u c "]
 
 
 async def test_calls_of_a_thread_are_made_on_the_loop() -> None:
@@ -116,7 +116,7 @@ def test_a_thread_without_a_running_host_is_refused() -> None:
 
 async def test_an_error_of_the_host_reaches_the_thread_that_asked() -> None:
     class Refusing(Loud):
-        def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
+        def allow(self, plugin: str, uid: str, cycle_id: str, holder: str) -> Decision:
             raise HandleError("not now")
 
     handle = InProcessHandle("Demo", Refusing())

@@ -186,10 +186,12 @@ def test_allow_and_reject_name_pod_and_cycle(attached: Attached) -> None:
     (waiting,) = handle.waiting_pods()
     assert handle.allow(waiting) is Decision.STORED_EARLY
     assert handle.reject(waiting, "no room") is Decision.STORED_EARLY
+    assert handle.allow(waiting, "Holder") is Decision.STORED_EARLY
     verdict = handle_pb2.WaitDecision
     assert [tuple(request.decisions) for request in service.asked[1:]] == [
         (verdict(pod_uid="u1", cycle_id="c1", verdict=verdict.VERDICT_ALLOW),),
         (verdict(pod_uid="u1", cycle_id="c1", verdict=verdict.VERDICT_REJECT, message="no room"),),
+        (verdict(pod_uid="u1", cycle_id="c1", verdict=verdict.VERDICT_ALLOW, plugin="Holder"),),
     ]
 
 

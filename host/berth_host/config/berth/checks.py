@@ -104,6 +104,17 @@ def _check_plugin(path: str, plugin: PluginV1Alpha1, folder: str) -> list[Findin
         findings.append(invalid(f"{path}.maxConcurrency", plugin.max_concurrency, message))
     findings += _check_transport(f"{path}.transport", plugin)
     findings += _check_uids(f"{path}.allowedUIDs", plugin)
+    findings += _check_permit(f"{path}.handle.permit", plugin.handle.permit or ())
+    return findings
+
+
+def _check_permit(path: str, names: Sequence[str]) -> list[Finding]:
+    findings = []
+    for index, name in enumerate(names):
+        if not name:
+            findings.append(required(f"{path}[{index}]", "the name of a plugin that holds pods at Permit"))
+        elif name in names[:index]:
+            findings.append(duplicate(f"{path}[{index}]", name))
     return findings
 
 

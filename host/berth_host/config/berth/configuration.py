@@ -120,7 +120,8 @@ class BerthPlugin:
     has the file's own settings. `insecure`: plaintext to a loopback TCP endpoint. `credential_file`: holds
     the secret that the plugin at an endpoint was told to expect; empty: none is sent. `allowed_uids`: users
     beside root and the host's own that a Unix socket and the process behind it may belong to.
-    `max_concurrency` 0: the plugin decides.
+    `max_concurrency` 0: the plugin decides. `may_end_waits_of`: the plugins whose waits at Permit it may end
+    beside its own; None: all of them.
     """
 
     name: str
@@ -137,6 +138,7 @@ class BerthPlugin:
     allowed_uids: tuple[int, ...] = ()
     max_concurrency: int = 0
     transport: Transport = Transport.FRAMED
+    may_end_waits_of: frozenset[str] | None = None
 
     @property
     def in_folder(self) -> bool:
@@ -166,6 +168,8 @@ class BerthPlugin:
         result["maxConcurrency"] = self.max_concurrency
         if self.in_process is None:
             result["transport"] = self.transport.value
+        if self.may_end_waits_of is not None:
+            result["handle"] = {"permit": list[Json](sorted(self.may_end_waits_of))}
         return result
 
 
@@ -184,6 +188,15 @@ class BerthConfiguration:
     def plugin(self, name: str) -> BerthPlugin | None:
         """The plugin of that name, None if the file has none."""
         return next((plugin for plugin in self.plugins if plugin.name == name), None)
+
+    @property
+    def may_end_waits(self) -> dict[str, frozenset[str]]:
+        """By plugin that is restricted: the plugins whose waits at Permit it may end beside its own."""
+        return {
+            plugin.name: plugin.may_end_waits_of
+            for plugin in self.plugins
+            if plugin.may_end_waits_of is not None
+        }
 
     def to_json(self) -> dict[str, Json]:
         """For `check-config`."""

@@ -128,6 +128,7 @@ def _plugin(given: PluginV1Alpha1) -> BerthPlugin:
         allowed_uids=given.allowed_uids or (),
         max_concurrency=given.max_concurrency,
         transport=Transport(given.transport or Transport.FRAMED),
+        may_end_waits_of=None if given.handle.permit is None else frozenset(given.handle.permit),
     )
 
 

@@ -76,6 +76,13 @@ class TlsV1Alpha1:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PluginHandleV1Alpha1:
+    """The decisions that a plugin may send to the host."""
+
+    permit: tuple[str, ...] | None = json_field("permit", slice_of(STRING))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PluginV1Alpha1:
     """One plugin."""
 
@@ -92,6 +99,7 @@ class PluginV1Alpha1:
     allowed_uids: tuple[int, ...] | None = json_field("allowedUIDs", slice_of(INT64))
     max_concurrency: int = json_field("maxConcurrency", INT32)
     transport: str | None = json_field("transport", pointer_to(STRING))
+    handle: PluginHandleV1Alpha1 = json_field("handle", struct_of(PluginHandleV1Alpha1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

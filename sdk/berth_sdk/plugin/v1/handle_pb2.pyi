@@ -142,7 +142,7 @@ class WaitDecision(_message.Message):
         VERDICT_UNSPECIFIED: WaitDecision._Verdict.ValueType  # 0
         """Answered with NOT_PERMITTED, as is every value that the host does not know."""
         VERDICT_ALLOW: WaitDecision._Verdict.ValueType  # 1
-        """The plugin does not hold the pod any more."""
+        """One plugin does not hold the pod any more; see WaitDecision.plugin."""
         VERDICT_REJECT: WaitDecision._Verdict.ValueType  # 2
         """The pod is rejected, whatever other plugins say."""
 
@@ -152,7 +152,7 @@ class WaitDecision(_message.Message):
     VERDICT_UNSPECIFIED: WaitDecision.Verdict.ValueType  # 0
     """Answered with NOT_PERMITTED, as is every value that the host does not know."""
     VERDICT_ALLOW: WaitDecision.Verdict.ValueType  # 1
-    """The plugin does not hold the pod any more."""
+    """One plugin does not hold the pod any more; see WaitDecision.plugin."""
     VERDICT_REJECT: WaitDecision.Verdict.ValueType  # 2
     """The pod is rejected, whatever other plugins say."""
 
@@ -160,6 +160,7 @@ class WaitDecision(_message.Message):
     CYCLE_ID_FIELD_NUMBER: _builtins.int
     VERDICT_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    PLUGIN_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     """REQUIRED: the pod's uid."""
     cycle_id: _builtins.str
@@ -168,6 +169,10 @@ class WaitDecision(_message.Message):
     """REQUIRED: the decision; unspecified: not applied."""
     message: _builtins.str
     """OPTIONAL, read with REJECT: why, in words for the pod's owner."""
+    plugin: _builtins.str
+    """OPTIONAL, read with ALLOW: the plugin whose wait ends, one of WaitingPod.pending_plugins; empty: the plugin that
+    decides.
+    """
     def __init__(
         self,
         *,
@@ -175,10 +180,11 @@ class WaitDecision(_message.Message):
         cycle_id: _builtins.str = ...,
         verdict: Global___WaitDecision.Verdict.ValueType = ...,
         message: _builtins.str = ...,
+        plugin: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "message", b"message", "pod_uid", b"pod_uid", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "message", b"message", "plugin", b"plugin", "pod_uid", b"pod_uid", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -239,7 +245,9 @@ class DecideWaitingPodsResponse(_message.Message):
         RESULT_STALE_CYCLE: DecideWaitingPodsResponse._Result.ValueType  # 5
         """The pod waits in another cycle. Nothing changed."""
         RESULT_NOT_PERMITTED: DecideWaitingPodsResponse._Result.ValueType  # 6
-        """ALLOW from a plugin that does not hold the pod, or an unknown verdict. Nothing changed."""
+        """ALLOW for a plugin that does not hold the pod, or an unknown verdict, or the operator does not let the plugin end
+        these waits (`handle.permit` of BerthConfiguration). Nothing changed.
+        """
 
     class Result(_Result, metaclass=_ResultEnumTypeWrapper):
         """What became of one decision."""
@@ -259,7 +267,9 @@ class DecideWaitingPodsResponse(_message.Message):
     RESULT_STALE_CYCLE: DecideWaitingPodsResponse.Result.ValueType  # 5
     """The pod waits in another cycle. Nothing changed."""
     RESULT_NOT_PERMITTED: DecideWaitingPodsResponse.Result.ValueType  # 6
-    """ALLOW from a plugin that does not hold the pod, or an unknown verdict. Nothing changed."""
+    """ALLOW for a plugin that does not hold the pod, or an unknown verdict, or the operator does not let the plugin end
+    these waits (`handle.permit` of BerthConfiguration). Nothing changed.
+    """
 
     RESULTS_FIELD_NUMBER: _builtins.int
     @_builtins.property

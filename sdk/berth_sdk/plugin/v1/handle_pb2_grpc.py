@@ -137,8 +137,8 @@ class HandleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DecideWaitingPods(self, request, context):
-        """Allows waiting pods or rejects them. ALLOW ends the wait of this plugin only: the pod goes on when no plugin holds
-        it any more. REJECT ends the wait for all plugins.
+        """Allows waiting pods or rejects them. ALLOW ends the wait of one plugin: of the one that decides, or of another one
+        that it names. The pod goes on when no plugin holds it any more. REJECT ends the waits of all plugins.
 
         Caller: the plugin, at any time, also before its own Permit for the pod has returned.
         Errors: those of every call. `results` says what became of each decision.

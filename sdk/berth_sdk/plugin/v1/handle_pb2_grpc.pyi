@@ -54,8 +54,8 @@ class HandleServiceStub:
     Repeat: yes, pure.
     """
     DecideWaitingPods: _grpc.UnaryUnaryMultiCallable[_handle_pb2.DecideWaitingPodsRequest, _handle_pb2.DecideWaitingPodsResponse]
-    """Allows waiting pods or rejects them. ALLOW ends the wait of this plugin only: the pod goes on when no plugin holds
-    it any more. REJECT ends the wait for all plugins.
+    """Allows waiting pods or rejects them. ALLOW ends the wait of one plugin: of the one that decides, or of another one
+    that it names. The pod goes on when no plugin holds it any more. REJECT ends the waits of all plugins.
 
     Caller: the plugin, at any time, also before its own Permit for the pod has returned.
     Errors: those of every call. `results` says what became of each decision.
@@ -179,8 +179,8 @@ class HandleServiceAsyncStub(HandleServiceStub):
     Repeat: yes, pure.
     """
     DecideWaitingPods: _aio.UnaryUnaryMultiCallable[_handle_pb2.DecideWaitingPodsRequest, _handle_pb2.DecideWaitingPodsResponse]  # type: ignore[assignment]
-    """Allows waiting pods or rejects them. ALLOW ends the wait of this plugin only: the pod goes on when no plugin holds
-    it any more. REJECT ends the wait for all plugins.
+    """Allows waiting pods or rejects them. ALLOW ends the wait of one plugin: of the one that decides, or of another one
+    that it names. The pod goes on when no plugin holds it any more. REJECT ends the waits of all plugins.
 
     Caller: the plugin, at any time, also before its own Permit for the pod has returned.
     Errors: those of every call. `results` says what became of each decision.
@@ -311,8 +311,8 @@ class HandleServiceServicer:
         request: _handle_pb2.DecideWaitingPodsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_handle_pb2.DecideWaitingPodsResponse, _abc.Awaitable[_handle_pb2.DecideWaitingPodsResponse]]:
-        """Allows waiting pods or rejects them. ALLOW ends the wait of this plugin only: the pod goes on when no plugin holds
-        it any more. REJECT ends the wait for all plugins.
+        """Allows waiting pods or rejects them. ALLOW ends the wait of one plugin: of the one that decides, or of another one
+        that it names. The pod goes on when no plugin holds it any more. REJECT ends the waits of all plugins.
 
         Caller: the plugin, at any time, also before its own Permit for the pod has returned.
         Errors: those of every call. `results` says what became of each decision.

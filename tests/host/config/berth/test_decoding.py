@@ -278,3 +278,17 @@ def test_shown_as_json_it_says_everything_that_counts() -> None:
     assert isinstance(first["points"], dict)
     assert first["points"]["filter"] == {"deadline": "1.5ms", "policy": "Fail"}
     assert shown["cycleBudget"] == "1s"
+
+
+def test_handle_permit_names_the_plugins_whose_waits_may_be_ended() -> None:
+    assert plugin(SOCKET).may_end_waits_of is None
+    assert "handle" not in plugin(SOCKET).to_json()
+    assert plugin(f"{SOCKET}, handle: {{permit: []}}").may_end_waits_of == frozenset()
+    found = plugin("inProcess: 'a:B', handle: {permit: [Gang, Budget]}")
+    assert found.may_end_waits_of == frozenset({"Gang", "Budget"})
+    assert found.to_json()["handle"] == {"permit": ["Budget", "Gang"]}
+    error = error_of(f"plugins: [{{name: A, {SOCKET}, handle: {{permit: [Gang, '', Gang]}}}}]")
+    assert [finding.field for finding in error.errors] == [
+        "plugins[0].handle.permit[1]",
+        "plugins[0].handle.permit[2]",
+    ]
