@@ -195,7 +195,9 @@ class RecallMachine(RuleBasedStateMachine):
         said: dict[str, Any] = {
             "status": found.status,
             "verdicts": {name: statuses.status_of(name) for name in nodes.names},
-            "rejected by": found.rejected_by,
+            "rejected by": [
+                (status, rows.tolist()) for status, rows in found.pre_filter.rejected_rows(nodes)
+            ],
             "skipped": (cycle.skip_filter, cycle.skip),
             "fit error": fit_error_message(
                 len(nodes), statuses.reasons(), pre_filter_message=found.pre_filter_message

@@ -114,7 +114,6 @@ class Diagnosis:
     unschedulable_plugins: set[str] = field(default_factory=set)
     pending_plugins: set[str] = field(default_factory=set)
     rejections: list[Rejection] = field(default_factory=list)
-    absent: Status | None = None
     scores: TopScores | None = None
     timings_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -139,9 +138,21 @@ class Diagnosis:
         table = statuses.table
         if names is not None:
             self.slot_names = names.of(table)
-        for status, count in counted:
-            group = statuses.group_of(status)
-            self.rejections.append(Rejection(status, count, pack_rows(table, statuses.groups == group)))
+        for status, _ in counted:
+            if status.plugin:
+                self.record_rejection(table, status, statuses.groups == statuses.group_of(status))
+
+    def record_rejection(self, table: NodeTable, status: Status, rows: NDArray[np.bool_]) -> None:
+        """Keep the node set of one rejection, and blame its plugin. `rows`: bool[n] over `table`."""
+        self.rejections.append(Rejection(status, int(np.count_nonzero(rows)), pack_rows(table, rows)))
+        self.blame(status)
+
+    def record_at_node(self, status: Status, node_name: str) -> None:
+        """Keep the rejection of the chosen node at Reserve or Permit, and blame its plugin."""
+        # The slots of that time may belong to other nodes by now; no other set of this attempt is kept.
+        self.slot_names = np.array([node_name], dtype=np.object_)
+        self.rejections = [Rejection(status, 1, np.packbits([True], bitorder="little"))]
+        self.blame(status)
 
     def attempts(self) -> Iterator[Diagnosis]:
         """This one and those before it that are kept, the latest first."""

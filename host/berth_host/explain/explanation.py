@@ -126,8 +126,9 @@ def rejected_nodes(diagnosis: Diagnosis | None) -> list[RejectedNodes]:
 
 
 def too_small_nodes(rejections: Sequence[RejectedNodes]) -> set[str]:
-    """The nodes that were rejected for lack of resources."""
-    return {node for item in rejections if item.plugin == FIT_PLUGIN for node in item.node_names}
+    """Return the nodes that were rejected for lack of resources, and by no other plugin."""
+    small = {node for item in rejections if item.plugin == FIT_PLUGIN for node in item.node_names}
+    return small.difference(*(item.node_names for item in rejections if item.plugin != FIT_PLUGIN))
 
 
 def gated_text(scheduling_gates: Sequence[str], plugin: str, said: str) -> str:

@@ -7,16 +7,17 @@ berth evaluates every node unless the configuration sets percentageOfNodesToScor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from berth_sdk.status import SUCCESS, Status
+from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, filter_error
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.nominated import NominatedPods as NominatedPods
+from berth_host.framework.pre_filtering import PASSED, PreFilterOutcome, rows_named
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.scheduler import sampling
@@ -27,6 +28,7 @@ from berth_host.scheduler.chooser import Chooser
 class Feasible:
     """`rows`: positions in the snapshot's table, in visiting order. `visited_count`: feasible plus
     explicitly rejected ones. `status`: an error that ended the search, or a PreFilter rejection.
+    `pre_filter`: the decisions of PreFilter about nodes.
     """
 
     statuses: NodeStatuses
@@ -34,7 +36,7 @@ class Feasible:
     visited_count: int = 0
     status: Status = SUCCESS
     pre_filter_message: str = ""
-    rejected_by: set[str] = field(default_factory=set)
+    pre_filter: PreFilterOutcome = PASSED
 
 
 class TiedNodes:
@@ -83,21 +85,18 @@ class Algorithm:
         table = cycle.nodes
         found = Feasible(NodeStatuses(table), np.zeros(0, dtype=np.intp))
         outcome = await self.framework.run_pre_filter(cycle)
+        found.pre_filter = outcome
         if not outcome.status.is_success:
             found.status = outcome.status
             if outcome.status.is_rejected:
                 found.statuses.absent = outcome.status
                 found.pre_filter_message = outcome.status.message
-                plugin = outcome.status.plugin
-                found.rejected_by.update([plugin] if plugin else outcome.restricting)
+                _keep_left_out(found)
             return found
         if cycle.pod.nominated_node and await self._try_nominated(cycle, nominated, found):
             return found
         found.statuses.absent = outcome.absent
-        rows = all_rows(table)
-        if outcome.eligible is not None:
-            named = (table.position(name) for name in outcome.eligible)
-            rows = np.asarray(sorted(row for row in named if row is not None), dtype=np.intp)
+        rows = all_rows(table) if outcome.eligible is None else rows_named(table, outcome.eligible)
         await self._search(cycle, nominated, found, rows, search)
         return found
 
@@ -109,6 +108,10 @@ class Algorithm:
         rows = np.asarray([row], dtype=np.intp)
         passed = await self.framework.run_filter(cycle, found.statuses, rows, nominated)
         if len(passed):
+            eligible = found.pre_filter.eligible
+            if eligible is not None and cycle.pod.nominated_node not in eligible:
+                # A plugin that narrows at PreFilter need not repeat its rejection at Filter.
+                return False
             found.rows, found.visited_count = passed, 1
             return True
         if filter_error(found.statuses, rows) is not None:
@@ -137,8 +140,6 @@ class Algorithm:
         error = filter_error(statuses, rows)
         if error is not None:
             found.status = error
-        for status, _ in statuses.group_counts():
-            found.rejected_by.add(status.plugin)
 
     async def prioritize(self, cycle: Cycle, feasible: Feasible) -> ScheduleResult | Status:
         """Score the feasible nodes (at least one) and pick one of the best."""
@@ -164,6 +165,18 @@ class Algorithm:
         self, tied: TiedNodes, counts: tuple[int, int], scores: ScoreTable | None = None
     ) -> ScheduleResult:
         return ScheduleResult(tied.name(self.chooser.pick(tied)), *counts, tied, scores)
+
+
+def _keep_left_out(found: Feasible) -> None:
+    """Make preemption skip the nodes that PreFilter left out, also where another plugin rejected the pod as
+    UNSCHEDULABLE: no victim on such a node would help.
+    """
+    outcome, statuses = found.pre_filter, found.statuses
+    if outcome.eligible is None or outcome.status.code is not Code.UNSCHEDULABLE:
+        return
+    left_out = np.ones(len(statuses.table), dtype=np.bool_)
+    left_out[rows_named(statuses.table, outcome.eligible)] = False
+    statuses.groups[left_out] = statuses.group_of(outcome.absent)
 
 
 class SearchStart:

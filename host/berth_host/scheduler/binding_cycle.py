@@ -351,7 +351,7 @@ class BindingCycle:
         """Reserve, Permit or WaitOnPermit said no: a FitError over the one node, or an error."""
         if not status.is_rejected:
             return Failed(status, status.message)
-        attempt.diagnosis.blame(status)
+        attempt.diagnosis.record_at_node(status, attempt.node_name)
         reasons = dict.fromkeys(status.reasons, 1)
         message = fit_error_message(1, reasons)
         return Failed(Status(status.code, (message,)), message, fit_error=True)

@@ -242,12 +242,9 @@ class Scheduler:
         attempt.cycle.statuses = statuses
         counted = statuses.group_counts()
         diagnosis.record_rejections(statuses, counted, self._slot_names)
-        diagnosis.absent = statuses.absent
         diagnosis.pre_filter_message = feasible.pre_filter_message
-        diagnosis.unschedulable_plugins.update(feasible.rejected_by - {""})
-        for status, _ in counted:
-            diagnosis.blame(status)
-        diagnosis.blame(feasible.status)
+        for status, rows in feasible.pre_filter.rejected_rows(statuses.table):
+            diagnosis.record_rejection(statuses.table, status, rows)
         nominated: str | None = ""
         if attempt.framework.has_post_filters:
             nominated = await self._post_filter(attempt, feasible)

@@ -36,28 +36,24 @@ def on_node(host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosis
 
 
 def _found_out(host: AnsweringHost, pod: Pod, latest: Diagnosis, node: str) -> OnNode:
-    if latest.outcome is Outcome.BOUND or latest.scores is not None:
+    names = latest.slot_names
+    slots = () if names is None else np.flatnonzero(names == node)
+    for item in latest.rejections:
+        if np.isin(slots, item.slots()).any():
+            return _rejected(host, pod, item.status, node)
+    if latest.outcome is Outcome.BOUND or latest.node_name:
         return _not_chosen(latest, node)
-    if latest.slot_names is None:
+    if names is None:
         return OnNode(
             node=node, verdict="notKept", text=f"the attempt ended before its nodes: {latest.message}"
         )
-    slots = np.flatnonzero(latest.slot_names == node)
     if not len(slots):
         return OnNode(node=node, verdict="new", text=f"{node} came after the last attempt")
-    slot = int(slots[0])
-    for item in latest.rejections:
-        if slot in item.slots():
-            return _rejected(host, pod, item.status, node)
-    if latest.evaluated_count < latest.node_count and latest.absent is None:
-        return OnNode(node=node, verdict="notKept", text=f"{node} was not looked at")
-    # PreFilter left the node out: no Filter was asked about it.
-    return _rejected(host, pod, latest.absent or Status.unresolvable(latest.message), node)
+    return OnNode(node=node, verdict="notKept", text=f"{node} was not looked at")
 
 
 def _rejected(host: AnsweringHost, pod: Pod, status: Status, node: str) -> OnNode:
-    said = ", ".join(status.reasons) or NO_REASON
-    text = f"{status.plugin} rejected {node}: {said}" if status.plugin else f"{node} was left out: {said}"
+    text = f"{status.plugin} rejected {node}: {', '.join(status.reasons) or NO_REASON}"
     if status.plugin == FIT_PLUGIN:
         info, known = host.cache.node_info(node), host.objects.node(node)
         if info is not None and known is not None:
@@ -76,7 +72,8 @@ def _not_chosen(latest: Diagnosis, node: str) -> OnNode:
     if own is not None and chosen is not None:
         text = f"the pod fits on {node}, which scored {own.total}; {chosen.node_name} scored {chosen.total}"
         return OnNode(node=node, verdict="fits", text=text)
-    text = f"the pod went to {latest.node_name}; "
+    went = "the pod went to" if latest.outcome is Outcome.BOUND else "the attempt chose"
+    text = f"{went} {latest.node_name}; "
     if latest.feasible_count <= max(1, len(scores)):
         return OnNode(node=node, verdict="rejected", text=f"{text}{node} did not pass the filters")
     names = ", ".join(item.node_name for item in scores)
