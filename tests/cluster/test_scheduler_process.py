@@ -265,6 +265,28 @@ async def test_without_election_and_endpoints(empty_servers: RealServers, tmp_pa
     assert await process.wait() == 0
 
 
+# --- USR2 and others -----------------------------------------------------------------------------
+
+
+async def test_usr2_dumps_cache_and_queue_and_usr1_does_nothing(
+    empty_servers: RealServers, start: Start
+) -> None:
+    add_node(empty_servers)
+    process = await start()
+    add_pod(empty_servers, "p1")
+    await until(lambda: node_of(empty_servers, "p1") == "n1", "p1 is bound")
+    for number in (signal.SIGUSR1, signal.SIGALRM, signal.SIGPIPE, signal.SIGUSR2):
+        os.kill(process.pid, number)
+    await until(lambda: logged(process, "queue.dumped"), "cache and queue are dumped")
+    (shown,) = logged(process, "cache.node_dumped")
+    assert (shown["message"], shown["node"]) == ("Dump of cached NodeInfo", "n1")
+    assert [text.split(",")[0] for text in shown["scheduled_pods"]] == ["name: p1"]
+    assert logged(process, "cache.mismatched") == []
+    add_pod(empty_servers, "p2")
+    await until(lambda: node_of(empty_servers, "p2") == "n1", "p2 is bound")
+    assert await process.stop() == 0
+
+
 # --- HUP -----------------------------------------------------------------------------------------
 
 

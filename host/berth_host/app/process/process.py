@@ -3,6 +3,7 @@
     connecting -informers synced-> standing by -Lease acquired-> leading -TERM-> draining -> left, exit 0
     any -TERM-> left, exit 0        leading -Lease lost, host failed-> nothing posted any more, exit 1
     any after connecting -HUP-> the same with another host, if the new configuration is good
+    any -USR2-> the same; cache and queue are written to the log
 
 Run by `berth scheduler`. The order of the start is kube-scheduler's; the Lease is given up last, when nothing
 is under way any more. Source: `cmd/kube-scheduler/app/server.go` (Run), v1.36.
@@ -22,6 +23,7 @@ from typing import Any, Final, TypeVar
 from berth_host.app.endpoints import make_endpoints
 from berth_host.app.host import Host
 from berth_host.app.options import HostOptions
+from berth_host.app.process.cache_debugger import dump
 from berth_host.app.process.errors import HostFailedError, LeadershipLostError, ProcessError
 from berth_host.app.process.restart import needs_restart
 from berth_host.app.process.signals import Signals
@@ -102,6 +104,8 @@ class SchedulerProcess:
         """
         with self.signals.heard():
             async with AsyncExitStack() as closing:
+                dumping = asyncio.ensure_future(self._dump_when_told())
+                closing.callback(dumping.cancel)
                 try:
                     client = await self._before_end(self._opened(closing))
                 except _StoppingError:
@@ -307,6 +311,19 @@ class SchedulerProcess:
             configuration=completed_document(configuration),
             berth=configuration.berth.to_json(),
         )
+
+    async def _dump_when_told(self) -> None:
+        """Write cache and queue to the log at every USR2, until cancelled."""
+        while True:
+            await self.signals.dumping.wait()
+            self.signals.dumping.clear()
+            if self.host is None:
+                continue
+            try:
+                await dump(self.host)
+            except Exception as err:
+                # A dump that fails must not end the scheduler, nor the next dump.
+                log.error("task.failed", work="dump", exc_info=err)
 
     # --- end -------------------------------------------------------------------------------------
 

@@ -1,6 +1,11 @@
-"""TERM, INT and HUP -> events that the process waits for. A second TERM ends it at once, as kube-scheduler's.
+"""TERM, INT, HUP and USR2 -> events that the process waits for. A second TERM ends it at once, as
+kube-scheduler's.
 
-Source: `k8s.io/apiserver/pkg/server/signal.go`.
+QUIT ends the process, as it does kube-scheduler. Signals without a meaning (USR1, ALRM, real-time signals,
+...) end a Python process by default, and a Go process takes no notice of them: nor does this one. Python
+itself passes over PIPE and XFSZ.
+Source: `k8s.io/apiserver/pkg/server/signal.go`, `cache/debugger/signal.go`; Go's
+`runtime/sigtab_linux_generic.go`.
 """
 
 from __future__ import annotations
@@ -13,14 +18,22 @@ from contextlib import contextmanager
 from typing import Final
 
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+_MEANINGLESS: Final = tuple(
+    number
+    for name in ("SIGUSR1", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGPWR", "SIGSTKFLT", "SIGXCPU")
+    if (number := getattr(signal, name, None)) is not None
+) + tuple(range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if hasattr(signal, "SIGRTMIN") else ())
 
 
 class Signals:
-    """`stopping` is set for good; each HUP sets `reloading`, and the code that acts on it clears it."""
+    """`stopping` is set for good; each HUP sets `reloading`, each USR2 `dumping`, and the code that acts
+    on it clears it.
+    """
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
         self.reloading = asyncio.Event()
+        self.dumping = asyncio.Event()
 
     @contextmanager
     def heard(self) -> Iterator[Signals]:
@@ -29,14 +42,23 @@ class Signals:
         for number in _STOPPING:
             loop.add_signal_handler(number, self.stop)
         loop.add_signal_handler(signal.SIGHUP, self.reloading.set)
+        loop.add_signal_handler(signal.SIGUSR2, self.dumping.set)
+        # A handler, and not SIG_IGN: child processes would inherit that one.
+        before = {number: signal.signal(number, _pass_over) for number in _MEANINGLESS}
         try:
             yield self
         finally:
-            for number in (*_STOPPING, signal.SIGHUP):
+            for number in (*_STOPPING, signal.SIGHUP, signal.SIGUSR2):
                 loop.remove_signal_handler(number)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def stop(self) -> None:
         """A signal asks the process to end; the second one ends it at once."""
         if self.stopping.is_set():
             os._exit(1)
         self.stopping.set()
+
+
+def _pass_over(number: int, frame: object) -> None:
+    """Do nothing."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from berth_host.app.process.signals import Signals
@@ -38,3 +40,44 @@ async def test_hup_is_an_event_that_can_come_again() -> None:
                 await signals.reloading.wait()
             signals.reloading.clear()
     assert not signals.stopping.is_set()
+
+
+async def test_usr2_asks_for_a_dump_and_can_come_again() -> None:
+    with Signals().heard() as signals:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGUSR2)
+            async with asyncio.timeout(PATIENCE_S):
+                await signals.dumping.wait()
+            signals.dumping.clear()
+    assert not signals.stopping.is_set()
+
+
+ENDING = {"SIGTERM", "SIGINT", "SIGQUIT", "SIGKILL"}
+CRASHES = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"}
+HEARS = """
+import asyncio, sys
+from berth_host.app.process.signals import Signals
+
+async def main():
+    with Signals().heard() as signals:
+        print("ready", flush=True)
+        await signals.stopping.wait()
+
+asyncio.run(main())
+"""
+
+
+def test_no_signal_ends_the_process_that_is_not_documented_to() -> None:
+    process = subprocess.Popen([sys.executable, "-c", HEARS], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        stops = {"SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU"}
+        for number in sorted(signal.valid_signals()):
+            if getattr(number, "name", "") not in ENDING | CRASHES | stops:
+                process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.communicate()
