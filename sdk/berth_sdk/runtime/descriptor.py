@@ -28,7 +28,8 @@ from berth_sdk.extension_points import (
 )
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.pod_fields import ALL_FIELDS, PodField
-from berth_sdk.runtime.declarations import check_declarations, check_methods
+from berth_sdk.runtime.declarations import PARAMETERS, check_declarations, check_methods
+from berth_sdk.runtime.misspelt import check_names
 
 HOST_NORMALIZED: Final = frozenset(
     {
@@ -108,6 +109,7 @@ def describe(cls: type, name: str = "") -> Descriptor:
             f"{cls!r} is not a class: register the plugin's class, the host makes the instance"
         )
     title = name or name_of(cls)
+    check_names(title, cls, PARAMETERS)
     points = points_of(cls)
     if not points:
         known = ", ".join(method for methods in METHODS.values() for method in methods)

@@ -1,0 +1,134 @@
+"""Names of a plugin class that nobody would read: misspelt methods and attributes, other frameworks' names.
+
+Called by `descriptor.describe`: the host, a server, `berth_sdk.testing` and `berth check-config` refuse the
+same classes. A name that the class's own code uses is a helper, and so are private names and constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import CodeType
+from typing import Any, Final
+
+from berth_sdk.errors import PluginDefinitionError
+from berth_sdk.extension_points import Plugin
+
+_OTHERS: Final[Mapping[str, str]] = {
+    "addpod": "add_pod",
+    "eventstoregister": "events",
+    "filterall": "filter_nodes",
+    "filternode": "filter` or `filter_nodes",
+    "filterpod": "filter",
+    "isschedulable": "queueing_hint",
+    "nodeneeds": "needs",
+    "normalise": "normalize",
+    "normalisescore": "normalize",
+    "normalisescores": "normalize",
+    "normalizescore": "normalize",
+    "normalizescores": "normalize",
+    "onbind": "bind` or `post_bind",
+    "onbound": "post_bind",
+    "onevent": "queueing_hint",
+    "oninit": "__init__",
+    "onload": "__init__",
+    "onreconnect": "reconcile",
+    "onrestart": "reconcile",
+    "onstart": "__init__",
+    "onstartup": "__init__",
+    "podneed": "needs",
+    "podneeds": "needs",
+    "predicate": "filter",
+    "prioritise": "score",
+    "prioritize": "score",
+    "removepod": "remove_pod",
+    "scoreall": "score_nodes",
+    "scorenode": "score` or `score_nodes",
+    "scorepod": "score",
+    "signpod": "sign",
+    "stateneed": "needs",
+    "stateneeds": "needs",
+}
+"""What other schedulers, kube-scheduler's own interface and older versions of this SDK call ours. Without
+capitals and underscores."""
+_ENDINGS: Final = ("s", "d", "ed", "r", "er")
+"""`reserved` and `filters` are words of an author's own."""
+_SHORT: Final = 5
+"""Up to this length one other letter makes another word (`bind`, `find`)."""
+
+
+def check_names(title: str, cls: type, methods: Iterable[str]) -> None:
+    """Refuse a class with a public name that looks like one of ours and is none. `methods`: all of ours.
+
+    Raises PluginDefinitionError, which names the one that was meant.
+    """
+    attributes = [name for name in Plugin.__annotations__ if not name.startswith("_")]
+    ours = {_plain(name): name for name in (*methods, *attributes)}
+    known = {*ours.values(), "args", "handle"}
+    authors = [one for one in cls.__mro__ if one not in (Plugin, object)]
+    used = frozenset(name for one in authors for name in _used_names(vars(one).values()))
+    for one in authors:
+        for name, value in vars(one).items():
+            if name in known or name in used or name.startswith("_") or name.isupper():
+                continue
+            meant = _meant(name, ours)
+            if meant:
+                what = "method" if callable(getattr(value, "__func__", value)) else "attribute"
+                raise PluginDefinitionError(
+                    f"{title} has the {what} `{name}`, which is never read: did you mean `{meant}`?"
+                    f" Rename it, or call it `_{name}` if it is your own"
+                )
+
+
+def _meant(name: str, ours: Mapping[str, str]) -> str:
+    plain = _plain(name)
+    if plain in _OTHERS:
+        return _OTHERS[plain]
+    if plain in ours:
+        return ours[plain]
+    for own in ours:
+        if any(own + ending == plain for ending in _ENDINGS):
+            return ""
+    for own, written in ours.items():
+        # An `s` too few: `need`, `event`, `deadline`.
+        if own == f"{plain}s" or (_is_near(plain, own) and name.count("_") == written.count("_")):
+            return written
+    return ""
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _is_near(one: str, other: str) -> bool:
+    """One letter more, less or other, or two that changed places, which alone counts for short names.
+
+    >>> _is_near("permitt", "permit"), _is_near("find", "bind"), _is_near("socre", "score")
+    (True, False, True)
+    """
+    if one == other:
+        return False
+    start = 0
+    while start < min(len(one), len(other)) and one[start] == other[start]:
+        start += 1
+    left, right = one[start:], other[start:]
+    if len(left) == len(right) and left[:2] == right[1::-1] and left[2:] == right[2:] and len(left) > 1:
+        return True
+    if min(len(one), len(other)) <= _SHORT:
+        return False
+    return left[1:] == right or left == right[1:] or left[1:] == right[1:]
+
+
+def _used_names(values: Iterable[Any]) -> Iterator[str]:
+    """The names that the code of these methods and properties reads or calls."""
+    for value in values:
+        for part in (value, *(getattr(value, part, None) for part in ("__func__", "fget", "func"))):
+            code = getattr(part, "__code__", None)
+            if isinstance(code, CodeType):
+                yield from _names_in(code)
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
