@@ -5,8 +5,9 @@ The shape of the document was checked before. Called by `conversion`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from berth_host.config.decoding.types_v1 import API_VERSION, KIND
 from berth_host.config.older.extenders import convert_extenders
@@ -19,6 +20,7 @@ from berth_host.config.older.nodes import (
 )
 from berth_host.config.older.plugin_args import PluginArgs, read_plugin_args
 from berth_host.config.older.plugin_sets import Entry, PluginSet, PluginSets, read_plugin_sets
+from berth_host.config.older.policy import PolicyParts
 from berth_host.config.older.rows import Form
 from berth_host.config.older.table import (
     FIT,
@@ -46,12 +48,18 @@ class _ForProfiles:
     disable_preemption: Member | None
     hard_weight: Member | None
     provider: SourceNode | None
+    policy: PolicyParts | None
 
 
-def convert_component(root: SourceNode, remarks: Remarks) -> SourceNode:
+ReadPolicy: TypeAlias = Callable[[str, Remarks], PolicyParts]
+"""Reads the policy file at a path. Raises OSError and ConfigurationError."""
+
+
+def convert_component(root: SourceNode, remarks: Remarks, read_policy: ReadPolicy) -> SourceNode:
     """The same configuration as a v1 document. Raises ConfigurationError for fields that cannot be
     converted."""
     members = dict(root.members)
+    source = members.pop("algorithmSource", None)
     _set_version(members, root, remarks)
     for name in _DROPPED:
         dropped = members.pop(name, None)
@@ -66,8 +74,11 @@ def convert_component(root: SourceNode, remarks: Remarks) -> SourceNode:
         bind_timeout=_given(members.pop("bindTimeoutSeconds", None)),
         disable_preemption=_given(members.pop("disablePreemption", None)),
         hard_weight=_given(members.pop("hardPodAffinitySymmetricWeight", None)),
-        provider=_provider(members.pop("algorithmSource", None), remarks),
+        provider=_provider(source, remarks),
+        policy=_policy(source, members, remarks, read_policy),
     )
+    if shared.policy is not None and shared.policy.extenders is not None:
+        members["extenders"] = Member(shared.policy.extenders.line, shared.policy.extenders)
     profiles = _profiles(members, root, remarks)
     converted = [_profile(one, path, shared, remarks) for path, one in profiles]
     key_line = members["profiles"].key_line if "profiles" in members else converted[0].line
@@ -119,13 +130,6 @@ def _provider(source: Member | None, remarks: Remarks) -> SourceNode | None:
     """The name of the algorithm provider; None for the default one."""
     if source is None:
         return None
-    policy = field_of(source.node, "policy")
-    if policy is not None:
-        message = (
-            "the policy lies elsewhere: convert that file by itself (berth check-config POLICY -o yaml) and "
-            "merge the two"
-        )
-        raise remarks.refusal(message, "algorithmSource.policy", policy)
     provider = field_of(source.node, "provider")
     if provider is None:
         return None
@@ -135,6 +139,40 @@ def _provider(source: Member | None, remarks: Remarks) -> SourceNode | None:
         raise remarks.refusal(message, path, provider)
     remarks.changed(field_row(path), path, provider.line, what=f"algorithmSource {provider.value}")
     return None if provider.value == "DefaultProvider" else provider
+
+
+def _policy(
+    source: Member | None, members: Mapping[str, Member], remarks: Remarks, read_policy: ReadPolicy
+) -> PolicyParts | None:
+    """The policy that `algorithmSource` names. Raises ConfigurationError where it cannot be read."""
+    policy = None if source is None else field_of(source.node, "policy")
+    if policy is None:
+        return None
+    path = "algorithmSource.policy"
+    config_map, file = field_of(policy, "configMap"), field_of(policy, "file")
+    if config_map is not None:
+        namespace, name = text_of(config_map, "namespace"), text_of(config_map, "name")
+        message = (
+            "a configuration is read before there is a connection to the cluster: write the policy to a file "
+            f"(kubectl -n {namespace} get configmap {name} -o 'jsonpath={{.data.policy\\.cfg}}' > "
+            "policy.cfg) and name that file in algorithmSource.policy.file.path"
+        )
+        raise remarks.refusal(message, f"{path}.configMap", config_map)
+    if file is None:
+        raise remarks.refusal("name the policy's file in file.path", path, policy)
+    for name in ("plugins", "pluginConfig"):
+        other = members.get(name)
+        if other is not None and other.node.value is not None:
+            message = f"{name} beside a policy is not supported: put all plugins into one of the two"
+            raise remarks.refusal(message, name, other.node)
+    try:
+        parts = read_policy(text_of(file, "path"), remarks)
+    except (OSError, UnicodeDecodeError) as err:
+        message = f"cannot read the policy: {getattr(err, 'strerror', None) or err}"
+        raise remarks.refusal(message, f"{path}.file.path", file) from err
+    what = f"the policy {text_of(file, 'path')}"
+    remarks.changed(field_row("algorithmSource.policy"), path, policy.line, what=what)
+    return parts
 
 
 def _profiles(members: dict[str, Member], root: SourceNode, remarks: Remarks) -> list[tuple[str, SourceNode]]:
@@ -155,12 +193,19 @@ def _profiles(members: dict[str, Member], root: SourceNode, remarks: Remarks) ->
 def _profile(profile: SourceNode, path: str, shared: _ForProfiles, remarks: Remarks) -> SourceNode:
     prefix = f"{path}." if path else ""
     plugins = field_of(profile, "plugins")
-    sets = read_plugin_sets(plugins, f"{prefix}plugins", profile.line, remarks)
+    policy = shared.policy
+    if policy is None:
+        sets = read_plugin_sets(plugins, f"{prefix}plugins", profile.line, remarks)
+    else:
+        sets = policy.sets
     if shared.provider is not None:
         _score_most_allocated(sets, shared.provider)
     if shared.disable_preemption is not None and shared.disable_preemption.node.value is True:
         _disable_preemption(sets, shared.disable_preemption, remarks)
-    args = read_plugin_args(field_of(profile, "pluginConfig"), f"{prefix}pluginConfig", sets, remarks)
+    if policy is None:
+        args = read_plugin_args(field_of(profile, "pluginConfig"), f"{prefix}pluginConfig", sets, remarks)
+    else:
+        args = policy.args
     _put_shared(args, shared, remarks)
     # With a single profile, an empty name means the default name.
     members = {
@@ -190,7 +235,8 @@ def _put_shared(args: PluginArgs, shared: _ForProfiles, remarks: Remarks) -> Non
         name, line = "bindTimeoutSeconds", shared.bind_timeout.key_line
         remarks.changed(field_row(name), name, line)
         args.put("VolumeBinding", name, line, bindTimeoutSeconds=shared.bind_timeout.node)
-    if shared.hard_weight is not None:
+    # A policy's own weight was taken, where it had one.
+    if shared.hard_weight is not None and (shared.policy is None or POD_AFFINITY not in args.entries):
         name, line = "hardPodAffinitySymmetricWeight", shared.hard_weight.key_line
         remarks.changed(field_row(name), name, line)
         args.put(POD_AFFINITY, name, line, hardPodAffinityWeight=shared.hard_weight.node)

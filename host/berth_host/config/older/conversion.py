@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from berth_host.config.decoding.types_v1 import GROUP, KIND
-from berth_host.config.errors import ConfigurationError
+from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.config.older.component import convert_component
-from berth_host.config.older.policy import convert_policy
+from berth_host.config.older.policy import PolicyParts, convert_policy, policy_parts
 from berth_host.config.older.rows import Form
 from berth_host.config.older.shapes import check_shape
 from berth_host.config.older.table import COMPONENT_FORMS
 from berth_host.config.older.warnings import Remarks
-from berth_host.config.source.node import SourceNode
+from berth_host.config.source.documents import read_documents
+from berth_host.config.source.node import SourceError, SourceNode
 
 _FORMS: Final[Mapping[str, Form]] = {
     f"{GROUP}/{form}": form for form in COMPONENT_FORMS if form is not Form.FLAT
@@ -58,11 +60,31 @@ def convert(root: SourceNode, *, is_yaml: bool, source: str) -> Conversion:
     remarks = Remarks(form, source)
     try:
         check_shape(root, form, is_yaml=is_yaml, source=source)
-        converted = convert_policy(root, remarks) if form is Form.POLICY else convert_component(root, remarks)
+        if form is Form.POLICY:
+            converted = convert_policy(root, remarks)
+        else:
+            converted = convert_component(root, remarks, _read_policy)
     except ConfigurationError as err:
         err.warnings = tuple(remarks.texts)
         raise
     return Conversion(converted, tuple(remarks.texts))
+
+
+def _read_policy(path: str, remarks: Remarks) -> PolicyParts:
+    """Read the policy that a v1alpha1 configuration names; `remarks` gets its warnings, with the path."""
+    text = Path(path).read_text(encoding="utf-8")
+    own = Remarks(Form.POLICY, path)
+    try:
+        documents = read_documents(text, joins_rest=is_older)
+    except SourceError as err:
+        raise ConfigurationError("decode", [Finding(err.message, line=err.line)], source=path) from err
+    root = documents.scheduler
+    if root is None or form_of(root) is not Form.POLICY:
+        raise ConfigurationError("decode", [Finding("this is no Policy")], source=path)
+    check_shape(root, Form.POLICY, is_yaml=documents.is_yaml, source=path)
+    parts = policy_parts(root, own)
+    remarks.texts.extend(f"{path}: {text}" for text in own.texts)
+    return parts
 
 
 def form_of(root: SourceNode) -> Form | None:

@@ -80,9 +80,17 @@ class _Selection:
     spreads_services: bool = False
 
 
-def convert_policy(root: SourceNode, remarks: Remarks) -> SourceNode:
-    """The same policy as a v1 document of one profile. Raises ConfigurationError for unknown names."""
-    line = root.line_of("apiVersion")
+@dataclass(frozen=True, slots=True)
+class PolicyParts:
+    """The meaning of a policy for one profile. `extenders`: the converted list, None without one."""
+
+    sets: PluginSets
+    args: PluginArgs
+    extenders: SourceNode | None
+
+
+def policy_parts(root: SourceNode, remarks: Remarks) -> PolicyParts:
+    """Read a policy whose shape was checked. Raises ConfigurationError for unknown names."""
     remarks.changed(field_row("kind Policy"), "kind", root.line_of("kind"), what="the policy")
     selection = _Selection()
     findings = [*_read_predicates(root, selection, remarks), *_read_priorities(root, selection, remarks)]
@@ -93,21 +101,27 @@ def convert_policy(root: SourceNode, remarks: Remarks) -> SourceNode:
     always = root.members.get("alwaysCheckAllPredicates")
     if always is not None:
         remarks.changed(field_row("alwaysCheckAllPredicates"), "alwaysCheckAllPredicates", always.key_line)
+    extenders = field_of(root, "extenders")
+    return PolicyParts(sets, args, None if extenders is None else convert_extenders(extenders, remarks))
+
+
+def convert_policy(root: SourceNode, remarks: Remarks) -> SourceNode:
+    """The same policy as a v1 document of one profile. Raises ConfigurationError for unknown names."""
+    parts = policy_parts(root, remarks)
+    line = root.line_of("apiVersion")
     members = {
         "apiVersion": Member(line, SourceNode(API_VERSION, line)),
         "kind": Member(root.line_of("kind"), SourceNode(KIND, root.line_of("kind"))),
     }
     profile = {
         name: node
-        for name, node in (("plugins", sets.node()), ("pluginConfig", args.node(root.line)))
+        for name, node in (("plugins", parts.sets.node()), ("pluginConfig", parts.args.node(root.line)))
         if node is not None
     }
     if profile:
         members["profiles"] = Member(root.line, list_of([object_of(profile, root.line)], root.line))
-    extenders = field_of(root, "extenders")
-    if extenders is not None:
-        converted = convert_extenders(extenders, remarks)
-        members["extenders"] = Member(root.members["extenders"].key_line, converted)
+    if parts.extenders is not None:
+        members["extenders"] = Member(root.members["extenders"].key_line, parts.extenders)
     return SourceNode.of_mapping(members, root.line, ())
 
 

@@ -77,6 +77,14 @@ FIELDS: Final[tuple[Row, ...]] = (
         "ClusterAutoscalerProvider scored MostAllocated, DefaultProvider LeastAllocated",
     ),
     _field(
+        "algorithmSource.policy",
+        _V1ALPHA1,
+        "the plugins and extenders of the policy",
+        Change.EXACT,
+        "1.23",
+        "the file at file.path is read; configMap is refused, with the command that makes a file of it",
+    ),
+    _field(
         "hardPodAffinitySymmetricWeight",
         _V1ALPHA1 | _POLICY,
         "hardPodAffinityWeight of InterPodAffinityArgs",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -370,13 +371,74 @@ def test_autoscaler_provider_scored_most_allocated() -> None:
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        ("{policy: {file: {path: /p.json}}}", "convert that file by itself"),
-        ("{policy: {configMap: {namespace: a, name: b}}}", "convert that file by itself"),
+        ("{policy: {file: {path: /gone/p.json}}}", "cannot read the policy: No such file"),
+        (
+            "{policy: {configMap: {namespace: a, name: b}}}",
+            "kubectl -n a get configmap b -o 'jsonpath={.data.policy\\.cfg}' > policy.cfg",
+        ),
+        ("{policy: {}}", "name the policy's file"),
         ("{provider: Other}", 'no provider "Other"'),
     ],
 )
-def test_policy_outside_the_file_is_an_error_with_a_cure(source: str, text: str) -> None:
+def test_source_that_cannot_be_read_is_an_error_with_a_cure(source: str, text: str) -> None:
     assert text in str(refused("v1alpha1", f"algorithmSource: {source}"))
+
+
+POLICY = (
+    '{"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "CheckVolumeBinding"}],'
+    ' "priorities": [{"name": "MostRequestedPriority", "weight": 5}],'
+    ' "extenders": [{"urlPrefix": "http://127.0.0.1:1", "filterVerb": "f"}]MORE}'
+)
+
+
+def test_policy_in_a_file_is_read_with_the_rest_of_the_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "policy.cfg"
+    file.write_text(POLICY.replace("MORE", ""))
+    alone = load_configuration(file.read_text(), source="p", convert_older=True)
+    loaded = load(
+        "v1alpha1",
+        f"schedulerName: mine\nbindTimeoutSeconds: 7\nhardPodAffinitySymmetricWeight: 9\n"
+        f"disablePreemption: true\nalgorithmSource: {{policy: {{file: {{path: {file}}}}}}}",
+    )
+    assert loaded.profiles[0].scheduler_name == "mine"
+    for point in ("filter", "score"):
+        assert names(loaded, point) == names(alone, point)
+    assert weights(loaded) == weights(alone)
+    assert "DefaultPreemption" not in names(loaded, "postFilter")
+    assert args(loaded, "NodeResourcesFit")["scoringStrategy"]["type"] == "MostAllocated"
+    assert args(loaded, "VolumeBinding")["bindTimeoutSeconds"] == 7
+    assert loaded.scheduler.extenders == alone.scheduler.extenders
+    assert f"{file}: line 1: priorities[0]" in said(loaded)
+
+
+@pytest.mark.parametrize(("own", "wanted"), [(', "hardPodAffinitySymmetricWeight": 4', 4), ("", 9)])
+def test_weight_of_a_policy_is_taken_before_that_of_the_configuration(
+    own: str, wanted: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.cfg"
+    file.write_text('{"kind": "Policy"' + own + "}")
+    loaded = load(
+        "v1alpha1",
+        f"hardPodAffinitySymmetricWeight: 9\nalgorithmSource: {{policy: {{file: {{path: {file}}}}}}}",
+    )
+    assert args(loaded, "InterPodAffinity")["hardPodAffinityWeight"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "problem"),
+    [
+        ("{", "", "policy.cfg"),
+        ("kind: Other", "", "this is no Policy"),
+        ('{"kind": "Policy", "predicates": [{"name": "Nonsense"}]}', "", "Nonsense"),
+        ('{"kind": "Policy", "predicats": []}', "", "predicats"),
+        ('{"kind": "Policy"}', "plugins: {score: [{name: NodeAffinity}]}\n", "beside a policy"),
+    ],
+)
+def test_bad_policy_is_refused(text: str, more: str, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "policy.cfg"
+    file.write_text(text)
+    error = refused("v1alpha1", f"{more}algorithmSource: {{policy: {{file: {{path: {file}}}}}}}")
+    assert problem in str(error)
 
 
 def test_bare_lists_replace_the_defaults_of_their_points_alone() -> None:

@@ -126,5 +126,6 @@ def test_the_other_fields_have_tests_of_their_own() -> None:
     rest = {row.name for row in FIELDS} - VALUES.keys()
     assert rest == {
         *("apiVersion", "kind Policy", "plugins.*[] (a bare list)", "default weights"),
+        "algorithmSource.policy",
         *("PodTopologySpreadArgs.defaultConstraints", "extenders[].enableHttps", "extenders[].httpTimeout"),
     }
