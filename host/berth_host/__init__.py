@@ -17,8 +17,8 @@ def run(plugins: Mapping[str, type] | None = None, arguments: Sequence[str] | No
     """Be the `berth` command with `plugins` of one's own, by name, and exit with its code.
 
     A configuration enables them like any other. `arguments`: those of the command, None: the process's.
-    Raises DuplicatePluginError for a name that a default or an installed plugin has already, and
-    PluginLoadError for a value that is no class.
+    Exits with 2 for a name that a default or an installed plugin has already, and for a value that is no
+    class.
     """
     try:
         # Not at the top: plugins and tools import this package without wanting a command line, and gRPC's

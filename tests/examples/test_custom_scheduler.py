@@ -10,7 +10,6 @@ from pathlib import Path
 import berth_host
 import pytest
 import yaml
-from berth_host.app.registry import DuplicatePluginError
 from support.examples import EXAMPLES
 from support.manifest_objects import node_object, pod_object
 
@@ -72,6 +71,12 @@ def test_command_ends_the_program_with_its_code(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("name", ["NodeResourcesFit", "DefaultPreemption"])
-def test_name_that_is_taken_is_an_error(name: str) -> None:
-    with pytest.raises(DuplicatePluginError, match=f"a plugin named {name} already exists"):
+def test_name_that_is_taken_is_one_line_without_a_traceback(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
         berth_host.run(plugins={name: object}, arguments=["plugins"])
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"a plugin named {name} already exists")
+    assert shown.count("\n") == 1

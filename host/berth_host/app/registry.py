@@ -46,14 +46,30 @@ class PluginLoadError(HostError):
         super().__init__(f"plugin {name} ({where}) cannot be loaded: {problem}")
 
 
+class MissingPluginsError(PluginLoadError):
+    """The default plugins are not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            next(iter(DEFAULT_PLUGINS_BY_NAME)),
+            f"entry points {GROUP}",
+            "no default plugin is installed: install berth-plugins (pip install berth-plugins)",
+        )
+
+
 class ClassRegistry:
     """Classes by plugin name. Entry points are loaded when a configuration asks for them."""
 
     def __init__(self, given: Mapping[str, type] | None = None) -> None:
-        """`given`: classes of a custom scheduler. Raises DuplicatePluginError and PluginLoadError."""
+        """Take up `given`, classes of a custom scheduler, and the installed plugins.
+
+        Raises DuplicatePluginError, PluginLoadError, and MissingPluginsError without default plugins.
+        """
         self._entry_points: dict[str, EntryPoint] = {}
         for entry_point in entry_points(group=GROUP):
             self._entry_points.setdefault(entry_point.name, entry_point)
+        if not self._entry_points.keys() & DEFAULT_PLUGINS_BY_NAME.keys():
+            raise MissingPluginsError
         self._given = dict(given or {})
         for name, cls in self._given.items():
             _checked(name, "of this program", cls)

@@ -39,13 +39,15 @@ def berth() -> None:
 def run_command(plugins: Mapping[str, type], arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command with plugins that belong to the program.
 
-    Raises DuplicatePluginError, and PluginLoadError for a value that is no class.
+    Exits with 2 for a name that is taken, and for a value that is no class.
     """
     if plugins:
         # Not at the top: a command that needs none of the scheduler starts without it.
         from berth_host.app.registry import ClassRegistry
+        from berth_host.cli.input_errors import reported
 
-        ClassRegistry(plugins)
+        with reported():
+            ClassRegistry(plugins)
     run_group(berth, "berth", arguments, plugins)
 
 

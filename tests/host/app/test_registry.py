@@ -9,6 +9,7 @@ import pytest
 from berth_host.app.registry import (
     ClassRegistry,
     DuplicatePluginError,
+    MissingPluginsError,
     PluginLoadError,
     load_class,
     points_of_class,
@@ -46,6 +47,14 @@ def test_given_classes_are_found_with_their_points() -> None:
     registry = ClassRegistry({"Mine": Mine})
     assert registry.find("Mine") is Mine
     assert registry.points()["Mine"] == {"filter", "score"}
+
+
+def test_host_without_the_default_plugins_refuses_to_start_and_names_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("berth_host.app.registry.entry_points", lambda group: ())
+    with pytest.raises(MissingPluginsError, match="install berth-plugins"):
+        ClassRegistry()
 
 
 @pytest.mark.parametrize("name", ["NodeName", "InterPodAffinity"])

@@ -56,7 +56,7 @@ class Template:
         if not self.is_static:
             text = _rendered(text, {**self.params, "Index": index, "Count": count})
         try:
-            documents = [document for document in documents_of(text) if document is not None]
+            documents = [document for document, _ in documents_of(text) if document is not None]
         except DocumentError as err:
             raise TemplateError(err.problem, err.line) from err
         if len(documents) != 1 or not isinstance(documents[0], dict):

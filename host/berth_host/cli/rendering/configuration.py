@@ -9,7 +9,7 @@ import yaml
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.rendering import completed_document
 from berth_host.config.source.node import Json
-from berth_host.config.source.scalars import resolve_word
+from berth_host.yaml.scalars import resolve_word
 
 
 class _Dumper(yaml.SafeDumper):

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from kubernetes.aio.config.kube_config import ConfigNode
 
 from berth_host.cluster.kube.impersonation import taken_impersonation
@@ -26,6 +25,8 @@ from berth_host.cluster.kube.kubeconfig_fields import (
     check_types,
 )
 from berth_host.errors.cluster import ClientConfigError
+from berth_host.yaml.reader import read_one
+from berth_host.yaml.scalars import YamlTextError
 
 _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
@@ -104,18 +105,15 @@ def read_kubeconfig(path_text: str, master: str = "", context_name: str = "") ->
 
 def _load(path: Path) -> Mapping[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text())
+        content = read_one(path.read_text(encoding="utf-8"))
     except FileNotFoundError as err:
         raise _wrong(path, "no such file", "give the path of an existing one") from err
     except (OSError, UnicodeDecodeError) as err:
         raise _wrong(path, f"cannot be read: {err}", "check the path and its permissions") from err
-    except yaml.YAMLError as err:
-        line = " ".join(str(err).split())
-        raise _wrong(path, f"is not YAML: {line}", "see it with kubectl config view --kubeconfig") from err
-    except ValueError as err:  # a date that there is not, say
-        raise _wrong(path, f"is not YAML: {err}", "put texts that look like dates in quotes") from err
-    except RecursionError as err:
-        raise _wrong(path, "is nested too deeply", "write it as kubectl config view --raw does") from err
+    except YamlTextError as err:
+        line = f"line {err.line}: " if err.line else ""
+        cure = "see it with kubectl config view --kubeconfig"
+        raise _wrong(path, f"is not YAML: {line}{err.message}", cure) from err
     if not isinstance(content, dict) or content.get("kind", "Config") != "Config":
         raise _wrong(path, "is not a kubeconfig", "it needs kind: Config, clusters, contexts and users")
     return content

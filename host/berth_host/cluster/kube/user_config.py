@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from berth_host.errors.cluster import ClientConfigError
+from berth_host.yaml.reader import read_one
+from berth_host.yaml.scalars import YamlTextError
 
 _DEFAULT_NAMESPACE = "default"
 
@@ -56,10 +56,9 @@ def _paths() -> list[str]:
 def _read(path: str) -> Mapping[str, Any]:
     """Read one kubeconfig. A field of a wrong type is reported by the code that loads the file later."""
     try:
-        content = yaml.safe_load(Path(path).expanduser().read_text())
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as err:
-        line = "it is nested too deeply" if isinstance(err, RecursionError) else " ".join(str(err).split())
-        raise ClientConfigError(f"kubeconfig {path!r} cannot be read: {line}; check the file") from err
+        content = read_one(Path(path).expanduser().read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, YamlTextError) as err:
+        raise ClientConfigError(f"kubeconfig {path!r} cannot be read: {err}; check the file") from err
     return content if isinstance(content, dict) else {}
 
 

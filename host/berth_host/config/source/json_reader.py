@@ -11,13 +11,13 @@ import re
 from typing import Final
 
 from berth_host.config.source.node import (
-    MAX_DEPTH,
     Member,
     RepeatedKey,
-    Scalar,
     SourceError,
     SourceNode,
 )
+from berth_host.yaml.reader import MAX_DEPTH
+from berth_host.yaml.scalars import Scalar
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")

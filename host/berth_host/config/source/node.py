@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-Scalar: TypeAlias = bool | int | float | str | None
+from berth_host.yaml.scalars import Scalar
+
 Json: TypeAlias = Scalar | list["Json"] | dict[str, "Json"]
 
-MAX_DEPTH: Final = 100
-"""Levels of nesting a configuration may have; the deepest field of any schema is at level 12."""
 MAX_VALUES: Final = 200_000
 """Values a document may hold after its aliases are followed: a guard against aliases of aliases."""
 

@@ -501,8 +501,7 @@ async def test_user_entry_that_cannot_be_impersonated_is_refused(
         ),
         pytest.param("contexts: [{name: [a]}]", "the name ['a'] in contexts is not text", id="list as name"),
         pytest.param("current-context: [a]", "current-context ['a'] is not text", id="list as context"),
-        pytest.param("a: " + "[" * 5000, "is nested too deeply", id="deep"),
-        pytest.param("a: 2026-13-45", "is not YAML: month must be in 1..12", id="no date"),
+        pytest.param("a: " + "[" * 5000, "nested deeper than 100 levels", id="deep"),
     ],
 )
 async def test_wrong_kubeconfig_is_one_line_with_path_and_cure(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.config.source.node import MAX_DEPTH, SourceError, SourceNode
+from berth_host.config.source.node import SourceError, SourceNode
 from berth_host.config.source.yaml_reader import read_yaml
+from berth_host.yaml.reader import MAX_DEPTH
 
 
 def read(text: str) -> SourceNode:

@@ -84,7 +84,7 @@ def _read(path: Path) -> tuple[Problems, Any]:
     except UnicodeDecodeError as err:
         raise _failed(path, f"is not UTF-8 text (byte {err.start}): save it as UTF-8") from err
     try:
-        documents = [document for document in documents_of(text) if document is not None]
+        documents = [document for document, _ in documents_of(text) if document is not None]
     except DocumentError as err:
         raise _failed(path, err.problem, err.line) from err
     if len(documents) != 1 or not isinstance(documents[0], list) or not documents[0]:

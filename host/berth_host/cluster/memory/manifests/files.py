@@ -47,6 +47,10 @@ def sources_of(
             text = f"is not UTF-8 text (byte {err.start}): save it as UTF-8"
             problems.append(ManifestProblem(file=name, problem=text))
 
+    if paths.count(STDIN) > 1:
+        text = "is named twice, and can be read only once: name it once"
+        problems.append(ManifestProblem(file="standard input", problem=text))
+        paths = [path for path in paths if path != STDIN]
     for path in paths:
         if path == STDIN:
             take("standard input", read_stdin)

@@ -70,6 +70,7 @@ class Reading:
     manifests: list[Manifest] = field(default_factory=list)
     problems: list[ManifestProblem] = field(default_factory=list)
     left_out: dict[str, list[str]] = field(default_factory=dict)
+    repeated: list[str] = field(default_factory=list)
 
     @property
     def misspelt(self) -> list[str]:
@@ -82,8 +83,8 @@ class Reading:
 
     @property
     def warnings(self) -> list[str]:
-        """One sentence per kind that is left out."""
-        return [_left_out_text(kind, names) for kind, names in sorted(self.left_out.items())]
+        """One sentence per repeated key, and one per kind that is left out."""
+        return self.repeated + [_left_out_text(kind, names) for kind, names in sorted(self.left_out.items())]
 
 
 def read(sources: Sequence[Source]) -> Reading:
@@ -92,7 +93,8 @@ def read(sources: Sequence[Source]) -> Reading:
     for source in sources:
         number = 0
         try:
-            for number, document in enumerate(documents_of(source.text), start=1):
+            for number, (document, repeated) in enumerate(documents_of(source.text), start=1):
+                reading.repeated += [_repeated_text(source, number, key, line) for key, line in repeated]
                 if document is not None:
                     _take(reading, Origin(source, number), document)
         except DocumentError as err:
@@ -100,6 +102,11 @@ def read(sources: Sequence[Source]) -> Reading:
                 ManifestProblem(file=source.name, document=number + 1, line=err.line, problem=err.problem)
             )
     return reading
+
+
+def _repeated_text(source: Source, document: int, key: str, line: int) -> str:
+    where = f"line {line}" if line else f"document {document}"
+    return f"{source.name}: {where}: key {key!r} is there twice: the last one counts; remove the other"
 
 
 def _take(reading: Reading, origin: Origin, obj: Any) -> None:

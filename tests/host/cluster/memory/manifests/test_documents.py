@@ -14,8 +14,12 @@ from hypothesis import strategies as st
 
 
 def only(text: str) -> Any:
-    (document,) = documents_of(text)
+    ((document, _),) = documents_of(text)
     return document
+
+
+def values(text: str) -> list[Any]:
+    return [document for document, _ in documents_of(text)]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +38,8 @@ def only(text: str) -> Any:
         pytest.param("a: 2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", id="a time stays text"),
         pytest.param("a: 2026-01-01", "2026-01-01", id="a date stays text"),
         pytest.param("a: yes", True, id="yes is true"),
+        pytest.param("a: y", True, id="y is true"),
+        pytest.param("a: !Ref b", "b", id="an unknown tag is a string"),
         pytest.param("a: off", False, id="off is false"),
         pytest.param("a: ~", None, id="null"),
         pytest.param("a: !!str 5", "5", id="told to be a string"),
@@ -49,7 +55,7 @@ def test_keys_are_strings() -> None:
 
 
 def test_documents_are_counted_with_the_empty_ones() -> None:
-    assert list(documents_of("# head\na: 1\n---\n---\nb: 2\n")) == [{"a": 1}, None, {"b": 2}]
+    assert values("# head\na: 1\n---\n---\nb: 2\n") == [{"a": 1}, None, {"b": 2}]
 
 
 def test_aliases_and_merges_are_written_out() -> None:
@@ -65,48 +71,59 @@ def test_aliases_and_merges_are_written_out() -> None:
     ("text", "line", "problem"),
     [
         pytest.param("a: 1\nb: [", 2, "is not YAML", id="open bracket"),
-        pytest.param("a: 1\nb: 2\na: 3\n", 3, "key 'a' is there twice", id="repeated key"),
-        pytest.param("a: &x\n  b: *x\n", 1, "an alias refers to itself", id="endless alias"),
-        pytest.param("a: !Ref b\n", 1, "the tag '!Ref' is not known", id="foreign tag"),
-        pytest.param("a: .inf\n", 1, ".inf is not a number of JSON", id="infinity"),
-        pytest.param("? [a]\n: b\n", 1, "a key must be a string", id="list as a key"),
-        pytest.param('{"a": 1, "a": 2}', 0, "key 'a' is there twice", id="repeated key in JSON"),
+        pytest.param("a: &x\n  b: *x\n", 2, "value contains itself", id="endless alias"),
+        pytest.param("a: .inf\n", 1, "is not a number of JSON", id="infinity"),
+        pytest.param("? [a]\n: b\n", 1, "it must be a word, not a list or map", id="list as a key"),
         pytest.param('{"a": NaN}', 0, "NaN is not a number of JSON", id="NaN in JSON"),
         pytest.param("a: 1\n\tb: 2\n", 2, "is not YAML", id="tab"),
-        pytest.param("a: 1\nb: *x\n", 2, "no anchor &x stands before", id="alias to nothing"),
-        pytest.param("a: !!int x\n", 1, "x is not an integer", id="tag that lies"),
-        pytest.param(f"a: 1\nb: {'9' * 5000}\n", 2, "is not an integer of 64 bits", id="endless number"),
+        pytest.param("a: 1\nb: *x\n", 2, "unknown anchor 'x' referenced", id="alias to nothing"),
+        pytest.param("a: !!int x\n", 1, "cannot decode !!str `x` as a !!int", id="tag that lies"),
         pytest.param(
             f'{{"a": {"9" * 5000}}}', 0, "is not an integer of 64 bits", id="endless number in JSON"
         ),
-        pytest.param(f"a:\n  {'[' * 100_000}", 2, "is nested deeper than 100 levels", id="deep list"),
-        pytest.param("- " * 100_000, 1, "is nested deeper than 100 levels", id="deep block"),
+        pytest.param(f"a:\n  {'[' * 100_000}", 2, "nested deeper than 100 levels", id="deep list"),
+        pytest.param("- " * 100_000, 1, "nested deeper than 100 levels", id="deep block"),
         pytest.param(f'{{"a": {"[" * 200}{"]" * 200}}}', 0, "nested deeper than 100", id="deep JSON"),
         pytest.param(f'{{"a": {"[" * 100_000}', 1, "nested deeper than 100", id="very deep JSON"),
     ],
 )
 def test_text_that_is_no_document_names_line_and_cause(text: str, line: int, problem: str) -> None:
     with pytest.raises(DocumentError, match=problem.replace(".", r"\.").replace("[", r"\[")) as caught:
-        list(documents_of(text))
+        values(text)
     assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("a: 1\nb: 2\na: 3\n", [("a", 3)]),
+        ('{"b": 2, "a": 1, "a": 3}', [("a", 0)]),
+        ("b: 2\nx: &x {a: 1}\n<<: *x\na: 3\n", []),
+    ],
+    ids=["yaml", "json", "written over a merged key"],
+)
+def test_the_last_of_a_repeated_key_counts_and_is_told(text: str, lines: list[tuple[str, int]]) -> None:
+    ((document, repeated),) = documents_of(text)
+    assert document["a"] == 3
+    assert repeated == lines
 
 
 def test_aliases_that_stand_for_too_much_are_refused() -> None:
     lines = ["a0: &a0 [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 20)]
-    with pytest.raises(DocumentError, match="its aliases stand for more than 1000000 values") as caught:
-        list(documents_of("\n".join(lines)))
-    assert caught.value.line == 6
+    with pytest.raises(DocumentError, match="its aliases stand for too many values") as caught:
+        values("\n".join(lines))
+    assert caught.value.line == 4
 
 
 def test_json_values_may_follow_each_other() -> None:
-    assert list(documents_of('{"a": 1}\n{"b": 2} {"c": 3}\n')) == [{"a": 1}, {"b": 2}, {"c": 3}]
+    assert values('{"a": 1}\n{"b": 2} {"c": 3}\n') == [{"a": 1}, {"b": 2}, {"c": 3}]
 
 
 def test_documents_before_the_bad_one_are_read() -> None:
     found = []
     with pytest.raises(DocumentError):
-        for document in documents_of("a: 1\n---\nb: [\n"):
+        for document, _ in documents_of("a: 1\n---\nb: [\n"):
             found.append(document)
     assert found == [{"a": 1}]
 
@@ -158,16 +175,19 @@ def test_lines_of_many_fields_are_found_with_the_text_read_once(monkeypatch: pyt
 
 
 # PyYAML writes words such as 0E0 and 0o7 without quotes; for Kubernetes they are numbers.
-WORDS = st.text(max_size=8).filter(lambda text: re.match(r"[-+.]*[0-9]", text) is None)
+# So are the booleans y and n.
+WORDS = st.text(max_size=8).filter(
+    lambda text: text not in ("y", "Y", "n", "N") and re.match(r"[-+.]*[0-9]", text) is None
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**62), 2**62) | WORDS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
     max_leaves=12,
 )
 
 
 @pytest.mark.slow
-@given(value=st.dictionaries(st.text(max_size=8), JSON, max_size=4))
+@given(value=st.dictionaries(WORDS, JSON, max_size=4))
 def test_dumped_documents_are_read_back(value: Any) -> None:
     assert only(json.dumps(value)) == value
     assert only("# a comment\n" + yaml.safe_dump(value, allow_unicode=False)) == value

@@ -53,6 +53,28 @@ def test_file_that_is_named_twice_is_read_once(server: ApiServer, tmp_path: Path
     assert loaded(server, path, tmp_path).pod_keys == ("default/p1",)
 
 
+def test_standard_input_that_is_named_twice_is_refused(server: ApiServer) -> None:
+    (problem,) = problems(server, "-", "-", stdin=json.dumps(pod_object("p")))
+    assert problem.file == "standard input"
+    assert "name it once" in problem.problem
+
+
+def test_the_last_of_a_repeated_key_counts_with_a_warning(server: ApiServer) -> None:
+    text = json.dumps(pod_object("p")).replace('"name": "p"', '"name": "first", "name": "p"')
+    got = loaded(server, "-", stdin=text)
+    assert got.pod_keys == ("default/p",)
+    assert got.warnings == (
+        "standard input: document 1: key 'name' is there twice: the last one counts; remove the other",
+    )
+
+
+def test_unquoted_boolean_word_as_a_label_is_refused_as_by_an_api_server(server: ApiServer) -> None:
+    text = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {spot: y}}\n"
+    text += "spec: {containers: [{name: c, image: i}]}"
+    (problem,) = problems(server, "-", stdin=text)
+    assert (problem.line, problem.path) == (3, "metadata.labels.spot")
+
+
 def test_lists_are_taken_apart(server: ApiServer, tmp_path: Path) -> None:
     bare = {key: value for key, value in node_object("a").items() if key not in ("apiVersion", "kind")}
     inner = {"apiVersion": "v1", "kind": "NodeList", "items": [bare]}

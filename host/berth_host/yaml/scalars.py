@@ -1,6 +1,6 @@
-"""The meaning of a YAML word, by the rules of yaml.v2, which kube-scheduler reads its configuration with.
+"""The meaning of a YAML word, by the rules of yaml.v2, which Kubernetes reads YAML with.
 
-They differ from PyYAML's (`y` is a boolean, `010` is 8, `1:30` is a string, `1e3` is a number), so words
+The rules differ from PyYAML's (`y` is a boolean, `010` is 8, `1:30` is a string, `1e3` is a number), so words
 are resolved here and not by PyYAML's loader. Called by the YAML reader.
 Source: go.yaml.in/yaml v2 `resolve.go`, and strconv's ParseInt with base 0.
 """
@@ -11,15 +11,16 @@ import base64
 import math
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
-from berth_host.config.source.node import Scalar, SourceError
+Scalar: TypeAlias = bool | int | float | str | None
 
 _TAG: Final = "tag:yaml.org,2002:"
 _MIN_INT: Final = -(2**63)
 _MAX_UINT: Final = 2**64 - 1
 _MAX_DIGITS: Final = 400
 
+_TIMESTAMP: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ]|$)")
 _TRUE: Final = ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON")
 _FALSE: Final = ("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF")
 _NULL: Final = ("", "~", "null", "Null", "NULL")
@@ -32,7 +33,18 @@ _WORDS: Final[Mapping[str, Scalar]] = {
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
 }
 _INTEGER: Final = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
+_SIGNED_BINARY: Final = re.compile(r"0b[-+][01]{1,63}")
+_BETWEEN_DIGITS: Final = re.compile(r"(?<=[0-9])_(?=[0-9])")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+
+
+class YamlTextError(Exception):
+    """A text that cannot be read. Attributes: message, line (from 1; None: unknown)."""
+
+    def __init__(self, message: str, line: int | None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
 
 
 def resolve_word(word: str) -> Scalar:
@@ -40,13 +52,17 @@ def resolve_word(word: str) -> Scalar:
     if word in _WORDS:
         return _WORDS[word]
     if word[0] == ".":
-        return float(word) if _FLOAT.fullmatch(word) else word
+        # ParseFloat takes an underscore between digits, and nowhere else.
+        plain = _BETWEEN_DIGITS.sub("", word)
+        return float(plain) if _FLOAT.fullmatch(plain) else word
     if word[0] not in "+-0123456789":
         return word
     plain = word.replace("_", "")
     integer = _integer(plain)
     if integer is not None:
         return integer
+    if _SIGNED_BINARY.fullmatch(plain):
+        return int(plain[2:], 2)  # yaml.v2 reads `0b-1` so
     if _FLOAT.fullmatch(plain):
         number = float(plain)
         # yaml.v2 leaves a number that does not fit into a float64 a string.
@@ -55,21 +71,25 @@ def resolve_word(word: str) -> Scalar:
 
 
 def resolve_tagged(tag: str, text: str, line: int) -> Scalar:
-    """The value of a scalar with an explicit tag. Raises SourceError when the two do not agree."""
+    """The value of a scalar with an explicit tag. Raises YamlTextError when the two do not agree."""
     name = tag.removeprefix(_TAG) if tag.startswith(_TAG) else None
-    if name in (None, "str", "timestamp"):
+    if name is None or name == "str":
+        return text
+    if name == "timestamp":
+        if not _TIMESTAMP.match(text):
+            raise YamlTextError(f"yaml: cannot decode !!str `{text}` as a !!timestamp", line)
         return text
     if name == "binary":
         try:
-            return base64.b64decode(text, validate=True).decode()
+            return base64.b64decode("".join(text.splitlines()), validate=True).decode(errors="replace")
         except ValueError as err:
-            raise SourceError("!!binary value contains invalid base64 data", line) from err
+            raise YamlTextError("yaml: !!binary value contains invalid base64 data", line) from err
     value = resolve_word(text)
     if name == "float" and type(value) is int:
         return float(value)
     if name != _name_of(value):
         if name in ("bool", "int", "float", "null"):
-            raise SourceError(f"cannot decode !!{_name_of(value)} `{text}` as a !!{name}", line)
+            raise YamlTextError(f"yaml: cannot decode !!{_name_of(value)} `{text}` as a !!{name}", line)
         return text
     return value
 

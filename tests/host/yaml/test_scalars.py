@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from berth_host.config.source.node import SourceError
-from berth_host.config.source.scalars import resolve_tagged, resolve_word
+from berth_host.yaml.scalars import YamlTextError as SourceError
+from berth_host.yaml.scalars import resolve_tagged, resolve_word
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from berth_host.config.source.scalars import resolve_tagged, resolve_word
         pytest.param("+12", 12, id="plus sign"),
         pytest.param("1e3", 1000.0, id="exponent without a point is a number"),
         pytest.param(".5", 0.5, id="no digit before the point"),
-        pytest.param(".5_0", ".5_0", id="but no underscores then"),
+        pytest.param("._5", "._5", id="an underscore after the point is no number"),
         pytest.param("1:30", "1:30", id="base 60 is a string"),
         pytest.param("2001-01-01", "2001-01-01", id="a date stays text"),
         pytest.param("18446744073709551615", 2**64 - 1, id="unsigned 64 bits"),
