@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from berth_host.cli.bench.versus.real_servers import RealServers, program
@@ -58,6 +59,43 @@ async def test_scenario_goes_as_recorded(empty_stage: Stage, name: str) -> None:
 async def test_kube_scheduler_is_found_identical_to_its_recording(empty_stage: Stage) -> None:
     outcome = await run(RECORDS["insufficient-cpu"], empty_stage, str(program("kube-scheduler")))
     assert outcome == Outcome(name="insufficient-cpu", seconds=outcome.seconds)
+
+
+async def test_scenario_may_use_every_kind_that_the_api_server_serves(empty_stage: Stage) -> None:
+    made: list[dict[str, Any]] = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}},
+        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "r"}, "handler": "r"},
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "t"},
+            "spec": {"spec": {}},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {"name": "s"},
+            "spec": {
+                "replicas": 0,
+                "selector": {"matchLabels": {"a": "b"}},
+                "template": {
+                    "metadata": {"labels": {"a": "b"}},
+                    "spec": {"containers": [{"name": "c", "image": "i"}]},
+                },
+            },
+        },
+    ]
+    record = RECORDS["scheduled"]
+    setup = [*({"create": content} for content in made), *record["setup"]]
+    outcome = await run({**record, "setup": setup}, empty_stage, "berth")
+    assert outcome.difference is None
+    for content in made:
+        assert await empty_stage.api.get(content["kind"], content["metadata"]["name"]) is None
+
+
+async def test_kind_that_is_not_served_is_named(empty_stage: Stage) -> None:
+    with pytest.raises(ValueError, match="serves no kind Nonsense"):
+        await empty_stage.api.create({"kind": "Nonsense", "metadata": {"name": "n"}})
 
 
 async def test_other_words_are_a_difference(empty_stage: Stage) -> None:

@@ -79,9 +79,15 @@ async def settle_policies(api: ApiClient, setup: Iterable[Json]) -> None:
     raise TimeoutError("the admission policy does not take effect")
 
 
-async def wipe(api: ApiClient) -> None:
-    """Make the cluster empty: every object of every kind that scenarios use, whatever guards it."""
+async def wipe(api: ApiClient, made: Iterable[Json] = ()) -> None:
+    """Make the cluster empty: every object of KINDS, and the objects of other kinds among the operations
+    `made`, whatever guards it.
+    """
     ends_s = time.monotonic() + _WIPE_S
+    for operation in made:
+        content = operation.get("create") or {}
+        if content and content["kind"] not in KINDS:
+            await _delete(api, content["kind"], content["metadata"])
     while await _wipe_once(api):
         if time.monotonic() > ends_s:
             raise TimeoutError("the cluster does not become empty")
@@ -98,13 +104,16 @@ async def _wipe_kind(api: ApiClient, kind: str) -> int:
     items, _ = await api.all_of(kind)
     items = [item for item in items if item["metadata"]["name"] not in _KEPT_PRIORITIES]
     for item in items:
-        metadata = item["metadata"]
-        name, namespace = metadata["name"], metadata.get("namespace", "default")
-        with contextlib.suppress(ApiError):  # gone meanwhile
-            if metadata.get("finalizers"):
-                await api.patch(kind, name, {"metadata": {"finalizers": None}}, namespace=namespace)
-            await api.delete(kind, name, namespace=namespace, grace_period_s=0)
+        await _delete(api, kind, item["metadata"])
     return len(items)
+
+
+async def _delete(api: ApiClient, kind: str, metadata: Json) -> None:
+    name, namespace = metadata["name"], metadata.get("namespace", "default")
+    with contextlib.suppress(ApiError, ValueError):  # gone meanwhile, or never made
+        if metadata.get("finalizers"):
+            await api.patch(kind, name, {"metadata": {"finalizers": None}}, namespace=namespace)
+        await api.delete(kind, name, namespace=namespace, grace_period_s=0)
 
 
 def _namespace(operation: Json) -> str:

@@ -69,6 +69,9 @@ async def run(record: Json, stage: Stage, program: str, *, patience_s: float = P
         difference, other_retries = {"problem": f"{type(err).__name__}: {err}"}, False
     finally:
         await scheduler.stop()
+        # The next scenario knows nothing of the kinds that this one used beside the common ones.
+        steps = (operation for step in record["steps"] for operation in step["ops"])
+        await wipe(stage.api, [*record.get("setup", ()), *steps])
     if difference is not None and scheduler.ended_with:
         difference = {**difference, "exit": scheduler.ended_with, "log": scheduler.last_lines(5)}
     seconds = round(time.monotonic() - began_s, 1)

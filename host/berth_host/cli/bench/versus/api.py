@@ -52,6 +52,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "DeviceClass": Kind("apis/resource.k8s.io/v1", "deviceclasses", namespaced=False),
     "ResourceSlice": Kind("apis/resource.k8s.io/v1", "resourceslices", namespaced=False),
     "ResourceClaim": Kind("apis/resource.k8s.io/v1", "resourceclaims"),
+    "ResourceClaimTemplate": Kind("apis/resource.k8s.io/v1", "resourceclaimtemplates"),
     "ValidatingAdmissionPolicy": Kind(
         "apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False
     ),
@@ -75,6 +76,35 @@ class ApiClient:
             connector=aiohttp.TCPConnector(ssl=tls or False, limit=64),
             timeout=aiohttp.ClientTimeout(total=_REQUEST_S),
         )
+        self._served: Mapping[str, Kind] | None = None
+
+    async def place_of(self, kind: str) -> Kind:
+        """Return where objects of a kind are found: by KINDS, else as the API server says.
+
+        Raises ApiError, and ValueError for a kind that the server does not serve.
+        """
+        known = KINDS.get(kind)
+        if known is not None:
+            return known
+        if self._served is None:
+            self._served = await self._discovered()
+        if kind not in self._served:
+            raise ValueError(f"the API server serves no kind {kind}")
+        return self._served[kind]
+
+    async def _path(self, kind: str, name: str, namespace: str) -> str:
+        return path_at(await self.place_of(kind), name, namespace)
+
+    async def _discovered(self) -> dict[str, Kind]:
+        """Read every kind of every group, in the version that the server prefers. The first group counts."""
+        groups = (await self.request("GET", "apis"))["groups"]
+        versions = ["api/v1", *(f"apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
+        served: dict[str, Kind] = {}
+        for version in versions:
+            for item in (await self.request("GET", version))["resources"]:
+                if "/" not in item["name"] and "create" in item["verbs"]:
+                    served.setdefault(item["kind"], Kind(version, item["name"], item["namespaced"]))
+        return served
 
     async def __aenter__(self) -> ApiClient:
         return self
@@ -105,7 +135,7 @@ class ApiClient:
     async def get(self, kind: str, name: str, namespace: str = "default") -> Json | None:
         """One object, or None."""
         try:
-            return await self.request("GET", path_of(kind, name, namespace))
+            return await self.request("GET", await self._path(kind, name, namespace))
         except ApiError as err:
             if err.status == 404:
                 return None
@@ -113,19 +143,19 @@ class ApiClient:
 
     async def all_of(self, kind: str, namespace: str = "") -> tuple[list[Json], str]:
         """All objects as of this moment, and the resource version to watch from."""
-        answer = await self.request("GET", path_of(kind, "", namespace))
+        answer = await self.request("GET", await self._path(kind, "", namespace))
         return list(answer.get("items") or ()), str(answer["metadata"]["resourceVersion"])
 
     async def create(self, content: Json) -> Json:
         """Make an object, in namespace `default` unless it says another."""
         namespace = content["metadata"].get("namespace", "default")
-        return await self.request("POST", path_of(content["kind"], "", namespace), content)
+        return await self.request("POST", await self._path(content["kind"], "", namespace), content)
 
     async def patch(
         self, kind: str, name: str, body: Json, *, namespace: str = "default", subresource: str = ""
     ) -> Json:
         """A JSON merge patch."""
-        path = path_of(kind, name, namespace) + (f"/{subresource}" if subresource else "")
+        path = await self._path(kind, name, namespace) + (f"/{subresource}" if subresource else "")
         return await self.request("PATCH", path, body, "application/merge-patch+json")
 
     async def bind(self, pod: str, node: str, namespace: str = "default") -> Json:
@@ -144,14 +174,14 @@ class ApiClient:
         """Delete one object; none of that name is as good."""
         query = "" if grace_period_s is None else f"?gracePeriodSeconds={grace_period_s}"
         try:
-            await self.request("DELETE", path_of(kind, name, namespace) + query)
+            await self.request("DELETE", await self._path(kind, name, namespace) + query)
         except ApiError as err:
             if err.status != 404:
                 raise
 
     async def delete_all(self, kind: str, namespace: str = "default") -> None:
         """Delete all objects of a kind (in one namespace), at once."""
-        await self.request("DELETE", f"{path_of(kind, '', namespace)}?gracePeriodSeconds=0")
+        await self.request("DELETE", f"{await self._path(kind, '', namespace)}?gracePeriodSeconds=0")
 
     async def watch(
         self, kind: str, resource_version: str, namespace: str = ""
@@ -165,7 +195,7 @@ class ApiClient:
         self, kind: str, resource_version: str, field_selector: str = "", *, namespace: str = ""
     ) -> AsyncIterator[bytes]:
         """The same as it comes, one JSON text a change."""
-        path = f"{path_of(kind, '', namespace)}?watch=1&resourceVersion={resource_version}"
+        path = f"{await self._path(kind, '', namespace)}?watch=1&resourceVersion={resource_version}"
         if field_selector:
             path += f"&fieldSelector={quote(field_selector)}"
         timeout = aiohttp.ClientTimeout(total=None)
@@ -185,6 +215,10 @@ class ApiClient:
 
 def path_of(kind: str, name: str = "", namespace: str = "default") -> str:
     """The path of an object, or of its collection; without `namespace` that of all namespaces."""
-    place = KINDS[kind]
+    return path_at(KINDS[kind], name, namespace)
+
+
+def path_at(place: Kind, name: str = "", namespace: str = "default") -> str:
+    """Return the path of an object of the kind at `place`, or of its collection, as `path_of`."""
     scope = f"namespaces/{namespace}/" if place.namespaced and namespace else ""
     return f"{place.group_version}/{scope}{place.resource}" + (f"/{name}" if name else "")
