@@ -75,9 +75,10 @@ def _check_election(flags: ParsedFlags, configuration: LoadedConfiguration) -> N
 
 
 def _kubeconfig_of_environment() -> str:
-    """The first file that exists, of a list as kubectl takes one."""
+    """Return the files of KUBECONFIG that exist, which are merged as kubectl does; all if none exists."""
     paths = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    return next((path for path in paths if Path(path).expanduser().is_file()), os.pathsep.join(paths))
+    existing = [path for path in paths if Path(path).expanduser().is_file()]
+    return os.pathsep.join(existing or paths)
 
 
 def own_pod(environment: Mapping[str, str]) -> ObjectRef | None:

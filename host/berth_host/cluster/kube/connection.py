@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """`kubeconfig`: a path, empty for a pod's service account; `master`: a URL that beats the file's;
-    `context`: which of the file's, empty for its current one.
+    """`kubeconfig`: a path, or several as KUBECONFIG lists them; empty for a pod's service account;
+    `master`: a URL that beats the file's; `context`: which of the file's, empty for its current one.
 
     `qps` requests per second on average, `burst` at once; a negative `qps` lifts the limit.
     `accept_content_types` and `content_type` are taken and have no effect: berth speaks JSON.

@@ -220,10 +220,16 @@ def _load_service_account(configuration: Configuration) -> Path:
         incluster_config.load_incluster_config(configuration, try_refresh_token=False)
     except (ConfigException, OSError) as err:
         raise ClientConfigError(
-            "neither --kubeconfig nor clientConnection.kubeconfig is set, and this is not a pod with a"
-            f" service account ({err}); set one of them"
+            "found no cluster: --kubeconfig, clientConnection.kubeconfig and KUBECONFIG are not set, and this"
+            f" is not a pod with a service account ({err}); {_offer()}"
         ) from err
     return Path(incluster_config.SERVICE_TOKEN_FILENAME)
+
+
+def _offer() -> str:
+    """Return the cure, with kubectl's own file by name where it exists. That file is not taken unasked."""
+    path = Path("~/.kube/config").expanduser()
+    return f"--kubeconfig={path} uses kubectl's" if path.is_file() else "set one of them"
 
 
 def _check_host(host: str) -> None:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from kubernetes.aio.config.kube_config import ConfigNode
 
@@ -28,6 +28,11 @@ from berth_host.errors.cluster import ClientConfigError
 from berth_host.yaml.reader import read_one
 from berth_host.yaml.scalars import YamlTextError
 
+_LISTS: Final = ("contexts", "clusters", "users")
+_PATH_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "clusters": ("certificate-authority",),
+    "users": ("client-certificate", "client-key", "tokenFile"),
+}
 _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
@@ -56,13 +61,13 @@ class Entry:
 
 
 def read_kubeconfig(path_text: str, master: str = "", context_name: str = "") -> Entry:
-    """Read a file and pick a context, or its current one. `master` stands in for a server that is not said.
+    """Read a file, or several as KUBECONFIG lists them, and pick a context, or the current one.
 
-    Raises ClientConfigError, which names the file and the cure.
+    `master` stands in for a server that is not said. Raises ClientConfigError, which names the file and the
+    cure.
     """
-    path = Path(path_text).expanduser().absolute()
-    content = _load(path)
-    contexts, clusters, users = (_named(content, name, path) for name in ("contexts", "clusters", "users"))
+    path, content = _read(path_text)
+    contexts, clusters, users = (_named(content, name, path) for name in _LISTS)
     current = context_name or content.get("current-context")
     if not isinstance(current, str | None):
         raise _wrong(path, f"current-context {current!r} is not text", "put it in quotes")
@@ -101,6 +106,58 @@ def read_kubeconfig(path_text: str, master: str = "", context_name: str = "") ->
             "users": [{"name": "berth", "user": user}],
         },
     )
+
+
+def _read(path_text: str) -> tuple[Path, Mapping[str, Any]]:
+    """Return the path for messages, and the content: of several files, the first that has a name counts.
+
+    Missing files of a list are skipped. Source: client-go `clientcmd.ClientConfigLoadingRules`.
+    """
+    whole = Path(path_text).expanduser().absolute()
+    if whole.is_file() or os.pathsep not in path_text:
+        return whole, _with_whole_paths(_load(whole), whole)
+    paths = [Path(part).expanduser().absolute() for part in path_text.split(os.pathsep) if part]
+    existing = [path for path in paths if path.exists()]
+    shown = os.pathsep.join(str(path) for path in existing or paths)
+    if not existing:
+        raise _wrong(Path(shown), "none of these files exists", "give the path of an existing one")
+    merged: dict[str, Any] = {name: [] for name in _LISTS}
+    for path in existing:
+        content = _with_whole_paths(_load(path), path)
+        for name in _LISTS:
+            _named(content, name, path)
+            merged[name] += content.get(name) or []
+        if not merged.get("current-context"):
+            merged["current-context"] = content.get("current-context")
+    return Path(shown), merged
+
+
+def _with_whole_paths(content: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """Return a file's content with paths that are relative to the file's folder made absolute."""
+    whole = dict(content)
+    for name, fields in _PATH_FIELDS.items():
+        items = content.get(name)
+        if isinstance(items, list):
+            whole[name] = [_with_whole_fields(item, name.removesuffix("s"), fields, path) for item in items]
+    return whole
+
+
+def _with_whole_fields(item: Any, part: str, fields: tuple[str, ...], path: Path) -> Any:
+    inner = item.get(part) if isinstance(item, dict) else None
+    if not isinstance(inner, dict):
+        return item
+    found: dict[str, Any] = {
+        name: str(path.parent / inner[name]) for name in fields if _is_path(inner.get(name))
+    }
+    plugin = inner.get("exec")
+    if isinstance(plugin, dict) and _is_path(command := plugin.get("command")) and os.sep in command:
+        # As client-go: a path is relative to the file, a bare name is looked up in PATH.
+        found["exec"] = {**plugin, "command": str(path.parent / command)}
+    return {**item, part: {**inner, **found}}
+
+
+def _is_path(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and bool(value)
 
 
 def _load(path: Path) -> Mapping[str, Any]:
@@ -186,10 +243,6 @@ def _taken_exec(user: dict[str, Any], path: Path) -> Any:
         check_exec_lists(plugin)
     except ValueError as err:
         raise _wrong(path, "users[].user.exec", str(err), joint=": ") from err
-    command = str(plugin["command"])
-    if os.sep in command and not Path(command).is_absolute():
-        # As client-go: a path is relative to the file, a bare name is looked up in PATH.
-        plugin = {**plugin, "command": str(path.parent / command)}
     return ConfigNode("exec", plugin)
 
 

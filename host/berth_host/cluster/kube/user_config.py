@@ -1,8 +1,8 @@
 """The kubeconfig, context and namespace that a kubectl command means.
 
 Called by `kubectl berth`. Source: client-go `tools/clientcmd/loader.go`, v1.36: --kubeconfig, or else
-KUBECONFIG, or else ~/.kube/config. Of several files in KUBECONFIG kubectl makes one; here the first file that
-has the context is used as it is, so cluster and user of a context have to be in its file.
+KUBECONFIG, or else ~/.kube/config. Several files in KUBECONFIG are merged, as kubectl does: the first file
+that has a name, or a current context, counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DEFAULT_NAMESPACE = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserConfig:
-    """`context` empty: the file's current one."""
+    """`path`: one, or several as KUBECONFIG lists them; `context` empty: the current one."""
 
     path: str
     context: str
@@ -38,10 +38,16 @@ class UserConfig:
                 f"there is no kubeconfig {', '.join(paths)}: give one with --kubeconfig or KUBECONFIG,"
                 " or name the scheduler with --server https://HOST:10259"
             )
-        for path in existing:
-            found = _context(_read(path), context)
+        contents = [_read(path) for path in existing]
+        name = context or next(filter(None, (content.get("current-context") for content in contents)), None)
+        for content in contents:
+            found = _context(content, name)
             if found is not None:
-                return cls(path=path, context=context, namespace=found.get("namespace") or _DEFAULT_NAMESPACE)
+                return cls(
+                    path=os.pathsep.join(existing),
+                    context=context,
+                    namespace=found.get("namespace") or _DEFAULT_NAMESPACE,
+                )
         what = f"no context {context!r}" if context else "no current-context"
         raise ClientConfigError(
             f"{', '.join(existing)}: there is {what}; kubectl config get-contexts lists them"
@@ -62,8 +68,7 @@ def _read(path: str) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _context(content: Mapping[str, Any], context: str) -> Mapping[str, Any] | None:
-    name = context or content.get("current-context")
+def _context(content: Mapping[str, Any], name: object) -> Mapping[str, Any] | None:
     listed = content.get("contexts")
     for item in listed if isinstance(listed, list) else ():
         if name and isinstance(item, dict) and item.get("name") == name:

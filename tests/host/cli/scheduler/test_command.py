@@ -176,13 +176,19 @@ def test_the_alias_takes_the_same_flags(
     assert capsys.readouterr().out.startswith("berth ")
 
 
-def test_of_a_list_in_the_environment_the_first_file_that_exists_is_taken(
+def test_of_a_list_in_the_environment_the_files_that_exist_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = tmp_path / "config"
     there.touch()
+    other = tmp_path / "other"
+    other.touch()
     for given, taken in (
         (f"/nowhere{os.pathsep}{there}", str(there)),
+        (
+            f"{there}{os.pathsep}/nowhere{os.pathsep}{tmp_path / 'other'}",
+            f"{there}{os.pathsep}{tmp_path / 'other'}",
+        ),
         ("/nowhere", "/nowhere"),
         ("", ""),
     ):
