@@ -19,13 +19,16 @@ from berth_host.config.older.nodes import (
     with_members,
 )
 from berth_host.config.older.plugin_args import PluginArgs, read_plugin_args
-from berth_host.config.older.plugin_sets import Entry, PluginSet, PluginSets, read_plugin_sets
+from berth_host.config.older.plugin_sets import (
+    LEAST_PLUGIN,
+    MOST_PLUGIN,
+    Entry,
+    PluginSets,
+    read_plugin_sets,
+)
 from berth_host.config.older.policy import PolicyParts
 from berth_host.config.older.rows import Form
 from berth_host.config.older.table import (
-    FIT,
-    LEAST,
-    MOST,
     POD_AFFINITY,
     field_row,
 )
@@ -195,11 +198,12 @@ def _profile(profile: SourceNode, path: str, shared: _ForProfiles, remarks: Rema
     plugins = field_of(profile, "plugins")
     policy = shared.policy
     if policy is None:
-        sets = read_plugin_sets(plugins, f"{prefix}plugins", profile.line, remarks)
+        provider = shared.provider
+        line = profile.line if provider is None else provider.line
+        scorer = LEAST_PLUGIN if provider is None else MOST_PLUGIN
+        sets = read_plugin_sets(plugins, f"{prefix}plugins", line, remarks, scorer)
     else:
         sets = policy.sets
-    if shared.provider is not None:
-        _score_most_allocated(sets, shared.provider)
     if shared.disable_preemption is not None and shared.disable_preemption.node.value is True:
         _disable_preemption(sets, shared.disable_preemption, remarks)
     if policy is None:
@@ -217,12 +221,6 @@ def _profile(profile: SourceNode, path: str, shared: _ForProfiles, remarks: Rema
         if node is not None:
             members[name] = Member(node.line, node)
     return with_members(profile, members)
-
-
-def _score_most_allocated(sets: PluginSets, provider: SourceNode) -> None:
-    if sets.strategy == LEAST and not sets.points.get("score", PluginSet()).disables(FIT):
-        sets.strategy = MOST
-        sets.line = provider.line
 
 
 def _disable_preemption(sets: PluginSets, given: Member, remarks: Remarks) -> None:

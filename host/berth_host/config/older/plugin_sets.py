@@ -19,7 +19,6 @@ from berth_host.config.older.table import (
     COMPONENT_FORMS,
     DEFAULT_WEIGHTS_BEFORE_V1BETA3,
     FIT,
-    LEAST,
     POINTS,
     SPREAD,
     UNREAD_POINTS,
@@ -31,7 +30,9 @@ from berth_host.config.profiles.defaulting import MULTI_POINT
 from berth_host.config.source.node import SourceNode
 
 ALL: Final = "*"
-_LEAST_PLUGIN: Final = "NodeResourcesLeastAllocated"
+LEAST_PLUGIN: Final = "NodeResourcesLeastAllocated"
+MOST_PLUGIN: Final = "NodeResourcesMostAllocated"
+"""The scorers that the two algorithm providers had on by default."""
 _WEIGHTED_BEFORE_V1BETA3: Final = COMPONENT_FORMS - {Form.V1BETA3} | {Form.POLICY}
 
 
@@ -73,6 +74,7 @@ class PluginSets:
     """The sets of one profile by point. `path` is the one in the older file, for warnings.
 
     `strategy`: the scoringStrategy by which NodeResourcesFit scores, None if it does not score.
+    `default_scorer`: the plugin by resources that was on by default.
     `node_label_points`: the points at which NodeLabel is enabled; NodeAffinity takes its wishes over there.
     """
 
@@ -80,6 +82,7 @@ class PluginSets:
     line: int
     points: dict[str, PluginSet] = field(default_factory=dict)
     strategy: str | None = None
+    default_scorer: str = LEAST_PLUGIN
     node_label_points: set[str] = field(default_factory=set)
 
     def at(self, point: str) -> PluginSet:
@@ -100,9 +103,14 @@ class PluginSets:
         return object_of(fields, self.line) if fields else None
 
 
-def read_plugin_sets(plugins: SourceNode | None, path: str, line: int, remarks: Remarks) -> PluginSets:
-    """Read and convert the `plugins` of a profile. Raises ConfigurationError for a plugin that is gone."""
-    sets = PluginSets(path=path, line=line if plugins is None else plugins.line)
+def read_plugin_sets(
+    plugins: SourceNode | None, path: str, line: int, remarks: Remarks, default_scorer: str = LEAST_PLUGIN
+) -> PluginSets:
+    """Read and convert the `plugins` of a profile. Raises ConfigurationError for a plugin that is gone.
+
+    `default_scorer`: the plugin by resources that scored where `plugins` said nothing.
+    """
+    sets = PluginSets(path, line if plugins is None else plugins.line, default_scorer=default_scorer)
     for point, member in (plugins.members if plugins is not None else {}).items():
         if point in UNREAD_POINTS.get(remarks.form, ()):
             text = f"dropped: {remarks.form} had the field and did not read it; v1 reads it"
@@ -205,7 +213,7 @@ def _convert_set(sets: PluginSets, point: str, plugin_set: PluginSet, remarks: R
     plugin_set.disabled = [
         kept
         for index, entry in enumerate(plugin_set.disabled)
-        for kept in _convert_disabled(entry, f"{path}.disabled[{index}]", remarks)
+        for kept in _convert_disabled(sets, entry, f"{path}.disabled[{index}]", remarks)
     ]
     plugin_set.enabled = [
         _with_default_weight(sets, point, entry, f"{path}.enabled", remarks)
@@ -252,7 +260,7 @@ def _gone(row: Row, entry: Entry, path: str, remarks: Remarks) -> ConfigurationE
     return remarks.refusal(message, path, SourceNode(None, entry.line))
 
 
-def _convert_disabled(entry: Entry, path: str, remarks: Remarks) -> Iterator[Entry]:
+def _convert_disabled(sets: PluginSets, entry: Entry, path: str, remarks: Remarks) -> Iterator[Entry]:
     row = row_of(Subject.PLUGIN, entry.name)
     if row is None:
         yield entry
@@ -260,7 +268,7 @@ def _convert_disabled(entry: Entry, path: str, remarks: Remarks) -> Iterator[Ent
         # No plugin of its own version had this name either.
         text = f"disabling {entry.name}, which does nothing, is dropped: {_why_not_disabled(row)}"
         remarks.say(text, path, entry.line)
-    elif row.strategy == LEAST:
+    elif entry.name == sets.default_scorer:
         yield entry  # `_choose_strategy` decides when all strategies are known
     else:
         remarks.say(f"disabling {entry.name} is dropped: {_why_not_disabled(row)}", path, entry.line)
@@ -295,12 +303,12 @@ def _choose_strategy(sets: PluginSets, remarks: Remarks) -> None:
     """Choose the strategy by which NodeResourcesFit scores; three plugins could score together before."""
     path = f"{sets.path}.score"
     score = sets.points.get("score", PluginSet())
-    is_least_off = score.disables(_LEAST_PLUGIN)
+    is_default_off = score.disables(sets.default_scorer)
     given = {entry.name: entry for entry in score.enabled if strategy_of(entry.name) is not None}
     if not given:
-        sets.strategy = None if is_least_off else LEAST
+        sets.strategy = None if is_default_off else strategy_of(sets.default_scorer)
         for index, entry in enumerate(score.disabled):
-            if entry.name == _LEAST_PLUGIN:
+            if entry.name == sets.default_scorer:
                 score.disabled[index] = replace(entry, name=FIT, older=entry.name)
                 remarks.changed(plugin_row(entry.name), f"{path}.disabled[{index}]", entry.line)
         return
@@ -310,14 +318,14 @@ def _choose_strategy(sets: PluginSets, remarks: Remarks) -> None:
     for entry in given.values():
         if entry is not chosen:
             remarks.say(_one_strategy(entry.name, chosen.name), f"{path}.enabled", entry.line)
-    if not is_least_off and _LEAST_PLUGIN not in given:
-        remarks.say(_one_strategy(f"{_LEAST_PLUGIN}, on by default,", chosen.name), path, chosen.line)
+    if not is_default_off and sets.default_scorer not in given:
+        remarks.say(_one_strategy(f"{sets.default_scorer}, on by default,", chosen.name), path, chosen.line)
     score.enabled = [
         replace(entry, name=FIT, older=entry.name) if entry is chosen else entry
         for entry in score.enabled
         if entry is chosen or entry.name not in given
     ]
-    score.disabled = [entry for entry in score.disabled if entry.name != _LEAST_PLUGIN]
+    score.disabled = [entry for entry in score.disabled if entry.name != sets.default_scorer]
 
 
 def _one_strategy(dropped: str, kept: str) -> str:

@@ -72,7 +72,7 @@ FIELDS: Final[tuple[Row, ...]] = (
         "algorithmSource.provider",
         _V1ALPHA1,
         "the default profile",
-        Change.APPROXIMATED,
+        Change.EXACT,
         "1.18",
         "ClusterAutoscalerProvider scored MostAllocated, DefaultProvider LeastAllocated",
     ),

@@ -369,6 +369,35 @@ def test_autoscaler_provider_scored_most_allocated() -> None:
 
 
 @pytest.mark.parametrize(
+    ("plugins", "strategy", "weight"),
+    [
+        ("{score: {disabled: [{name: NodeResourcesMostAllocated}]}}", None, 0),
+        ("{score: {disabled: [{name: NodeResourcesLeastAllocated}]}}", "MostAllocated", 1),
+        ("{score: [{name: NodeResourcesLeastAllocated, weight: 2}]}", "LeastAllocated", 2),
+        (
+            "{score: {disabled: [{name: NodeResourcesMostAllocated}],"
+            " enabled: [{name: NodeResourcesMostAllocated, weight: 5}]}}",
+            "MostAllocated",
+            5,
+        ),
+        (
+            "{score: {disabled: [{name: NodeResourcesMostAllocated}],"
+            " enabled: [{name: NodeResourcesLeastAllocated, weight: 3}]}}",
+            "LeastAllocated",
+            3,
+        ),
+    ],
+)
+def test_plugins_beside_the_autoscaler_provider_change_its_own_list(
+    plugins: str, strategy: str | None, weight: int
+) -> None:
+    loaded = load("v1alpha1", f"algorithmSource: {{provider: ClusterAutoscalerProvider}}\nplugins: {plugins}")
+    assert weights(loaded).get("NodeResourcesFit", 0) == weight
+    if strategy is not None:
+        assert args(loaded, "NodeResourcesFit")["scoringStrategy"]["type"] == strategy
+
+
+@pytest.mark.parametrize(
     ("source", "text"),
     [
         ("{policy: {file: {path: /gone/p.json}}}", "cannot read the policy: No such file"),
