@@ -18,7 +18,7 @@ import click
 from berth_host.app.registry import ClassRegistry
 from berth_host.cli.configuration import load_text
 from berth_host.cli.input_errors import BAD_INPUT, reported
-from berth_host.cli.options import no_convert_option, own_plugins
+from berth_host.cli.options import feature_gates_option, no_convert_option, own_plugins
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.configuration import document_text, file_text
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
@@ -48,15 +48,9 @@ PointsByPlugin = dict[str, frozenset[str]]
     metavar="NAME=POINT,POINT...",
     help="A plugin that exists beside the default ones, with the points it implements. Repeatable.",
 )
-@click.option(
-    "--feature-gates",
-    "gates",
-    multiple=True,
-    metavar="GATE=true|false,...",
-    help="Feature gates that differ from the defaults of kube-scheduler 1.36.",
-)
+@feature_gates_option
 def check_config(
-    file: str, output: str, no_convert: bool, plugins: tuple[str, ...], gates: tuple[str, ...]
+    file: str, output: str, no_convert: bool, plugins: tuple[str, ...], feature_gates: dict[str, bool]
 ) -> None:
     """Check FILE (- for standard input) and show what it means.
 
@@ -65,7 +59,7 @@ def check_config(
     plugins of every profile in the order in which they run. Exits 2 if the file cannot be used.
     """
     source = "standard input" if file == "-" else file
-    given, feature_gates = _parse_plugins(plugins), _parse_gates(gates)
+    given = _parse_plugins(plugins)
     try:
         text = _read(file, source)
         with reported():
@@ -141,18 +135,6 @@ def _parse_plugins(specs: Sequence[str]) -> PointsByPlugin:
         if name in parsed:
             raise click.BadParameter(f"plugin {name!r} is given twice", param_hint="--plugin")
         parsed[name] = frozenset(points)
-    return parsed
-
-
-def _parse_gates(specs: Sequence[str]) -> dict[str, bool]:
-    parsed: dict[str, bool] = {}
-    for spec in (part.strip() for given in specs for part in given.split(",")):
-        if not spec:
-            continue
-        name, _, value = spec.partition("=")
-        if value.lower() not in ("true", "false"):
-            raise click.BadParameter(f"{spec!r} is not GATE=true or GATE=false", param_hint="--feature-gates")
-        parsed[name] = value.lower() == "true"
     return parsed
 
 

@@ -95,10 +95,17 @@ def for_simulation(
     plugins: Mapping[str, type] | None = None,
     *,
     convert_older: bool = True,
+    feature_gates: Mapping[str, bool] | None = None,
     read_stdin: Callable[[], str] = standard_input.read_text,
 ) -> LoadedConfiguration:
     """As `load`, and nothing in it that a simulation would have to ignore."""
-    result = load(path, plugins, convert_older=convert_older, read_stdin=read_stdin)
+    result = load(
+        path,
+        plugins,
+        convert_older=convert_older,
+        feature_gates=feature_gates,
+        read_stdin=read_stdin,
+    )
     return without_extenders(result, path)
 
 

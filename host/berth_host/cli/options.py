@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import click
 from rich.console import Console
@@ -16,6 +16,7 @@ from berth_host.app import event_loop
 from berth_host.cli import standard_input
 from berth_host.cli.input_errors import fail
 from berth_host.cli.output import output_option
+from berth_host.cli.scheduler.flag_kinds import GATES, gate_values
 from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
 from berth_host.cli.strictness import is_strict, strict_option
 from berth_host.config.profiles.registry import UNTIL_ATTACHED
@@ -49,6 +50,27 @@ no_convert_option: Final = click.option(
 )
 """Shared by all commands that read a configuration; without it older ones are converted to v1."""
 
+
+def _gates(_: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, bool]:
+    """The gates as `berth scheduler` reads them: the last one of a name counts. Raises BadParameter."""
+    try:
+        read = [gate for text in given for gate in cast(tuple[str, ...], GATES.read(text))]
+        if GATES.check is not None:
+            GATES.check(tuple(read))
+    except ValueError as err:
+        raise click.BadParameter(f"{','.join(given)!r}: {err}", param=param) from err
+    return gate_values(tuple(read))
+
+
+feature_gates_option: Final = click.option(
+    "--feature-gates",
+    multiple=True,
+    callback=_gates,
+    metavar=GATES.metavar,
+    help="Feature gates that differ from the defaults of kube-scheduler 1.36.",
+)
+"""Shared by all commands that read a configuration."""
+
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Log every attempt on standard error.")
 
 _OPTIONS: Final = (
@@ -72,6 +94,7 @@ _OPTIONS: Final = (
         help="KubeSchedulerConfiguration, with or without berth's own; - for standard input.",
     ),
     no_convert_option,
+    feature_gates_option,
     click.option("--seed", type=int, default=0, show_default=True, help="Decides between equal nodes."),
     output_option("json and yaml print one object and nothing else."),
     strict_option,
@@ -80,7 +103,7 @@ _OPTIONS: Final = (
 
 
 def simulation_options(command: Command) -> Command:
-    """PATH and -f PATH, --config, --no-convert, --seed, -o, --strict and -v."""
+    """PATH and -f PATH, --config, --no-convert, --feature-gates, --seed, -o, --strict and -v."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -104,6 +127,7 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
         paths=paths,
         config=options["config"],
         convert_older=not options["no_convert"],
+        feature_gates=options["feature_gates"],
         seed=options["seed"],
         read_stdin=standard_input.read_text,
         plugins=own_plugins(),

@@ -35,13 +35,15 @@ class Witness:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """Figures of the run itself. `bound_before`: pods that had their node in the input; `is_interrupted`: the
-    run did not come to its end, and pods may be undecided.
+    run did not come to its end, and pods may be undecided. `lapses`: calls of plugins that were not
+    answered, one sentence per plugin and call.
     """
 
     seconds: float
     seed: int
     bound_before: int
     is_interrupted: bool = False
+    lapses: tuple[str, ...] = ()
 
 
 def report_of(server: ApiServer, loaded: Loaded, witness: Witness, run: Run) -> Report:
@@ -57,7 +59,7 @@ def report_of(server: ApiServer, loaded: Loaded, witness: Witness, run: Run) -> 
         if pod is not None and node:
             annotations = pod.get("metadata.annotations", {})
             placements.append(Placement(pod=key, node=node, annotations=annotations, owner=owner))
-        elif (message := message_of(key, pod, witness)) or not run.is_interrupted:
+        elif (message := loaded.refused.get(key) or message_of(key, pod, witness)) or not run.is_interrupted:
             pending.append(PendingPod(pod=key, message=message or _NOT_TRIED, owner=owner))
         else:
             undecided.append(key)
@@ -70,6 +72,7 @@ def report_of(server: ApiServer, loaded: Loaded, witness: Witness, run: Run) -> 
         seconds=run.seconds,
         seed=run.seed,
         gaps=loaded.gaps,
+        lapses=run.lapses,
         undecided=len(undecided),
         is_interrupted=run.is_interrupted,
     )

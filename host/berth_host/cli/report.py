@@ -43,7 +43,8 @@ class PendingPod:
 class Summary:
     """The figures. `finished`: pods of the input that have ended and are in no list; `seconds`: real time
     of the scheduling alone; `newly_placed`: pods that this run has bound; `gaps`: signs that the input is not
-    what its author meant, one sentence each. `undecided`: pods that an interrupted run had not come to.
+    what its author meant, one sentence each; `lapses`: calls of plugins that were not answered, one
+    sentence per plugin and call. `undecided`: pods that an interrupted run had not come to.
     """
 
     nodes: int
@@ -54,6 +55,7 @@ class Summary:
     seconds: float
     seed: int
     gaps: tuple[str, ...] = ()
+    lapses: tuple[str, ...] = ()
     undecided: int = 0
     is_interrupted: bool = False
 
@@ -80,6 +82,7 @@ class Summary:
             "pods_per_s": round(self.pods_per_s, 1),
             "seed": self.seed,
             "gaps": list(self.gaps),
+            "lapses": list(self.lapses),
         } | interrupted
 
 

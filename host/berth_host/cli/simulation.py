@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from berth_sdk.kube_object import KubeObject
 
@@ -21,6 +21,7 @@ from berth_host.cli.lapses import lapses_of, remarks_of
 from berth_host.cli.outcome import Run, Witness, report_of
 from berth_host.cli.report import PluginCost, Report
 from berth_host.cli.waits import tell_waits
+from berth_host.cluster.memory.admission.gatekeeping import Gatekeeping
 from berth_host.cluster.memory.claim_controller import ClaimController
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.manifests.loading import Loaded, load
@@ -47,6 +48,7 @@ class Request:
     read_stdin: Callable[[], str]
     plugins: Mapping[str, type] = field(default_factory=dict)
     convert_older: bool = True
+    feature_gates: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,14 @@ def prepare(request: Request) -> Prepared:
         request.config,
         request.plugins,
         convert_older=request.convert_older,
+        feature_gates=request.feature_gates,
         read_stdin=request.read_stdin,
     )
     clock = ManualClock(float(int(time.time())))
-    server = ApiServer(clock)
+    gatekeeping = Gatekeeping()
+    server = ApiServer(clock, gatekeeping)
     loaded = load(request.paths, server, request.read_stdin)
+    loaded = replace(loaded, warnings=(*loaded.warnings, *gatekeeping.quotas.uncounted()))
     return Prepared(request, loaded_configuration, clock, server, loaded)
 
 
@@ -138,10 +143,11 @@ async def run(
             seed=prepared.request.seed,
             bound_before=bound_before,
             is_interrupted=is_interrupted,
+            lapses=tuple(lapses_of(host)),
         )
         report = report_of(prepared.server, prepared.loaded, _witness(prepared, host), run_figures)
         costs = costs_of(host)
-        lapses, remarks = lapses_of(host), remarks_of(host)
+        lapses, remarks = list(run_figures.lapses), remarks_of(host)
     finally:
         telling.cancel()
         await asyncio.wait({telling})

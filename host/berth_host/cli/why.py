@@ -31,6 +31,8 @@ def why(pod: str, output: str, **options: Any) -> None:
         ready = prepared(options)
     if key not in ready.loaded.pod_keys:
         fail(_unknown(key, ready.loaded.pod_keys))
+    if key in ready.loaded.refused:
+        fail(f"pod {key} is not created: {ready.loaded.refused[key]}")
     with reported():
         done = finished(ready)
     if key in done.report.undecided:

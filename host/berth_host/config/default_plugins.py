@@ -86,11 +86,16 @@ DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
         args_kind="NodeResourcesFitArgs",
     ),
     DefaultPlugin(name="VolumeRestrictions", points=frozenset({"preFilter", "filter"})),
-    DefaultPlugin(name="NodeVolumeLimits", points=frozenset({"preFilter", "filter"})),
+    DefaultPlugin(
+        name="NodeVolumeLimits",
+        points=frozenset({"preFilter", "filter"}),
+        reads_gates=("VolumeLimitScaling",),
+    ),
     DefaultPlugin(
         name="VolumeBinding",
         points=frozenset({"preFilter", "filter", "preScore", "score", "reserve", "preBind"}),
         args_kind="VolumeBindingArgs",
+        reads_gates=("StorageCapacityScoring",),
     ),
     DefaultPlugin(name="VolumeZone", points=frozenset({"preFilter", "filter"})),
     DefaultPlugin(

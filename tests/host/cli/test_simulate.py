@@ -51,6 +51,7 @@ def test_json_is_one_object_with_placements_pending_and_summary(run: Run, write:
         "pods_per_s": 0,
         "seed": 7,
         "gaps": [],
+        "lapses": [],
     }
     assert summary["seconds"] > 0
     assert summary["pods_per_s"] > 0
@@ -451,3 +452,36 @@ def test_costs_name_every_call_of_every_plugin(run: Run, write: Write) -> None:
 
 def test_nothing_to_read_is_a_usage_error(run: Run) -> None:
     assert run("simulate").exit_code == 2
+
+
+def test_pods_that_admission_refuses_are_pending_with_the_words_of_the_api_server(
+    run: Run, write: Write
+) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "default"},
+        "spec": {"hard": {"requests.cpu": "150m", "services": "1"}},
+    }
+    path = write(node_object("a"), quota, workload_object("Deployment", "web", replicas=2))
+    result = run("simulate", "-f", path, "-o", "json")
+    assert list(placed(result)) == ["default/web-0"]
+    assert pending(result) == {
+        "default/web-1": 'pods "web-1" is forbidden: exceeded quota: q, requested: requests.cpu=100m, '
+        "used: requests.cpu=100m, limited: requests.cpu=150m"
+    }
+    assert "ResourceQuota default/q: services is not counted" in result.stderr
+    refused = run("why", "web-1", "-f", path)
+    assert refused.exit_code == 2
+    assert "pod default/web-1 is not created" in refused.stderr
+
+
+def test_feature_gates_reach_the_plugins(run: Run, write: Write) -> None:
+    node = node_object("a")
+    node["spec"] = {"taints": [{"key": "load", "value": "5", "effect": "NoSchedule"}]}
+    toleration = {"key": "load", "operator": "Gt", "value": "3", "effect": "NoSchedule"}
+    path = write(node, pod_object("web", tolerations=[toleration]))
+    assert not placed(run("simulate", "-f", path, "-o", "json"))
+    gate = "TaintTolerationComparisonOperators=true"
+    result = run("simulate", "-f", path, "-o", "json", "--feature-gates", gate)
+    assert list(placed(result)) == ["default/web"]

@@ -13,7 +13,13 @@ from collections.abc import Sequence
 from berth_sdk.kube_object import ObjectRef
 
 from berth_host.cluster.memory.kinds import Kind
-from berth_host.errors.cluster import ConflictError, FieldProblem, InvalidError, NotFoundError
+from berth_host.errors.cluster import (
+    ConflictError,
+    FieldProblem,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
 
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
@@ -59,6 +65,12 @@ def other_object_to_delete(kind: Kind, found: ObjectRef, wanted_uid: str) -> Con
 def cannot_bind(kind: Kind, ref: ObjectRef, text: str) -> ConflictError:
     """The pod cannot be put on a node. `text`: the pod's state, without its name."""
     return _cannot_be_fulfilled(kind, "pods/binding", ref, text, f"pod {ref.name} {text}")
+
+
+def forbidden(kind: Kind, key: str, name: str, reason: str) -> ForbiddenError:
+    """An admission plugin refuses the object."""
+    says = f'{kind.qualified} "{name}" is forbidden: {reason}'
+    return ForbiddenError(kind.resource, key, reason, server_message=says)
 
 
 def invalid(kind: Kind, key: str, name: str, problems: Sequence[FieldProblem]) -> InvalidError:

@@ -17,7 +17,7 @@ from berth_sdk.kube_object import LAST_APPLIED, JsonObject, KubeObject, ObjectRe
 
 from berth_host.cluster.memory import answers, strategic_merge
 from berth_host.cluster.memory.admission import Admission
-from berth_host.cluster.memory.admission.objects import is_default_class
+from berth_host.cluster.memory.admission.gatekeeping import READ, Gatekeeping
 from berth_host.cluster.memory.admission.pod import new_pod_status
 from berth_host.cluster.memory.binding import bound
 from berth_host.cluster.memory.event_log import EventLog
@@ -45,8 +45,10 @@ Object = dict[str, Any]
 class ApiServer:
     """Stores objects that pass defaulting, admission and validation. Attributes: store, events."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, gatekeeping: Gatekeeping | None = None) -> None:
+        """`gatekeeping`: the admission plugins that refuse objects; None: all objects have passed them."""
         self._clock = clock
+        self._gatekeeping = gatekeeping
         self._admission = Admission()
         self._finalized: set[tuple[str, str]] = set()
         self.store = ObjectStore()
@@ -68,9 +70,10 @@ class ApiServer:
     # --- writing ---------------------------------------------------------------------------------
 
     def create(self, obj: JsonObject, *, restore: bool = False) -> KubeObject:
-        """Store a new object with its defaults. `restore`: uid, times and status are kept, as from a backup.
+        """Store a new object with its defaults. `restore`: uid, times and status stay, as from a backup.
 
-        Raises ConflictError for a name that is taken, InvalidError with every problem.
+        Raises ConflictError for a name that is taken, InvalidError with every problem, ForbiddenError where
+        an admission plugin refuses it.
         """
         kind = _kind_of(obj)
         problems = problems_of(kind, obj)
@@ -78,6 +81,9 @@ class ApiServer:
             metadata = obj.get("metadata")
             name = metadata.get("name") if isinstance(metadata, Mapping) else ""
             raise answers.invalid(kind, str(name), str(name), problems)
+        refusal = ""
+        if self._gatekeeping is not None:
+            obj, refusal = self._gatekeeping.completed(kind.kind, dict(obj))
         admitted, problems = self._admission.admit(kind.kind, self._prepared(kind, obj, restore))
         metadata = admitted["metadata"]
         key = kind.key(metadata.get("namespace") or "", metadata["name"])
@@ -85,6 +91,11 @@ class ApiServer:
             raise answers.invalid(kind, key, metadata["name"], problems)
         if self.store.get(kind, key) is not None:
             raise answers.already_exists(kind, key, metadata["name"])
+        if self._gatekeeping is not None:
+            created = {**admitted, "metadata": {**metadata, "creationTimestamp": _created(obj)}}
+            refusal = refusal or self._gatekeeping.refusal(kind.kind, created)
+            if refusal:
+                raise answers.forbidden(kind, key, metadata["name"], refusal)
         if kind.namespaced:
             self._ensure_namespace(metadata["namespace"])
         return self._stored(kind, key, admitted)
@@ -250,10 +261,12 @@ class ApiServer:
             self._finalized.discard((kind.resource, key))
         if kind is POD:
             return stored
+        if self._gatekeeping is not None and kind.kind in READ:
+            self._gatekeeping.keep(stored)
         if kind.kind == "PriorityClass":
             self._admission.priorities.keep(stored)
-        elif kind.kind == "StorageClass" and is_default_class(obj):
-            self._admission.default_storage_class = key
+        elif kind.kind == "StorageClass":
+            self._admission.storage_classes.keep(stored)
         return stored
 
     def _gone(self, kind: Kind, current: KubeObject) -> None:
@@ -262,8 +275,12 @@ class ApiServer:
         self._finalized.discard((kind.resource, key))
         if kind.kind == "PriorityClass":
             self._admission.priorities.drop(key)
-        elif kind.kind == "StorageClass" and self._admission.default_storage_class == key:
-            self._admission.default_storage_class = None
+        elif kind.kind == "StorageClass":
+            self._admission.storage_classes.drop(key)
+        if self._gatekeeping is not None:
+            self._gatekeeping.quotas.release(kind.kind, key)
+            if kind.kind in READ:
+                self._gatekeeping.drop(current)
 
     def _current(
         self,
@@ -296,6 +313,10 @@ def _kind_of(obj: JsonObject) -> Kind:
     if kind is None or kind.api_version != obj.get("apiVersion"):
         raise InvalidError(str(obj.get("kind")), "", [FieldProblem("kind", "is not kept here")])
     return kind
+
+
+def _created(obj: JsonObject) -> Any:
+    return (obj.get("metadata") or {}).get("creationTimestamp")
 
 
 def _kind(resource: str) -> Kind:

@@ -12,7 +12,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from berth_host.cluster.memory.admission.label_keys import with_label_keys
-from berth_host.cluster.memory.admission.objects import default_claim, default_node, default_object
+from berth_host.cluster.memory.admission.objects import (
+    DefaultStorageClass,
+    default_claim,
+    default_node,
+    default_object,
+)
 from berth_host.cluster.memory.admission.pod import default_pod
 from berth_host.cluster.memory.admission.priority import PriorityClasses
 from berth_host.errors.cluster import FieldProblem
@@ -29,13 +34,12 @@ Json = dict[str, Any]
 class Admission:
     """The defaulting and the two admission steps that look at other objects.
 
-    `priorities` knows the PriorityClasses; `default_storage_class` is the name of the class that claims
-    without one get, or None.
+    `priorities` knows the PriorityClasses; `storage_classes` the class that claims without one get.
     """
 
     def __init__(self) -> None:
         self.priorities = PriorityClasses()
-        self.default_storage_class: str | None = None
+        self.storage_classes = DefaultStorageClass()
         # Specs by all that their defaults follow from: workloads make the same one over and over.
         self._specs: OrderedDict[tuple[bytes, int], Json] = OrderedDict()
 
@@ -47,7 +51,7 @@ class Admission:
         if kind == "Node":
             return default_node(obj), []
         if kind == "PersistentVolumeClaim":
-            return default_claim(obj, self.default_storage_class), []
+            return default_claim(obj, self.storage_classes.name), []
         return default_object(kind, obj), []
 
     @staticmethod

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from berth_sdk.kube_object import KubeObject
+
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
-DEFAULT_CLASS_ANNOTATION: Final = "storageclass.kubernetes.io/is-default-class"
+DEFAULT_CLASS_ANNOTATIONS: Final = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
 Object = dict[str, Any]
 
 
@@ -50,7 +55,26 @@ def _pending(obj: Object) -> Object:
     return obj | {"status": {"phase": "Pending"} | (obj.get("status") or {})}
 
 
-def is_default_class(obj: Object) -> bool:
-    """True for a StorageClass that claims without one get."""
-    annotations = (obj.get("metadata") or {}).get("annotations") or {}
-    return bool(annotations.get(DEFAULT_CLASS_ANNOTATION) == "true")
+class DefaultStorageClass:
+    """The StorageClass for claims that name none: of several defaults the newest, then the first by name."""
+
+    def __init__(self) -> None:
+        self._created: dict[str, str] = {}
+
+    @property
+    def name(self) -> str | None:
+        """Its name; None if no class is the default."""
+        newest = max(self._created.values(), default="")
+        return min((name for name, created in self._created.items() if created == newest), default=None)
+
+    def keep(self, obj: KubeObject) -> None:
+        """A class was added or changed."""
+        annotations = obj.get("metadata.annotations") or {}
+        if any(annotations.get(key) == "true" for key in DEFAULT_CLASS_ANNOTATIONS):
+            self._created[obj.ref.name] = str(obj.get("metadata.creationTimestamp") or "")
+        else:
+            self.drop(obj.ref.name)
+
+    def drop(self, name: str) -> None:
+        """A class was deleted."""
+        self._created.pop(name, None)

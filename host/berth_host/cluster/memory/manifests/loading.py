@@ -8,7 +8,7 @@ pods. Every problem is collected; with one problem or more nothing is usable and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
@@ -18,10 +18,10 @@ from berth_host.cluster.memory.manifests import workloads
 from berth_host.cluster.memory.manifests.files import sources_of
 from berth_host.cluster.memory.manifests.reading import Manifest, Origin, read
 from berth_host.cluster.memory.server import ApiServer
-from berth_host.errors.cluster import ConflictError, FieldProblem, InvalidError
+from berth_host.errors.cluster import ConflictError, FieldProblem, ForbiddenError, InvalidError
 from berth_host.errors.manifests import ManifestError, ManifestProblem
 
-_FIRST: Final = ("Namespace", "PriorityClass", "StorageClass")
+_FIRST: Final = ("Namespace", "PriorityClass", "StorageClass", "RuntimeClass", "LimitRange", "ResourceQuota")
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
@@ -39,6 +39,8 @@ class Loaded:
     finished_count: int
     warnings: tuple[str, ...]
     gaps: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """By `namespace/name`: pods that an admission plugin refuses, with the API server's message."""
 
 
 def load(paths: Sequence[str], server: ApiServer, read_stdin: Callable[[], str]) -> Loaded:
@@ -54,8 +56,10 @@ def load(paths: Sequence[str], server: ApiServer, read_stdin: Callable[[], str])
         problems.sort(key=lambda problem: (order.get(problem.file, -1), problem.document, problem.line))
         raise ManifestError(problems)
     gaps = (*_emptiness(server, loader), *reading.misspelt, *_without_their_node(server))
-    warnings = tuple(reading.warnings)
-    return Loaded(tuple(loader.pod_keys), loader.owners, loader.finished_count, warnings, gaps)
+    warnings = (*reading.warnings, *loader.warnings)
+    return Loaded(
+        tuple(loader.pod_keys), loader.owners, loader.finished_count, warnings, gaps, loader.refused
+    )
 
 
 def _emptiness(server: ApiServer, loader: _Loader) -> Iterator[str]:
@@ -88,6 +92,8 @@ class _Loader:
         self.pod_keys: list[str] = []
         self.owners: dict[str, str] = {}
         self.finished_count = 0
+        self.refused: dict[str, str] = {}
+        self.warnings: list[str] = []
 
     def add(self, manifest: Manifest) -> None:
         """Create the object, and the objects that its controller would make."""
@@ -118,8 +124,9 @@ class _Loader:
                     self._create(origin, claim, from_template=True)
         for pod in pods:
             made = self._create(origin, pod, from_template=True)
-            if made is not None:
-                self.owners[made.ref.key] = owner
+            key = f"{_namespace(pod)}/{_name(pod)}"
+            if made is not None or key in self.refused:
+                self.owners[key] = owner
 
     def _create(
         self, origin: Origin, obj: Mapping[str, Any], *, from_template: bool = False
@@ -137,6 +144,13 @@ class _Loader:
             where = f", first in {first}" if first is not None else ""
             text = f"{kind.kind} {err.key} is there twice{where}: remove or rename one"
             self._report(origin, FieldProblem("metadata.name", text))
+            return None
+        except ForbiddenError as err:
+            if kind.kind == "Pod":
+                self.refused[err.key] = str(err)
+                self.pod_keys.append(err.key)
+            else:
+                self.warnings.append(f"{kind.kind} {err.key} is not created: {err}")
             return None
         except InvalidError as err:
             for problem in err.problems:

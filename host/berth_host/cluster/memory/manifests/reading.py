@@ -16,7 +16,18 @@ from berth_host.cluster.memory.manifests.documents import DocumentError, documen
 from berth_host.cluster.memory.manifests.files import Source
 from berth_host.errors.manifests import ManifestProblem
 
+_NOT_RUN: Final = "admission by webhooks and policies is not run: pods are as they are written"
+_GROUPS: Final = "groups of pods are not read: their pods are scheduled one by one"
 _HINTS: Final[Mapping[str, str]] = {
+    "MutatingAdmissionPolicy": _NOT_RUN,
+    "MutatingAdmissionPolicyBinding": _NOT_RUN,
+    "MutatingWebhookConfiguration": _NOT_RUN,
+    "ValidatingAdmissionPolicy": _NOT_RUN,
+    "ValidatingAdmissionPolicyBinding": _NOT_RUN,
+    "ValidatingWebhookConfiguration": _NOT_RUN,
+    "PodGroup": _GROUPS,
+    "Workload": _GROUPS,
+    "DeviceTaintRule": "taints by rules are not read: give them in the ResourceSlice",
     "DaemonSet": "its pods follow nodes, and are not simulated",
     "CronJob": "it makes no pods until its time comes: give the Job itself",
     "KubeSchedulerConfiguration": "a configuration is given with --config",

@@ -1,0 +1,96 @@
+"""Admission plugins that look at other objects than the new one: LimitRanger, DefaultTolerationSeconds,
+RuntimeClass and ResourceQuota.
+
+Called by the embedded server for manifests. An object with a creationTimestamp comes from a cluster, whose
+admission it has passed: it is neither completed nor refused, and counts for the quotas of its namespace.
+Source, v1.36: `pkg/kubeapiserver/options/plugins.go` (the order),
+`plugin/pkg/admission/defaulttolerationseconds`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from berth_sdk.kube_object import KubeObject
+
+from berth_host.cluster.memory.admission.limit_ranges import claim_problems, pod_problems, with_defaults
+from berth_host.cluster.memory.admission.quotas import Quotas
+from berth_host.cluster.memory.admission.runtime_classes import with_runtime_class
+
+READ: Final = ("LimitRange", "ResourceQuota", "RuntimeClass")
+"""The kinds that admission reads, and scheduling does not."""
+_TOLERATED: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_TOLERATION_S: Final = 300
+Json = dict[str, Any]
+
+
+class Gatekeeping:
+    """The objects that admission reads, and its two steps: `complete`, then `refusal`."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[str, dict[str, KubeObject]] = defaultdict(dict)
+        self._classes: dict[str, KubeObject] = {}
+        self.quotas = Quotas()
+
+    def keep(self, obj: KubeObject) -> None:
+        """An object of a kind of READ was added or changed."""
+        if obj.kind == "LimitRange":
+            self._ranges[obj.ref.namespace][obj.ref.name] = obj
+        elif obj.kind == "RuntimeClass":
+            self._classes[obj.ref.name] = obj
+        else:
+            self.quotas.keep(obj)
+
+    def drop(self, obj: KubeObject) -> None:
+        """An object of a kind of READ was deleted."""
+        if obj.kind == "LimitRange":
+            self._ranges[obj.ref.namespace].pop(obj.ref.name, None)
+        elif obj.kind == "RuntimeClass":
+            self._classes.pop(obj.ref.name, None)
+        else:
+            self.quotas.drop(obj.ref.namespace, obj.ref.name)
+
+    def completed(self, kind: str, obj: Json) -> tuple[Json, str]:
+        """The object with what the plugins add to it, and a refusal; "" if there is none."""
+        if kind != "Pod" or _is_restored(obj):
+            return obj, ""
+        spec = with_defaults(obj.get("spec") or {}, self._of(obj))
+        spec = _with_tolerations(spec)
+        spec, refusal = with_runtime_class(spec, self._classes)
+        return {**obj, "spec": spec}, refusal
+
+    def refusal(self, kind: str, obj: Json) -> str:
+        """Why a completed object with all its defaults is refused; "": it is admitted."""
+        if kind not in ("Pod", "PersistentVolumeClaim"):
+            return ""
+        is_restored = _is_restored(obj)
+        if not is_restored:
+            judge = pod_problems if kind == "Pod" else claim_problems
+            problems = judge(obj.get("spec") or {}, self._of(obj))
+            if problems:
+                return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+        return self.quotas.refusal(kind, obj, is_restored=is_restored)
+
+    def _of(self, obj: Mapping[str, Any]) -> list[KubeObject]:
+        ranges = self._ranges.get(obj["metadata"].get("namespace") or "default")
+        return [ranges[name] for name in sorted(ranges)] if ranges else []
+
+
+def _is_restored(obj: Mapping[str, Any]) -> bool:
+    return bool((obj.get("metadata") or {}).get("creationTimestamp"))
+
+
+def _with_tolerations(spec: Json) -> Json:
+    """With a toleration for five minutes of a node that is not ready, and of one that is unreachable."""
+    said = spec.get("tolerations") or []
+    added = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_S}
+        for key in _TOLERATED
+        if not any(
+            (one.get("key") or key) == key and (one.get("effect") or "NoExecute") == "NoExecute"
+            for one in said
+        )
+    ]
+    return {**spec, "tolerations": [*said, *added]} if added else spec

@@ -1,0 +1,143 @@
+"""LimitRange: default requests and limits of containers, and the amounts for which an object is refused.
+
+Called by `Gatekeeping`. Source: `plugin/pkg/admission/limitranger/admission.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod_requests import requests_of
+from berth_sdk.quantity import milli_value, nano_value, whole_value
+
+_CONTAINERS: Final = ("containers", "initContainers")
+Json = dict[str, Any]
+Amounts = Mapping[str, Any]
+
+
+def with_defaults(spec: Json, ranges: list[KubeObject]) -> Json:
+    """The spec with the default requests and limits of its containers; the first that says one counts."""
+    requests: Json = {}
+    limits: Json = {}
+    for item in _items(ranges, "Container"):
+        # The API server completes a LimitRange in this way when it is stored.
+        own_limits = {**(item.get("max") or {}), **(item.get("default") or {})}
+        own_requests = {**(item.get("min") or {}), **own_limits, **(item.get("defaultRequest") or {})}
+        limits, requests = {**own_limits, **limits}, {**own_requests, **requests}
+    if not requests and not limits:
+        return spec
+    changes = {
+        key: [_container(container, requests, limits) for container in spec[key]]
+        for key in _CONTAINERS
+        if spec.get(key)
+    }
+    return {**spec, **changes}
+
+
+def _container(container: Json, requests: Json, limits: Json) -> Json:
+    resources = container.get("resources") or {}
+    said_limits = resources.get("limits") or {}
+    # A limit that the container says is its request too, before any default is.
+    said = {**said_limits, **(resources.get("requests") or {})}
+    completed = {**resources, "limits": {**limits, **said_limits}, "requests": {**requests, **said}}
+    return {**container, "resources": {key: value for key, value in completed.items() if value}}
+
+
+def pod_problems(spec: Json, ranges: list[KubeObject]) -> list[str]:
+    """Every limit that the pod breaks, in the API server's words."""
+    problems: list[str] = []
+    for item in _items(ranges, "Container"):
+        for key in _CONTAINERS:
+            for container in spec.get(key) or ():
+                resources = container.get("resources") or {}
+                problems += _broken(item, resources.get("requests") or {}, resources.get("limits") or {})
+    for item in _items(ranges, "Pod"):
+        problems += _broken(item, _total(spec, "requests"), _total(spec, "limits"))
+    return problems
+
+
+def claim_problems(spec: Json, ranges: list[KubeObject]) -> list[str]:
+    """Every limit that the claim breaks."""
+    requests = (spec.get("resources") or {}).get("requests") or {}
+    problems: list[str] = []
+    for item in _items(ranges, "PersistentVolumeClaim"):
+        for name, bound in (item.get("min") or {}).items():
+            problems += _min(item, name, bound, requests, {})
+        for name, bound in (item.get("max") or {}).items():
+            problems += _over(item, name, bound, requests, "request", required=True)
+    return problems
+
+
+def _items(ranges: list[KubeObject], kind: str) -> Iterator[Json]:
+    for one in ranges:
+        for item in one.get("spec.limits") or ():
+            if item.get("type") == kind:
+                yield item
+
+
+def _total(spec: Json, which: str) -> Json:
+    """The pod's requests, or its limits, over all containers; a limit counts if all containers have one."""
+    if which == "limits":
+        lists = [container for key in _CONTAINERS for container in spec.get(key) or ()]
+        names = {name for c in lists for name in (c.get("resources") or {}).get("limits") or {}}
+        spec = {
+            key: [
+                {"resources": {"requests": (container.get("resources") or {}).get("limits") or {}}}
+                for container in spec[key]
+            ]
+            for key in _CONTAINERS
+            if spec.get(key)
+        }
+        found = requests_of(spec, None).requests
+        return {name: _text(name, found[name]) for name in sorted(names) if name in found}
+    found = requests_of({key: spec[key] for key in _CONTAINERS if spec.get(key)}, None).requests
+    return {name: _text(name, amount) for name, amount in found.items()}
+
+
+def _text(name: str, amount: int) -> str:
+    return f"{amount}m" if name == "cpu" and amount % 1000 else str(amount // (1000 if name == "cpu" else 1))
+
+
+def _broken(item: Json, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    for name, bound in (item.get("min") or {}).items():
+        yield from _min(item, name, bound, requests, limits)
+    for name, bound in (item.get("max") or {}).items():
+        yield from _over(item, name, bound, limits, "limit", required=True)
+        if name in limits and nano_value(limits[name]) <= nano_value(bound):
+            yield from _over(item, name, bound, requests, "request", required=False)
+    for name, bound in (item.get("maxLimitRequestRatio") or {}).items():
+        yield from _ratio(item, name, bound, requests, limits)
+
+
+def _min(item: Json, name: str, bound: Any, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    head = f"minimum {name} usage per {item['type']} is {bound}"
+    if name not in requests:
+        yield f"{head}.  No request is specified"
+    elif nano_value(requests[name]) < nano_value(bound):
+        yield f"{head}, but request is {requests[name]}"
+    elif name in limits and nano_value(limits[name]) < nano_value(bound):
+        yield f"{head}, but limit is {limits[name]}"
+
+
+def _over(item: Json, name: str, bound: Any, amounts: Amounts, what: str, *, required: bool) -> Iterator[str]:
+    head = f"maximum {name} usage per {item['type']} is {bound}"
+    if name not in amounts:
+        if required:
+            yield f"{head}.  No {what} is specified"
+    elif nano_value(amounts[name]) > nano_value(bound):
+        yield f"{head}, but {what} is {amounts[name]}"
+
+
+def _ratio(item: Json, name: str, bound: Any, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    head = f"{name} max limit to request ratio per {item['type']} is {bound}"
+    value = milli_value if name == "cpu" else whole_value
+    request = value(requests[name]) if name in requests else 0
+    limit = value(limits[name]) if name in limits else 0
+    if not request:
+        yield f"{head}, but no request is specified or request is 0"
+    elif not limit:
+        yield f"{head}, but no limit is specified or limit is 0"
+    elif limit * 1000 > request * milli_value(bound):
+        yield f"{head}, but provided ratio is {limit / request:f}"

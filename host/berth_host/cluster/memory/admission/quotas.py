@@ -1,0 +1,259 @@
+"""ResourceQuota: what the objects of a namespace use, and the pods and claims that would use too much.
+
+Called by `Gatekeeping`. Source: apiserver `admission/plugin/resourcequota/controller.go`, and
+`pkg/quota/v1/evaluator/core/{pods,persistent_volume_claims}.go`, v1.36.
+Differs: a quota that says its `status.used`, as a dump of a cluster does, is believed for all objects
+of the dump; objects of other kinds are not counted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod_requests import requests_of
+from berth_sdk.quantity import NANO, nano_value
+
+_CONTAINERS: Final = ("containers", "initContainers")
+_SHORT: Final = ("cpu", "memory", "ephemeral-storage")
+_PODS: Final = ("pods", "count/pods")
+_CLAIMS: Final = ("persistentvolumeclaims", "count/persistentvolumeclaims")
+_CLASS_SUFFIX: Final = ".storageclass.storage.k8s.io/"
+_DONE: Final = ("Succeeded", "Failed")
+Json = dict[str, Any]
+Usage = dict[str, int]
+
+
+class Quotas:
+    """The quotas by namespace, and the usage that was charged to each."""
+
+    def __init__(self) -> None:
+        self._quotas: dict[str, dict[str, KubeObject]] = defaultdict(dict)
+        self._used: dict[str, Usage] = {}
+        self._charged: dict[tuple[str, str], list[tuple[str, Usage]]] = {}
+
+    def keep(self, obj: KubeObject) -> None:
+        """A quota was added or changed."""
+        self._quotas[obj.ref.namespace][obj.ref.name] = obj
+        said = obj.get("status.used") or {}
+        self._used.setdefault(obj.ref.key, {name: nano_value(amount) for name, amount in said.items()})
+
+    def drop(self, namespace: str, name: str) -> None:
+        """A quota was deleted."""
+        self._quotas[namespace].pop(name, None)
+        self._used.pop(f"{namespace}/{name}", None)
+
+    def uncounted(self) -> list[str]:
+        """One sentence per quota that limits what is not counted here."""
+        return [
+            f"ResourceQuota {quota.ref.key}: {', '.join(names)} is not counted: pods and claims are"
+            for quotas in self._quotas.values()
+            for quota in quotas.values()
+            if (names := [name for name in quota.get("spec.hard") or {} if not _is_counted(name)])
+        ]
+
+    def refusal(self, kind: str, obj: Mapping[str, Any], *, is_restored: bool) -> str:
+        """The API server's refusal of a new pod or claim; "": it is admitted, and charged."""
+        metadata = obj["metadata"]
+        quotas = self._quotas.get(metadata.get("namespace") or "default")
+        if not quotas or (obj.get("status") or {}).get("phase") in _DONE:
+            return ""
+        usage = pod_usage(obj) if kind == "Pod" else claim_usage(obj)
+        charges: list[tuple[str, Usage]] = []
+        for quota in sorted(quotas.values(), key=lambda one: one.ref.name):
+            if not _covers(quota, kind, obj):
+                continue
+            hard = {name: nano_value(amount) for name, amount in (quota.get("spec.hard") or {}).items()}
+            if is_restored:
+                if quota.get("status.used") is not None:
+                    continue
+            elif problem := _problem(quota, kind, obj, hard, usage, self._used[quota.ref.key]):
+                return problem
+            charges.append((quota.ref.key, {name: usage[name] for name in hard if name in usage}))
+        for key, charge in charges:
+            _add(self._used[key], charge, 1)
+        self._charged[kind, f"{metadata.get('namespace') or 'default'}/{metadata['name']}"] = charges
+        return ""
+
+    def release(self, kind: str, key: str) -> None:
+        """The pod or claim is gone: its quotas get its usage back."""
+        for quota, charge in self._charged.pop((kind, key), ()):
+            if quota in self._used:
+                _add(self._used[quota], charge, -1)
+
+
+def _add(used: Usage, charge: Usage, sign: int) -> None:
+    for name, amount in charge.items():
+        used[name] = used.get(name, 0) + sign * amount
+
+
+def _is_counted(name: str) -> bool:
+    plain = name.removeprefix("requests.").removeprefix("limits.")
+    return (
+        name in (*_PODS, *_CLAIMS)
+        or plain in (*_SHORT, "storage")
+        or plain.startswith("hugepages-")
+        or (name.startswith("requests.") and "/" in plain)
+        or _CLASS_SUFFIX in name
+    )
+
+
+def pod_usage(pod: Mapping[str, Any]) -> Usage:
+    """What a pod uses, by the names of a quota, in billionths."""
+    spec = pod["spec"]
+    usage = dict.fromkeys(_PODS, NANO)
+    for name, amount in _summed(spec, "requests").items():
+        usage[f"requests.{name}"] = amount
+        if name in _SHORT or name.startswith("hugepages-"):
+            usage[name] = amount
+    for name, amount in _summed(spec, "limits").items():
+        usage[f"limits.{name}"] = amount
+    return usage
+
+
+def _summed(spec: Json, which: str) -> Usage:
+    def resources(holder: Mapping[str, Any]) -> Json:
+        return (holder.get("resources") or {}).get(which) or {}
+
+    shape: Json = {
+        key: [
+            {
+                "resources": {"requests": resources(container)},
+                **({"restartPolicy": container["restartPolicy"]} if container.get("restartPolicy") else {}),
+            }
+            for container in spec[key]
+        ]
+        for key in _CONTAINERS
+        if spec.get(key)
+    }
+    if resources(spec):
+        shape["resources"] = {"requests": resources(spec)}
+    names = {
+        name for key in _CONTAINERS for one in shape.get(key, ()) for name in one["resources"]["requests"]
+    }
+    if spec.get("overhead") and names:
+        shape["overhead"] = spec["overhead"]
+        names |= spec["overhead"].keys()
+    names |= resources(spec).keys()
+    found = requests_of(shape, None).requests
+    return {
+        name: amount * (NANO // 1000 if name == "cpu" else NANO)
+        for name, amount in found.items()
+        if name in names
+    }
+
+
+def claim_usage(claim: Mapping[str, Any]) -> Usage:
+    """What a claim uses, by the names of a quota, in billionths."""
+    spec = claim.get("spec") or {}
+    usage = dict.fromkeys(_CLAIMS, NANO)
+    storage = nano_value(((spec.get("resources") or {}).get("requests") or {}).get("storage") or 0)
+    usage["requests.storage"] = storage
+    if name := spec.get("storageClassName"):
+        usage[f"{name}{_CLASS_SUFFIX}requests.storage"] = storage
+        usage[f"{name}{_CLASS_SUFFIX}persistentvolumeclaims"] = NANO
+    return usage
+
+
+def _covers(quota: KubeObject, kind: str, obj: Mapping[str, Any]) -> bool:
+    """True if the object is in all scopes of the quota."""
+    scopes = [{"scopeName": name, "operator": "Exists"} for name in quota.get("spec.scopes") or ()]
+    scopes += quota.get("spec.scopeSelector.matchExpressions") or ()
+    if scopes and kind != "Pod":
+        return False
+    return all(_in_scope(scope, obj["spec"]) for scope in scopes)
+
+
+def _in_scope(scope: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+    name: str = scope["scopeName"]
+    if name == "PriorityClass":
+        own, values = spec.get("priorityClassName") or "", scope.get("values") or ()
+        holds: bool = {
+            "Exists": bool(own),
+            "DoesNotExist": not own,
+            "In": own in values,
+            "NotIn": own not in values,
+        }[scope.get("operator") or "Exists"]
+        return holds
+    if name in ("Terminating", "NotTerminating"):
+        return (spec.get("activeDeadlineSeconds") is not None) == (name == "Terminating")
+    if name in ("BestEffort", "NotBestEffort"):
+        amounts = [spec, *(one for key in _CONTAINERS for one in spec.get(key) or ())]
+        resources = [one.get("resources") or {} for one in amounts]
+        best = not any(
+            set(one.get(which) or {}) & {"cpu", "memory"}
+            for one in resources
+            for which in ("requests", "limits")
+        )
+        return best is (name == "BestEffort")
+    affinity = spec.get("affinity") or {}
+    terms = [
+        term.get("podAffinityTerm") or term
+        for which in ("podAffinity", "podAntiAffinity")
+        for listed in (affinity.get(which) or {}).values()
+        for term in listed
+    ]
+    return any(bool(term.get("namespaces")) or term.get("namespaceSelector") is not None for term in terms)
+
+
+def _problem(
+    quota: KubeObject, kind: str, obj: Mapping[str, Any], hard: Usage, usage: Usage, used: Usage
+) -> str:
+    if kind == "Pod" and (missing := _missing(obj["spec"], hard)):
+        return f"failed quota: {quota.ref.name}: must specify {missing}"
+    over = sorted(
+        name
+        for name in hard
+        if name in usage and usage[name] and used.get(name, 0) + usage[name] > hard[name]
+    )
+    if not over:
+        return ""
+    said = quota.get("spec.hard") or {}
+    asked = ",".join(f"{name}={_text(name, usage[name])}" for name in over)
+    taken = ",".join(f"{name}={_text(name, used.get(name, 0))}" for name in over)
+    limits = ",".join(f"{name}={said[name]}" for name in over)
+    return f"exceeded quota: {quota.ref.name}, requested: {asked}, used: {taken}, limited: {limits}"
+
+
+def _missing(spec: Mapping[str, Any], hard: Usage) -> str:
+    """The limited amounts that a container does not say: `limits.cpu for: c; requests.cpu for: c`."""
+    wanted = [
+        name
+        for name in sorted(hard)
+        if name.removeprefix("requests.").removeprefix("limits.") in ("cpu", "memory")
+    ]
+    found = []
+    for name in wanted:
+        which, resource = (
+            ("limits", name[7:])
+            if name.startswith("limits.")
+            else ("requests", name.removeprefix("requests."))
+        )
+        if resource in ((spec.get("resources") or {}).get(which) or {}):
+            continue
+        lacking = sorted(
+            container["name"]
+            for key in _CONTAINERS
+            for container in spec.get(key) or ()
+            if resource not in ((container.get("resources") or {}).get(which) or {})
+        )
+        if lacking:
+            found.append(f"{name} for: {','.join(lacking)}")
+    return "; ".join(found)
+
+
+_BINARY: Final = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
+
+
+def _text(name: str, nano: int) -> str:
+    """An amount as the API server writes it: `1500m`, `2`, `3Gi`."""
+    if nano % NANO:
+        return f"{-(-nano // (NANO // 1000))}m"
+    amount = nano // NANO
+    if "memory" in name or "storage" in name or "hugepages" in name:
+        for power, suffix in zip(range(6, 0, -1), _BINARY, strict=True):
+            if amount and amount % 1024**power == 0:
+                return f"{amount // 1024**power}{suffix}"
+    return str(amount)
