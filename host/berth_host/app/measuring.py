@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from berth_sdk.events import ActionType
 from berth_sdk.status import Code
 
+from berth_host.app.sort_reports import SortReports
 from berth_host.cluster.port import WatchEvent
 from berth_host.explain.diagnosis import Diagnosis, Outcome
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
@@ -24,10 +25,13 @@ _POD_DELETE = QueueEvent(UNSCHEDULABLE_POD, ActionType.DELETE).label
 
 
 class QueueMetrics(QueueObserver):
-    """Counts the queue's reports, and passes them on to `told`. `labels`: events since the last reading."""
+    """Counts the queue's reports, and passes them on to `told` and `sorts`. `labels`: events since the last
+    reading.
+    """
 
-    def __init__(self, metrics: SchedulerMetrics, told: QueueObserver) -> None:
+    def __init__(self, metrics: SchedulerMetrics, told: QueueObserver, sorts: SortReports) -> None:
         self._metrics = metrics
+        self._sorts = sorts
         # The one that ignores everything need not be called for it.
         self._told = None if type(told) is QueueObserver else told
         self.labels: list[str] = []
@@ -76,6 +80,12 @@ class QueueMetrics(QueueObserver):
         """See QueueObserver."""
         if self._told is not None:
             self._told.pod_rejected(plugin, profile, count)
+
+    def sorted_by_fallback(self, plugin: str, info: QueuedPodInfo) -> None:
+        """See QueueObserver."""
+        self._sorts.sorted_by_fallback(plugin, info)
+        if self._told is not None:
+            self._told.sorted_by_fallback(plugin, info)
 
     def plugin_raised(self, plugin: str, call: str, error: Exception) -> None:
         """See QueueObserver."""

@@ -28,6 +28,7 @@ from berth_host.app.readiness import absent_plugins
 from berth_host.app.registry import ClassRegistry
 from berth_host.app.running_attempts import RunningAttempts
 from berth_host.app.snapshot_state import SnapshotState
+from berth_host.app.sort_reports import SortReports
 from berth_host.app.watched import BUDGETS, watched_resources
 from berth_host.app.watching import Watching
 from berth_host.cache.cache import Cache
@@ -156,7 +157,7 @@ class HostParts:
     def _make_cycles(self, later: LateParts) -> None:
         """The queue, the frameworks, and the scheduler that runs pods through both."""
         plugins = plugins_by_profile(self.configuration, self.clients)
-        told = QueueMetrics(self.metrics, self.options.queue_observer)
+        told = QueueMetrics(self.metrics, self.options.queue_observer, SortReports(self.status.event))
         self.queue = later.queue = self._make_queue(plugins, told)
         self.wiring.connect(self.queue)
         self.failures = FailureHandler(self.queue, self.objects, self.cache.forget_if_assumed, self.status)

@@ -100,6 +100,7 @@ EVENTS: Final = frozenset(
         "queue.dumped",
         "queue.pod_in_flight_twice",
         "queue.pod_queued_twice",
+        "queue.sorted_by_fallback",
         "task.failed",
         "victim.evicted",
         "volume.not_bound",

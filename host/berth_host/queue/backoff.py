@@ -67,6 +67,11 @@ class BackoffQueue:
         """Pods that may be popped before their wait is over."""
         return len(self._rejected)
 
+    @property
+    def first_poppable(self) -> QueuedPodInfo | None:
+        """The pod that `pop_early` would take out."""
+        return self._rejected.peek()
+
     def push(self, info: QueuedPodInfo) -> None:
         """Put a pod in, or anew after its place in the order has changed. It has its sort key."""
         expiry_us = self._backoff.expiry_us(info) or 0

@@ -23,7 +23,7 @@ from berth_host.queue.gates import Gates
 from berth_host.queue.heap import KeyedHeap
 from berth_host.queue.hints import Strategy
 from berth_host.queue.nominator import Nominator
-from berth_host.queue.order import PodOrder
+from berth_host.queue.order import PodOrder, is_awaited
 from berth_host.queue.pool import Alike, UnschedulablePool
 from berth_host.queue.queued_pod import GATED, QueuedPodInfo
 from berth_host.queue.registrations import RegistrationIndex
@@ -124,11 +124,21 @@ class Places:
         return len(completed)
 
     def pop(self) -> QueuedPodInfo | None:
-        """Take out the next pod to be tried; the first of the backing-off ones if activeQ is empty."""
+        """Take out the next pod to be tried; the first of the backing-off ones if activeQ is empty. None if
+        there is none, or its sort key has not come.
+        """
+        if not self.has_ready:
+            return None
         info = self.active.pop() or self.backoff.pop_early()
         if info is not None:
             self.order.forget(info)
         return info
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether `pop` would answer a pod."""
+        first = self.active.peek() or self.backoff.first_poppable
+        return first is not None and not is_awaited(first)
 
     def remove(self, key: str) -> QueuedPodInfo | None:
         """Take a pod out, wherever it is."""
@@ -140,10 +150,9 @@ class Places:
 
     def replace_pod(self, place: Place, info: QueuedPodInfo, pod: Pod) -> None:
         """The pod was updated; it keeps its place, and gets the rank that it has now."""
-        previous = info.sort_key
         info.replace_pod(pod)
         if place is not Place.POOL:
-            self.order.renew(info, previous)
+            self.order.renew(info)
             self.reorder(info)
 
     def reorder(self, info: QueuedPodInfo) -> None:

@@ -16,7 +16,7 @@ from berth_sdk.results import QueuedPod
 from berth_host.queue.registrations import Registration
 
 SortKey = tuple[int, Any, int, int]
-"""(keyed before fallback, the plugin's part, timestamp, order of arrival); see `order`."""
+"""(keyed before fallback before awaited, the plugin's part, timestamp, order of arrival); see `order`."""
 
 HistoryEntry = tuple[int, str, str]
 """(Unix microseconds, event, detail): one line of a pod's history; read by `app.answers`."""

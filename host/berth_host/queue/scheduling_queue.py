@@ -132,11 +132,22 @@ class SchedulingQueue:
     @property
     def has_ready(self) -> bool:
         """Whether `pop` would answer a pod."""
-        return bool(len(self.places.active) or self.places.backoff.poppable_count)
+        return self.places.has_ready
 
     async def ready(self) -> None:
-        """Wait until `has_ready`."""
-        while not self.has_ready:
+        """Wait until `has_ready`, and until every sort key has come that was asked for before the first pod
+        could have been popped: the order is then the same as if all keys had been there at once. Keys that
+        are asked for later do not prolong the wait, so that a stream of new pods holds up nobody.
+        """
+        order = self.places.order
+        last: int | None = None
+        while True:
+            if self._has_candidates:
+                if not order.open_count:
+                    return
+                last = order.last_asked if last is None else last
+                if not order.awaits_any_to(last) and self.has_ready:
+                    return
             await self._readiness.wait()
 
     def pop(self) -> QueuedPodInfo | None:
@@ -263,10 +274,12 @@ class SchedulingQueue:
         return moved
 
     def invalidate_sort_keys(self, uids: frozenset[str] | None = None) -> None:
-        """The keys of these pods no longer hold; None: no key holds. Pods keep their place until asked."""
-        for info in [*self.places.active, *self.places.backoff.rejected()]:
+        """Ask for the keys of these pods again, wherever they wait; None: of all pods."""
+        backoff = self.places.backoff
+        for info in [*self.places.active, *backoff.rejected(), *backoff.failed()]:
             if uids is None or info.uid in uids:
                 self._renew_key(info)
+        self._settle()
 
     # --- answers that were deferred --------------------------------------------------------------
 
@@ -298,13 +311,14 @@ class SchedulingQueue:
         self._settle()
 
     def sort_key_answered(self, question: SortKeyQuestion, key: bytes | None) -> None:
-        """A remote QueueSort plugin's key arrived: the pod goes where it belongs, and nothing else moves.
+        """A remote QueueSort plugin's key arrived: the pod goes where it belongs, and may be popped.
 
         None or empty: the plugin gave none, or failed; it is asked again when it recovers.
         """
         info = self.places.order.answered(question, key or b"")
         if info is not None:
             self.places.reorder(info)
+            self._wake()
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -396,7 +410,7 @@ class SchedulingQueue:
         return True
 
     def _renew_key(self, info: QueuedPodInfo) -> None:
-        self.places.order.renew(info, info.sort_key)
+        self.places.order.renew(info)
         self.places.reorder(info)
 
     def _settle(self) -> None:
@@ -406,5 +420,10 @@ class SchedulingQueue:
 
     def _wake(self) -> None:
         """This alone where nothing has come into backoffQ or the pool."""
-        if self._readiness.is_awaited and self.has_ready:
+        if self._readiness.is_awaited and self._has_candidates:
             self._readiness.notify()
+
+    @property
+    def _has_candidates(self) -> bool:
+        """Whether a pod could be popped, once its sort key is there."""
+        return bool(len(self.places.active) or self.places.backoff.poppable_count)

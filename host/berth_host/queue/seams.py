@@ -160,6 +160,9 @@ class QueueObserver:
     def pod_rejected(self, plugin: str, profile: str, count: int = 1) -> None:
         """Pods are held back on this plugin's word."""
 
+    def sorted_by_fallback(self, plugin: str, info: QueuedPodInfo) -> None:
+        """The QueueSort plugin gave no key: the pod is ordered by priority and time."""
+
     def plugin_raised(self, plugin: str, call: str, error: Exception) -> None:
         """A plugin's function raised while the queue asked it."""
 

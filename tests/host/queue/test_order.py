@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -33,6 +34,12 @@ class LateSorter:
     def answer(self, bench: QueueBench, name: str, key: bytes) -> None:
         question = [item for item in self.questions if item.pod.pod.name == name][-1]
         bench.queue.sort_key_answered(question, key)
+
+
+async def turns() -> None:
+    """Let woken tasks run."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 def test_without_a_plugin_priority_comes_first_then_time() -> None:
@@ -101,7 +108,7 @@ def test_key_is_shown_attempts_and_the_time_of_the_last_return() -> None:
     assert seen[1].first_attempt_at_s == seen[0].added_at_s
 
 
-def test_pods_without_a_key_yet_stand_behind_those_that_have_one() -> None:
+def test_pods_whose_key_has_not_come_stand_behind_all_others_and_are_not_popped() -> None:
     sorter = LateSorter()
     bench = bench_with(QueueSort(sort_key=sorter.ask))
     bench.add("a", "b", "c")
@@ -110,17 +117,47 @@ def test_pods_without_a_key_yet_stand_behind_those_that_have_one() -> None:
     sorter.answer(bench, "c", b"1")
     sorter.answer(bench, "b", b"2")
     assert bench.active == ["c", "b", "high", "a"]
+    assert [bench.pop_name() for _ in range(3)] == ["c", "b", ""]
+    sorter.answer(bench, "a", b"3")
+    sorter.answer(bench, "high", b"")
+    assert [bench.pop_name() for _ in range(3)] == ["a", "high", ""]
 
 
-def test_key_that_comes_after_the_pod_was_popped_changes_nothing() -> None:
+def test_key_that_comes_after_the_pod_was_deleted_changes_nothing() -> None:
     sorter = LateSorter()
     bench = bench_with(QueueSort(sort_key=sorter.ask))
     bench.add("a")
-    info = bench.pop()
+    bench.queue.delete(a_pod("a"))
     sorter.answer(bench, "a", b"1")
-    assert info.sort_key is not None
-    assert info.sort_key[0] == 1
-    assert bench.queue.places.order.open_count == 0
+    assert (bench.active, bench.queue.places.order.open_count) == ([], 0)
+
+
+async def test_queue_is_ready_when_the_keys_have_come_that_were_asked_for_before() -> None:
+    sorter = LateSorter()
+    bench = bench_with(QueueSort(sort_key=sorter.ask))
+    ready = asyncio.ensure_future(bench.queue.ready())
+    bench.add("a", "b")
+    await turns()
+    bench.add("late")
+    sorter.answer(bench, "b", b"1")
+    await turns()
+    assert not ready.done(), "the key of a may come before that of b"
+    sorter.answer(bench, "a", b"0")
+    await turns()
+    assert ready.done(), "a stream of new pods holds up nobody"
+    assert [bench.pop_name() for _ in range(3)] == ["a", "b", ""]
+
+
+def test_invalidated_keys_reorder_pods_that_back_off_after_an_error() -> None:
+    keys = {"a": b"1", "b": b"2"}
+    bench = bench_with(QueueSort(sort_key=lambda question: keys[question.pod.pod.name]))
+    bench.add("a", "b")
+    for info in (bench.pop(), bench.pop()):
+        bench.queue.add_unschedulable(info)
+    assert [info.pod.name for info in bench.queue.places.backoff.failed()] == ["a", "b"]
+    keys["a"] = b"3"
+    bench.queue.invalidate_sort_keys()
+    assert [info.pod.name for info in bench.queue.places.backoff.failed()] == ["b", "a"]
 
 
 def test_answer_to_an_older_question_is_not_taken_for_the_newer_one() -> None:
@@ -152,14 +189,14 @@ def test_recovered_plugin_is_asked_about_the_pods_that_it_left_without_a_key() -
     assert bench.active == ["b", "a"]
 
 
-def test_invalidated_keys_hold_until_the_new_ones_arrive() -> None:
+def test_pod_whose_key_was_invalidated_is_not_popped_until_the_new_one_comes() -> None:
     sorter = LateSorter()
     bench = bench_with(QueueSort(plugin="Sort", sort_key=sorter.ask))
     bench.add("a", "b")
     sorter.answer(bench, "a", b"1")
     sorter.answer(bench, "b", b"2")
     bench.queue.invalidate_sort_keys(frozenset({"uid-a"}))
-    assert bench.active == ["a", "b"]
+    assert bench.active == ["b", "a"]
     sorter.answer(bench, "a", b"3")
     assert bench.active == ["b", "a"]
 
@@ -168,6 +205,8 @@ def test_key_that_arrives_during_the_backoff_orders_the_pods_there() -> None:
     sorter = LateSorter()
     bench = bench_with(QueueSort(sort_key=sorter.ask))
     bench.add("a", "b")
+    for name in ("a", "b"):
+        sorter.answer(bench, name, name.encode())
     for info in (bench.pop(), bench.pop()):
         bench.reject(info, "Fit")
     bench.queue.move_all(NODE)
