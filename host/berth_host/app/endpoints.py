@@ -23,6 +23,7 @@ from berth_host.cluster.kube.reviews import KubeReviewer
 from berth_host.cluster.port import ClusterPort
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.rendering import completed_document
+from berth_host.config.secrets import masked_object
 from berth_host.endpoints.access import NoReviewer, Reviewer
 from berth_host.endpoints.answer import Answer, Request, as_json, text
 from berth_host.endpoints.debugging import PREFIX, Profiling, verbosity
@@ -244,7 +245,8 @@ def _add_pages(
     slis = Exposition(lambda: server.health_metrics.sources, process=False)
 
     async def configz(request: Request) -> Answer:
-        return as_json({"componentconfig": completed_document(process.configuration)}, sniff=False)
+        masked = masked_object(completed_document(process.configuration))
+        return as_json({"componentconfig": masked}, sniff=False)
 
     async def all_metrics(request: Request) -> Answer:
         if request.method == "DELETE":

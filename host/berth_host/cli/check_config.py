@@ -26,6 +26,7 @@ from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import EXTENSION_POINTS, WEIGHTED_POINTS
 from berth_host.config.errors import ConfigurationError, Finding, nearest
 from berth_host.config.rendering import configuration_to_json, error_to_json
+from berth_host.config.secrets import masked_object
 
 _POINTS_AS_THEY_RUN: Final = (
     *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "reserve"),
@@ -77,7 +78,7 @@ def check_config(
         _fail(err, output)
     loaded = replace(loaded, warnings=(*loaded.warnings, *_not_here(loaded.berth)))
     if output == "json":
-        click.echo(json.dumps(configuration_to_json(loaded)))
+        click.echo(json.dumps(masked_object(configuration_to_json(loaded))))
         return
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
@@ -90,7 +91,7 @@ def check_config(
 
 def _fail(error: ConfigurationError, output: str) -> NoReturn:
     if output == "json":
-        click.echo(json.dumps(error_to_json(error)))
+        click.echo(json.dumps(masked_object(error_to_json(error))))
     else:
         for warning in error.warnings:
             click.echo(f"warning: {warning}", err=True)

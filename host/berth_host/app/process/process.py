@@ -38,6 +38,7 @@ from berth_host.cluster.kube.lease_client import KubeLeases
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.rendering import completed_document
+from berth_host.config.secrets import masked_object
 from berth_host.endpoints.options import ServingOptions
 from berth_host.errors.cluster import ForbiddenError, InvalidError, UnauthorizedError
 from berth_host.log import get_logger
@@ -128,8 +129,8 @@ class SchedulerProcess:
         """Make all parts; connections are opened, and closed at the end in reverse order."""
         log.info(
             "configuration.loaded",
-            configuration=completed_document(self.configuration),
-            berth=self.configuration.berth.to_json(),
+            configuration=masked_object(completed_document(self.configuration)),
+            berth=masked_object(self.configuration.berth.to_json()),
         )
         options = self._settings.options
         client = await KubeClient.open(self._connection(), options.metrics.rest_client)
@@ -308,8 +309,8 @@ class SchedulerProcess:
         self.configuration = configuration
         log.info(
             "configuration.loaded",
-            configuration=completed_document(configuration),
-            berth=configuration.berth.to_json(),
+            configuration=masked_object(completed_document(configuration)),
+            berth=masked_object(configuration.berth.to_json()),
         )
 
     async def _dump_when_told(self) -> None:

@@ -8,6 +8,7 @@ import yaml
 
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.rendering import completed_document
+from berth_host.config.secrets import masked_object
 from berth_host.config.source.node import Json
 from berth_host.yaml.scalars import resolve_word
 
@@ -28,14 +29,18 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def document_text(loaded: LoadedConfiguration) -> str:
-    """The first document in v1, as YAML: the given fields, converted, without defaults."""
-    return _dumped(loaded.document)
+    """The first document in v1, as YAML: the given fields, converted, without defaults and secrets."""
+    return _dumped(masked_object(loaded.document))
 
 
 def file_text(loaded: LoadedConfiguration) -> str:
     """The whole file: the first document, and berth's own after it if there is one."""
     text = document_text(loaded)
-    return text if loaded.berth_document is None else f"{text}---\n{_dumped(loaded.berth_document)}"
+    return (
+        text
+        if loaded.berth_document is None
+        else f"{text}---\n{_dumped(masked_object(loaded.berth_document))}"
+    )
 
 
 def completed_text(loaded: LoadedConfiguration) -> str:
