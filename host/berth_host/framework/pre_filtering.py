@@ -52,7 +52,7 @@ class PreFilterOutcome:
         """Yield each plugin's rejection, signed, with bool[n] of the rows of `table` that it concerns.
 
         A plugin that narrowed is to blame for every node that it left out, whether another plugin left the
-        node out as well or not. kube-scheduler 1.36 blames no plugin for these nodes.
+        node out as well or not.
         """
         for status in self.rejections:
             yield status, np.ones(len(table), dtype=np.bool_)
