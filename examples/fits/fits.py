@@ -2,8 +2,9 @@
 
     python examples/fits/fits.py POD.yaml NODE.yaml [NODE.yaml ...]
 
-Each NODE is an existing node, or the template of a node that an autoscaler could add. Exit code 0: the pod
-fits on one of them; 1: on none.
+Files hold what manifests can: several documents, Lists, YAML or JSON; pods and nodes in any order. Each node
+is an existing one, or the template of a node that an autoscaler could add. Exit code 0: every pod fits on one
+of them; 1: a pod fits on none; 2: the files cannot be used.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import yaml
 from berth_host.app.alone import FrameworkAlone
+from berth_host.cluster.memory.manifests.loading import load
+from berth_host.cluster.memory.server import ApiServer
+from berth_host.errors.manifests import ManifestError
+from berth_host.model.clock import ManualClock
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
@@ -31,14 +34,29 @@ def verdicts(pod: Mapping[str, Any], nodes: list[Mapping[str, Any]]) -> dict[str
 
 def main(arguments: list[str]) -> int:
     """Print one line per node."""
-    if len(arguments) < 2:
+    if not arguments:
         print(__doc__, file=sys.stderr)
         return 2
-    pod, *nodes = (yaml.safe_load(Path(path).read_text(encoding="utf-8")) for path in arguments)
-    answers = verdicts(pod, nodes)
-    for name, status in answers.items():
-        print(f"{name}: {'fits' if status.is_success else f'{status.message} ({status.plugin})'}")
-    return 0 if any(status.is_success for status in answers.values()) else 1
+    server = ApiServer(ManualClock())
+    try:
+        load(arguments, server, sys.stdin.read)
+    except ManifestError as err:
+        print(err, file=sys.stderr)
+        return 2
+    nodes = [node.parsed for node in server.list("nodes")]
+    pods = server.list("pods")
+    if not nodes or not pods:
+        print(f"the files have no {'pod' if nodes else 'node'}: name one that has", file=sys.stderr)
+        return 2
+    every_pod_fits = True
+    for pod in pods:
+        answers = verdicts(pod.parsed, nodes)
+        every_pod_fits &= any(status.is_success for status in answers.values())
+        head = f"{pod.ref.key} on " if len(pods) > 1 else ""
+        for name, status in answers.items():
+            said = "fits" if status.is_success else f"{status.message} ({status.plugin})"
+            print(f"{head}{name}: {said}")
+    return 0 if every_pod_fits else 1
 
 
 if __name__ == "__main__":

@@ -41,3 +41,18 @@ def test_exit_code_says_whether_any_shape_fits(
 def test_without_arguments_it_says_how_to_use_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert fits.main([]) == 2
     assert "fits.py POD.yaml NODE.yaml" in capsys.readouterr().err
+
+
+def test_one_file_may_hold_several_documents_and_lists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = {"apiVersion": "v1", "kind": "List", "items": [template("small", "1"), template("large", "8")]}
+    path = tmp_path / "all.yaml"
+    path.write_text(yaml.safe_dump_all([pod_object("a", cpu="2"), nodes, pod_object("b", cpu="16")]))
+    assert fits.main([str(path)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "default/a on small: Insufficient cpu (NodeResourcesFit)",
+        "default/a on large: fits",
+        "default/b on small: Insufficient cpu (NodeResourcesFit)",
+        "default/b on large: Insufficient cpu (NodeResourcesFit)",
+    ]
