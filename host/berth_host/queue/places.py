@@ -185,11 +185,17 @@ class Places:
         info.note(self._now_us(), Place.BACKOFF.value, label)
         self._observer.pod_entered(Place.BACKOFF.value, label)
 
+    def note_gated(self, info: QueuedPodInfo) -> None:
+        """Keep a line of the pod's history: its gate answered that it stays closed."""
+        info.note(self._now_us(), GATED, info.gating_plugin)
+
     def _to_pool(self, info: QueuedPodInfo, label: str) -> None:
         was_here = info.key in self.pool
         self.pool.put(info)
         if info.is_gated:
-            info.note(self._now_us(), GATED, info.gating_plugin)
+            # A gate that has not answered yet may be open, and is often of a plugin without PreEnqueue.
+            if self.gates.open_entry(info) is None:
+                self.note_gated(info)
         elif not was_here:
             info.note(self._now_us(), Place.POOL.value, label)
         self._observer.pod_entered(Place.POOL.value, label)

@@ -293,6 +293,8 @@ class SchedulingQueue:
             found = self.places.pool.get(question.pod.pod.key)
             if found is not None:
                 self.places.pool.put(found)
+                if found.uid == question.pod.pod.uid and found.gating_plugin == question.plugin:
+                    self.places.note_gated(found)
         self._settle()
 
     def hint_answered(self, question: HintQuestion, helps: bool) -> None:

@@ -155,6 +155,17 @@ def test_pod_is_gated_until_a_remote_gate_answers() -> None:
     assert len(slow.gate_questions) == 1
 
 
+def test_history_calls_a_pod_gated_only_after_a_remote_gate_said_no() -> None:
+    slow = SlowPlugin()
+    bench = bench_with(Slow=slow.gate)
+    bench.add("a", "b")
+    bench.queue.gate_answered(slow.gate_questions[0], Status.success())
+    bench.queue.gate_answered(slow.gate_questions[1], Status.unschedulable("not yet"))
+    known = {info.pod.name: info for info in (*bench.queue.places.active, *bench.queue.places.pool)}
+    told = {name: [entry[1:] for entry in info.history] for name, info in known.items()}
+    assert told == {"a": [("active", "UnschedulablePodAdd")], "b": [("gated", "Slow")]}
+
+
 def test_remote_gate_that_says_no_keeps_the_pod_as_rejected_by_it() -> None:
     slow = SlowPlugin()
     bench = bench_with(Slow=slow.gate)
