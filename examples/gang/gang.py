@@ -13,7 +13,7 @@ from typing import Any, Final
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError, PluginArgsError
 from berth_sdk.events import EventInterest
-from berth_sdk.extension_points import Plugin
+from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
 from berth_sdk.results import LiveReservation, PermitResult, WaitingPod
@@ -28,6 +28,7 @@ class Gang(Plugin):
     """Arguments: `waitSeconds`, how long the first member waits for the last (default 30)."""
 
     version = "1.0.0"
+    depends_on = DependsOn.OTHER
     # A gang that was sent back is tried again when one more member comes, or a node that may fit.
     events = (EventInterest("Pod", ("add",), label_selector=NAME), EventInterest("Node", ("add",)))
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
-from berth_sdk.extension_points import Plugin
+from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult
@@ -21,6 +21,7 @@ class DefaultBinder(Plugin):
     """Leaves the write to the host, which has the rights for it. Never skips."""
 
     needs: ClassVar[Sequence[Need]] = ()
+    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
     events: ClassVar[Sequence[EventInterest] | None] = ()
 
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> BindResult:

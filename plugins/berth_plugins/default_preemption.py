@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import Answer, Plugin
+from berth_sdk.extension_points import Answer, DependsOn, Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
@@ -32,6 +32,7 @@ class DefaultPreemption(Plugin):
     """Nominates the node that loses least, and holds the pod back while its victims are evicted."""
 
     needs: ClassVar[Sequence[Need]] = ()
+    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
     # The hint never says yes: the event only lets a pod that is held back be looked at again.
     events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),)
     deadlines: ClassVar[Mapping[str, float]] = {"postFilter": 10.0}

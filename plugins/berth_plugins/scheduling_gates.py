@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import Plugin
+from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
@@ -23,6 +23,7 @@ class SchedulingGates(Plugin):
     """Keeps pods out of the queue until `spec.schedulingGates` is empty."""
 
     needs: ClassVar[Sequence[Need]] = ()
+    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.SCHEDULING_GATES,)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("update.schedulingGates",), Hint.ASK_PLUGIN),

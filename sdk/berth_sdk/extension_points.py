@@ -144,7 +144,7 @@ class PodSensitivity(Enum):
 class DependsOn(Enum):
     """The objects that one row of an answer to Filter and Score depends on, beside the pod's wishes: while
     these stand still, pods with equal wishes (`berth_sdk.signature`) share the answer. An object of the
-    declared `needs` that changes makes every answer stale.
+    declared `needs` that changes makes every answer stale, and so does a call of `handle.requeue`.
     """
 
     NODE = 1
@@ -158,7 +158,8 @@ class DependsOn(Enum):
     nothing."""
     OTHER = 4
     """State that the tables do not show: the plugin's own memory, the time, the pod's name, what other
-    plugins published, a service. Never shared.
+    plugins published, a service. Verdicts and scores are never shared; a SKIP that `sign` answers
+    (`NoConcern`) is.
     """
 
 
@@ -207,13 +208,12 @@ class Plugin:
     max_concurrency: ClassVar[int] = 0
     """Binding-cycle calls at once; 0: the host decides."""
     depends_on: ClassVar[DependsOn | None] = None
-    """None: TABLE for a class that only filters and scores; OTHER for one with a method of Reserve, Permit,
-    PostFilter or the binding cycle, with `reads_shared`, or whose Filter or Score is `async def`. With NODE,
-    ROW, NODES and TABLE Filter and Score leave nothing in the cycle's state: they may not be called at all.
-    With the first three the same holds for PreFilter and PreScore of a class that has no later point: their
-    answers and state follow from the pod's wishes and the Node objects, not from the pods on them nor from
-    the nodes that PreScore is handed, and are taken over from the cycle of an equal pod until a Node object
-    changes.
+    """None: no answer is kept from one pod to the next, at any point, and `sign`, `sign_spec`, `sign_queue`
+    and `sign_fields` have no effect. With NODE, ROW, NODES and TABLE Filter and Score leave nothing in the
+    cycle's state: they may not be called at all. With the first three the same holds for PreFilter and
+    PreScore of a class that has no later point: their answers and state follow from the pod's wishes and the
+    Node objects, not from the pods on them nor from the nodes that PreScore is handed, and are taken over
+    from the cycle of an equal pod until a Node object changes.
     """
     sign_fields: ClassVar[Sequence[PodField] | None] = None
     """All of a pod that its answers follow from, in place of the methods `sign` and `sign_queue`, which say
@@ -278,8 +278,8 @@ class QueueSigningPlugin(Protocol):
         arguments alone. A hint that matches the event's object against the pod's labels signs the labels.
 
         Without this method `Plugin.sign_fields` count, and without these all of the pod's wishes
-        (`berth_sdk.signature.wishes`) for a class that declares `depends_on`, but not OTHER. Any other class
-        is asked about every pod: its gate may depend on its own memory.
+        (`berth_sdk.signature.wishes`), unless `depends_on` is OTHER. A class that declares no `depends_on` is
+        asked about every pod.
         """
         ...
 

@@ -133,7 +133,7 @@ class Handle(Protocol):
 
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
         """Something this plugin depends on changed: try these pods again; none given: all that it
-        rejected. Answers how many moved.
+        rejected. Answers how many moved. What is kept of the plugin's answers is dropped.
         """
         ...
 

@@ -39,8 +39,8 @@ def signature(pod: Pod) -> bytes:
 
 
 def wishes(pod: Pod) -> bytes:
-    """As `signature`, and the nodes that spec and status name beside it: the signature for a class that does
-    not declare `depends_on`.
+    """As `signature`, and the nodes that spec and status name beside it: the signature for a class that
+    declares `depends_on` and signs nothing itself.
     """
     if pod.node_name or pod.nominated_node:
         return signature(pod) + f"{pod.node_name}/{pod.nominated_node}".encode()

@@ -92,8 +92,9 @@ class Spread(Plugin):
 
 
 class ServedLabels(Plugin):
-    """Undeclared, so TABLE: reads objects beside the tables, node by node."""
+    """TABLE: reads objects beside the tables, node by node."""
 
+    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects(SERVICES))
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status | None:

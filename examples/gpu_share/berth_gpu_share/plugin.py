@@ -20,6 +20,7 @@ import numpy as np
 from berth_sdk import (
     MAX_NODE_SCORE,
     CycleState,
+    DependsOn,
     EventInterest,
     Handle,
     LiveReservation,
@@ -59,6 +60,8 @@ class GpuShare(Plugin):
 
     version = "1.0.0"
     needs = (Need.nodes(), Need.pods(annotation_prefixes=(PREFIX,)))
+    # What it has given to pods that are not bound yet stands in its own memory.
+    depends_on = DependsOn.OTHER
     pod_sensitivity = PodSensitivity.NODE
     # A node's score does not depend on other nodes, so it travels with the verdicts, in one round trip.
     normalization = ScoreNormalization.NONE

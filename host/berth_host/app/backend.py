@@ -124,7 +124,8 @@ class Backend:
         return Nomination.APPLIED
 
     def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
-        """Try these pods again; how many moved."""
+        """Try these pods again, and drop what is kept of the plugin's answers; how many moved."""
+        self._later.clients.forget(plugin)
         wanted = None if uids is None else frozenset(uids)
         return self._later.queue.requeue(PluginRequest(plugin=plugin, uids=wanted, skip_backoff=skip_backoff))
 

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from berth_sdk.errors import PluginDefinitionError, SelectorError
 from berth_sdk.events import EventInterest, Hint, action_of_word
 from berth_sdk.extension_points import (
+    DependsOn,
     ExtensionPoint,
     NodeMode,
     PodSensitivity,
@@ -158,6 +159,7 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: Remarks) -> De
     mode = read.enum(NodeMode, message.node_mode, NodeMode.NAMES, "node_mode")
     needs = tuple(_need(name, need) for need in message.needs)
     has_state = mode is NodeMode.SNAPSHOT or any(need.is_state for need in needs)
+    depends_on = read.depends_on(message.depends_on)
     unset_sensitivity = PodSensitivity.CLUSTER if has_state else PodSensitivity.NONE
     return Descriptor(
         name=name,
@@ -178,7 +180,8 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: Remarks) -> De
         has_hint=any(event.hint == identity_pb2.EventInterest.HINT_ASK_PLUGIN for event in message.events),
         has_pre_flight=ExtensionPoint.PRE_BIND in points,
         handle_client=message.handle_client,
-        sign_fields=read.sign_fields(message),
+        depends_on=depends_on,
+        sign_fields=None if depends_on is None else read.sign_fields(message),
     )
 
 
@@ -234,6 +237,16 @@ class _Reader:
         except ValueError:
             self._warn(f"has the unknown {field} {number}, which is read as unset")
             return unset
+
+    def depends_on(self, number: int) -> DependsOn | None:
+        """None for 0 and, with a warning, for an unknown number: no answer is kept."""
+        if number == 0:
+            return None
+        try:
+            return DependsOn(number)
+        except ValueError:
+            self._warn(f"has the unknown depends_on {number}, which is read as unset")
+            return None
 
     def interest(self, message: identity_pb2.EventInterest) -> EventInterest:
         """Unknown actions read as all of them, a selector that cannot be read as no selector."""

@@ -1,14 +1,14 @@
 """Filter over a table: plugins in configured order, each asked about the rows that are left.
 
-Called by `Framework`. Adjacent remote plugins are asked at the same time about the same rows; verdicts
-still apply in configured order, and one on a row that an earlier plugin rejected counts for nothing.
+Called by `Framework`. A plugin is asked once the plugins before it have answered, in this process or in
+another: it sees no row that one of them rejected, and is not asked at all when no row is left. A verdict on
+more rows would need a rule for errors, counts and the plugin's own memory about rows that do not count.
 Source: kube-scheduler `framework/runtime/framework.go` (RunFilterPlugins,
 RunFilterPluginsWithNominatedPods), v1.36; kube-scheduler asks node by node, which gives the same verdicts.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 
@@ -93,26 +93,13 @@ async def ask_in_order(
     ask: Callable[[PluginClient, Rows], Awaitable[Verdicts]],
 ) -> Rows:
     """Put one question to plugin after plugin about the rows that are left; the rows that all passed."""
-    position = 0
-    while position < len(clients) and len(rows):
-        batch = _adjacent_remote(clients, position)
-        position += len(batch)
-        if len(batch) == 1:
-            verdicts = await ask(batch[0], rows)
-            if not verdicts.all_passed:
-                statuses.reject(rows, Verdicts(verdicts.groups, _signed(batch[0], verdicts)), "")
-                rows = rows[verdicts.passed]
-            continue
-        answers = await asyncio.gather(*(ask(client, rows) for client in batch))
-        left = np.ones(len(rows), dtype=np.bool_)
-        for client, verdicts in zip(batch, answers, strict=True):
-            if verdicts.all_passed:
-                continue
-            counted = Verdicts(np.where(left, verdicts.groups, 0), _signed(client, verdicts))
-            statuses.reject(rows, counted, "")
-            left &= verdicts.passed
-        if not left.all():
-            rows = rows[left]
+    for client in clients:
+        if not len(rows):
+            break
+        verdicts = await ask(client, rows)
+        if not verdicts.all_passed:
+            statuses.reject(rows, Verdicts(verdicts.groups, _signed(client, verdicts)), "")
+            rows = rows[verdicts.passed]
     return rows
 
 
@@ -128,15 +115,6 @@ def _filter_status(plugin: str, status: Status) -> Status:
         return status.with_plugin(plugin)
     # Wait and Skip have no meaning at Filter: kube-scheduler turns them into errors as well.
     return Status(Code.ERROR, (f'running "{plugin}" filter plugin: {status.message}',), plugin)
-
-
-def _adjacent_remote(clients: Sequence[PluginClient], start: int) -> Sequence[PluginClient]:
-    end = start + 1
-    if not clients[start].is_remote:
-        return (clients[start],)
-    while end < len(clients) and clients[end].is_remote:
-        end += 1
-    return clients[start:end]
 
 
 def candidates(statuses: NodeStatuses, rows: Rows) -> NodeTable:

@@ -14,7 +14,13 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import BerthError, SelectorError
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import NoConcern, Plugin, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import (
+    DependsOn,
+    NoConcern,
+    Plugin,
+    PodSensitivity,
+    ScoreNormalization,
+)
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import Need
@@ -63,6 +69,8 @@ class DynamicResources(Plugin):
         Need.objects(SLICES),
         Need.objects(CLASSES),
     )
+    # What it has promised to pods stands in its own memory.
+    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
     # A pod that leaves gives no claim back.
     pod_sensitivity: ClassVar[PodSensitivity | None] = PodSensitivity.NONE

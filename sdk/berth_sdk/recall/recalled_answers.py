@@ -61,7 +61,7 @@ class RowColumn:
         "codes",
     )
 
-    def __init__(self, dtype: type[np.signedinteger[Any]], by: DependsOn) -> None:
+    def __init__(self, dtype: type[np.signedinteger[Any]], by: DependsOn | None) -> None:
         self._by = by
         self._follower = SlotFollower(Moved.ROW if by is DependsOn.ROW else Moved.NODE)
         self._known = KnownSlots()
@@ -216,14 +216,15 @@ class TableAnswers(Generic[T]):
 class RecalledAnswers:
     """The kept answers of one plugin to Filter and Score, by their `DependsOn`; None: no answers are kept.
 
-    `depends_on` and `needs`: as the plugin declares them. `sign`: the plugin's own, if it has one. `rows`
+    `depends_on` and `needs`: as the plugin declares them. `on_forget`: called by `forget`, for callers that
+    keep answers of this plugin themselves. `sign`: the plugin's own, if it has one. `rows`
     False: the host keeps answers by row.
     """
 
     def __init__(
         self,
         plugin: str,
-        depends_on: DependsOn,
+        depends_on: DependsOn | None,
         needs: Iterable[Need],
         handle: Handle | None,
         sign: Sign | None,
@@ -231,6 +232,8 @@ class RecalledAnswers:
         rows: bool = True,
     ) -> None:
         self._handle = handle
+        self._forgotten = 0
+        self.on_forget: list[Callable[[], None]] = []
         self._resources = [need.resource for need in needs if need.kind is NeedKind.OBJECT]
         self._readers: list[ObjectReader] | None = None
         sign = None if sign is None else _Signing(plugin, sign)
@@ -244,13 +247,23 @@ class RecalledAnswers:
             self.verdicts = TableAnswers(self.versions, sign=sign)
             self.scores = TableAnswers(self.versions, sign=sign)
 
+    def forget(self) -> None:
+        """Drop all kept answers: the plugin says by a requeue that something has changed. An answer that is
+        under way when this is called is not kept either.
+        """
+        self._forgotten += 1
+        for forget in self.on_forget:
+            forget()
+
     def versions(self) -> tuple[int, ...]:
-        """The versions of the objects that the plugin reads beside the tables."""
+        """How often `forget` was called, and the versions of the objects that the plugin reads beside the
+        tables: kept answers hold while these are equal.
+        """
         if self._handle is None or not self._resources:
-            return ()
+            return (self._forgotten,)
         if self._readers is None:
             self._readers = [self._handle.objects(resource) for resource in self._resources]
-        return tuple([reader.version for reader in self._readers])
+        return (self._forgotten, *[reader.version for reader in self._readers])
 
 
 def _all_wishes(pod: Pod, nodes: NodeTable) -> bytes:

@@ -7,7 +7,6 @@ served; a class that cannot work is refused here, with the cure.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -52,9 +51,11 @@ class Descriptor:
     `has_scenarios`: how the plugin answers what-ifs. `less_only`: it orders the queue by comparison alone, so
     it cannot be served. `handle_client`: it calls the host.
 
-    A served plugin keeps three values to itself. `answers_early`: as the class says; None: as long as it
-    saves time. `depends_on`: which changes end a kept answer. `signs_queue`: one answer of the gate and of
-    the hint is right for all pods with equal signatures.
+    `depends_on`: which changes end a kept answer; None: not declared, so no answer is kept from one pod to
+    the next.
+
+    A served plugin keeps two values to itself. `answers_early`: as the class says; None: as long as it saves
+    time. `signs_queue`: one answer of the gate and of the hint is right for all pods with equal signatures.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Descriptor:
     events: tuple[EventInterest, ...] | None = None
     deadlines: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int = 0
-    depends_on: DependsOn = DependsOn.OTHER
+    depends_on: DependsOn | None = None
     signs_queue: bool = False
     sign_fields: tuple[PodField, ...] | None = None
     answers_early: bool | None = None
@@ -139,7 +140,7 @@ def describe(cls: type, name: str = "") -> Descriptor:
         deadlines=MappingProxyType(dict(_attribute(cls, "deadlines"))),
         max_concurrency=_attribute(cls, "max_concurrency"),
         depends_on=depends_on,
-        signs_queue=_has(cls, "sign_queue") or sign_fields is not None,
+        signs_queue=sign_fields is not None or (depends_on is not None and _has(cls, "sign_queue")),
         sign_fields=sign_fields,
         answers_early=_attribute(cls, "answers_early"),
         has_hint=_has(cls, "queueing_hint"),
@@ -180,22 +181,7 @@ def _normalization(title: str, cls: type) -> ScoreNormalization:
     return ScoreNormalization.NONE if alone else ScoreNormalization.PLUGIN
 
 
-# Methods of a plugin that remembers more than the tables show.
-_REMEMBERING: Final = (
-    "reserve",
-    "unreserve",
-    "permit",
-    "post_filter",
-    "pre_bind_pre_flight",
-    "pre_bind",
-    "bind",
-    "post_bind",
-    "reconcile",
-)
-_SHARED: Final = ("filter", "filter_nodes", "score", "score_nodes")
-
-
-def _depends_on(title: str, cls: type, normalization: ScoreNormalization) -> DependsOn:
+def _depends_on(title: str, cls: type, normalization: ScoreNormalization) -> DependsOn | None:
     declared: DependsOn | None = _attribute(cls, "depends_on")
     whole = normalization is ScoreNormalization.PLUGIN and _has(cls, "score_nodes")
     if whole and declared is not None and declared in (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES):
@@ -204,19 +190,17 @@ def _depends_on(title: str, cls: type, normalization: ScoreNormalization) -> Dep
             " over all candidates together (normalization PLUGIN): declare NONE or HOST_* if a score does"
             " not depend on the other candidates, else DependsOn.TABLE"
         )
-    if declared is not None:
-        return declared
-    asynchronous = any(inspect.iscoroutinefunction(getattr(cls, method, None)) for method in _SHARED)
-    if asynchronous or _attribute(cls, "reads_shared") or any(_has(cls, name) for name in _REMEMBERING):
-        return DependsOn.OTHER
-    return DependsOn.TABLE
+    return declared
 
 
 def _sign_fields(cls: type) -> tuple[PodField, ...] | None:
+    depends_on: DependsOn | None = _attribute(cls, "depends_on")
+    if depends_on is None:
+        return None
     declared: Sequence[PodField] | None = _attribute(cls, "sign_fields")
     if declared is not None:
         return tuple(dict.fromkeys(declared))
-    shares = _attribute(cls, "depends_on") not in (None, DependsOn.OTHER)
+    shares = depends_on is not DependsOn.OTHER
     # A class that signs waiting pods itself may tell them apart by more than their wishes.
     return ALL_FIELDS if shares and not _has(cls, "sign_queue") else None
 
@@ -241,16 +225,19 @@ def _node_mode(cls: type) -> NodeMode:
     return NodeMode.SNAPSHOT if any(_has(cls, method) for method in _HANDED_NODES) else NodeMode.NAMES
 
 
-_SENSITIVITIES: Final = {
+_SENSITIVITIES: Final[Mapping[DependsOn | None, PodSensitivity]] = {
     DependsOn.NODE: PodSensitivity.NONE,
     DependsOn.NODES: PodSensitivity.NONE,
     DependsOn.ROW: PodSensitivity.NODE,
     DependsOn.TABLE: PodSensitivity.CLUSTER,
     DependsOn.OTHER: PodSensitivity.CLUSTER,
+    None: PodSensitivity.CLUSTER,
 }
 
 
-def _pod_sensitivity(cls: type, points: Sequence[ExtensionPoint], depends_on: DependsOn) -> PodSensitivity:
+def _pod_sensitivity(
+    cls: type, points: Sequence[ExtensionPoint], depends_on: DependsOn | None
+) -> PodSensitivity:
     declared: PodSensitivity | None = _attribute(cls, "pod_sensitivity")
     if declared is not None:
         return declared

@@ -232,7 +232,8 @@ class PluginRuntime:
         return self._ask("post_bind", _nothing, state, pod, node_name)
 
     def object_versions(self) -> tuple[int, ...]:
-        """The versions of the declared objects, beside nodes and pods: equal while none of them changed."""
+        """The versions of the declared objects, beside nodes and pods: equal while none of them changed and
+        the plugin requeued no pod."""
         return self.recalled.versions()
 
     # --- how it is done ----------------------------------------------------------------------

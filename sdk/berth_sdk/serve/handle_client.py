@@ -64,7 +64,14 @@ class LocalCopy(Protocol):
 class HandleClient:
     """The calls of one plugin to the host. Safe to use from any thread."""
 
-    def __init__(self, descriptor: Descriptor, connection: HandleConnection, copy: LocalCopy) -> None:
+    def __init__(
+        self,
+        descriptor: Descriptor,
+        connection: HandleConnection,
+        copy: LocalCopy,
+        forget: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`forget`: drops the kept answers of the plugin; called by `requeue`."""
         self._plugin = descriptor.name
         self._with_objects = descriptor.wants_whole_pod
         self._has_snapshot = descriptor.keeps_state
@@ -73,6 +80,7 @@ class HandleClient:
         )
         self._connection = connection
         self._copy = copy
+        self._forget = forget
 
     def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
         """Pods held at Permit; `only_mine`: only pods that this plugin holds."""
@@ -194,7 +202,11 @@ class HandleClient:
         return _NOMINATIONS.get(reply.results[0], Nomination.NOT_PERMITTED)
 
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
-        """Try these pods again; none given: all that this plugin rejected. Answers how many moved."""
+        """Try these pods again; none given: all that this plugin rejected. Answers how many moved.
+
+        Answers that are kept of the plugin are dropped first, so that none of them is repeated.
+        """
+        self._forget()
         uids = [pod.uid for pod in pods]
         request = handle_pb2.RequeueRequest(
             plugin=self._plugin,

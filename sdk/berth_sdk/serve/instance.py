@@ -14,6 +14,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import grpc
@@ -222,7 +223,8 @@ class Instance:
         old = self._runtimes.get((item.name, item.profile))
         if old is not None and old[0] == args:
             return old
-        handle = HandleClient(self.descriptors[item.name], self.connection, self.copy)
+        forget = partial(self._forget, item.name)
+        handle = HandleClient(self.descriptors[item.name], self.connection, self.copy, forget)
         try:
             plugin = make_plugin(self.classes[item.name], decode_args(item.args), handle)
         except PluginArgsError:
@@ -232,6 +234,12 @@ class Instance:
             text = f"{item.name}.__init__ raised {raised_text(err)}"
             raise CallRefusedError(grpc.StatusCode.INTERNAL, text) from err
         return args, PluginRuntime(plugin, name=item.name, handle=handle)
+
+    def _forget(self, plugin: str) -> None:
+        """Drop what is kept of the plugin's answers, in every profile."""
+        for (name, _), (_, runtime) in list(self._runtimes.items()):
+            if name == plugin:
+                runtime.recalled.forget()
 
     def _as_served(self, item: identity_pb2.PluginArgs, warnings: list[str]) -> ServedPlugin:
         _, runtime = self._runtimes[item.name, item.profile]

@@ -67,6 +67,8 @@ class RecordingHandle:
         self.nominated: dict[str, NominatedPod] = {}
         self.totals: dict[str, int] = {}
         self.plugin = ""
+        self.forget: Callable[[], None] = lambda: None
+        """Drops the kept answers of the plugin; set by the test's host."""
         self._nodes = nodes
         self._objects = objects
 
@@ -144,7 +146,10 @@ class RecordingHandle:
         return Nomination.APPLIED
 
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
-        """Note the call; as many pods are said to have moved as were named."""
+        """Note the call and drop what is kept of the plugin's answers, as the host does. Answers that as many
+        pods moved as were named.
+        """
+        self.forget()
         call = RecordedRequeue(pods=tuple(pods), reason=reason, skip_backoff=skip_backoff)
         self.requeues.append(call)
         return len(call.pods)

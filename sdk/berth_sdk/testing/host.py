@@ -70,6 +70,7 @@ class PluginHost:
         self.handle = RecordingHandle(self.table, self._stores)
         self.runtime = PluginRuntime(make_plugin(plugin, args or {}, self.handle), handle=self.handle)
         self.handle.plugin = self.runtime.descriptor.name
+        self.handle.forget = self.runtime.recalled.forget
         for need in self.runtime.descriptor.needs:
             if need.kind is NeedKind.OBJECT:
                 self._stores[need.resource] = ObjectStore()

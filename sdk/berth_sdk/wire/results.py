@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest, Hint
-from berth_sdk.extension_points import NodeMode
+from berth_sdk.extension_points import DependsOn, NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2
 from berth_sdk.pod_fields import PodField
@@ -131,7 +131,13 @@ def encode_descriptor(descriptor: Descriptor) -> identity_pb2.PluginDescriptor:
         max_concurrency=descriptor.max_concurrency,
         handle_client=descriptor.handle_client,
         sign_fields=_encode_fields(descriptor.sign_fields),
+        depends_on=_encode_depends_on(descriptor.depends_on),
     )
+
+
+def _encode_depends_on(depends_on: DependsOn | None) -> identity_pb2.DependsOn.ValueType:
+    number = identity_pb2.DEPENDS_ON_UNSPECIFIED if depends_on is None else depends_on.value
+    return identity_pb2.DependsOn.ValueType(number)
 
 
 def _encode_fields(fields: tuple[PodField, ...] | None) -> identity_pb2.PodFields | None:

@@ -143,6 +143,7 @@ def test_the_whole_pod_is_no_state() -> None:
     ("attributes", "want"),
     [
         pytest.param({}, False, id="nothing said"),
+        pytest.param({"pre_enqueue": nothing, "sign_queue": nothing}, False, id="signed alone"),
         pytest.param({"depends_on": DependsOn.NODE}, True, id="all wishes"),
         pytest.param({"depends_on": DependsOn.OTHER}, False, id="a memory"),
         pytest.param(
@@ -161,8 +162,13 @@ LABELS = (PodField.LABELS,)
     ("attributes", "want"),
     [
         pytest.param({}, None, id="nothing said"),
-        pytest.param({"sign_fields": [PodField.LABELS, PodField.LABELS]}, LABELS, id="listed"),
-        pytest.param({"sign_fields": ()}, (), id="nothing of the pod"),
+        pytest.param({"sign_fields": LABELS}, None, id="no depends_on"),
+        pytest.param(
+            {"depends_on": DependsOn.NODE, "sign_fields": [PodField.LABELS, PodField.LABELS]},
+            LABELS,
+            id="listed",
+        ),
+        pytest.param({"depends_on": DependsOn.NODE, "sign_fields": ()}, (), id="nothing of the pod"),
         pytest.param({"depends_on": DependsOn.ROW}, ALL_FIELDS, id="all wishes"),
         pytest.param({"depends_on": DependsOn.OTHER}, None, id="a memory"),
         pytest.param({"depends_on": DependsOn.OTHER, "sign_fields": LABELS}, LABELS, id="a memory that says"),

@@ -2,7 +2,7 @@
 
 Nearly all of it is known from equal pods; only the rows that moved are left. So a plugin elsewhere need not
 wait for their verdicts: it is asked about these rows as well, and its answer about a row that is rejected
-here counts for nothing, as among plugins that are asked at the same time (`filtering`). Called by `recall`.
+here counts for nothing. Plugins elsewhere are asked one after the other (`filtering`). Called by `recall`.
 """
 
 from __future__ import annotations

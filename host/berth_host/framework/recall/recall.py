@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeAlias, cast
 
 import numpy as np
@@ -106,7 +107,7 @@ class Recall:
         self._everyone = AskEveryone()
         self._signers = Signers(clients.values())
         self.by_row = frozenset(signer.name for signer in self._signers.all if signer.merges)
-        self._memories = {signer.name: Memory(signer) for signer in self._signers.all}
+        self._memories = {signer.name: Memory(signer) for signer in self._signers.all if signer.keeps}
         self._readers = versions_of(self._signers.all)
         self._split: tuple[Clients, Clients, Clients] = ((), (), ())
         self._seen: OrderedDict[int, None] = OrderedDict()
@@ -114,6 +115,9 @@ class Recall:
         self._known: OrderedDict[Hashable, KnownPods] = OrderedDict()
         self._table: NodeColumns | None = None
         self._versions: tuple[Hashable, ...] = ()
+        for memory in self._memories.values():
+            signer = memory.signer
+            signer.runtime.recalled.on_forget.append(partial(self._forget, signer.name))
 
     def __len__(self) -> int:
         return len(self._known)
@@ -162,6 +166,11 @@ class Recall:
         self._seen.clear()
         for memory in self._memories.values():
             memory.clear()
+
+    def _forget(self, plugin: str) -> None:
+        """Drop what is kept of one plugin; merged answers, which it is part of, begin anew."""
+        self._memories[plugin].clear()
+        self._known.clear()
 
     def split(self, clients: Clients) -> tuple[Clients, Clients]:
         """(the first plugins whose verdicts are merged, the rest). A plugin behind an unmerged one is not
@@ -368,7 +377,8 @@ class Recall:
             rest = tuple(
                 client
                 for client in clients
-                if client.name not in self.by_row and not recalled.skips(client.name, *_NOT_SCORED)
+                if recalled.said(client.name) is None
+                or (client.name not in self.by_row and not recalled.skips(client.name, *_NOT_SCORED))
             )
             if known is not None and all(client in rest for client in unknown):
                 skipping = frozenset([client.name for client in clients if client not in rest])

@@ -60,17 +60,20 @@ def recalled_by_row(client: PluginClient) -> bool:
 class Signer:
     """One plugin. `by_row`: it judges node by node. `merges`: its answers are put together with those of
     other plugins; a plugin that does not sign would keep them from being shared. `of_spec`: the spec decides
-    the signature.
+    the signature. `keeps`: it declares `depends_on`, so its answers may be kept; without, its signature says
+    only which points of this very cycle do not concern it.
     """
 
-    __slots__ = ("by_row", "client", "merges", "name", "of_spec", "sign")
+    __slots__ = ("by_row", "client", "keeps", "merges", "name", "of_spec", "runtime", "sign")
 
     def __init__(self, client: PluginClient, local: PluginRuntime) -> None:
         self.client = client
+        self.runtime = local
         self.name = client.name
         self.sign: Sign = local.sign or _all_wishes
         self.by_row = recalled_by_row(client)
-        self.of_spec = local.sign_spec is not None
+        self.keeps = client.descriptor.depends_on is not None
+        self.of_spec = self.keeps and local.sign_spec is not None
         self.merges = self.by_row and local.sign is not None
 
 

@@ -22,6 +22,44 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _DependsOn:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DependsOnEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DependsOn.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DEPENDS_ON_UNSPECIFIED: _DependsOn.ValueType  # 0
+    """Not declared: no answer is kept from one pod to the next."""
+    DEPENDS_ON_NODE: _DependsOn.ValueType  # 1
+    """The Node object alone: labels, taints, allocatable."""
+    DEPENDS_ON_ROW: _DependsOn.ValueType  # 2
+    """The node and the pods on it."""
+    DEPENDS_ON_TABLE: _DependsOn.ValueType  # 3
+    """Other nodes and their pods too."""
+    DEPENDS_ON_OTHER: _DependsOn.ValueType  # 4
+    """State that the snapshot does not show: the plugin's own memory, the time, a service."""
+    DEPENDS_ON_NODES: _DependsOn.ValueType  # 5
+    """All Node objects, whatever pods run on them."""
+
+class DependsOn(_DependsOn, metaclass=_DependsOnEnumTypeWrapper):
+    """What a plugin's answer about one node depends on, besides the pod. An object of the declared needs that changes,
+    and a call of Requeue, end every kept answer.
+    """
+
+DEPENDS_ON_UNSPECIFIED: DependsOn.ValueType  # 0
+"""Not declared: no answer is kept from one pod to the next."""
+DEPENDS_ON_NODE: DependsOn.ValueType  # 1
+"""The Node object alone: labels, taints, allocatable."""
+DEPENDS_ON_ROW: DependsOn.ValueType  # 2
+"""The node and the pods on it."""
+DEPENDS_ON_TABLE: DependsOn.ValueType  # 3
+"""Other nodes and their pods too."""
+DEPENDS_ON_OTHER: DependsOn.ValueType  # 4
+"""State that the snapshot does not show: the plugin's own memory, the time, a service."""
+DEPENDS_ON_NODES: DependsOn.ValueType  # 5
+"""All Node objects, whatever pods run on them."""
+Global___DependsOn: _TypeAlias = DependsOn  # noqa: Y015
+
 class _PodField:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -460,6 +498,7 @@ class PluginDescriptor(_message.Message):
     MAX_CONCURRENCY_FIELD_NUMBER: _builtins.int
     HANDLE_CLIENT_FIELD_NUMBER: _builtins.int
     SIGN_FIELDS_FIELD_NUMBER: _builtins.int
+    DEPENDS_ON_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """REQUIRED: the name that profiles use; unique within the process."""
     version: _builtins.str
@@ -480,6 +519,10 @@ class PluginDescriptor(_message.Message):
     """
     handle_client: _builtins.bool
     """OPTIONAL: true: the plugin will call HandleService."""
+    depends_on: Global___DependsOn.ValueType
+    """OPTIONAL: what the answers to Filter and Score depend on, besides the pod; unspecified: not declared, so the
+    host uses no answer for another pod than the one that it was given for, and ignores `sign_fields`.
+    """
     @_builtins.property
     def points(self) -> _containers.RepeatedScalarFieldContainer[Global___ExtensionPoint.ValueType]:
         """REQUIRED: the extension points that the plugin implements; the host calls it at no others. The host ignores a
@@ -515,6 +558,7 @@ class PluginDescriptor(_message.Message):
         asks about one of those that are equal in these fields, and the answer holds for all of them; it always asks
         about the pod that the event itself is about. Nothing else changes: Filter and Score are called for every pod.
         Unset: the answers may depend on any field, also on the name and the age, so the host asks about each pod.
+        Ignored where `depends_on` is unspecified.
         """
 
     def __init__(
@@ -533,10 +577,11 @@ class PluginDescriptor(_message.Message):
         max_concurrency: _builtins.int = ...,
         handle_client: _builtins.bool = ...,
         sign_fields: Global___PodFields | None = ...,
+        depends_on: Global___DependsOn.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sign_fields", b"sign_fields"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "events", b"events", "handle_client", b"handle_client", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads_shared", b"reads_shared", "sign_fields", b"sign_fields", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "depends_on", b"depends_on", "events", b"events", "handle_client", b"handle_client", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads_shared", b"reads_shared", "sign_fields", b"sign_fields", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

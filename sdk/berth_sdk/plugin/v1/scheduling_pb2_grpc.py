@@ -145,9 +145,9 @@ class SchedulingServiceServicer(object):
     def Filter(self, request, context):
         """Says which candidates can take the pod.
 
-        Caller: the host, after PreFilter, about the nodes that no earlier plugin rejected. The host may ask plugins that
-        are neighbours in the configured order at the same time about the same nodes; the verdict of the first one in
-        that order counts. Left out after `early_filter`, and after SKIP. Default deadline 250 ms.
+        Caller: the host, after PreFilter and after the Filter of every earlier plugin that runs outside the host, about
+        the nodes that none of these rejected. Left out when no node is left, after `early_filter`, and after SKIP.
+        Default deadline 250 ms.
         Errors: the policy, Fail by default. A violation: a node that is not a candidate, a node that is named twice,
         early scores of the wrong length.
         Repeat: yes, pure.

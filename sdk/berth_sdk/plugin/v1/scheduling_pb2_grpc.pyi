@@ -56,9 +56,9 @@ class SchedulingServiceStub:
     Filter: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.FilterRequest, _scheduling_pb2.FilterResponse]
     """Says which candidates can take the pod.
 
-    Caller: the host, after PreFilter, about the nodes that no earlier plugin rejected. The host may ask plugins that
-      are neighbours in the configured order at the same time about the same nodes; the verdict of the first one in
-      that order counts. Left out after `early_filter`, and after SKIP. Default deadline 250 ms.
+    Caller: the host, after PreFilter and after the Filter of every earlier plugin that runs outside the host, about
+      the nodes that none of these rejected. Left out when no node is left, after `early_filter`, and after SKIP.
+      Default deadline 250 ms.
     Errors: the policy, Fail by default. A violation: a node that is not a candidate, a node that is named twice,
       early scores of the wrong length.
     Repeat: yes, pure.
@@ -212,9 +212,9 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     Filter: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.FilterRequest, _scheduling_pb2.FilterResponse]  # type: ignore[assignment]
     """Says which candidates can take the pod.
 
-    Caller: the host, after PreFilter, about the nodes that no earlier plugin rejected. The host may ask plugins that
-      are neighbours in the configured order at the same time about the same nodes; the verdict of the first one in
-      that order counts. Left out after `early_filter`, and after SKIP. Default deadline 250 ms.
+    Caller: the host, after PreFilter and after the Filter of every earlier plugin that runs outside the host, about
+      the nodes that none of these rejected. Left out when no node is left, after `early_filter`, and after SKIP.
+      Default deadline 250 ms.
     Errors: the policy, Fail by default. A violation: a node that is not a candidate, a node that is named twice,
       early scores of the wrong length.
     Repeat: yes, pure.
@@ -375,9 +375,9 @@ class SchedulingServiceServicer:
     ) -> _typing.Union[_scheduling_pb2.FilterResponse, _abc.Awaitable[_scheduling_pb2.FilterResponse]]:
         """Says which candidates can take the pod.
 
-        Caller: the host, after PreFilter, about the nodes that no earlier plugin rejected. The host may ask plugins that
-          are neighbours in the configured order at the same time about the same nodes; the verdict of the first one in
-          that order counts. Left out after `early_filter`, and after SKIP. Default deadline 250 ms.
+        Caller: the host, after PreFilter and after the Filter of every earlier plugin that runs outside the host, about
+          the nodes that none of these rejected. Left out when no node is left, after `early_filter`, and after SKIP.
+          Default deadline 250 ms.
         Errors: the policy, Fail by default. A violation: a node that is not a candidate, a node that is named twice,
           early scores of the wrong length.
         Repeat: yes, pure.
