@@ -97,3 +97,8 @@ def test_plugins_are_told_of_gates_that_are_not_at_their_default() -> None:
     pod = make_pod("web", tolerations=[{"key": "level", "operator": "Lt", "value": "8"}])
     assert isinstance(told, dict)
     assert filter_now(Plug(TaintToleration, told), pod, tainted) == [SUCCESS]
+
+
+@each_plugin
+def test_what_the_answers_depend_on_is_declared(descriptor: Descriptor) -> None:
+    assert descriptor.depends_on is not None

@@ -108,7 +108,11 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginCost:
-    """One plugin's time at one call; `p99_ms` is right up to a factor of 2."""
+    """One plugin's time at one call; `p99_ms` is right up to a factor of 2.
+
+    `alike`: calls about a pod that is equal to an earlier one; None: the plugin declares `depends_on`, or no
+    answer of this call can be kept.
+    """
 
     plugin: str
     call: str
@@ -117,6 +121,7 @@ class PluginCost:
     total_ms: float
     p99_ms: float
     failures: int = 0
+    alike: int | None = None
 
     @property
     def mean_ms(self) -> float:

@@ -187,6 +187,7 @@ def costs_of(host: Host) -> list[PluginCost]:
             total_ms=figures.total_s * 1000,
             p99_ms=figures.quantile_s(0.99) * 1000,
             failures=figures.failed,
+            alike=figures.alike,
         )
         for name, stats in host.plugin_stats().items()
         for call, figures in stats.items()
@@ -206,7 +207,10 @@ def _host(prepared: Prepared) -> Host:
         max_in_pool_s=NEVER_FLUSHED_S,
         diagnoses_kept=max(1, len(prepared.loaded.pod_keys)),
     )
-    return embedded_host(prepared.configuration, prepared.server, options)
+    host = embedded_host(prepared.configuration, prepared.server, options)
+    for stats in host.plugin_stats().values():
+        stats.counts_alike = True
+    return host
 
 
 def _witness(prepared: Prepared, host: Host) -> Witness:

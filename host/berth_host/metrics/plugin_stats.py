@@ -22,6 +22,7 @@ class CallStats:
     `policies`: how often a policy stood in for an answer, by its name.
     `messages`: requests that left the process, each with its reply in `bytes_sent` and `bytes_received`
     (protobuf, without gRPC's frames); a call with an early answer sent none.
+    `alike`: calls about a pod that is equal to an earlier one; None: not counted.
     """
 
     calls: int = 0
@@ -32,6 +33,7 @@ class CallStats:
     messages: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
+    alike: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
     policies: Counter[str] = field(default_factory=Counter)
     buckets: list[int] = field(default_factory=lambda: [0] * _BUCKETS)
@@ -74,11 +76,13 @@ class CallStats:
 class PluginStats:
     """All calls of one plugin, over its profiles and attachments."""
 
-    __slots__ = ("_calls", "plugin", "violations")
+    __slots__ = ("_calls", "counts_alike", "plugin", "violations")
 
     def __init__(self, plugin: str) -> None:
         self.plugin = plugin
         self.violations = 0
+        self.counts_alike = False
+        """Count the calls about equal pods of a plugin that keeps no answers. Set before the first call."""
         self._calls: dict[str, CallStats] = {}
 
     def of(self, rpc: str) -> CallStats:

@@ -7,9 +7,11 @@ the descriptor of its own instance. Kept by the relay, one for each descriptor i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.signature import wishes
 
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
 from berth_host.rpc.call import AnyCall
@@ -17,6 +19,10 @@ from berth_host.rpc.call_rules import CallRule, call_rules
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.route import ClientSettings
 from berth_host.rpc.validate import Checker, ClusterFacts
+
+_KEPT_CALLS: Final = frozenset({"PreFilter", "Filter", "PreScore", "Score"})
+"""The calls whose answers `depends_on` allows to be kept."""
+_MOST_SEEN: Final = 65536
 
 
 class Terms:
@@ -36,7 +42,11 @@ class Terms:
         kind = self._kinds.get(call.rpc)
         if kind is None:
             key = (self._stats.plugin, call.rpc)
-            kind = self._kinds[call.rpc] = Kind(self.rules[call.rpc], key, self._stats.of(call.rpc))
+            stats = self._stats.of(call.rpc)
+            seen: set[bytes] | None = None
+            if self._stats.counts_alike and self.descriptor.depends_on is None and call.rpc in _KEPT_CALLS:
+                seen, stats.alike = set(), stats.alike or 0
+            kind = self._kinds[call.rpc] = Kind(self.rules[call.rpc], key, stats, seen)
         return kind
 
     def serves(self, point: ExtensionPoint) -> bool:
@@ -46,11 +56,14 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of call: its rule, and where its time is recorded."""
+    """A kind of call: its rule, and where its time is recorded. `seen`: the wishes of the pods that it was
+    about, None: equal pods are not counted.
+    """
 
     rule: CallRule
     key: tuple[str, str]
     stats: CallStats
+    seen: set[bytes] | None = None
 
     def observe(self, cycle: CycleContext | None, duration_s: float, answer: object = None) -> None:
         """Record one call; `answer` None: it failed."""
@@ -58,5 +71,15 @@ class Kind:
         if cycle is not None:
             timings_s = cycle.timings_s
             timings_s[self.key] = timings_s.get(self.key, 0.0) + duration_s
+            if self.seen is not None:
+                self._count_alike(self.seen, cycle)
             if cycle.sampler is not None:
                 cycle.sampler.called(*self.key, duration_s, answer)
+
+    def _count_alike(self, seen: set[bytes], cycle: CycleContext) -> None:
+        """Count the call if an earlier one was about an equal pod."""
+        pod = wishes(cycle.pod)
+        if pod in seen:
+            self.stats.alike = (self.stats.alike or 0) + 1
+        elif len(seen) < _MOST_SEEN:
+            seen.add(pod)

@@ -450,6 +450,15 @@ def test_costs_name_every_call_of_every_plugin(run: Run, write: Write) -> None:
     assert ["NodeResourcesFit", "in", "process", "Filter", "1"] in [row[:5] for row in rows]
 
 
+def test_costs_say_what_a_missing_depends_on_would_bring(run: Run, write: Write) -> None:
+    config = write(*in_process(Broken="support.cli_plugins:Broken"), name="config.yaml")
+    objects = write(node_object("a"), *(pod_object(name) for name in ("web-0", "web-1", "web-2")))
+    result = run("simulate", "-f", objects, "--config", config, "-o", "json", "--costs")
+    answer(result)
+    advice = [line for line in result.stderr.splitlines() if "depends_on" in line]
+    assert advice == ["plugin Broken: declare depends_on to keep answers: 2 of 3 calls were for equal pods"]
+
+
 def test_nothing_to_read_is_a_usage_error(run: Run) -> None:
     assert run("simulate").exit_code == 2
 

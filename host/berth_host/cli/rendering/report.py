@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from berth_host.cli.rendering.columns import columns, count_of
 from berth_host.cli.rendering.pending import pending_lines
 from berth_host.cli.rendering.terminal import PLAIN, Terminal
@@ -37,7 +39,7 @@ def summary_text(summary: Summary) -> str:
 
 
 def costs_text(costs: list[PluginCost], terminal: Terminal = PLAIN, indent: int = 0) -> str:
-    """One row per plugin and call, the dearest first."""
+    """One row per plugin and call, the dearest first; then what a missing `depends_on` would bring."""
     rows = [
         (
             cost.plugin,
@@ -61,4 +63,20 @@ def costs_text(costs: list[PluginCost], terminal: Terminal = PLAIN, indent: int 
         width=terminal.width,
         heading=terminal.heading,
     )
-    return table + "\n"
+    return table + "\n" + "".join(" " * indent + line + "\n" for line in _advice(costs))
+
+
+def _advice(costs: list[PluginCost]) -> list[str]:
+    """One line for each plugin that was asked again about equal pods and declares no `depends_on`."""
+    calls: Counter[str] = Counter()
+    alike: Counter[str] = Counter()
+    for cost in costs:
+        if cost.alike is not None:
+            calls[cost.plugin] += cost.calls
+            alike[cost.plugin] += cost.alike
+    return [
+        f"plugin {plugin}: declare depends_on to keep answers:"
+        f" {count} of {count_of(calls[plugin], 'call')} {'was' if count == 1 else 'were'} for equal pods"
+        for plugin, count in sorted(alike.items())
+        if count
+    ]
