@@ -12,6 +12,7 @@ from berth_host.attach.remarks import MAX_REMARKS
 from berth_host.attach.wanted import Place
 from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import (
+    DependsOn,
     ExtensionPoint,
     NodeMode,
     PodSensitivity,
@@ -145,6 +146,7 @@ def test_descriptor_of_the_sdk_arrives_as_it_was_written() -> None:
         max_concurrency=3,
         has_hint=True,
         has_pre_flight=True,
+        depends_on=DependsOn.ROW,
         sign_fields=(PodField.LABELS, PodField.REQUESTS),
     )
     message = wire_results.encode_descriptor(written)
@@ -162,6 +164,9 @@ def test_unset_values_have_the_contracts_readings() -> None:
     assert got.sign_fields is None
     bare.sign_fields.SetInParent()
     (got,) = read_handshake(reply(bare), PLACE).plugins
+    assert (got.depends_on, got.sign_fields) == (None, None), "no answer is shared without depends_on"
+    bare.depends_on = identity_pb2.DEPENDS_ON_NODE
+    (got,) = read_handshake(reply(bare), PLACE).plugins
     assert got.sign_fields == ()
     in_step = descriptor("Demo", "FILTER")
     (got,) = read_handshake(reply(in_step), PLACE).plugins
@@ -177,6 +182,7 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
     newer.deadlines["lunch"].FromSeconds(1)
     newer.events.add(resource="Node", actions=["update.colour"], label_selector="((")
     newer.events.add(resource="Pod", hint=9)
+    newer.depends_on = identity_pb2.DEPENDS_ON_ROW
     newer.sign_fields.fields.extend([identity_pb2.POD_FIELD_LABELS, 99])  # type: ignore[list-item]  # as above
     got = read_handshake(reply(newer, features=["telepathy"]), PLACE)
     (plugin,) = got.plugins
@@ -256,3 +262,13 @@ def test_names_of_an_instance_are_bounded() -> None:
         read_handshake(reply(instance_id="i" * 129), PLACE)
     (plugin,) = read_handshake(reply(descriptor("Demo", "FILTER", version="9" * 1_000_000)), PLACE).plugins
     assert plugin.version == "9" * MAX_NAME_LENGTH
+
+
+def test_unknown_depends_on_is_read_as_unset() -> None:
+    newer = descriptor("Demo", "FILTER")
+    newer.depends_on = 99  # type: ignore[assignment]  # from a newer contract
+    newer.sign_fields.SetInParent()
+    got = read_handshake(reply(newer), PLACE)
+    (plugin,) = got.plugins
+    assert (plugin.depends_on, plugin.sign_fields) == (None, None)
+    assert [remark for remark in got.warnings if "depends_on 99" in remark]
