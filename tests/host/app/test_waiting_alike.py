@@ -31,12 +31,17 @@ def configured(endpoint: str) -> str:
     )
 
 
-def demo(*fields: identity_pb2.PodField.ValueType, signs: bool = True) -> ScriptedPlugin:
+def demo(
+    *fields: identity_pb2.PodField.ValueType,
+    signs: bool = True,
+    depends_on: identity_pb2.DependsOn.ValueType = identity_pb2.DEPENDS_ON_NODE,
+) -> ScriptedPlugin:
     """Rejects every pod in PreFilter, and is asked about changes of nodes."""
     events = [
         identity_pb2.EventInterest(resource="Node", hint=identity_pb2.EventInterest.HINT_ASK_PLUGIN),
     ]
     said = descriptor("Demo", "PRE_FILTER", snapshot=False, events=events)
+    said.depends_on = depends_on
     if signs:
         said.sign_fields.CopyFrom(identity_pb2.PodFields(fields=fields))
     plugin = ScriptedPlugin(said)
@@ -76,6 +81,17 @@ async def test_an_event_asks_about_one_of_each_kind(
             await world.settle()
             found = Counter("either" if "either" in want else name.split("-")[0] for name in asked(plugin))
             assert found == want
+
+
+async def test_each_pod_is_asked_about_where_depends_on_is_not_declared(tmp_path: Path) -> None:
+    undeclared = demo(LABELS, depends_on=identity_pb2.DEPENDS_ON_UNSPECIFIED)
+    async with undeclared.serving(tmp_path / "p.sock") as plugin:
+        text = configured(f"unix://{tmp_path / 'p.sock'}")
+        async with World([node("n0"), *waiting()], configuration=text) as world:
+            await world.settle()
+            world.server.create(node("n1"))
+            await world.settle()
+            assert len(asked(plugin)) == 40
 
 
 async def test_the_answer_holds_for_all_that_are_equal_and_for_no_others(tmp_path: Path) -> None:
