@@ -33,6 +33,7 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_plugins.args.findings import joined, mapping
+from berth_plugins.args.gates import EXACT_HINTS, is_on
 from berth_plugins.objects.of_events import as_node, spec_of
 
 REASON_POD: Final = Status.unresolvable("node(s) didn't match Pod's node affinity/selector")
@@ -58,6 +59,7 @@ class NodeAffinity(Plugin):
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         """`args`: NodeAffinityArgs. Raises PluginArgsError for an `addedAffinity` that cannot be read."""
         super().__init__(args, handle)
+        self._exact_hints = is_on(args, EXACT_HINTS, default=True)
         self._enforced: NodeSelector | None = None
         self._added: PreferredTerms | None = None
         added = mapping(args, "addedAffinity", "addedAffinity")
@@ -132,6 +134,10 @@ class NodeAffinity(Plugin):
         if event.old is None:
             return True
         before = as_node(event.old)
+        if self._exact_hints and not (
+            self._enforced is None or self._enforced.matches(before.labels, before.name)
+        ):
+            return True
         return not required.matches(before.labels, before.name)
 
     def _read_added(self, added: Mapping[str, Any]) -> None:

@@ -312,7 +312,7 @@ class ScriptedHost:
 
 @cache
 def _default_configuration() -> LoadedConfiguration:
-    return load_configuration(DEFAULT_CONFIGURATION, source="default")
+    return load_configuration(DEFAULT_CONFIGURATION, source="default", emulated_version="1.36")
 
 
 def _configuration(config: Record) -> LoadedConfiguration:

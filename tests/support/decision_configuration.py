@@ -46,6 +46,7 @@ def configuration_of(record: Json, endpoint: str = "") -> LoadedConfiguration:
         source=str(record.get("name", "record")),
         registered=ClassRegistry().points(),
         feature_gates=config.get("featureGates") or {},
+        emulated_version="1.36",
     )
 
 

@@ -120,7 +120,7 @@ class HostParts:
             later,
             lambda: not absent_plugins(later.clients, self.attachments.attached_places.plugins),
         )
-        self.wiring = QueueWiring(self.clock, self.state.refresh)
+        self.wiring = QueueWiring(self.clock, self.state.refresh, self.configuration.emulation)
         self.attachments = HostAttachments(
             self.configuration,
             ElsewhereSeams(

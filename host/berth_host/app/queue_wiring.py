@@ -13,6 +13,7 @@ from berth_host.app.options import HostOptions
 from berth_host.app.questions import AnswerSink, PluginQuestions
 from berth_host.config.configuration import KubeSchedulerConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
+from berth_host.config.emulation import Emulation
 from berth_host.model.clock import Clock
 from berth_host.queue.registrations import (
     REJECTING_POINTS,
@@ -34,8 +35,10 @@ from berth_host.rpc.client import PluginClient
 class QueueWiring:
     """Makes the queue's functions, and brings deferred answers home once the queue exists."""
 
-    def __init__(self, clock: Clock, refresh: Callable[[], Awaitable[None]]) -> None:
-        """`refresh`: brings the snapshot up to date once no cycle holds it."""
+    def __init__(self, clock: Clock, refresh: Callable[[], Awaitable[None]], emulation: Emulation) -> None:
+        """`refresh`: brings the snapshot up to date once no cycle holds it. `emulation`: its events replace
+        those of the plugins that it names."""
+        self._emulation = emulation
         self.busy: set[asyncio.Future[None]] = set()
         self._sink = AnswerSink()
         self._questions = PluginQuestions(clock, self._sink, self.busy, refresh)
@@ -65,7 +68,7 @@ class QueueWiring:
         """Per profile the events of a plugin that has just been attached."""
         for scheduler_name, rejecting, clients in self._clients:
             if plugin in rejecting and plugin in clients:
-                yield scheduler_name, registrations_of(clients[plugin].descriptor.events)
+                yield scheduler_name, self._declared(plugin, clients[plugin])
 
     def profiles(
         self, profiles: Iterable[ResolvedProfile], clients: Clients, plugins: Mapping[str, PointPlugins]
@@ -90,7 +93,7 @@ class QueueWiring:
                 plugin.client.name: self._questions.gate(plugin.client)
                 for plugin in points[ExtensionPoint.PRE_ENQUEUE]
             },
-            registrations=_registrations(rejecting, clients),
+            registrations=self._registrations(rejecting, clients),
             hint=self._questions.hint(dict(clients)),
             signs={
                 name: sign
@@ -98,6 +101,24 @@ class QueueWiring:
                 if client.local is not None and (sign := client.local.sign_queue) is not None
             },
         )
+
+    def _registrations(
+        self, rejecting: frozenset[str], clients: Mapping[str, PluginClient]
+    ) -> dict[str, tuple[Registration, ...]]:
+        """Return the events of every plugin of `rejecting`, as the plugin itself says them.
+
+        A default plugin that this build does not have says nothing; the table knows what it would.
+        """
+        result: dict[str, tuple[Registration, ...]] = {}
+        for name in sorted(rejecting):
+            if name in clients:
+                result[name] = self._declared(name, clients[name])
+            elif name in DEFAULT_PLUGINS_BY_NAME:
+                result[name] = registrations_of(DEFAULT_PLUGINS_BY_NAME[name].events)
+        return result
+
+    def _declared(self, name: str, client: PluginClient) -> tuple[Registration, ...]:
+        return registrations_of(self._emulation.events.get(name, client.descriptor.events))
 
     def sort(self, plugins: Mapping[str, PointPlugins]) -> QueueSort:
         """The one QueueSort plugin, the same in every profile."""
@@ -118,19 +139,3 @@ def queue_config(configuration: KubeSchedulerConfiguration, options: HostOptions
         pod_max_in_unschedulable_pods_s=options.max_in_pool_s,
         ask_every_plugin=options.ask_every_plugin,
     )
-
-
-def _registrations(
-    rejecting: frozenset[str], clients: Mapping[str, PluginClient]
-) -> dict[str, tuple[Registration, ...]]:
-    """The events of every plugin of `rejecting`, as the plugin itself says them.
-
-    A default plugin that this build does not have says nothing; the table knows what it would.
-    """
-    result: dict[str, tuple[Registration, ...]] = {}
-    for name in sorted(rejecting):
-        if name in clients:
-            result[name] = registrations_of(clients[name].descriptor.events)
-        elif name in DEFAULT_PLUGINS_BY_NAME:
-            result[name] = registrations_of(DEFAULT_PLUGINS_BY_NAME[name].events)
-    return result

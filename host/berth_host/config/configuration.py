@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from berth_host.config.berth.configuration import BerthConfiguration
+from berth_host.config.emulation import NO_EMULATION, Emulation
 from berth_host.config.profiles.expansion import EnabledPlugin
 from berth_host.config.source.node import Json
 
@@ -144,6 +145,7 @@ class LoadedConfiguration:
 
     `document` is the first document as it was decoded, before any default. `berth_document` is berth's own
     document in the same file. `converted_from` is the older form of the first document, None for v1.
+    `emulation`: the mended behaviours that are off.
     """
 
     scheduler: KubeSchedulerConfiguration
@@ -154,6 +156,7 @@ class LoadedConfiguration:
     document: Mapping[str, Json]
     berth_document: Mapping[str, Json] | None = None
     converted_from: str | None = None
+    emulation: Emulation = NO_EMULATION
 
     def profile(self, scheduler_name: str) -> ResolvedProfile | None:
         """The profile of a scheduler name, None if it is another scheduler's."""

@@ -23,6 +23,7 @@ from berth_host.config.decoding.go_types import encode_struct
 from berth_host.config.decoding.scheduler_v1 import DecodedScheduler, decode_scheduler
 from berth_host.config.decoding.types_v1 import API_VERSION, KIND, KubeSchedulerConfigurationV1
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
+from berth_host.config.emulation import Emulation, emulation_of
 from berth_host.config.errors import ConfigurationError, Finding, together
 from berth_host.config.feature_gates import FEATURE_GATES, FeatureGates, resolve_feature_gates
 from berth_host.config.older.conversion import convert, form_of, is_older
@@ -49,16 +50,20 @@ def load_configuration(
     berth: BerthConfiguration | None = None,
     convert_older: bool = False,
     overrides: Overrides = NO_OVERRIDES,
+    emulated_version: str = "",
 ) -> LoadedConfiguration:
     """Load a whole file. `source` is its name in messages.
 
     `convert_older`: a document of an older version is converted to v1, with warnings; otherwise it is
     refused, as kube-scheduler 1.36 does. `registered`: plugins beside the default ones, by name, with the
     points they implement, spelled as in KubeSchedulerConfiguration. `berth`: a BerthConfiguration that comes
-    from another file; `overrides`: fields of the command line that replace the file's. Raises
-    ConfigurationError, and ValueError for a registered point that does not exist.
+    from another file; `overrides`: fields of the command line that replace the file's.
+    `emulated_version`: a version of kube-scheduler, as `1.36`, whose behaviour is kept where this build
+    mended it; empty: every mend is on. Raises ConfigurationError, and ValueError for a registered point
+    that does not exist.
     """
     gates = resolve_feature_gates(feature_gates, source=source)
+    emulation = emulation_of(emulated_version, source=source)
     documents = _read(text, source, convert_older=convert_older)
     root, form = documents.scheduler, None
     warnings = (*gates.warnings, *documents.warnings)
@@ -77,6 +82,7 @@ def load_configuration(
                 berth=berth,
                 warnings=warnings,
                 overrides=overrides,
+                emulation=emulation,
             ),
         )
     except ConfigurationError as err:
@@ -105,6 +111,7 @@ def _load(documents: Documents, form: Form | None, given: _Given) -> LoadedConfi
             warnings=given.warnings,
             gates=gates,
             form=form,
+            emulation=given.emulation,
         ),
     )
 
@@ -191,6 +198,7 @@ class _Given:
     berth: BerthConfiguration | None
     warnings: tuple[str, ...]
     overrides: Overrides
+    emulation: Emulation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,13 +212,16 @@ class _Rest:
     warnings: tuple[str, ...]
     gates: FeatureGates
     form: Form | None
+    emulation: Emulation
 
 
 def _build(defaulted: DefaultedScheduler, rest: _Rest) -> LoadedConfiguration:
     scheduler_json = encode_struct(defaulted.config)
     try:
         registry = plugin_registry(defaulted.profiles, rest.registered, rest.berth)
-        profiles = tuple(_told_gates(one, rest.gates) for one in build_profiles(defaulted, registry))
+        profiles = tuple(
+            _told_gates(one, rest.gates, rest.emulation) for one in build_profiles(defaulted, registry)
+        )
     except ProfileError as err:
         root = rest.documents.scheduler
         line = None if root is None else root.line_of(err.finding.field)
@@ -225,6 +236,7 @@ def _build(defaulted: DefaultedScheduler, rest: _Rest) -> LoadedConfiguration:
         document=_object(rest.documents.scheduler) or {"apiVersion": API_VERSION, "kind": KIND},
         berth_document=_object(rest.documents.berth),
         converted_from=rest.form,
+        emulation=rest.emulation,
     )
 
 
@@ -233,10 +245,11 @@ def _object(root: SourceNode | None) -> Mapping[str, Json] | None:
     return shown if isinstance(shown, dict) else None
 
 
-def _told_gates(profile: ResolvedProfile, gates: FeatureGates) -> ResolvedProfile:
+def _told_gates(profile: ResolvedProfile, gates: FeatureGates, emulation: Emulation) -> ResolvedProfile:
     """Put the gates into the plugins' arguments, as `featureGates`: a served plugin has no other way to know.
 
-    Only gates that are not at their default are put there, so most configurations stay as they are.
+    Only gates that are not at their default, and mends that are off, are put there, so most configurations
+    stay as they are.
     """
     args = dict(profile.plugin_args)
     for name in profile.plugin_names & DEFAULT_PLUGINS_BY_NAME.keys():
@@ -245,6 +258,7 @@ def _told_gates(profile: ResolvedProfile, gates: FeatureGates) -> ResolvedProfil
             for gate in DEFAULT_PLUGINS_BY_NAME[name].reads_gates
             if gates.is_enabled(gate) is not FEATURE_GATES[gate].default
         }
+        told.update(emulation.told_to(name))
         if told:
             own = args.get(name)
             args[name] = {**(own if isinstance(own, Mapping) else {}), "featureGates": told}

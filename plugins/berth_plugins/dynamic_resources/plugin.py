@@ -41,6 +41,7 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_plugins.args.findings import duration_s
+from berth_plugins.args.gates import EXACT_HINTS, is_on
 from berth_plugins.dynamic_resources.allocator import SLICES, Allocator
 from berth_plugins.dynamic_resources.attempt import Attempt, ExtendedDemand, PodClaim
 from berth_plugins.dynamic_resources.binding import deallocation, deletion
@@ -78,15 +79,16 @@ class DynamicResources(Plugin):
     deadlines: ClassVar[Mapping[str, float]] = {"preBind": 660.0}
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.labels", "update.allocatable")),
-        EventInterest(CLAIM_KIND, ("add", "update"), Hint.ASK_PLUGIN),
+        EventInterest(CLAIM_KIND, ("add", "update", "delete"), Hint.ASK_PLUGIN),
         EventInterest("Pod", ("update.generatedResourceClaim",), Hint.ASK_PLUGIN),
-        EventInterest(CLASS_KIND, ("add", "update")),
-        EventInterest(SLICE_KIND, ("add", "update")),
+        EventInterest(CLASS_KIND, ("add", "update", "delete")),
+        EventInterest(SLICE_KIND, ("add", "update", "delete")),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         """`args`: DynamicResourcesArgs. Raises PluginArgsError for durations that cannot be read."""
         super().__init__(args, handle)
+        self._exact_hints = is_on(args, EXACT_HINTS, default=True)
         self._filter_timeout_s = duration_s(args, "filterTimeout", "filterTimeout", 10.0)
         self._binding_timeout_s = duration_s(args, "bindingTimeout", "bindingTimeout", 600.0)
         self._made: tuple[Allocator, Reservations] | None = None
@@ -108,8 +110,8 @@ class DynamicResources(Plugin):
         return wishes(pod)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A claim lost its allocation, or a claim of the pod came or changed; or the pod has all its claims
-        now.
+        """A claim lost its allocation or left with it, or a claim of the pod came or changed; or the pod has
+        all its claims now.
         """
         if event.resource == "Pod":
             changed = as_pod(event.new)
@@ -117,6 +119,8 @@ class DynamicResources(Plugin):
         claims = self._claims_of(pod)
         if claims is None:
             return False
+        if event.new is None:
+            return allocation_of(as_object(event.old)) is not None
         new = as_object(event.new)
         is_own = any(claim.ref.uid == new.ref.uid for claim in claims)
         if event.old is None:
@@ -124,6 +128,8 @@ class DynamicResources(Plugin):
         old = as_object(event.old)
         if allocation_of(old) is not None and allocation_of(new) is None:
             return True
+        if self._exact_hints:
+            return is_own
         return is_own and (old.get("status") or {}) != (new.get("status") or {})
 
     # --- the scheduling cycle ------------------------------------------------------------------

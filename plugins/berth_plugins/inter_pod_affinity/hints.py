@@ -1,8 +1,9 @@
-"""Whether a change of a pod or a node may help a pod that InterPodAffinity rejected.
+"""Whether a change of a pod, a node or a namespace may help a pod that InterPodAffinity rejected.
 
-Used by `inter_pod_affinity`. Source: `pkg/scheduler/framework/plugins/interpodaffinity/plugin.go`
-(isSchedulableAfterPodChange, isSchedulableAfterNodeChange), v1.36. Namespaces are not looked up here: a
-namespace selector is asked about no labels.
+Used by `inter_pod_affinity`. `Hints` says yes to every change that can turn Filter from no to yes.
+`pod_helped_in_1_36` and `node_helped_in_1_36` miss some, and serve a host that emulates that version.
+Source: `pkg/scheduler/framework/plugins/interpodaffinity/plugin.go` (isSchedulableAfterPodChange,
+isSchedulableAfterNodeChange), v1.36; kubernetes 139161, 141953.
 """
 
 from __future__ import annotations
@@ -11,18 +12,108 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from berth_sdk.errors import SelectorError
-from berth_sdk.events import ClusterEvent
+from berth_sdk.events import ClusterEvent, EventObject
 from berth_sdk.pod import Pod
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 
-from berth_plugins.objects.of_events import as_node, as_pod, holds_place
+from berth_plugins.inter_pod_affinity.index import CarriedTerms
+from berth_plugins.inter_pod_affinity.wishes import Namespaces, labels_of, selects_namespace
+from berth_plugins.objects.of_events import as_node, as_object, as_pod, holds_place
 
 _NONE: Final = PodAffinity()
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
-def pod_may_help(event: ClusterEvent, pod: Pod) -> bool:
-    """A pod came, left or changed its labels. Raises SelectorError where required terms cannot be read."""
+class Hints:
+    """Answers for one plugin instance. `carried`: the terms of the pods that run, as of the last cycle,
+    which is the one that rejected the pod, or a later one."""
+
+    def __init__(self, namespaces: Namespaces, carried: CarriedTerms) -> None:
+        self._namespaces = namespaces
+        self._carried = carried
+
+    def may_help(self, event: ClusterEvent, pod: Pod) -> bool:
+        """Return True when Filter may now say yes on some node. Raises SelectorError where required terms of
+        `pod` cannot be read."""
+        if event.resource == "Pod":
+            return self._after_pod(event, pod)
+        if event.resource == "Node":
+            return self._after_node(event, pod)
+        return self._after_namespace(event, pod)
+
+    def _after_pod(self, event: ClusterEvent, pod: Pod) -> bool:
+        if event.new is not None and as_pod(event.new).uid == pod.uid:
+            return True
+        other = as_pod(event.old if event.new is None else event.new)
+        if not holds_place(other):
+            return False
+        wanted = _readable(pod)
+        if event.old is None:
+            return self._in_all(wanted.required, other)
+        if event.new is None:
+            return (
+                any(self._means(term, other) for term in wanted.required_anti)
+                or self._keeps_away(other, pod)
+                or (self._in_all(wanted.required, other) and self._in_all(wanted.required, pod))
+            )
+        before = as_pod(event.old)
+        if any(self._means(term, before) and not self._means(term, other) for term in wanted.required_anti):
+            return True
+        was, is_now = self._in_all(wanted.required, before), self._in_all(wanted.required, other)
+        # The first pod of a group may come where no pod matches, so a match that ends helps it as well.
+        return was != is_now and (is_now or self._in_all(wanted.required, pod))
+
+    def _after_node(self, event: ClusterEvent, pod: Pod) -> bool:
+        wanted = _readable(pod)
+        after = _NO_LABELS if event.new is None else as_node(event.new).labels
+        required = {term.topology_key for term in wanted.required}
+        if event.old is None:
+            return not required or any(key in after for key in required)
+        before = as_node(event.old).labels
+        if any(_appeared(key, before, after) for key in required):
+            return True
+        # Pods that keep this one away, or that stand in for its group elsewhere, are in another domain now.
+        leaving = {term.topology_key for term in wanted.required_anti}
+        leaving.update(self._carried.anti.meaning(pod, self._labels_of(pod)).tallies)
+        if required and self._in_all(wanted.required, pod):
+            leaving |= required
+        return any(_appeared(key, after, before) for key in leaving)
+
+    def _after_namespace(self, event: ClusterEvent, pod: Pod) -> bool:
+        before, after = _namespace_labels(event.old), _namespace_labels(event.new)
+        wanted = _readable(pod)
+        if any(
+            selects_namespace(term, before) is not selects_namespace(term, after)
+            for term in (*wanted.required, *wanted.required_anti)
+        ):
+            return True
+        subject = as_object(event.old if event.new is None else event.new)
+        if subject.ref.name != pod.namespace:
+            return False
+        meant = frozenset(self._carried.anti.meaning(pod, before or _NO_LABELS).ids)
+        return not meant <= frozenset(self._carried.anti.meaning(pod, after or _NO_LABELS).ids)
+
+    def _keeps_away(self, other: Pod, pod: Pod) -> bool:
+        stanza = other.pod_affinity
+        return stanza is not None and any(self._means(term, pod) for term in stanza.required_anti)
+
+    def _in_all(self, terms: Sequence[PodAffinityTerm], pod: Pod) -> bool:
+        return bool(terms) and all(self._means(term, pod) for term in terms)
+
+    def _means(self, term: PodAffinityTerm, pod: Pod) -> bool:
+        # Filter takes a selector that an unlabelled namespace matches for every namespace.
+        return term.matches(pod.namespace, pod.labels, self._labels_of(pod)) or term.matches(
+            pod.namespace, pod.labels, _NO_LABELS
+        )
+
+    def _labels_of(self, pod: Pod) -> Mapping[str, str]:
+        return self._namespaces.labels_of(pod.namespace)
+
+
+def pod_helped_in_1_36(event: ClusterEvent, pod: Pod) -> bool:
+    """Return version 1.36's answer for a pod that came, left or changed its labels: anti-affinity counts only
+    where all terms match, and namespaces have no labels. Raises SelectorError where required terms cannot be
+    read."""
     if event.new is not None and as_pod(event.new).uid == pod.uid:
         return True
     other = as_pod(event.old if event.new is None else event.new)
@@ -39,8 +130,9 @@ def pod_may_help(event: ClusterEvent, pod: Pod) -> bool:
     return _in_all(wanted.required_anti, before) and not _in_all(wanted.required_anti, other)
 
 
-def node_may_help(event: ClusterEvent, pod: Pod) -> bool:
-    """A node came, or its labels changed. Raises SelectorError where required terms cannot be read."""
+def node_helped_in_1_36(event: ClusterEvent, pod: Pod) -> bool:
+    """Return version 1.36's answer for a node that came, or whose labels changed. Raises SelectorError where
+    required terms cannot be read."""
     wanted = _readable(pod)
     after = as_node(event.new).labels
     if event.old is None:
@@ -54,6 +146,10 @@ def node_may_help(event: ClusterEvent, pod: Pod) -> bool:
 def _appeared(key: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
     """Whether there is a value `after`, different from the one `before`."""
     return key in after and before.get(key) != after[key]
+
+
+def _namespace_labels(value: EventObject | None) -> Mapping[str, str] | None:
+    return None if value is None else labels_of(as_object(value))
 
 
 def _readable(pod: Pod) -> PodAffinity:

@@ -30,7 +30,8 @@ from berth_sdk.tables import NodeTable, PodCounts, Tally
 from numpy.typing import NDArray
 
 from berth_plugins.args.findings import Findings, integer
-from berth_plugins.inter_pod_affinity.hints import node_may_help, pod_may_help
+from berth_plugins.args.gates import EXACT_HINTS, is_on
+from berth_plugins.inter_pod_affinity.hints import Hints, node_helped_in_1_36, pod_helped_in_1_36
 from berth_plugins.inter_pod_affinity.index import CarriedTerms
 from berth_plugins.inter_pod_affinity.neighbours import ByKey, Neighbours, Numbers
 from berth_plugins.inter_pod_affinity.wishes import RESOURCE, Namespaces
@@ -58,7 +59,8 @@ class InterPodAffinity(Plugin):
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("add", "update.labels", "delete"), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN),
+        EventInterest("Node", ("add", "update.labels", "delete"), Hint.ASK_PLUGIN),
+        EventInterest("Namespace", ("add", "update", "delete"), Hint.ASK_PLUGIN),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -74,6 +76,9 @@ class InterPodAffinity(Plugin):
         self._ignore_preferred = bool(args.get("ignorePreferredTermsOfExistingPods"))
         self._namespaces = Namespaces(handle)
         self._carried = CarriedTerms(hard_weight=self._hard_weight)
+        self._hints = (
+            Hints(self._namespaces, self._carried) if is_on(args, EXACT_HINTS, default=True) else None
+        )
 
     # --- Filter --------------------------------------------------------------------------------
 
@@ -160,8 +165,11 @@ class InterPodAffinity(Plugin):
     # --- the queue -----------------------------------------------------------------------------
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A pod or a node came or changed that the terms speak of, or a pod left."""
-        return pod_may_help(event, pod) if event.resource == "Pod" else node_may_help(event, pod)
+        """A pod, a node or a namespace came, changed or went that the terms speak of, its own or those of
+        pods that run."""
+        if self._hints is not None:
+            return self._hints.may_help(event, pod)
+        return pod_helped_in_1_36(event, pod) if event.resource == "Pod" else node_helped_in_1_36(event, pod)
 
     # --- counting ------------------------------------------------------------------------------
 

@@ -120,12 +120,12 @@ class Namespaces:
             self._follower = Follower(self._handle.objects(RESOURCE))
         moved = self._follower.moved()
         if moved is None:
-            self._labels = {item.ref.name: _labels_of(item) for item in self._follower.reader.list()}
+            self._labels = {item.ref.name: labels_of(item) for item in self._follower.reader.list()}
             self._wishes.clear()
             return
         for _, name in moved:
             item = self._follower.reader.get(name)
-            before, now = self._labels.pop(name, None), None if item is None else _labels_of(item)
+            before, now = self._labels.pop(name, None), None if item is None else labels_of(item)
             if now is not None:
                 self._labels[name] = now
             if before != now:
@@ -136,16 +136,19 @@ class Namespaces:
         have to be read anew.
         """
         for stanza in [*self._wishes]:
-            if any(_selects(term, before) is not _selects(term, now) for term in stanza.terms):
+            if any(
+                selects_namespace(term, before) is not selects_namespace(term, now) for term in stanza.terms
+            ):
                 del self._wishes[stanza]
 
 
-def _labels_of(item: KubeObject) -> Mapping[str, str]:
+def labels_of(item: KubeObject) -> Mapping[str, str]:
+    """Return the labels of an object."""
     labels: Mapping[str, str] = item.get("metadata.labels", _NO_LABELS)
     return labels
 
 
-def _selects(term: PodAffinityTerm, labels: Mapping[str, str] | None) -> bool:
+def selects_namespace(term: PodAffinityTerm, labels: Mapping[str, str] | None) -> bool:
     """Whether a term selects a namespace with these labels. A term that means all namespaces never
     changes."""
     selector = term.namespace_selector

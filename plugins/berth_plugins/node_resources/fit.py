@@ -26,6 +26,7 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_plugins.args.findings import Findings, strings
+from berth_plugins.args.gates import EXACT_HINTS, is_on
 from berth_plugins.dynamic_resources.device_classes import (
     CLASS_KIND,
     CLASSES,
@@ -149,6 +150,7 @@ class NodeResourcesFit(Plugin):
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         """`args`: NodeResourcesFitArgs. Raises PluginArgsError with everything that is wrong in them."""
         super().__init__(args, handle)
+        self._exact_hints = is_on(args, EXACT_HINTS, default=True)
         findings = Findings()
         self._ignored = frozenset(strings(args, "ignoredResources", "ignoredResources"))
         self._ignored_groups = frozenset(strings(args, "ignoredResourceGroups", "ignoredResourceGroups"))
@@ -214,7 +216,8 @@ class NodeResourcesFit(Plugin):
         if event.resource == "Pod":
             return _room_from_pod(event, pod)
         if event.resource == "Node":
-            return _room_from_node(event, pod)
+            # The hint of 1.36 knows neither ignored resources nor those that device classes stand for.
+            return _room_from_node(event, self._demand(pod) if self._exact_hints else Demand.of(pod))
         return _room_from_class(event, pod)
 
     def _demand(self, pod: Pod) -> Demand:
@@ -275,9 +278,8 @@ def _room_from_pod(event: ClusterEvent, pod: Pod) -> bool:
     )
 
 
-def _room_from_node(event: ClusterEvent, pod: Pod) -> bool:
+def _room_from_node(event: ClusterEvent, demand: Demand) -> bool:
     node = as_node(event.new)
-    demand = Demand.of(pod).amounts
     if not _fits_empty(node, demand):
         return False
     if event.old is None:
@@ -286,13 +288,20 @@ def _room_from_node(event: ClusterEvent, pod: Pod) -> bool:
     after = node.allocatable
     if after.get("pods", 0) > before.get("pods", 0):
         return True
-    return any(after.get(name, 0) > before.get(name, 0) for name, _ in demand)
+    # Where a node offers none of a served resource, devices take its place.
+    return any(
+        after.get(name, 0) > before.get(name, 0)
+        or (name in demand.served and not after.get(name) and before.get(name, 0) > 0)
+        for name in demand.names
+    )
 
 
-def _fits_empty(node: Node, demand: Sequence[tuple[str, int]]) -> bool:
-    # Ignored resources count here: upstream's hint does not know of them.
-    has_room = node.allocatable.get("pods", 0) >= 1
-    return has_room and all(amount <= node.allocatable.get(name, 0) for name, amount in demand)
+def _fits_empty(node: Node, demand: Demand) -> bool:
+    offered = node.allocatable
+    return offered.get("pods", 0) >= 1 and all(
+        amount <= offered.get(name, 0) or (name in demand.served and not offered.get(name))
+        for name, amount in demand.amounts
+    )
 
 
 def _room_from_class(event: ClusterEvent, pod: Pod) -> bool:

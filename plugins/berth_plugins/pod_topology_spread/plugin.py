@@ -22,6 +22,8 @@ from berth_sdk.extension_points import (
 )
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
+from berth_sdk.node import Node
+from berth_sdk.node_selectors import RequiredNodeAffinity
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.signature import wishes
@@ -29,7 +31,8 @@ from berth_sdk.status import MAX_NODE_SCORE, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_plugins.objects.of_events import as_node, as_pod, holds_place
+from berth_plugins.args.gates import EXACT_HINTS, is_on
+from berth_plugins.objects.of_events import as_node, as_pod, holds_place, spec_of
 from berth_plugins.pod_topology_spread import default_selector
 from berth_plugins.pod_topology_spread.constraints import HARD, SOFT, Constraint
 from berth_plugins.pod_topology_spread.filter import Spread
@@ -62,6 +65,7 @@ class PodTopologySpread(Plugin):
         """`args`: PodTopologySpreadArgs. Raises PluginArgsError with everything that is wrong in them."""
         super().__init__(args, handle)
         self._plans = Plans(args, handle)
+        self._exact_hints = is_on(args, EXACT_HINTS, default=True)
         self._counted: dict[Plan, Spread] = {}
         self._counted_in: NodeTable | None = None
 
@@ -123,7 +127,12 @@ class PodTopologySpread(Plugin):
         SelectorError when the pod's constraints cannot be read.
         """
         if event.resource == "Node":
-            return _node_may_help(event, self._plans.plan(pod, HARD).constraints)
+            constraints = self._plans.plan(pod, HARD).constraints
+            return _node_may_help(event, constraints) or (
+                self._exact_hints and _selection_changed(event, pod, constraints)
+            )
+        if self._exact_hints and _relabelled(event, pod):
+            return True
         for value in (event.old, event.new):
             if value is not None and not _is_involved(as_pod(value), pod):
                 return False
@@ -153,6 +162,27 @@ class PodTopologySpread(Plugin):
 
     def _preferences(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Preferences:
         return state.get_or_make(_PREFERENCES, lambda: Preferences.of(self._plan(state, pod, SOFT), nodes))
+
+
+def _selection_changed(event: ClusterEvent, pod: Pod, constraints: Sequence[Constraint]) -> bool:
+    """Whether the pod's node affinity selects the node now and did not before, or the reverse: the node's
+    domain may count no longer, or count now."""
+    if event.old is None or event.new is None or not any(one.honors_affinity for one in constraints):
+        return False
+    affinity = RequiredNodeAffinity.of_spec(spec_of(pod))
+
+    def selected(node: Node) -> bool:
+        return affinity.matches(node.labels, node.name)
+
+    return selected(as_node(event.old)) != selected(as_node(event.new))
+
+
+def _relabelled(event: ClusterEvent, pod: Pod) -> bool:
+    """Whether the waiting pod has other labels: its constraints may take them over, or select it."""
+    if event.old is None or event.new is None:
+        return False
+    before, after = as_pod(event.old), as_pod(event.new)
+    return after.uid == pod.uid and after.labels != before.labels
 
 
 def _is_involved(other: Pod, pod: Pod) -> bool:

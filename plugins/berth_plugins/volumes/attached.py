@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from berth_sdk.errors import BerthError
 from berth_sdk.handle import Handle
-from berth_sdk.kube_object import KubeObject
+from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.pod_volume import EPHEMERAL
 from berth_sdk.tables import Moved, NodeTable, SlotFollower
@@ -176,6 +176,15 @@ class AttachedVolumes:
                 handle = volume.details.get("volumeHandle") or ""
                 found[f"{one.attacher}/{handle}"] = one.attacher
         return found
+
+    def uses_claim(self, ref: ObjectRef) -> bool:
+        """Whether a pod on a node named the claim when the nodes were last counted."""
+        return (ref.namespace, ref.name) in self._claim_slots
+
+    def uses(self, kind: str, name: str) -> bool:
+        """Whether a claim in use, or an attachment, followed from the volume or class (`kind`) called `name`
+        when the nodes were last counted."""
+        return (kind, name) in self._claims_of or (kind == "volume" and name in self._attachments_of)
 
     # --- keeping up --------------------------------------------------------------------------------
 

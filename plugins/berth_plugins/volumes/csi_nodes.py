@@ -44,7 +44,7 @@ class CsiNode:
         )
 
 
-_NONE: Final = CsiNode(frozenset(), {}, frozenset())
+NO_CSI_NODE: Final = CsiNode(frozenset(), {}, frozenset())
 
 
 class CsiNodes:
@@ -113,7 +113,7 @@ class CsiNodes:
         return known.take(nodes.take_of(self._drivers))
 
     def _set(self, slot: int, record: CsiNode | None) -> None:
-        record = _NONE if record is None else record
+        record = NO_CSI_NODE if record is None else record
         self._migrated[slot] = self._plugin_sets.encode(record.migrated) if record.migrated else 0
         self._drivers[slot] = self._driver_sets.encode(record.drivers) if record.drivers else 0
         self._is_limited[slot] = bool(record.limits)

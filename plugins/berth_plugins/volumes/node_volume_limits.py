@@ -24,21 +24,24 @@ from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_plugins.args.gates import is_on
+from berth_plugins.args.gates import EXACT_HINTS, is_on
 from berth_plugins.objects.of_events import as_object, as_pod, holds_place
 from berth_plugins.volumes.attached import AttachedVolumes, ClaimMissingError, VolumeNames, VolumesError
 from berth_plugins.volumes.csi_migration import IN_TREE
-from berth_plugins.volumes.csi_nodes import UNLIMITED, CsiNodes
+from berth_plugins.volumes.csi_nodes import NO_CSI_NODE, UNLIMITED, CsiNode, CsiNodes
 from berth_plugins.volumes.records import (
     ATTACHMENT_EVENT,
     ATTACHMENTS,
     CLAIM_EVENT,
     CLAIMS,
+    CLASS_EVENT,
     CLASSES,
+    CSI_DRIVER_EVENT,
     CSI_DRIVERS,
     CSI_NODE_EVENT,
     CSI_NODES,
     POD_FIELDS_TO_DROP,
+    VOLUME_EVENT,
     VOLUMES,
     Stores,
     names_claim,
@@ -68,19 +71,24 @@ class NodeVolumeLimits(Plugin):
     )
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest(CSI_NODE_EVENT, ("add",)),
-        EventInterest(CSI_NODE_EVENT, ("update",), Hint.ASK_PLUGIN),
-        EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
-        EventInterest(CLAIM_EVENT, ("add",), Hint.ASK_PLUGIN),
+        EventInterest(CSI_NODE_EVENT, ("update", "delete"), Hint.ASK_PLUGIN),
+        EventInterest(CSI_DRIVER_EVENT, ("update", "delete"), Hint.ASK_PLUGIN),
+        EventInterest("Node", ("add",)),
+        EventInterest("Pod", ("add", "delete"), Hint.ASK_PLUGIN),
+        EventInterest(CLAIM_EVENT, ("add", "update", "delete"), Hint.ASK_PLUGIN),
+        EventInterest(VOLUME_EVENT, ("add", "update", "delete"), Hint.ASK_PLUGIN),
+        EventInterest(CLASS_EVENT, ("add", "update", "delete"), Hint.ASK_PLUGIN),
         EventInterest(ATTACHMENT_EVENT, ("delete",), Hint.ASK_PLUGIN),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         """Without arguments. Raises PluginArgsError for a feature gate that is neither on nor off."""
         super().__init__(args, handle)
+        self._exact_hints = is_on(args, EXACT_HINTS, default=True)
         self._scaling = is_on(args, "VolumeLimitScaling", default=False)
-        stores = Stores(handle)
-        self._names = VolumeNames(stores)
-        self._attached = AttachedVolumes(handle, self._names, stores)
+        self._stores = Stores(handle)
+        self._names = VolumeNames(self._stores)
+        self._attached = AttachedVolumes(handle, self._names, self._stores)
         self._csi_nodes = CsiNodes(handle)
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
@@ -126,7 +134,57 @@ class NodeVolumeLimits(Plugin):
         return Verdicts.of(statuses)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """Room came: a limit rose, a pod or an attachment left; or a claim that was missing came."""
+        """Room came: a limit rose or went, a pod or an attachment left, or a volume of this pod, or of one
+        that runs, counts otherwise; or a claim that was missing came."""
+        return self._may_help(event, pod) if self._exact_hints else self._helped_in_1_36(event, pod)
+
+    def _may_help(self, event: ClusterEvent, pod: Pod) -> bool:
+        subject = event.old if event.new is None else event.new
+        if event.resource == CSI_NODE_EVENT:
+            return self._serves_more(event)
+        if event.resource == CSI_DRIVER_EVENT:
+            asks = event.new is not None and _must_be_installed(as_object(event.new))
+            return self._scaling and _must_be_installed(as_object(event.old)) and not asks
+        if event.resource == "Pod":
+            other = as_pod(subject)
+            if event.new is None:
+                return holds_place(other) and any(map(_is_looked_at, other.volumes))
+            # A volume that is on the node already costs no further attachment.
+            return any(map(_is_looked_at, other.volumes))
+        if event.resource == CLAIM_EVENT:
+            item = as_object(subject)
+            return names_claim(pod, item, ephemeral=True) or self._attached.uses_claim(item.ref)
+        if event.resource == VOLUME_EVENT:
+            return self._is_concerned(pod, "volume", as_object(subject).ref.name)
+        if event.resource == CLASS_EVENT:
+            return self._is_concerned(pod, "class", as_object(subject).ref.name)
+        attacher = as_object(event.old).get("spec.attacher") or ""
+        return any(
+            volume.has_claim or (volume.source in IN_TREE and IN_TREE[volume.source].driver == attacher)
+            for volume in pod.volumes
+        )
+
+    def _serves_more(self, event: ClusterEvent) -> bool:
+        """Whether a limit rose or went, or a driver that volumes need was installed."""
+        before = CsiNode.of(as_object(event.old))
+        after = NO_CSI_NODE if event.new is None else CsiNode.of(as_object(event.new))
+        if self._scaling and not after.drivers <= before.drivers:
+            return True
+        return any(after.limits.get(name, UNLIMITED) > limit for name, limit in before.limits.items())
+
+    def _is_concerned(self, pod: Pod, kind: str, name: str) -> bool:
+        """Whether a volume or a class bears on a claim of the pod, or on one that is counted on a node."""
+        if self._attached.uses(kind, name):
+            return True
+        for volume in pod.volumes:
+            claim = self._stores.claims.get(volume.claim, pod.namespace) if volume.has_claim else None
+            if claim is not None and name == (claim.volume_name if kind == "volume" else claim.class_name):
+                return True
+        return False
+
+    @staticmethod
+    def _helped_in_1_36(event: ClusterEvent, pod: Pod) -> bool:
+        """Return version 1.36's answer."""
         if event.resource == CSI_NODE_EVENT:
             return _limit_rose(as_object(event.old), as_object(event.new))
         if event.resource == "Pod":
@@ -189,11 +247,7 @@ class NodeVolumeLimits(Plugin):
             return []
         drivers = self.handle.objects(CSI_DRIVERS)
         found = ((driver, drivers.get(driver)) for driver in sorted(set(new.values())))
-        return [
-            driver
-            for driver, item in found
-            if item is not None and item.get("spec.preventPodSchedulingIfMissing") is True
-        ]
+        return [driver for driver, item in found if item is not None and _must_be_installed(item)]
 
     def _what_if(self, new: Names, scenario: Scenarios) -> Status:
         """One node with other pods on it, counted by hand."""
@@ -224,6 +278,10 @@ class NodeVolumeLimits(Plugin):
 
 def _is_looked_at(volume: Any) -> bool:
     return volume.has_claim or volume.source in IN_TREE
+
+
+def _must_be_installed(driver: KubeObject) -> bool:
+    return driver.get("spec.preventPodSchedulingIfMissing") is True
 
 
 def _not_installed(driver: str) -> Status:

@@ -23,6 +23,7 @@ from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_plugins.args.gates import EXACT_HINTS, is_on
 from berth_plugins.objects.of_events import as_object, as_pod
 from berth_plugins.objects.records import Records
 from berth_plugins.volumes.records import (
@@ -115,10 +116,12 @@ class VolumeRestrictions(Plugin):
         EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
         EventInterest(CLAIM_EVENT, ("add",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add",)),
+        EventInterest("Node", ("delete",), Hint.ASK_PLUGIN),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)
+        self._exact_hints = is_on(args, EXACT_HINTS, default=True)
         self._claims = Records(handle, CLAIMS, Claim.of)
         self._disks_in_use: SlotIndex[tuple[str, ...], Disk] = SlotIndex(
             lambda pod: [(disk.key, disk) for disk in disks_of(pod)]
@@ -172,15 +175,20 @@ class VolumeRestrictions(Plugin):
         return Verdicts.reject_where(disk, DISK).otherwise(in_use, IN_USE)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A pod of the namespace left that had a disk or a claim of this one, or a claim of it came."""
+        """A pod left that had a disk or a claim of this one, a node left that may have held such a pod, or a
+        claim of this pod came."""
+        if event.resource == "Node":
+            return any(claim_volumes(pod, ephemeral=False))
         if event.resource == CLAIM_EVENT:
             return names_claim(pod, as_object(event.new), ephemeral=False)
         gone = as_pod(event.old)
-        if gone.namespace != pod.namespace:
+        if gone.namespace != pod.namespace and not self._exact_hints:
             return False
         theirs = list(disks_of(gone))
         if any(mine.conflicts(other) for mine in disks_of(pod) for other in theirs):
             return True
+        if gone.namespace != pod.namespace:
+            return False
         names = {volume.claim for volume in claim_volumes(pod, ephemeral=False)}
         return any(volume.claim in names for volume in claim_volumes(gone, ephemeral=False))
 

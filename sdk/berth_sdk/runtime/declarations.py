@@ -85,6 +85,7 @@ _EVENT_RESOURCES: Final = (
     "*",
     "Pod",
     "Node",
+    "Namespace",
     "PersistentVolume",
     "PersistentVolumeClaim",
     "storage.k8s.io/CSINode",

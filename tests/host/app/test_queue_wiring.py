@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from berth_host.app.queue_wiring import QueueWiring
+from berth_host.config.emulation import NO_EMULATION
 from berth_host.model.clock import ManualClock
 from berth_host.queue.registrations import registrations_of
 from berth_sdk.extension_points import ExtensionPoint
@@ -95,7 +96,7 @@ def test_a_plugin_that_comes_costs_the_same_whatever_is_attached_already() -> No
     )
     known: Any = SimpleNamespace(by_profile={"own": clients})
     points: Any = {"own": {ExtensionPoint.PRE_ENQUEUE: []}}
-    wiring = QueueWiring(ManualClock(), unused)
+    wiring = QueueWiring(ManualClock(), unused, NO_EMULATION)
     wiring.profiles([profile], known, points)
     before = {name: client.reads for name, client in clients.items()}
     assert before == {"Bind": 0, "First": 1, "Second": 1}

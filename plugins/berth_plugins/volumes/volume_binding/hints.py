@@ -6,6 +6,7 @@ Source: `pkg/scheduler/framework/plugins/volumebinding/volume_binding.go` (isSch
 from __future__ import annotations
 
 from berth_sdk.events import ClusterEvent
+from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 
 from berth_plugins.objects.of_events import as_object
@@ -22,7 +23,22 @@ from berth_plugins.volumes.volume_binding.provisioning import tracks_capacity, v
 
 
 def may_help(event: ClusterEvent, pod: Pod) -> bool:
-    """The hint of one event."""
+    """Return True when Filter may now say yes on some node."""
+    if event.resource == CSI_DRIVER_EVENT:
+        tracks = event.new is not None and tracks_capacity(as_object(event.new))
+        return tracks_capacity(as_object(event.old)) and not tracks
+    if event.new is None:
+        # A CSINode left: volumes of plugins that it had migrated are judged by their own affinity again.
+        return bool(_migrated(as_object(event.old)))
+    if event.resource == CSI_CAPACITY_EVENT and event.old is not None:
+        old, new = as_object(event.old), as_object(event.new)
+        if any(old.get(path) != new.get(path) for path in ("nodeTopology", "storageClassName")):
+            return True
+    return helped_in_1_36(event, pod)
+
+
+def helped_in_1_36(event: ClusterEvent, pod: Pod) -> bool:
+    """Return version 1.36's answer: a CSIDriver counts for inline volumes alone."""
     new = as_object(event.new)
     if event.resource == CLAIM_EVENT:
         return names_claim(pod, new, ephemeral=True)
@@ -32,9 +48,7 @@ def may_help(event: ClusterEvent, pod: Pod) -> bool:
     if event.resource == CLASS_EVENT:
         return (old.get("allowedTopologies") or []) != (new.get("allowedTopologies") or [])
     if event.resource == CSI_NODE_EVENT:
-        path = "metadata.annotations"
-        before, after = (item.get(path, {}).get(MIGRATED_PLUGINS) or "" for item in (old, new))
-        return bool(before != after)
+        return _migrated(old) != _migrated(new)
     if event.resource == CSI_DRIVER_EVENT:
         inline = any(
             volume.source == "csi" and volume.details.get("driver") == new.ref.name for volume in pod.volumes
@@ -44,3 +58,8 @@ def may_help(event: ClusterEvent, pod: Pod) -> bool:
         before_limit, limit = volume_limit(old), volume_limit(new)
         return limit is not None and (before_limit is None or limit > before_limit)
     return True
+
+
+def _migrated(item: KubeObject) -> str:
+    annotations = item.get("metadata.annotations") or {}
+    return str(annotations.get(MIGRATED_PLUGINS) or "")

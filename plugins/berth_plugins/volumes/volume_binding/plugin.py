@@ -28,7 +28,7 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_plugins.args.findings import Findings, integer
-from berth_plugins.args.gates import is_on
+from berth_plugins.args.gates import EXACT_HINTS, is_on
 from berth_plugins.volumes.records import (
     CLAIM_EVENT,
     CLAIMS,
@@ -49,7 +49,7 @@ from berth_plugins.volumes.volume_binding.assuming import Assumed, AssumeError
 from berth_plugins.volumes.volume_binding.binding import TOO_LARGE, Binder, Reservation
 from berth_plugins.volumes.volume_binding.claims import PodClaims, all_bound, problem_of, sorted_claims
 from berth_plugins.volumes.volume_binding.finding import Finder, Found
-from berth_plugins.volumes.volume_binding.hints import may_help
+from berth_plugins.volumes.volume_binding.hints import helped_in_1_36, may_help
 from berth_plugins.volumes.volume_binding.scoring import CapacityScore
 
 _CLAIMS: Final = "claims"
@@ -84,8 +84,8 @@ class VolumeBinding(Plugin):
         EventInterest(CLAIM_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
         EventInterest(VOLUME_EVENT, ("add", "update")),
         EventInterest("Node", ("add", "update.labels")),
-        EventInterest(CSI_NODE_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
-        EventInterest(CSI_DRIVER_EVENT, ("update",), Hint.ASK_PLUGIN),
+        EventInterest(CSI_NODE_EVENT, ("add", "update", "delete"), Hint.ASK_PLUGIN),
+        EventInterest(CSI_DRIVER_EVENT, ("update", "delete"), Hint.ASK_PLUGIN),
         EventInterest(CSI_CAPACITY_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
     )
 
@@ -104,6 +104,7 @@ class VolumeBinding(Plugin):
         elif args.get("shape") is not None:
             findings.forbidden("shape", "turn on the feature gate StorageCapacityScoring, or remove it")
         findings.check()
+        self._may_help = may_help if is_on(args, EXACT_HINTS, default=True) else helped_in_1_36
         self._stores = Stores(handle)
         self._claims = Assumed(self._stores.claims, "v1.PersistentVolumeClaim")
         self._volumes = Assumed(self._stores.volumes, "v1.PersistentVolume")
@@ -214,7 +215,7 @@ class VolumeBinding(Plugin):
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """The new or changed object may be one that a claim of the pod needs."""
-        return may_help(event, pod)
+        return self._may_help(event, pod)
 
     def _sorted(self, pod: Pod) -> PodClaims | Status:
         return sorted_claims(pod, self._claims, self._stores.classes)
