@@ -40,7 +40,8 @@ class Situations:
         args = f"  pluginConfig: [{{name: {self.plugin}, args: {self.args}}}]\n" if self.args else ""
         return (
             "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n"
-            "- plugins:\n    preBind: {disabled: [{name: '*'}]}\n    multiPoint:\n      disabled: [{name: '*'}]\n"
+            "- plugins:\n    preBind: {disabled: [{name: '*'}]}\n"
+            "    multiPoint:\n      disabled: [{name: '*'}]\n"
             f"      enabled: [{{name: PrioritySort}}, {{name: {self.plugin}}}, {{name: DefaultBinder}}]\n"
             f"{args}"
         )
