@@ -536,8 +536,9 @@ class Step:
 def start(objects: Mapping[Key, Json], waiting: Json, situations: Situations) -> World:
     """A host on these objects, with the waiting pod."""
     world = World(configuration=situations.configuration)
-    for item in objects.values():
-        world.server.create(item, restore=True)
+    # A pod brings its namespace along where it is missing.
+    for key in sorted(objects, key=lambda one: one[0] != "namespaces"):
+        world.server.create(objects[key], restore=True)
     world.server.create(waiting)
     return world
 

@@ -310,9 +310,9 @@ def relabelled(before: Json, after: Json, **fields: Any) -> ClusterEvent:
         pytest.param(NEAR_DB, relabelled(BOTH, {**BOTH, "x": "y"}), False, id="stays company"),
         pytest.param(NEAR_DB, deleted(on_node(BOTH)), False, id="company leaves"),
         pytest.param(APART, deleted(on_node(BOTH)), True, id="the one in the way leaves"),
-        pytest.param(APART, deleted(on_node(DB)), False, id="one in the way of one term leaves"),
+        pytest.param(APART, deleted(on_node(DB)), True, id="one in the way of one term leaves"),
         pytest.param(APART, relabelled(BOTH, DB), True, id="no longer in the way of all"),
-        pytest.param(APART, relabelled(DB, {}), False, id="was in the way of one term"),
+        pytest.param(APART, relabelled(DB, {}), True, id="was in the way of one term"),
         pytest.param(APART, added(on_node(BOTH)), False, id="another in the way"),
         pytest.param(
             PLAIN, deleted(on_node({}, affinity=apart(term(WEB)))), True, id="who kept it away leaves"
@@ -358,11 +358,24 @@ def moved(before: Json | None, after: Json) -> ClusterEvent:
         pytest.param(APART, moved({"zone": "1"}, {}), True, id="anti-affinity: key goes"),
         pytest.param(APART, moved({"zone": "1"}, {"zone": "2"}), True, id="anti-affinity: value changes"),
         pytest.param(APART, moved({}, {"zone": "1"}), False, id="anti-affinity: key appears"),
-        pytest.param(PLAIN, moved(None, {"zone": "1"}), False, id="without terms"),
+        pytest.param(PLAIN, moved(None, {"zone": "1"}), True, id="without terms: kept away by those of others"),
     ],
 )
 async def test_node_events(ask: Ask, pod: Pod, event: ClusterEvent, want: bool) -> None:
     assert await ask.hint(PLUG, event, pod) is want
+
+
+@pytest.mark.parametrize(
+    ("pod", "event"),
+    [
+        pytest.param(APART, deleted(on_node(DB)), id="one in the way of one term leaves"),
+        pytest.param(APART, relabelled(DB, {}), id="was in the way of one term"),
+        pytest.param(PLAIN, moved(None, {"zone": "1"}), id="a new node beside one that others hold"),
+    ],
+)
+async def test_emulating_1_36_keeps_its_hints(ask: Ask, pod: Pod, event: ClusterEvent) -> None:
+    emulating = Plug(InterPodAffinity, args={"featureGates": {"ExactQueueingHints": False}})
+    assert not await ask.hint(emulating, event, pod)
 
 
 async def test_required_terms_that_cannot_be_read_count_as_a_reason_to_try() -> None:
@@ -371,8 +384,8 @@ async def test_required_terms_that_cannot_be_read_count_as_a_reason_to_try() -> 
     for event in (added(on_node(DB)), moved(None, {})):
         with pytest.raises(SelectorError, match="Near"):
             await IN_PROCESS.hint(PLUG, event, waiting)
-    with pytest.raises(SelectorError, match="Near"):
-        await IN_PROCESS.hint(PLUG, deleted(on_node({}, affinity=apart(broken))), PLAIN)
+    # Terms of a pod that runs keep no pod away while they cannot be read.
+    assert not await IN_PROCESS.hint(PLUG, deleted(on_node({}, affinity=apart(broken))), PLAIN)
     # Preferred terms keep no pod away, so they do not count here.
     indifferent = make_pod("web", uid="web", affinity=rather("podAffinity", (1, broken)))
     assert not await IN_PROCESS.hint(PLUG, added(on_node(DB)), indifferent)
