@@ -320,7 +320,7 @@ HINTS = {
     "another lost its devices": (claim("other", allocated=["n1/d0"]), claim("other"), True),
     "another got devices": (claim("other"), claim("other", allocated=["n1/d0"]), False),
     "own got devices": (claim("c"), claim("c", allocated=["n1/d0"]), True),
-    "own got a label": (claim("c"), claim("c", metadata={"labels": {"a": "b"}}), False),
+    "own got a label": (claim("c"), claim("c", metadata={"labels": {"a": "b"}}), True),
 }
 
 

@@ -358,7 +358,9 @@ def moved(before: Json | None, after: Json) -> ClusterEvent:
         pytest.param(APART, moved({"zone": "1"}, {}), True, id="anti-affinity: key goes"),
         pytest.param(APART, moved({"zone": "1"}, {"zone": "2"}), True, id="anti-affinity: value changes"),
         pytest.param(APART, moved({}, {"zone": "1"}), False, id="anti-affinity: key appears"),
-        pytest.param(PLAIN, moved(None, {"zone": "1"}), True, id="without terms: kept away by those of others"),
+        pytest.param(
+            PLAIN, moved(None, {"zone": "1"}), True, id="without terms: kept away by those of others"
+        ),
     ],
 )
 async def test_node_events(ask: Ask, pod: Pod, event: ClusterEvent, want: bool) -> None:

@@ -253,7 +253,7 @@ CSI_NODE = "storage.k8s.io/CSINode"
     [
         (changed(CSI_NODE, csi_node("a", {DRIVER: 1}), csi_node("a", {DRIVER: 2})), True),
         (changed(CSI_NODE, csi_node("a", {DRIVER: 2}), csi_node("a", {DRIVER: 1})), False),
-        (changed(CSI_NODE, csi_node("a", {}), csi_node("a", {DRIVER: 1})), True),
+        (changed(CSI_NODE, csi_node("a", {}), csi_node("a", {DRIVER: 1})), False),
         (changed("PersistentVolumeClaim", None, claim("d0")), True),
         (changed("PersistentVolumeClaim", None, claim("d9")), False),
         (changed("storage.k8s.io/VolumeAttachment", attachment("x", "a", "pv"), None), True),

@@ -300,7 +300,7 @@ STORAGE = "storage.k8s.io/"
             changed(f"{STORAGE}CSIDriver", csi_driver("inline", storageCapacity=True), csi_driver("inline")),
             True,
         ),
-        (changed(f"{STORAGE}CSIDriver", csi_driver(storageCapacity=True), csi_driver()), False),
+        (changed(f"{STORAGE}CSIDriver", csi_driver(storageCapacity=True), csi_driver()), True),
     ],
 )
 async def test_hint(ask: Ask, event: ClusterEvent, want: bool) -> None:

@@ -122,7 +122,9 @@ async def test_what_if_counts_claims_by_name_whatever_their_namespace(ask: Ask) 
         pytest.param(pod_using("old", gce("y"), node="a"), False, id="had another disk"),
         pytest.param(pod_using("old", "data", node="a"), True, id="used the claim"),
         pytest.param(pod_using("old", "more", node="a"), False, id="used another claim"),
-        pytest.param(pod_using("old", gce("x"), node="a", namespace="other"), False, id="other namespace"),
+        pytest.param(
+            pod_using("old", gce("x"), node="a", namespace="other"), True, id="a disk of another namespace"
+        ),
     ],
 )
 async def test_hint_for_a_pod_that_left(ask: Ask, gone: Pod, want: bool) -> None:
