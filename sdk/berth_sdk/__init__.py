@@ -17,6 +17,7 @@ from berth_sdk.errors import (
     QuantityError,
     SelectorError,
     StaleStateError,
+    UndeclaredError,
 )
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
@@ -138,6 +139,7 @@ __all__ = [
     "Taint",
     "Tally",
     "Toleration",
+    "UndeclaredError",
     "Verdicts",
     "WaitingPod",
     "sort_keys",

@@ -7,6 +7,7 @@ BerthError
 ├── PluginDefinitionError  a plugin class that cannot be served as it is
 ├── PluginArgsError        arguments that the plugin refuses
 ├── PluginAnswerError      a plugin's method answered something that its point does not know
+├── UndeclaredError        a plugin read what it did not declare in `needs`
 └── HandleError            a call back to the host that failed
     └── StaleStateError    the snapshot asked for is not the current one any more
 """
@@ -52,6 +53,22 @@ class PluginArgsError(BerthError, ValueError):
 
 class PluginAnswerError(BerthError, TypeError):
     """A plugin's method answered something that its point does not know, or of the wrong length."""
+
+
+class UndeclaredError(BerthError):
+    """A plugin read a part that it did not declare. Attributes: part, need (as it is written in `needs`),
+    plugin (empty: not known where it was raised).
+    """
+
+    def __init__(self, part: str, need: str, plugin: str = "") -> None:
+        self.part = part
+        self.need = need
+        self.plugin = plugin
+        super().__init__(part, need)
+
+    def __str__(self) -> str:
+        who = self.plugin or "this plugin"
+        return f"{who} reads {self.part}, which it did not declare: add {self.need} to `needs`"
 
 
 class HandleError(BerthError):

@@ -81,7 +81,7 @@ class Handle(Protocol):
         ...
 
     def objects(self, resource: str) -> ObjectReader:
-        """The objects of a resource declared with Need.objects. Raises HandleError for others."""
+        """The objects of a resource declared with Need.objects. Raises UndeclaredError for others."""
         ...
 
     def snapshot(self) -> NodeTable:

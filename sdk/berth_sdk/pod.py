@@ -22,6 +22,7 @@ from berth_sdk.parsing.pod_spec import PodSpec
 from berth_sdk.parsing.pod_spec import Toleration as Toleration
 from berth_sdk.pod_affinity import PodAffinity
 from berth_sdk.pod_volume import PodVolume, volumes_of
+from berth_sdk.undeclared import POD_OBJECT, Undeclared
 
 _EMPTY: Final[Mapping[str, Any]] = {}
 _NOT_READ: Final = PodAffinity()
@@ -82,6 +83,8 @@ class Pod:
         default=None, init=False, repr=False, compare=False
     )
     """See `generated_claims`; likewise."""
+    _summary: Pod | None = field(default=None, init=False, repr=False, compare=False)
+    """See `as_summary`, once asked."""
 
     @property
     def key(self) -> str:
@@ -95,8 +98,14 @@ class Pod:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The object's spec, empty where the object is not known."""
-        return (self.object.parsed.get("spec") or _EMPTY) if self.object else _EMPTY
+        """The object's spec, empty where the object is not known. Raises UndeclaredError in a plugin that did
+        not declare Need.whole_pod().
+        """
+        item = self.object
+        if item is None:
+            return _EMPTY
+        _check(item, "pod.spec")
+        return item.parsed.get("spec") or _EMPTY
 
     @property
     def pod_affinity(self) -> PodAffinity | None:
@@ -112,6 +121,7 @@ class Pod:
     def _read_pod_affinity(self) -> PodAffinity | None:
         if self.object is None:
             return None
+        _check(self.object, "pod.pod_affinity")
         was_parsed = self.object.is_parsed
         known = PodAffinity.of_spec(self.spec, self.namespace)
         if not was_parsed:
@@ -124,6 +134,8 @@ class Pod:
         """The volumes that name storage, in order; empty where the object is not known."""
         known = self._volumes
         if known is None:
+            if self.object is not None:
+                _check(self.object, "pod.volumes")
             was_parsed = self.object is None or self.object.is_parsed
             known = volumes_of(self.spec, self.name)
             object.__setattr__(self, "_volumes", known)
@@ -138,15 +150,40 @@ class Pod:
         """
         known = self._claims_made
         if known is None:
+            if self.object is not None:
+                _check(self.object, "pod.generated_claims")
             status = {} if self.object is None else self.object.parsed.get("status") or {}
             known = _claims_made(status.get("resourceClaimStatuses"))
             object.__setattr__(self, "_claims_made", known)
+        return known
+
+    @property
+    def is_whole(self) -> bool:
+        """True where the object is known and may be read."""
+        return self.object is not None and not isinstance(self.object, Undeclared)
+
+    def as_summary(self) -> Pod:
+        """Return this pod for a plugin that did not declare Need.whole_pod(): reading what follows from the
+        object raises UndeclaredError. The same record each time.
+        """
+        known = self._summary
+        if known is None:
+            if isinstance(self.object, Undeclared):
+                return self
+            draft = _copied(self)
+            draft.object = POD_OBJECT
+            draft._pod_affinity = _NOT_READ
+            draft._volumes = draft._claims_made = draft._summary = None
+            draft.__class__ = Pod
+            known = cast("Pod", draft)
+            object.__setattr__(self, "_summary", known)
         return known
 
     def on_node(self, node_name: str) -> Pod:
         """This pod as it will be once it is bound to `node_name`."""
         bound = _copied(self)
         bound.node_name = node_name
+        bound._summary = None
         bound.__class__ = Pod
         return cast("Pod", bound)
 
@@ -169,6 +206,7 @@ class Pod:
         pod.created_at_s = created_at_s
         pod.started_at_s = started_at_s
         pod.object = item
+        pod._summary = None
         pod.__class__ = Pod
         return cast("Pod", pod)
 
@@ -220,6 +258,7 @@ class Pod:
             pod._pod_affinity = PodAffinity.of_spec(spec, namespace)
             pod._volumes = volumes_of(spec, name) if volumes else ()
             pod._claims_made = _claims_made(status.get("resourceClaimStatuses"))
+            pod._summary = None
             pod.__class__ = Pod
             return cast("Pod", pod)
         except (AttributeError, TypeError, KeyError) as err:
@@ -229,6 +268,11 @@ class Pod:
 
 _Draft: Final = draft_of(Pod)
 _copied: Final = drafting_copier(Pod, _Draft)
+
+
+def _check(item: object, part: str) -> None:
+    if isinstance(item, Undeclared):
+        item.refuse(part)
 
 
 def timestamp(text: str | None) -> float | None:

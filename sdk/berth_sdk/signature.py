@@ -52,17 +52,17 @@ def of_spec(pod: Pod) -> str:
 
     Longer than a digest, and found at once: for a memory that is looked up by specs.
     """
-    return "" if pod.object is None else _text_of_spec(pod)
+    return _text_of_spec(pod) if pod.is_whole else ""
 
 
 def spec_wishes(pod: Pod) -> str:
     """As `of_spec`; for a pod without its object, the summary's fields in place of the spec."""
-    return repr(_summary_wishes(pod)) if pod.object is None else _text_of_spec(pod)
+    return _text_of_spec(pod) if pod.is_whole else repr(_summary_wishes(pod))
 
 
 def _digest(pod: Pod) -> bytes:
     owner = pod.owner
-    wishes = _summary_wishes(pod) if pod.object is None else _own_claims(pod)
+    wishes = _own_claims(pod) if pod.is_whole else _summary_wishes(pod)
     document = (
         pod.namespace,
         sorted(pod.labels.items()),
@@ -70,12 +70,12 @@ def _digest(pod: Pod) -> bytes:
         pod.priority,
         # Not by its uid alone: a manifest written by hand may leave that out.
         (owner.uid, owner.name, owner.kind, owner.api_version) if owner else "",
-        pod.object is None,
+        not pod.is_whole,
         wishes,
     )
     # `repr` of strings, numbers, lists and maps says each of them exactly, and costs least. The maps
     # of a spec keep the order in which they were written: siblings have the same.
-    text = repr(document) if pod.object is None else f"{document!r}{_text_of_spec(pod)}"
+    text = f"{document!r}{_text_of_spec(pod)}" if pod.is_whole else repr(document)
     return blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
 
 

@@ -156,7 +156,7 @@ def _make(name: str, cls: type, profile: ResolvedProfile, seams: ClientSeams) ->
     args: Any = profile.plugin_args.get(name)
     try:
         handle = seams.handle(name)
-        plugin = make_plugin(cls, args or {}, handle)
+        plugin = make_plugin(cls, args or {}, handle, name)
         # Equal pods share by row in the framework, across plugins.
         return PluginRuntime(plugin, name=name, handle=handle, recalls_rows=False)
     except (PluginArgsError, PluginDefinitionError) as err:

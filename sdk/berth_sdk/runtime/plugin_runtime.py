@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.errors import PluginAnswerError
+from berth_sdk.errors import PluginAnswerError, UndeclaredError
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import Answer
 from berth_sdk.handle import Handle
@@ -39,6 +39,7 @@ from berth_sdk.results import (
 from berth_sdk.runtime.answers import PLAIN, Steps, must_wait, run
 from berth_sdk.runtime.convert import Answers
 from berth_sdk.runtime.declarations import PARAMETERS
+from berth_sdk.runtime.declared import Declared, declared_handle
 from berth_sdk.runtime.descriptor import EARLY, Descriptor, describe
 from berth_sdk.runtime.what_if import scenario_verdict
 from berth_sdk.scenarios import Scenarios
@@ -61,9 +62,10 @@ class PluginRuntime:
         self.plugin = plugin
         self.descriptor: Descriptor = describe(type(plugin), name)
         self._read = Answers(self.descriptor.name)
-        self._methods: dict[str, Callable[..., Any]] = {
-            method: function for method in PARAMETERS if callable(function := getattr(plugin, method, None))
-        }
+        self._declared = Declared(self.descriptor)
+        self._methods = self._declared.methods(
+            {method: function for method in PARAMETERS if callable(function := getattr(plugin, method, None))}
+        )
         self.sign_spec: Callable[[Pod], Hashable] | None = self._methods.get("sign_spec")
         """As `sign`, of a plugin that goes by the pod's spec alone."""
         self.sign: Callable[[Pod, NodeTable], Hashable] | None = self._methods.get("sign")
@@ -249,6 +251,11 @@ class PluginRuntime:
             )
         return function
 
+    def _own_method(self, method: str) -> Callable[..., Any]:
+        """The plugin's method itself, for a loop over nodes, which hands it what it may read."""
+        function: Callable[..., Any] = getattr(self.plugin, method)
+        return function
+
     def _ask(self, method: str, read: Callable[[Any], T], *args: Any) -> Answer[T]:
         answer = self._method(method)(*args)
         if type(answer) in PLAIN or not must_wait(answer):
@@ -303,12 +310,16 @@ class PluginRuntime:
         return self._read_filter(answer, len(nodes))
 
     def _filter_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
-        function = self._method("filter")
-        read = self._read.status
+        function = self._own_method("filter")
+        read, seen = self._read.status, self._declared.pod(pod)
         statuses: list[Status] = []
-        for node in nodes:
-            answer = function(state, pod, node)
-            statuses.append(read("filter", (yield answer) if must_wait(answer) else answer))
+        try:
+            for node in nodes:
+                answer = function(state, seen, node)
+                statuses.append(read("filter", (yield answer) if must_wait(answer) else answer))
+        except UndeclaredError as err:
+            self._declared.name(err)
+            raise
         return FilterResult(_grouped(statuses))
 
     def _read_pre_filter(self, answer: Any, count: int) -> PreFilterResult:
@@ -339,10 +350,14 @@ class PluginRuntime:
             answer = yield self._method("filter_nodes")(state, pod, scenarios.nodes)
             return self._read.filter_nodes(answer, len(scenarios)).verdicts
         statuses = []
-        for i in range(len(scenarios)):
-            statuses.append(
-                (yield from scenario_verdict(self.plugin, self._read, state, pod, (scenarios, i)))
-            )
+        seen = self._declared.pod(pod)
+        try:
+            for i in range(len(scenarios)):
+                verdict = yield from scenario_verdict(self.plugin, self._read, state, seen, (scenarios, i))
+                statuses.append(verdict)
+        except UndeclaredError as err:
+            self._declared.name(err)
+            raise
         return Verdicts.of(statuses)
 
     def _score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
@@ -376,20 +391,28 @@ class PluginRuntime:
         return self._read.scores("score_nodes", answer, len(nodes))
 
     def _score_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
-        function = self._method("score")
+        function = self._own_method("score")
+        seen = self._declared.pod(pod)
         scores: list[int] = []
-        for node in nodes:
-            answer = function(state, pod, node)
-            scores.append(self._read.score((yield answer) if must_wait(answer) else answer))
+        try:
+            for node in nodes:
+                answer = function(state, seen, node)
+                scores.append(self._read.score((yield answer) if must_wait(answer) else answer))
+        except UndeclaredError as err:
+            self._declared.name(err)
+            raise
         return np.asarray(scores, dtype=np.int64)
 
 
-def make_plugin(cls: type, args: Mapping[str, Any], handle: Handle) -> object:
+def make_plugin(cls: type, args: Mapping[str, Any], handle: Handle, name: str = "") -> object:
     """A new instance. A class without an `__init__` of its own needs neither arguments nor handle.
 
-    Passes on the class's errors: PluginArgsError for arguments that it refuses.
+    `name`: the plugin's, where it is not the class's. Passes on the class's errors: PluginArgsError for
+    arguments that it refuses.
     """
-    return cls() if cls.__init__ is object.__init__ else cls(args, handle)  # type: ignore[misc]  # compared, not called
+    if cls.__init__ is object.__init__:  # type: ignore[misc]  # compared, not called
+        return cls()
+    return cls(args, declared_handle(handle, describe(cls, name)))
 
 
 async def _read_later(read: Callable[[Any], T], answer: Awaitable[Any]) -> T:

@@ -19,7 +19,6 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.needs import NeedKind
 from berth_sdk.plugin.v1 import handle_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
@@ -74,10 +73,6 @@ class HandleClient:
         """`forget`: drops the kept answers of the plugin; called by `requeue`."""
         self._plugin = descriptor.name
         self._with_objects = descriptor.wants_whole_pod
-        self._has_snapshot = descriptor.keeps_state
-        self._resources = frozenset(
-            need.resource for need in descriptor.needs if need.kind is NeedKind.OBJECT
-        )
         self._connection = connection
         self._copy = copy
         self._forget = forget
@@ -123,20 +118,11 @@ class HandleClient:
         return _CANCELLATIONS.get(reply.results[0], Cancellation.NOT_IN_PRE_BIND)
 
     def objects(self, resource: str) -> ObjectReader:
-        """The objects of a declared resource. Raises HandleError for others."""
-        if resource not in self._resources:
-            raise HandleError(
-                f"{self._plugin} has not declared {resource!r}: add Need.objects({resource!r}) to `needs`"
-            )
+        """The objects of a declared resource."""
         return self._copy.objects(resource)
 
     def snapshot(self) -> NodeTable:
         """Every node as the current cycle sees it. Raises HandleError where there is no snapshot."""
-        if not self._has_snapshot:
-            raise HandleError(
-                f"{self._plugin} is in NAMES mode, declared no state in `needs` and has no snapshot:"
-                " use NodeMode.SNAPSHOT, or declare what it reads"
-            )
         return self._copy.nodes()
 
     def evaluate_preemption(

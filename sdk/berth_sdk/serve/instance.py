@@ -226,7 +226,7 @@ class Instance:
         forget = partial(self._forget, item.name)
         handle = HandleClient(self.descriptors[item.name], self.connection, self.copy, forget)
         try:
-            plugin = make_plugin(self.classes[item.name], decode_args(item.args), handle)
+            plugin = make_plugin(self.classes[item.name], decode_args(item.args), handle, item.name)
         except PluginArgsError:
             raise
         except (Exception, SystemExit) as err:

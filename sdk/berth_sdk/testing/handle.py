@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.errors import HandleError
+from berth_sdk.errors import HandleError, UndeclaredError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
@@ -96,10 +96,10 @@ class RecordingHandle:
         return Cancellation.CANCELLED
 
     def objects(self, resource: str) -> ObjectReader:
-        """The objects of a declared resource. Raises HandleError for others."""
+        """The objects of a declared resource. Raises UndeclaredError for others."""
         store = self._objects.get(resource)
         if store is None:
-            raise HandleError(f"{self.plugin} has not declared {resource!r} in `needs`")
+            raise UndeclaredError(f"objects of {resource!r}", f"Need.objects({resource!r})", self.plugin)
         return store
 
     def snapshot(self) -> NodeTable:
@@ -167,8 +167,11 @@ class RecordingHandle:
         )
 
     def _decided(self, waiting: WaitingPod, decided: list[str]) -> Decision:
-        if waiting not in self.waiting:
+        held = next((one for one in self.waiting if one.pod.uid == waiting.pod.uid), None)
+        if held is None:
             return Decision.NOT_WAITING
-        self.waiting.remove(waiting)
+        if held.cycle_id != waiting.cycle_id:
+            return Decision.STALE_CYCLE
+        self.waiting.remove(held)
         decided.append(waiting.pod.uid)
         return Decision.APPLIED

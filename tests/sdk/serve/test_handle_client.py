@@ -26,6 +26,7 @@ from berth_sdk import (
     Pod,
     PostFilterResult,
     Status,
+    UndeclaredError,
     WaitingPod,
 )
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -176,7 +177,11 @@ def test_waiting_pods_come_as_records(attached: Attached) -> None:
     service, handle, _ = attached
     (waiting,) = handle.waiting_pods(only_mine=True)
     assert waiting == WaitingPod(
-        pod=POD, cycle_id="c1", node_name="n0", pending_plugins=("Asker",), deadline_s=9.0
+        pod=POD.as_summary(),
+        cycle_id="c1",
+        node_name="n0",
+        pending_plugins=("Asker",),
+        deadline_s=9.0,
     )
     assert service.asked == [handle_pb2.ListWaitingPodsRequest(plugin="Asker", only_mine=True)]
 
@@ -221,8 +226,8 @@ def test_a_cancellation_names_the_pod_and_the_cycle(attached: Attached) -> None:
 def test_nominated_pods_come_as_records_from_every_chunk(attached: Attached) -> None:
     service, handle, _ = attached
     assert handle.list_nominated_pods() == [
-        NominatedPod(pod=POD, node_name="n0"),
-        NominatedPod(pod=POD, node_name="n1"),
+        NominatedPod(pod=POD.as_summary(), node_name="n0"),
+        NominatedPod(pod=POD.as_summary(), node_name="n1"),
     ]
     assert len(handle.list_nominated_pods(iter(["n1", "n0"]))) == 2
     assert handle.list_nominated_pods([]) == []
@@ -380,7 +385,7 @@ def test_the_snapshot_and_declared_objects_are_read_from_the_copy(attached: Atta
 
 def test_undeclared_objects_and_a_missing_snapshot_are_errors_with_the_cure(attached: Attached) -> None:
     _, handle, _ = attached
-    with pytest.raises(HandleError, match=r"add Need\.objects"):
+    with pytest.raises(UndeclaredError, match=r"add Need\.objects"):
         handle.objects("secrets")
     with pytest.raises(HandleError, match="not sent the snapshot yet"):
         handle.snapshot()
@@ -392,7 +397,7 @@ def test_names_mode_has_no_snapshot(serve: Serve) -> None:
         needs = ()
 
     serve(Named).host.attach()
-    with pytest.raises(HandleError, match="NAMES mode"):
+    with pytest.raises(UndeclaredError, match=r"add Need\.nodes"):
         Asker.handles[-1].snapshot()
 
 

@@ -35,6 +35,7 @@ from berth_sdk import (
     ReserveResult,
     ScoreNormalization,
     Status,
+    UndeclaredError,
     WaitingPod,
     sort_keys,
 )
@@ -342,7 +343,7 @@ def test_the_handle_reads_the_cluster_and_notes_what_is_asked(host: PluginHost) 
     handle = host.handle
     assert handle.snapshot().names == ["n1", "n2", "n3"]
     assert [item.ref.name for item in handle.objects(CLAIMS).list()] == ["data"]
-    with pytest.raises(HandleError, match="has not declared 'secrets'"):
+    with pytest.raises(UndeclaredError, match=r"add Need\.objects\('secrets'\)"):
         handle.objects("secrets")
     pod = make_pod("web")
     waiting = WaitingPod(pod=pod, cycle_id="c1", node_name="n1", pending_plugins=("Example",), deadline_s=9)
