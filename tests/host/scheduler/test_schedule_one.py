@@ -14,6 +14,7 @@ from berth_host.scheduler.attempt import POD_DELETED
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
 from berth_sdk.extension_points import Plugin
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     NodeRejections,
@@ -269,6 +270,8 @@ async def test_the_snapshot_stands_still_until_permit_has_returned() -> None:
     counts: list[int] = []
 
     class Looks(Plugin):
+        needs = (Need.nodes(), Need.pods())
+
         def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
             counts.extend(len(each.pods) for each in self.handle.snapshot())
             return Status.success()
