@@ -215,6 +215,11 @@ class Plugin:
     Node objects, not from the pods on them nor from the nodes that PreScore is handed, and are taken over
     from the cycle of an equal pod until a Node object changes.
     """
+    handle_required: ClassVar[bool | None] = None
+    """True: the plugin does not work where its `handle` cannot call the host, so a host without a way back
+    refuses the plugin. None: True for a class whose own code calls the host, as with `handle.allow` or
+    `handle.requeue`. Reads of the local copy (`handle.objects`, `handle.snapshot`) do not count.
+    """
     sign_fields: ClassVar[Sequence[PodField] | None] = None
     """All of a pod that its answers follow from, in place of the methods `sign` and `sign_queue`, which say
     more where there are some. None: all of the pod's wishes. The host of a served plugin is told only these:

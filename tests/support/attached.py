@@ -12,6 +12,7 @@ from pathlib import Path
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.backoff import Backoff
 from berth_host.attach.configure import HandleGrants
+from berth_host.attach.reconciling import LiveCycle
 from berth_host.attach.seams import AttachSeams
 from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
@@ -141,12 +142,15 @@ class AttachedHost:
         self.state = ClusterState()
         self.state.add_nodes(make_node(f"n{i}") for i in range(node_count))
         self.witness = Witness()
+        self.live_cycles: dict[str, list[LiveCycle]] = {}
+        """The reservations and waits under way, by plugin, as a host would list them."""
         self.sent: list[tuple[str, str, int, int]] = []
         """Plugin, call, bytes sent and bytes received of every message."""
         seams = AttachSeams(
             state=self.state,
             listener=self.witness,
             grants=grants,
+            cycles=self,
             host_version="test",
             traffic=lambda *message: self.sent.append(message),
         )
@@ -162,6 +166,12 @@ class AttachedHost:
             for name in self.attachments.plugins
         }
         self._ids = itertools.count(1)
+
+    def live(self, plugin: str) -> list[LiveCycle]:
+        return self.live_cycles.get(plugin, [])
+
+    def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
+        """The cycles of a test go on as the test says."""
 
     @property
     def client(self) -> PluginClient:

@@ -8,6 +8,7 @@
     ACTIVE -it breaks the contract again and again-> QUARANTINED -the instance is lost-> BACKOFF
     any state -stop-> DRAINING -> CLOSED
     ACTIVE -a certificate expires, or is replaced-> DRAINING -> CONNECTING
+    STANDBY -a newer instance was well for a minute-> DRAINING -> DRAINED -the newer one fails-> CONNECTING
 
 Moved by its own task; `state` and `reason` are what conditions show. Times are real: an attachment lives
 outside the host's clock. Source: the contract's identity.proto; the life of a plugin attachment.
@@ -42,8 +43,8 @@ from berth_host.attach.remarks import Remarks
 from berth_host.attach.routes import RemotePlugin
 from berth_host.attach.seams import AttachSeams
 from berth_host.attach.standing import Standing
-from berth_host.attach.state import ATTACHED, PlaceChange, State
-from berth_host.attach.succession import after_refusal, another_comes, identity_of
+from berth_host.attach.state import ATTACHED, NOT_NEEDED, PlaceChange, State
+from berth_host.attach.succession import BACKOFF_LOOK_S, after_refusal, another_comes, identity_of
 from berth_host.attach.wanted import Place
 from berth_host.errors.plugins import PluginError
 from berth_host.errors.state import InvariantError
@@ -56,6 +57,7 @@ STANDBY_LOOK_S: Final = 5.0
 DRAIN_GRACE_S: Final = 30.0
 SILENT_GRACE_S: Final = 5.0
 """The same for an instance that does not answer its probes."""
+REPLACED: Final = f"a newer instance has been well for {HEALTHY_S:.0f} s"
 RENEWAL_GRACE_S: Final = 5.0
 """The same where a connection is made anew."""
 _LOG = get_logger()
@@ -84,7 +86,7 @@ class Attachment:
         self.tried = asyncio.Event()
         """The first attempt has come to something, good or bad."""
         self.decided = asyncio.Event()
-        """Set while ACTIVE, STANDBY or REJECTED."""
+        """Set while ACTIVE, STANDBY, DRAINED or REJECTED."""
         self._plugins = plugins
         self._seams = seams
         self.backoff = Backoff()
@@ -184,15 +186,19 @@ class Attachment:
             await self._synchronise(link, ends_s)
             taken_up = await self._reconcile(link, introduction, ends_s)
             standing = self._activate(link, introduction, taken_up)
-            if anew := await self._keep(link, standing, channel):
-                self._enter(State.DRAINING, anew)
-                standing.withdraw(anew)
+            why = await self._keep(link, standing, channel)
+            if self._stopping.is_set():
+                await self._drain(calls, link, standing, "the host stops", final=True)
+            elif why == REPLACED:
+                await self._drain(calls, link, standing, REPLACED, final=False)
+            else:
+                self._enter(State.DRAINING, why)
+                standing.withdraw(why)
                 await link.quiet(RENEWAL_GRACE_S)
-                return
-            self._enter(State.DRAINING, "the host stops")
-            await self._drain(calls, link, standing)
         finally:
             await self._let_go(channel, attachment_id)
+        if why == REPLACED:
+            await self._rest()
 
     async def _let_go(self, channel: grpc.aio.Channel | None, attachment_id: str) -> None:
         self._seams.revoke(attachment_id)
@@ -401,7 +407,7 @@ class Attachment:
         watch = loop.create_task(watch_connection(channel, self._trouble))
         ended = None if self.child is None else loop.create_task(self.child.ended())
         try:
-            signals = Signals(self._trouble, self._stopping, ended, self.peer.renewal)
+            signals = Signals(self._trouble, self._stopping, ended, lambda: self._end_of(standing))
             return await Keeper(link, self._first_name, signals, standing).run()
         finally:
             tasks = [watch] if ended is None else [watch, ended]
@@ -411,13 +417,31 @@ class Attachment:
 
     # --- going -----------------------------------------------------------------------------------------
 
-    async def _drain(self, calls: IdentityCalls, link: InstanceLink, standing: Standing) -> None:
+    def _end_of(self, standing: Standing) -> str:
+        """Return why the connection is to be ended although nothing is wrong with it; empty: it stays."""
+        if standing.is_replaced(HEALTHY_S, self._seams.cycles):
+            return REPLACED
+        return self.peer.renewal()
+
+    async def _drain(
+        self, calls: IdentityCalls, link: InstanceLink, standing: Standing, reason: str, *, final: bool
+    ) -> None:
+        self._enter(State.DRAINING, reason)
         ends_s = time.monotonic() + self._grace_s
         for name in standing.conducts:
             await self._plugins[name].outbox.drained(max(ends_s - time.monotonic(), 0.0))
-        standing.withdraw("is let go: the host stops")
-        await calls.drain("the host stops", self._grace_s, ends_s)
+        standing.withdraw(f"is let go: {reason}")
+        await calls.drain(reason, self._grace_s, ends_s, final=final)
         await link.quiet(max(ends_s - time.monotonic(), 0.0))
+
+    async def _rest(self) -> None:
+        """Wait until the drained instance is needed again, or another process listens at its place."""
+        self.lost_s = None
+        met = identity_of(self.place.endpoint)
+        self._enter(State.DRAINED, f"{REPLACED}; this one is attached again if that fails")
+        while all(plugin.is_well for plugin in self._own_plugins):
+            if await another_comes(self.place, met, BACKOFF_LOOK_S):
+                return
 
     @property
     def _first_name(self) -> str:
@@ -442,7 +466,7 @@ class Attachment:
         reason = plain(cut(reason))  # parts of it may be the instance's own words
         changed = state is not self.state or reason != self.reason
         self.state, self.reason = state, reason
-        settled = state in ATTACHED or state in (State.STANDBY, State.REJECTED)
+        settled = state in ATTACHED or state in NOT_NEEDED or state is State.REJECTED
         if settled or state is State.BACKOFF:
             self.tried.set()
         if settled:
@@ -458,9 +482,9 @@ class Attachment:
                 plugin.absence = "is not attached: this host stands by"
         if changed:
             self.since_s = time.monotonic()
-            self._tell(state, reason)
+            self._tell(state, reason, settled)
 
-    def _tell(self, state: State, reason: str) -> None:
+    def _tell(self, state: State, reason: str, settled: bool) -> None:
         """One line per change that lasts; the steps in between are for debugging."""
         introduction = None if self.standing is None else self.standing.introduction
         self._audit.entered(state, reason, introduction, self.peer)
@@ -473,9 +497,9 @@ class Attachment:
             reason=reason,
             instance_id=self.instance_id,
         )
-        if state in ATTACHED or state in (State.STANDBY, State.BACKOFF, State.REJECTED, State.CLOSED):
+        if settled or state in (State.BACKOFF, State.CLOSED):
             self._told_reason = reason
-            told = state in (State.ACTIVE, State.STANDBY, State.CLOSED)
+            told = state in (State.ACTIVE, *NOT_NEEDED, State.CLOSED)
             level = _LOG.info if told else _LOG.warning
             self._seams.listener.place_changed(change)
         else:

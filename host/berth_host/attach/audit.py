@@ -18,7 +18,7 @@ from berth_host.attach.state import ATTACHED, State
 from berth_host.log import get_logger
 
 _LOG = get_logger()
-_ENDS: Final = frozenset({State.CONNECTING, State.BACKOFF, State.REJECTED, State.CLOSED})
+_ENDS: Final = frozenset({State.CONNECTING, State.DRAINED, State.BACKOFF, State.REJECTED, State.CLOSED})
 """The states in which none is attached."""
 
 

@@ -13,11 +13,10 @@ from typing import Final, Protocol
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire.addresses import host_of
-from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.struct_pb2 import Struct
 
-from berth_host.attach.handshake import Introduction
+from berth_host.attach.handshake import Introduction, why_no_way_back
 from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
 from berth_host.rpc.call_rules import call_rules, deadlines_by_point
 from berth_host.rpc.remote.grpc_transport import DEFAULT_CONCURRENCY
@@ -90,27 +89,20 @@ async def way_back_of(
 ) -> WayBack | None:
     """None where no plugin wants one, or gets one. Raises DialError where the host cannot serve it now."""
     clients = frozenset(item.name for item in introduction.plugins if item.handle_client)
-    if grants is None or not clients or why_no_way_back(place, introduction, over_tls=grants.over_tls):
+    if (
+        grants is None
+        or not clients
+        or why_no_way_back(place, introduction.features, over_tls=grants.over_tls)
+    ):
         return None
     if place.tls is not None:
         return await grants.grant(attachment_id, clients, tls_name=place.tls.server_name or host_of(endpoint))
     return await grants.grant(attachment_id, clients, loopback_tcp=not endpoint.startswith("unix:"))
 
 
-def why_no_way_back(place: Place, introduction: Introduction, *, over_tls: bool) -> str:
-    """Empty where there is one. On this machine it is in plaintext; a plugin that is behind TLS may be
-    elsewhere, and its token must not travel so. `over_tls`: whether the host serves it over TLS as well.
-    """
-    if place.tls is None or HANDLE_TLS in introduction.features:
-        return ""
-    if over_tls:
-        return 'its server does not know the feature "handle-tls": serve it with a newer berth-sdk'
-    return "the host serves none over TLS: give it `handle` in its BerthConfiguration"
-
-
 def lacks_way_back(place: Place, introduction: Introduction, *, over_tls: bool) -> list[str]:
     """A warning for each plugin that wants the handle and does not get it."""
-    why = why_no_way_back(place, introduction, over_tls=over_tls)
+    why = why_no_way_back(place, introduction.features, over_tls=over_tls)
     return [
         f"plugin {item.name} gets no way back to its host, and what it asks through its handle fails: {why}"
         for item in introduction.plugins

@@ -6,7 +6,7 @@ attachment. Called by `Attachment`. Source: the contract's identity.proto.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -73,7 +73,10 @@ class Introduction:
 def read_handshake(
     reply: identity_pb2.HandshakeResponse, place: Place, offered: frozenset[str] = FEATURES
 ) -> Introduction:
-    """Check and read. `offered`: the features that the instance was told. Raises RefusedError."""
+    """Check and read the instance's answer.
+
+    `offered`: the features that the instance was told. Raises RefusedError where no plugin can be used.
+    """
     contract = _negotiated(reply)
     if not reply.instance_id:
         raise RefusedError("the handshake names no instance_id")
@@ -94,7 +97,13 @@ def read_handshake(
         )
     absent = [] if place.is_open else sorted(wanted.difference(names))
     unusable = dict.fromkeys(absent, f"is not served by the instance at {place.title}")
-    lacking = {found.name: lack for found in served if (lack := _lack(found, place.plugin(found.name)))}
+    features = tuple(sorted(offered.intersection(reply.features)))
+    no_way_back = why_no_way_back(place, features, over_tls=HANDLE_TLS in offered)
+    lacking = {
+        found.name: lack
+        for found in served
+        if (lack := _lack(found, place.plugin(found.name)) or _lacks_way_back(found, no_way_back))
+    }
     if len(lacking) == len(served):
         raise RefusedError("; ".join(f"plugin {name} {lack}" for name, lack in lacking.items()))
     for feature in reply.features:
@@ -104,7 +113,7 @@ def read_handshake(
         instance_id=reply.instance_id,
         started_at_s=reply.started_at.seconds + reply.started_at.nanos / 1e9,
         contract=contract,
-        features=tuple(sorted(offered.intersection(reply.features))),
+        features=features,
         plugins=tuple(found for found in served if found.name not in lacking),
         unusable=unusable | lacking,
         warnings=tuple(warnings.texts),
@@ -125,6 +134,32 @@ def _lack(descriptor: Descriptor, wanted: WantedPlugin | None) -> str:
                 f" {', '.join(f'plugins.{point}' for point in lacks)}"
             )
     return ""
+
+
+def why_no_way_back(place: Place, features: Collection[str], *, over_tls: bool) -> str:
+    """Return why plugins at this place cannot call the host; empty where they can.
+
+    On this machine the way back is in plaintext. A plugin behind TLS may be on another machine, and its token
+    must not travel in plaintext.
+
+    Args:
+        features: what both sides know.
+        over_tls: True where the host serves the way back over TLS too.
+    """
+    if place.tls is None or HANDLE_TLS in features:
+        return ""
+    if over_tls:
+        return 'its server does not know the feature "handle-tls": serve it with a newer berth-sdk'
+    return "the host serves none over TLS: give it `handle` in its BerthConfiguration"
+
+
+def _lacks_way_back(descriptor: Descriptor, why: str) -> str:
+    if not (why and descriptor.handle_required):
+        return ""
+    return (
+        f"calls its host and gets no way back, because {why};"
+        " or, if the plugin works without those calls, declare handle_required = False in its class"
+    )
 
 
 def _negotiated(reply: identity_pb2.HandshakeResponse) -> tuple[int, int]:
@@ -180,6 +215,7 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: Remarks) -> De
         has_hint=any(event.hint == identity_pb2.EventInterest.HINT_ASK_PLUGIN for event in message.events),
         has_pre_flight=ExtensionPoint.PRE_BIND in points,
         handle_client=message.handle_client,
+        handle_required=message.handle_client and message.handle_required,
         depends_on=depends_on,
         sign_fields=None if depends_on is None else read.sign_fields(message),
     )

@@ -99,12 +99,17 @@ class IdentityCalls:
         except grpc.aio.AioRpcError as err:
             _LOG.debug("attachment.refusal_unheard", place=self._place.title, error=err.details())
 
-    async def drain(self, reason: str, grace_s: float, ends_s: float) -> None:
-        """Announce the end of new work; the instance may be gone. `ends_s`: monotonic seconds."""
+    async def drain(self, reason: str, grace_s: float, ends_s: float, *, final: bool) -> None:
+        """Announce the end of new work. The instance may be gone.
+
+        Args:
+            ends_s: when the host stops waiting, in monotonic seconds.
+            final: False where this host may attach to the instance again.
+        """
         request = identity_pb2.DrainRequest(
             reason=reason,
             grace=Duration(seconds=int(grace_s), nanos=int(grace_s % 1 * 1e9)),
-            final=True,
+            final=final,
             attachment_id=self._attachment_id,
         )
         left_s = max(ends_s - time.monotonic(), 0.1)

@@ -7,16 +7,18 @@ stays with the instance that it began with. The outbox and the last known descri
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import asdict
 from typing import Protocol
 
 from berth_sdk.extension_points import ExtensionPoint, NodeMode, PodSensitivity
 from berth_sdk.runtime.descriptor import Descriptor
 
-from berth_host.attach.instances import Offer, chosen
+from berth_host.attach.instances import AgeKey, Offer, chosen, on_trial
 from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.wanted import WantedPlugin, WantedProfile
 from berth_host.log import get_logger
+from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.remote.grpc_transport import GrpcTransport
 from berth_host.rpc.remote.outbox import Outbox
 
@@ -58,8 +60,13 @@ class RemotePlugin:
         self.drifts = 0
         """How often an instance dropped its copy of the state, which was not what the host had sent."""
         self.active: Offer | None = None
+        self._well_since_s = 0.0
+        """When the active instance was chosen, or was well again (monotonic seconds)."""
         self.present = asyncio.Event()
         self.offers: list[Offer] = []
+        self.trial: Offer | None = None
+        """A newer instance with a circuit breaker that waits for a trial call."""
+        self._tried_by: CycleContext | None = None
         self._listener = listener
         self.descriptor = _expected(wanted)
         self.routes = {profile.scheduler_name: PluginRoute(self, profile) for profile in wanted.profiles}
@@ -79,6 +86,20 @@ class RemotePlugin:
         """Whether an instance can be asked."""
         return self.active is not None
 
+    @property
+    def is_well(self) -> bool:
+        """True while an instance can be asked at every point."""
+        return self.active is not None and not self.active.conduct.complaint
+
+    def is_replaced(self, age_key: AgeKey, for_s: float) -> bool:
+        """Return True when an instance newer than `age_key` has been asked, and well, for `for_s` seconds."""
+        return (
+            self.active is not None
+            and self.is_well
+            and self.active.age_key > age_key
+            and time.monotonic() - self._well_since_s >= for_s
+        )
+
     def offer(self, offer: Offer) -> None:
         """An instance can serve it."""
         self.offers.append(offer)
@@ -97,6 +118,9 @@ class RemotePlugin:
         best, before = chosen(self.offers), self.active
         if self._ends:
             best = before if before in self.offers else None
+        trial = None if self._ends else on_trial(self.offers, best)
+        if trial is not self.trial:
+            self.trial, self._tried_by = trial, None
         if best is before:
             return
         self.active = best
@@ -110,6 +134,24 @@ class RemotePlugin:
             if offer is not None:
                 offer.judged()
 
+    def for_cycle(self, cycle: CycleContext) -> Offer | None:
+        """Return the instance for a cycle that begins: the one on trial if no other cycle tries it."""
+        if self.trial is not None and self._tried_by is None:
+            self._tried_by = cycle
+            return self.trial
+        return self.active
+
+    def for_batch(self, point: ExtensionPoint) -> Offer | None:
+        """Return the instance for a call that belongs to no cycle."""
+        if self.trial is not None and self.trial.conduct.awaits_trial(point):
+            return self.trial
+        return self.active
+
+    def cycle_ended(self, cycle: CycleContext) -> None:
+        """Let another cycle try the instance that is on trial."""
+        if self._tried_by is cycle:
+            self._tried_by = None
+
     def end(self) -> None:
         """The host stops: no instance takes the place of another any more."""
         self._ends = True
@@ -117,10 +159,12 @@ class RemotePlugin:
     def recovered(self) -> None:
         """The active instance is well again: what failed on its account may be tried again."""
         if self.active is not None:
+            self._well_since_s = time.monotonic()
             self._listener.attached(self.name)
 
     def _use(self, offer: Offer, before: Offer | None, reason: str) -> None:
         self.descriptor = offer.descriptor
+        self._well_since_s = time.monotonic()
         self.absence = ""
         self.present.set()
         for profile, transport in offer.transports.items():
@@ -154,6 +198,21 @@ class PluginRoute:
         self.plugin = plugin
         self.profile = profile
         self.transport: GrpcTransport | None = None
+
+    def for_cycle(self, cycle: CycleContext) -> GrpcTransport | None:
+        """Return the way to the instance for a cycle that begins."""
+        return self._to(self.plugin.for_cycle(cycle))
+
+    def for_batch(self, point: ExtensionPoint) -> GrpcTransport | None:
+        """Return the way to the instance for a call that belongs to no cycle."""
+        return self._to(self.plugin.for_batch(point))
+
+    def cycle_ended(self, cycle: CycleContext) -> None:
+        """Let another cycle try the instance that is on trial."""
+        self.plugin.cycle_ended(cycle)
+
+    def _to(self, offer: Offer | None) -> GrpcTransport | None:
+        return None if offer is None else offer.transports[self.profile.scheduler_name]
 
     @property
     def descriptor(self) -> Descriptor:

@@ -17,7 +17,7 @@ from berth_host.attach.configure import effective_concurrency
 from berth_host.attach.handshake import Introduction
 from berth_host.attach.instances import Offer
 from berth_host.attach.keeper import LostError
-from berth_host.attach.reconciling import RECONCILE_S, TakenUp
+from berth_host.attach.reconciling import RECONCILE_S, LiveCycle, LiveCycles, TakenUp
 from berth_host.attach.routes import RemotePlugin
 from berth_host.attach.state import State
 from berth_host.log import get_logger
@@ -27,6 +27,7 @@ from berth_host.rpc.remote.grpc_transport import AtInstance, GrpcTransport
 from berth_host.rpc.remote.link import InstanceLink
 from berth_host.rpc.remote.reserve_gate import ReserveGate
 from berth_host.rpc.remote.sender import LinkSender
+from berth_host.rpc.transport import Transport
 
 HOPEFUL_OPENINGS: Final = 2
 """A breaker that has opened so often in a row is not waited for at the end of a simulation."""
@@ -109,6 +110,19 @@ class Standing:
     def is_silent(self) -> bool:
         """Whether it does not answer its probes."""
         return any(conduct.silent for conduct in self.conducts.values())
+
+    def is_replaced(self, for_s: float, cycles: LiveCycles) -> bool:
+        """Return True when newer instances of all its plugins have been well for `for_s` seconds and no cycle
+        of this one is under way.
+        """
+        age_key = self.introduction.started_at_s, self._order
+        return all(plugin.is_replaced(age_key, for_s) for plugin in self._plugins_served) and not any(
+            self._owns(name, live) for name in self.conducts for live in cycles.live(name)
+        )
+
+    def _owns(self, plugin: str, live: LiveCycle) -> bool:
+        way: Transport | None = live.context.instances.get(plugin)
+        return way is not None and way.conduct is self.conducts[plugin]
 
     @property
     def _plugins_served(self) -> list[RemotePlugin]:

@@ -21,11 +21,14 @@ class State(Enum):
     BACKOFF = "BackOff"
     REJECTED = "Rejected"
     DRAINING = "Draining"
+    DRAINED = "Drained"
     CLOSED = "Closed"
 
 
 ATTACHED: Final = frozenset({State.ACTIVE, State.DEGRADED, State.QUARANTINED})
 """An instance is attached that the host would ask; STANDBY has one that it would not."""
+NOT_NEEDED: Final = frozenset({State.STANDBY, State.DRAINED})
+"""Another instance of the same plugins is asked, or this host does not lead: nothing is the matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

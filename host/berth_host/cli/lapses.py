@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from berth_host.app.host import Host
-from berth_host.attach.state import ATTACHED, State
+from berth_host.attach.state import ATTACHED, NOT_NEEDED, State
 from berth_host.errors.plugins import PluginAbsentError
 from berth_host.metrics.plugin_stats import CallStats
 
@@ -31,7 +31,7 @@ def remarks_of(host: Host) -> list[str]:
 def _absent(host: Host) -> Iterator[str]:
     for condition in host.attachments.attached_places.conditions():
         names = ", ".join(condition.plugins)
-        if names and condition.state not in (State.ACTIVE, State.STANDBY):
+        if names and condition.state not in (State.ACTIVE, *NOT_NEEDED):
             reason = condition.reason or condition.state.value
             how = condition.state.value.lower() if condition.state in ATTACHED else "not attached"
             yield f"plugin {names} ({condition.place}) is {how}: {reason}"

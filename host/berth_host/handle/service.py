@@ -40,7 +40,7 @@ from berth_host.handle.backend import (
 from berth_host.handle.event_bounds import MAX_EVENTS, MAX_NOTE_BYTES, is_writable
 from berth_host.handle.grants import Grants
 from berth_host.handle.nominated import nominate, nominated_chunks
-from berth_host.handle.rates import CALLS_PER_S, CallRates
+from berth_host.handle.rates import CALLS_PER_S, CallRates, RefusedRates
 from berth_host.handle.reading import StateReader, UndeclaredError, readable
 from berth_host.handle.refusals import Refusals
 from berth_host.handle.scenarios import ScenarioError, ScenarioReader
@@ -88,6 +88,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         self._reads: Counter[str] = Counter()
         self._rates = CallRates(seams.clock)
         self._refusals = Refusals(seams.clock)
+        self._refused_rates = RefusedRates(seams.clock)
 
     # --- waiting pods ------------------------------------------------------------------------------
 
@@ -170,7 +171,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
             needs = self._needs(request)
             return StateReader(state, needs, request.nodes if request.HasField("nodes") else None)
         except UndeclaredError as err:
-            self._note(request, context, str(err))
+            await self._note(request, context, str(err))
             await _refuse(context, StatusCode.PERMISSION_DENIED, f"{request.plugin} {err}")
         except (ValueError, UnknownNodesError) as err:
             await _refuse(context, StatusCode.INVALID_ARGUMENT, str(err))
@@ -325,18 +326,18 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         token = _bearer(context)
         grant = None if token is None else self._grants.find(token)
         if grant is None:
-            self._note(request, context, "no token" if token is None else "no token of an attachment")
+            await self._note(request, context, "no token" if token is None else "no token of an attachment")
             await _refuse(
                 context,
                 StatusCode.UNAUTHENTICATED,
                 "the token is missing, unknown, or of an earlier attachment: use that of the last Configure",
             )
         if why := grant.why_not_of(_properties(context)):
-            self._note(request, context, why)
+            await self._note(request, context, why)
             await _refuse(context, StatusCode.UNAUTHENTICATED, why)
         if request.plugin not in grant.plugins:
             held = ", ".join(sorted(grant.plugins)) or "no plugin any more: they are in quarantine"
-            self._note(request, context, f"the token is for {held}")
+            await self._note(request, context, f"the token is for {held}")
             await _refuse(
                 context,
                 StatusCode.PERMISSION_DENIED,
@@ -347,9 +348,11 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         if wait_s > 0:
             await _refuse_for_now(context, request.plugin, wait_s)
 
-    def _note(self, request: Any, context: Context, why: str) -> None:
+    async def _note(self, request: Any, context: Context, why: str) -> None:
+        """Write the refusal down, and wait where this peer is refused too often."""
         call = type(request).__name__.removesuffix("Request")
         self._refusals.note(request.plugin, call, context.peer(), why)
+        await self._refused_rates.hold(context.peer())
 
 
 async def _refuse_for_now(context: Context, plugin: str, wait_s: float) -> NoReturn:

@@ -66,6 +66,11 @@ class Breaker:
         """From when on an answered probe makes way for a call; None while it is not open."""
         return self._trial_s if self.state is BreakerState.OPEN else None
 
+    @property
+    def awaits_trial(self) -> bool:
+        """True while the next call is the trial that closes the breaker or opens it again."""
+        return self.state is BreakerState.HALF_OPEN and not self._on_trial
+
     def admits(self) -> bool:
         """Whether this call is to be made; `succeeded`, `failed` or `came_to_nothing` must follow if so."""
         if self.state is BreakerState.CLOSED:

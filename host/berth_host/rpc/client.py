@@ -393,6 +393,7 @@ class PluginClient:
         way = self._local or cycle.instances.get(self.name)
         if way is not None:
             way.end_cycle(cycle, outcome)
+            self.route.cycle_ended(cycle)
 
     # --- pieces ----------------------------------------------------------------------------------------
 

@@ -127,6 +127,11 @@ class Conduct:
         is_open = breaker is not None and breaker.state is BreakerState.OPEN
         return is_open or bool(self.quarantine or self.silent)
 
+    def awaits_trial(self, point: ExtensionPoint) -> bool:
+        """Return True when the next call at this point is the trial that may close its circuit breaker."""
+        breaker = self.breakers.get(point)
+        return breaker is not None and breaker.awaits_trial
+
     @property
     def is_refusing(self) -> bool:
         """Whether no call is made at some point just now."""

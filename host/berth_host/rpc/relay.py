@@ -17,6 +17,7 @@ from berth_sdk.runtime.raised import author_trace
 
 from berth_host.errors.plugins import (
     BudgetSpentError,
+    CircuitOpenError,
     CycleRestartError,
     HostFaultError,
     PluginAbsentError,
@@ -221,6 +222,10 @@ class PluginRelay:
                 await way.is_lost(min(terms.rules[call.rpc].deadline_s, cycle.budget_left_s))
                 self._restart_if_replaced(cycle, way, failure)
             raise
+        except CircuitOpenError as failure:
+            if cycle is not None:
+                self._restart_if_replaced(cycle, way, failure)
+            raise
         finally:
             if cycle is not None:
                 cycle.remote_ends()
@@ -265,14 +270,14 @@ class PluginRelay:
 
     def _way(self, call: AnyCall, cycle: CycleContext | None) -> Transport:
         """The instance of this cycle's first call, as long as it is there."""
-        current = self._route.transport
         if cycle is None:
-            if current is None:
+            way = self._route.for_batch(call.point)
+            if way is None:
                 raise PluginAbsentError(self._name, call.rpc, self._route.absence)
-            return current
+            return way
         if self._name in cycle.lost_by and call.lane is not Lane.OUTBOX:
             raise PluginUnavailableError(self._name, call.rpc, LOST)
-        pinned: Transport | None = cycle.instances.get(self._name)
+        pinned = self._pinned(cycle)
         if pinned is not None:
             # The outbox sends to the instance that is there by then.
             if pinned.is_open or call.lane is Lane.OUTBOX:
@@ -280,15 +285,25 @@ class PluginRelay:
             gone = PluginUnavailableError(self._name, call.rpc, "lost its instance")
             self._restart_if_replaced(cycle, pinned, gone)
             raise gone
-        if current is None:
-            raise PluginAbsentError(self._name, call.rpc, self._route.absence)
-        cycle.instances[self._name] = current
-        return current
+        raise PluginAbsentError(self._name, call.rpc, self._route.absence)
+
+    def _pinned(self, cycle: CycleContext) -> Transport | None:
+        """Return the way of this cycle's first call, chosen now if this is the first; None without an
+        instance.
+        """
+        way: Transport | None = cycle.instances.get(self._name)
+        if way is None:
+            way = self._route.for_cycle(cycle)
+            if way is not None:
+                cycle.instances[self._name] = way
+        return way
 
     def _restart_if_replaced(self, cycle: CycleContext, lost: Transport, failure: PluginError) -> None:
-        """Begin the cycle anew, once, if its instance died before Reserve and another one is there."""
+        """Begin the cycle anew, once, if another instance is asked before this one got to Reserve: this one
+        died, or its circuit is open.
+        """
         current = self._route.transport
-        if lost.is_open or not _may_restart(cycle):
+        if not _may_restart(cycle) or (lost.is_open and not isinstance(failure, CircuitOpenError)):
             return
         if current is not None and current is not lost:
             raise CycleRestartError(self._name, "its instance was replaced by another one") from failure
@@ -380,8 +395,8 @@ class PluginRelay:
         _LOG.warning("plugin.overran", plugin=self._name, call=call.rpc, error=text)
 
     def _terms_of(self, cycle: CycleContext | None) -> Terms:
-        """Those of the cycle's instance; before its first call, of the one that is asked now."""
-        pinned: Transport | None = None if cycle is None else cycle.instances.get(self._name)
+        """Return those of the cycle's instance; without a cycle, of the active one."""
+        pinned = None if cycle is None else self._pinned(cycle)
         descriptor = self._route.descriptor if pinned is None else pinned.descriptor
         if self._current.descriptor is not descriptor:
             self._current = self._terms.get(id(descriptor)) or self._new_terms(descriptor)

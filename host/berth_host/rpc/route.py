@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.config.berth.points import PointPolicy
+from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.transport import Transport
 
@@ -23,6 +25,18 @@ class Route(Protocol):
     @property
     def transport(self) -> Transport | None:
         """The way to the active instance; None while there is none."""
+        ...
+
+    def for_cycle(self, cycle: CycleContext) -> Transport | None:
+        """Return the way to the instance for a cycle that begins; the cycle stays with that instance."""
+        ...
+
+    def for_batch(self, point: ExtensionPoint) -> Transport | None:
+        """Return the way to the instance for a call that belongs to no cycle."""
+        ...
+
+    def cycle_ended(self, cycle: CycleContext) -> None:
+        """Note the end of a cycle that `for_cycle` was asked about."""
         ...
 
     @property
@@ -41,6 +55,17 @@ class LocalRoute:
     """A plugin inside the host."""
 
     transport: InProcessTransport
+
+    def for_cycle(self, cycle: CycleContext) -> InProcessTransport:
+        """Return the one way that there is."""
+        return self.transport
+
+    def for_batch(self, point: ExtensionPoint) -> InProcessTransport:
+        """Return the one way that there is."""
+        return self.transport
+
+    def cycle_ended(self, cycle: CycleContext) -> None:
+        """Note nothing: a class is never on trial."""
 
     @property
     def descriptor(self) -> Descriptor:

@@ -29,6 +29,7 @@ from berth_sdk.needs import Need, NeedKind
 from berth_sdk.pod_fields import ALL_FIELDS, PodField
 from berth_sdk.runtime.declarations import PARAMETERS, check_declarations, check_methods
 from berth_sdk.runtime.misspelt import check_names
+from berth_sdk.runtime.way_back import calls_host
 
 HOST_NORMALIZED: Final = frozenset(
     {
@@ -49,7 +50,8 @@ class Descriptor:
     `sign_fields`: two pods that are equal in these fields get the same answers; None: not declared.
     `has_hint`, `has_pre_flight`: the plugin has `queueing_hint`, `pre_bind_pre_flight`. `has_add_remove`,
     `has_scenarios`: how the plugin answers what-ifs. `less_only`: it orders the queue by comparison alone, so
-    it cannot be served. `handle_client`: it calls the host.
+    it cannot be served. `handle_client`: it may call the host. `handle_required`: it does not work without
+    these calls.
 
     `depends_on`: which changes end a kept answer; None: not declared, so no answer is kept from one pod to
     the next.
@@ -79,6 +81,7 @@ class Descriptor:
     has_scenarios: bool = False
     less_only: bool = False
     handle_client: bool = True
+    handle_required: bool = False
 
     @property
     def keeps_state(self) -> bool:
@@ -148,7 +151,13 @@ def describe(cls: type, name: str = "") -> Descriptor:
         has_add_remove=_has(cls, "add_pod"),
         has_scenarios=_has(cls, "filter_scenarios"),
         less_only=_has(cls, "less") and not _has(cls, "sort_key"),
+        handle_required=_handle_required(cls),
     )
+
+
+def _handle_required(cls: type) -> bool:
+    declared: bool | None = _attribute(cls, "handle_required")
+    return calls_host(cls) if declared is None else declared
 
 
 def _attribute(cls: type, attribute: str) -> Any:

@@ -130,6 +130,7 @@ def encode_descriptor(descriptor: Descriptor) -> identity_pb2.PluginDescriptor:
         deadlines={point: encode_duration(wish_s) for point, wish_s in descriptor.deadlines.items()},
         max_concurrency=descriptor.max_concurrency,
         handle_client=descriptor.handle_client,
+        handle_required=descriptor.handle_required,
         sign_fields=_encode_fields(descriptor.sign_fields),
         depends_on=_encode_depends_on(descriptor.depends_on),
     )

@@ -10,6 +10,7 @@ import pytest
 from berth_host.attach.handshake import LONGEST_WISH_S, MAX_NAME_LENGTH, RefusedError, read_handshake
 from berth_host.attach.remarks import MAX_REMARKS
 from berth_host.attach.wanted import Place
+from berth_host.config.berth.configuration import TlsFiles
 from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import (
     DependsOn,
@@ -23,6 +24,7 @@ from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.pod_fields import PodField
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire import results as wire_results
+from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
 from google.protobuf.timestamp_pb2 import Timestamp
 from support.attached import wanted
 from support.scripted_plugin import descriptor
@@ -246,6 +248,25 @@ def test_other_plugins_of_the_instance_are_used_where_one_lacks_a_point() -> Non
     got = read_handshake(reply(descriptor("Demo", "FILTER"), descriptor("Other", "FILTER")), place)
     assert [found.name for found in got.plugins] == ["Demo"]
     assert "does not implement score" in got.unusable["Other"]
+
+
+def test_plugin_that_calls_its_host_is_refused_behind_tls_without_a_way_back() -> None:
+    behind_tls = TlsFiles(ca_file="ca", cert_file="cert", key_file="key")
+    place = replace(PLACE, endpoint="plugins:4711", tls=behind_tls)
+    calls = descriptor("Demo", "PERMIT", handle_client=True, handle_required=True)
+    with pytest.raises(RefusedError) as caught:
+        read_handshake(reply(calls), place, frozenset())
+    assert "plugin Demo calls its host and gets no way back" in caught.value.reason
+    assert "give it `handle` in its BerthConfiguration" in caught.value.reason
+    assert "handle_required = False" in caught.value.reason
+    with pytest.raises(RefusedError, match='does not know the feature "handle-tls"'):
+        read_handshake(reply(calls), place, frozenset({HANDLE_TLS}))
+    both = reply(calls, descriptor("Other", "FILTER", handle_client=True))
+    introduction = read_handshake(both, place, frozenset())
+    assert [item.name for item in introduction.plugins] == ["Other"]
+    assert "gets no way back" in introduction.unusable["Demo"]
+    assert read_handshake(reply(calls, features=[HANDLE_TLS]), place).plugins[0].handle_required
+    assert read_handshake(reply(calls), PLACE).plugins[0].handle_required
 
 
 def test_a_flood_of_unknown_values_costs_little_and_is_bounded() -> None:

@@ -11,10 +11,12 @@ from typing import Any
 
 import grpc
 import pytest
-from berth_host.attach import attachment, keeper
+from berth_host.attach import attachment, keeper, succession
 from berth_host.attach.backoff import Backoff
+from berth_host.attach.reconciling import LiveCycle
 from berth_host.attach.state import State
 from berth_host.attach.wanted import Place
+from berth_host.rpc.breaker import IN_A_ROW
 from berth_host.rpc.call_rules import PointPolicy
 from berth_host.rpc.conduct import VIOLATIONS
 from berth_host.rpc.cycle import CycleContext, CycleEnd
@@ -256,6 +258,122 @@ async def test_an_answer_outside_of_cycles_is_the_fault_of_the_instance_that_gav
         await asyncio.gather(*asking)
         states = {condition.instance_id: condition.state for condition in found.host.attachments.conditions()}
         assert (states, found.asked) == ({"old": State.QUARANTINED, "new": State.ACTIVE}, "new")
+
+
+def states_of(found: Folder) -> dict[str, State]:
+    return {
+        Path(one.place.removeprefix("unix://")).stem: one.state for one in found.host.attachments.conditions()
+    }
+
+
+async def test_older_instance_is_drained_once_the_newer_one_was_well_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = versions()
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        await found.add(new)
+        await until(lambda: len(old.requests("Probe")) > 3)  # a minute is not over
+        assert states_of(found) == {"old": State.STANDBY, "new": State.ACTIVE}
+        monkeypatch.setattr(attachment, "HEALTHY_S", 0.0)
+        await until(lambda: states_of(found) == {"old": State.DRAINED, "new": State.ACTIVE})
+        (drain,) = old.requests("Drain")
+        assert (drain.final, "newer instance" in drain.reason) == (False, True)
+        probes = len(old.requests("Probe"))
+        assert (await found.began()).instances["Demo"].descriptor.name == "Demo"
+        assert calls(new) == ["Filter"]
+        assert len(old.requests("Probe")) == probes
+
+
+async def test_drained_instance_is_attached_again_when_the_newer_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attachment, "HEALTHY_S", 0.0)
+    monkeypatch.setattr(succession, "BACKOFF_LOOK_S", 0.02)
+    monkeypatch.setattr(attachment, "BACKOFF_LOOK_S", 0.02)
+    old, new = versions()
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        await found.add(new)
+        await until(lambda: states_of(found)["old"] is State.DRAINED)
+        await new.stop()
+        await until(lambda: found.asked == "old")
+        await found.began()
+        assert calls(old) == ["Filter"]
+
+
+async def test_older_instance_is_not_drained_while_a_cycle_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attachment, "HEALTHY_S", 0.0)
+    old, new = versions()
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        cycle = await found.began()
+        assert (await found.host.client.reserve(cycle, "n0")).is_success
+        found.host.live_cycles["Demo"] = [LiveCycle(cycle, "n0")]
+        await found.add(new)
+        probes = len(old.requests("Probe"))
+        await until(lambda: len(old.requests("Probe")) > probes + 3)
+        assert states_of(found)["old"] is State.STANDBY
+        found.host.live_cycles.clear()
+        await until(lambda: states_of(found)["old"] is State.DRAINED)
+
+
+async def test_pods_beside_a_trial_call_go_to_the_instance_that_is_well(tmp_path: Path) -> None:
+    """One cycle at a time tries the newer instance; no other one gets the failure policy."""
+    old, new = versions()
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        await found.add(new)
+        client = found.host.client
+        new.on("PreBind", refuse(grpc.StatusCode.INTERNAL))
+        for _ in range(IN_A_ROW):
+            cycle = await found.began()
+            assert not (await client.pre_bind(cycle, "n0")).status.is_success
+        assert found.asked == "old"
+        held, go_on = asyncio.Event(), asyncio.Event()
+
+        async def hold(request: Any) -> Any:
+            held.set()
+            await go_on.wait()
+            return new.unscripted("PreBind")(request)
+
+        new.on("PreBind", hold)
+        await until(lambda: found.remote.trial is not None)
+        trial = await found.began()
+        trying = asyncio.create_task(client.pre_bind(trial, "n0"))
+        await held.wait()
+        for _ in range(3):
+            beside = await found.began()
+            assert (await client.pre_bind(beside, "n0")).status.is_success
+            client.end_cycle(beside, CycleEnd.BOUND)
+        assert found.asked == "old"
+        go_on.set()
+        assert (await trying).status.is_success
+        client.end_cycle(trial, CycleEnd.BOUND)
+        assert found.asked == "new"
+        assert client.stats.of("PreBind").failures == {"raised": IN_A_ROW}
+
+
+async def test_trial_goes_to_the_next_cycle_when_a_cycle_ends_before_the_point(tmp_path: Path) -> None:
+    old, new = versions()
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        await found.add(new)
+        client = found.host.client
+        new.on("PreBind", refuse(grpc.StatusCode.INTERNAL))
+        for _ in range(IN_A_ROW):
+            await client.pre_bind(await found.began(), "n0")
+        await until(lambda: found.remote.trial is not None)
+        new.on("PreBind", new.unscripted("PreBind"))
+        first = await found.began()
+        await found.began()
+        assert len(new.requests("Filter")) - len(old.requests("Filter")) == IN_A_ROW
+        client.end_cycle(first, CycleEnd.UNSCHEDULABLE)
+        third = await found.began()
+        assert (await client.pre_bind(third, "n0")).status.is_success
+        assert found.asked == "new"
 
 
 async def test_no_instance_takes_the_place_of_another_when_the_host_stops(tmp_path: Path) -> None:

@@ -125,6 +125,15 @@ class Asked:
         )
         self.client = PluginClient(NAME, PROFILE, self, STATE, settings=ClientSettings(points=points))
 
+    def for_cycle(self, cycle: CycleContext) -> GrpcTransport:
+        return self.transport
+
+    def for_batch(self, point: ExtensionPoint) -> GrpcTransport:
+        return self.transport
+
+    def cycle_ended(self, cycle: CycleContext) -> None:
+        """Nothing is on trial."""
+
     def _answer(self, rpc: str, request: Any) -> bytes:
         honest = self._answers.to(rpc, request)
         if rpc != self._rpc:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.client import OWN_WORKLOAD_LABEL, PluginClient
+from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.route import ClientSettings
 from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     BindResult,
@@ -168,11 +170,20 @@ async def test_a_plugin_fails_until_the_call_that_failed_succeeds() -> None:
 class Away:
     """The route to a plugin in another process that is not there."""
 
-    transport = None
+    transport: Any = None
     absence = "is not attached"
 
     def __init__(self) -> None:
         self.descriptor = local_client(Breaks()).descriptor
+
+    def for_cycle(self, cycle: CycleContext) -> Any:
+        return self.transport
+
+    def for_batch(self, point: ExtensionPoint) -> Any:
+        return self.transport
+
+    def cycle_ended(self, cycle: CycleContext) -> None:
+        """Nothing is on trial."""
 
 
 def away(*, required: bool = False) -> PluginClient:
@@ -196,7 +207,10 @@ async def test_a_remote_plugin_is_not_asked_about_its_own_workload() -> None:
 
 async def test_a_budget_that_is_spent_ends_the_call_before_it_is_made() -> None:
     class Route(Away):
-        transport: Any = SimpleNamespace(conduct=None)  # nothing else on it may be called
+        def __init__(self) -> None:
+            super().__init__()
+            # Nothing else on it may be called.
+            self.transport = SimpleNamespace(conduct=None, is_open=True, descriptor=self.descriptor)
 
     client = PluginClient("Breaks", PROFILE, Route(), Facts())
     status = await client.reserve(make_cycle(budget_s=0.0), "n0")

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from berth_host.app.attachments import HostAttachments
 from berth_host.app.clients import Clients
 from berth_host.attach.attachments import Condition
-from berth_host.attach.state import ATTACHED, State
+from berth_host.attach.state import ATTACHED, NOT_NEEDED
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.explain.pod_answer import timestamp
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
@@ -56,7 +56,7 @@ def _plugin(
     asked = None if attached is None or attached.active is None else attached.active.instance_id
     # The instance that is asked comes first, then those that are attached.
     conditions = sorted(
-        conditions, key=lambda one: (one.instance_id != asked, one.state not in (*ATTACHED, State.STANDBY))
+        conditions, key=lambda one: (one.instance_id != asked, one.state not in (*ATTACHED, *NOT_NEEDED))
     )
     condition = conditions[0] if conditions else None
     return {

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from berth_host.cli.rendering.columns import columns
 
-_STANDBY: Final = "Standby"
+_NOT_NEEDED: Final = frozenset({"Standby", "Drained"})
 
 
 def running_plugins_text(answer: Mapping[str, Any]) -> str:
@@ -74,11 +74,11 @@ def _problems(item: Mapping[str, Any]) -> list[str]:
         lines.append(f"{name} is {attachment['state'].lower()}: {attachment['reason']}")
     if attachment is not None:
         lines += [f"{name}: {warning}" for warning in attachment["warnings"]]
-    # One that stands by has a reason, which is no problem: another one is asked.
+    # One that stands by, or is drained, has a reason, which is no problem: another one is asked.
     lines += [
         f"{name} at {other['place']} is {other['state'].lower()}: {other['reason']}"
         for other in item["otherInstances"]
-        if other["reason"] and other["state"] != _STANDBY
+        if other["reason"] and other["state"] not in _NOT_NEEDED
     ]
     for call in item["calls"]:
         said = [f"{count} {kind}" for kind, count in call["failures"].items()]

@@ -499,6 +499,7 @@ class PluginDescriptor(_message.Message):
     HANDLE_CLIENT_FIELD_NUMBER: _builtins.int
     SIGN_FIELDS_FIELD_NUMBER: _builtins.int
     DEPENDS_ON_FIELD_NUMBER: _builtins.int
+    HANDLE_REQUIRED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """REQUIRED: the name that profiles use; unique within the process."""
     version: _builtins.str
@@ -522,6 +523,10 @@ class PluginDescriptor(_message.Message):
     depends_on: Global___DependsOn.ValueType
     """OPTIONAL: what the answers to Filter and Score depend on, besides the pod; unspecified: not declared, so the
     host uses no answer for another pod than the one that it was given for, and ignores `sign_fields`.
+    """
+    handle_required: _builtins.bool
+    """OPTIONAL: true: the plugin does not work without HandleService. A host that cannot offer it to this plugin refuses
+    the plugin and says why. Only read with `handle_client`.
     """
     @_builtins.property
     def points(self) -> _containers.RepeatedScalarFieldContainer[Global___ExtensionPoint.ValueType]:
@@ -578,10 +583,11 @@ class PluginDescriptor(_message.Message):
         handle_client: _builtins.bool = ...,
         sign_fields: Global___PodFields | None = ...,
         depends_on: Global___DependsOn.ValueType = ...,
+        handle_required: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sign_fields", b"sign_fields"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "depends_on", b"depends_on", "events", b"events", "handle_client", b"handle_client", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads_shared", b"reads_shared", "sign_fields", b"sign_fields", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "depends_on", b"depends_on", "events", b"events", "handle_client", b"handle_client", "handle_required", b"handle_required", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads_shared", b"reads_shared", "sign_fields", b"sign_fields", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
