@@ -251,7 +251,7 @@ def test_other_plugins_of_the_instance_are_used_where_one_lacks_a_point() -> Non
 
 
 def test_plugin_that_calls_its_host_is_refused_behind_tls_without_a_way_back() -> None:
-    behind_tls = TlsFiles(ca_file="ca", cert_file="cert", key_file="key")
+    behind_tls = TlsFiles(ca_file="ca", cert_file="cert", key_file="key", server_name="")
     place = replace(PLACE, endpoint="plugins:4711", tls=behind_tls)
     calls = descriptor("Demo", "PERMIT", handle_client=True, handle_required=True)
     with pytest.raises(RefusedError) as caught:

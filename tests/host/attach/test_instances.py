@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import replace
 from typing import Any, cast
 
-from berth_host.attach.instances import Offer, chosen
+from berth_host.attach.instances import Offer, chosen, on_trial
 from berth_host.errors.plugins import PluginUnavailableError
 from berth_host.rpc.breaker import IN_A_ROW
 from berth_host.rpc.calls import FILTER
@@ -63,7 +63,7 @@ def test_where_none_is_well_the_newest_is_asked_and_none_in_quarantine() -> None
     assert chosen([liar]) is None
 
 
-def test_newer_one_gets_the_call_that_may_close_its_circuit() -> None:
+def test_newer_one_gets_one_cycle_that_may_close_its_circuit_and_the_older_one_the_others() -> None:
     """Otherwise an older one would be asked for good, after a fault that is long over."""
     now_s = 0.0
     conduct = Conduct("P", lambda: None, lambda: now_s)
@@ -71,18 +71,19 @@ def test_newer_one_gets_the_call_that_may_close_its_circuit() -> None:
     for _ in range(IN_A_ROW):
         with contextlib.suppress(PluginUnavailableError), conduct.watched(FILTER):
             raise PluginUnavailableError("P", "Filter", "is gone")
-    assert chosen([old, new]) is old
+    assert (chosen([old, new]), on_trial([old, new], old)) == (old, None)
     conduct.probed()
-    assert chosen([old, new]) is old  # the pause is not over
+    assert on_trial([old, new], old) is None  # the pause is not over
     now_s = 60.0
     conduct.probed()
-    assert chosen([old, new]) is new
+    assert (chosen([old, new]), on_trial([old, new], old)) == (old, new)
+    assert chosen([new]) is new  # nobody else is there
     with contextlib.suppress(PluginUnavailableError), conduct.watched(FILTER):
         raise PluginUnavailableError("P", "Filter", "is gone")
-    assert chosen([old, new]) is old
+    assert (chosen([old, new]), on_trial([old, new], old)) == (old, None)
     now_s = 120.0
     conduct.probed()
     with conduct.watched(FILTER):
         pass
-    assert chosen([old, new]) is new
+    assert (chosen([old, new]), on_trial([old, new], new)) == (new, None)
     assert conduct.complaint == ""
