@@ -70,7 +70,7 @@ def test_every_field_of_kube_scheduler_configuration_is_described() -> None:
 
 
 def test_the_configuration_shows_the_deadlines_and_policies_that_calls_have() -> None:
-    rules = call_rules({}, {}, required=False)
+    rules = call_rules({}, {}, required=True)
     shown = {name: (rule.deadline_ms / 1000, rule.policy.value) for name, rule in POINT_RULES.items()}
     by_point = {_point(rpc): (rule.deadline_s, rule.policy.value) for rpc, rule in rules.items()}
     assert shown == {name: by_point[name] for name in shown}

@@ -32,7 +32,7 @@ class WantedPlugin:
     """A plugin that lives in another process. `points`: the operator's deadlines and policies."""
 
     name: str
-    required: bool = False
+    required: bool = True
     points: Mapping[str, PointPolicy] = field(default_factory=dict)
     max_concurrency: int = 0
     profiles: tuple[WantedProfile, ...] = ()

@@ -45,6 +45,11 @@ class PluginError(HostError):
         """The sentence shown to the pod's owner."""
         return f'plugin "{self.plugin}" {self.detail} at {self.call}'
 
+    @property
+    def said_of_it(self) -> str:
+        """The failure as the rest of a sentence that begins with the plugin's name."""
+        return self.detail
+
 
 class PluginAbsentError(PluginError):
     """No instance is attached; `detail` says since when or why."""
@@ -129,6 +134,11 @@ class PluginRaisedError(PluginError):
 
 class PluginExceptionError(PluginRaisedError):
     """An exception of the plugin's. `detail`: type, message, file, line and source, as `raised_text` says."""
+
+    @property
+    def said_of_it(self) -> str:
+        """With a verb, which `detail` lacks."""
+        return f"failed: {self.detail}"
 
     @property
     def text(self) -> str:

@@ -84,8 +84,8 @@ class TopScores:
 class Diagnosis:
     """The findings of one attempt. Times: Unix seconds, durations in milliseconds.
 
-    `timings_s`: seconds per (plugin, extension point) of this attempt. `notes`: failures that a policy
-    swallowed, such as an absent optional plugin. `cycle_ms`: the scheduling cycle, `duration_ms`: from the
+    `timings_s`: seconds per (plugin, extension point) of this attempt. `notes`:
+    plugins without whose answer the attempt went on, and overruns. `cycle_ms`: the scheduling cycle, `duration_ms`: from the
     same start to the end of the attempt. `algorithm_ms`: from PreFilter to the chosen node, 0 without one.
     `first_tried_at_s`: when the pod first came into activeQ. `after_flush`: it was tried this time for no
     other reason than that it had waited too long. `history`: the pod's events in the queue, `(Unix

@@ -161,7 +161,12 @@ class Framework:
         """The plugins for PreScore and Score; a plugin that has nothing to do with the pod skips both."""
         score = self._score
         if not self._scores_all:
-            inside = tuple(plugin for plugin in score if plugin.client.in_scope(cycle.pod))
+            inside = tuple(
+                plugin
+                for plugin in score
+                if ExtensionPoint.SCORE in plugin.client.descriptor_in(cycle.context).points
+                and plugin.client.in_scope(cycle.pod)
+            )
             # The same tuple as for the last pod, by which its known roles are found.
             score = score if len(inside) == len(score) else inside
         pre_score = self._asked.about(cycle.context, ExtensionPoint.PRE_SCORE, cycle.skip)

@@ -84,6 +84,7 @@ class Gates:
                 self._reject(info, name, status)
                 self._tell(info, status.code, started_s)
                 return False
+            info.passed_gate(name, status)
             open_ones.append(name)
         if gates:
             self._tell(info, Code.SUCCESS, started_s)
@@ -126,6 +127,7 @@ class Gates:
         if not status.is_success:
             self._reject(found.info, question.plugin, status)
             return None
+        found.info.passed_gate(question.plugin, status)
         entry = found.entry
         return found.info, Entry(entry.strategy, entry.label, entry.passed | {question.plugin})
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
+from berth_sdk.status import Status
 
 from berth_host.queue.registrations import Registration
 
@@ -42,7 +43,8 @@ class QueuedPodInfo:
     backoff_expiration_us: a whole second, None until it is asked for after an attempt.
     unschedulable_plugins, pending_plugins: the plugins that rejected it in the last attempt (a Pending
     rejection is in both); kept until the next failure. gating_plugin: the plugin whose PreEnqueue keeps it
-    out, with its registrations and its answer ("" while it has not answered). sort_key: its place in
+    out, with its registrations and its answer ("" while it has not answered). entered_without: by plugin why
+    the pod passed its PreEnqueue without an answer. sort_key: its place in
     QueueSort's order, None when it has to be asked for. history: its events, the oldest first; shared with
     the diagnoses of its attempts.
     """
@@ -59,6 +61,7 @@ class QueuedPodInfo:
     gating_plugin: str = ""
     gating_plugin_events: tuple[Registration, ...] = ()
     gating_message: str = ""
+    entered_without: dict[str, str] = field(default_factory=dict)
     was_flushed_from_unschedulable: bool = False
     sort_key: SortKey | None = None
     history: list[HistoryEntry] = field(default_factory=list)
@@ -99,6 +102,13 @@ class QueuedPodInfo:
     def ungate(self) -> None:
         """No PreEnqueue plugin keeps it out any more."""
         self.gating_plugin, self.gating_plugin_events, self.gating_message = "", (), ""
+
+    def passed_gate(self, plugin: str, status: Status) -> None:
+        """Note that the plugin's PreEnqueue lets the pod in; a reason says why it did so without an answer."""
+        if status.reasons:
+            self.entered_without[plugin] = status.message
+        elif self.entered_without:
+            self.entered_without.pop(plugin, None)
 
     def replace_pod(self, pod: Pod) -> None:
         """The pod was updated; its place in the order has to be asked for again."""

@@ -23,11 +23,15 @@ _SCORING: Final = frozenset({ExtensionPoint.PRE_SCORE, ExtensionPoint.SCORE, Ext
 
 @dataclass(frozen=True, slots=True)
 class CallRule:
-    """A call as it applies to one plugin. `absent`: the policy while no instance is attached."""
+    """A call as it applies to one plugin.
+
+    `policy`: for a call that was made, and failed. `unasked`: for a call that cannot be made, because no
+    instance is attached, ready and trusted, or because the circuit breaker is open.
+    """
 
     deadline_s: float
     policy: Policy
-    absent: Policy
+    unasked: Policy
 
 
 def call_rules(
@@ -38,8 +42,8 @@ def call_rules(
     `overrides` (the operator's) and `wishes_s` (the plugin's) are keyed by point (`preBind`). A wish
     is clamped by the operator's deadline, or else by the call's maximum.
 
-    While an optional plugin is absent its points count for nothing, unless the operator chose Fail for
-    the point by name; a required one fails the pods in its scope.
+    A plugin that cannot be asked fails the call as the point's policy says. One that is not required is left
+    out instead, except at points whose policy the operator chose by name.
     """
     rules: dict[str, CallRule] = {}
     for call in CALLS:
@@ -50,11 +54,12 @@ def call_rules(
         default_s, max_s = call.default_deadline_s, call.rules.max_deadline_ms / 1000
         own_s = default_s if chosen.deadline_s is None else factor * chosen.deadline_s
         limit_s = max_s if chosen.deadline_s is None else own_s
-        nothing = Policy.NEUTRAL if call.point in _SCORING else Policy.IGNORE
+        left_out = Policy.NEUTRAL if call.point in _SCORING else Policy.IGNORE
+        policy = chosen.policy or call.rules.policy
         rules[call.rpc] = CallRule(
             deadline_s=min(wishes_s.get(call.keys[0], own_s), limit_s, max_s),
-            policy=chosen.policy or call.rules.policy,
-            absent=Policy.FAIL if required else (chosen.policy or nothing),
+            policy=policy,
+            unasked=policy if required else (chosen.policy or left_out),
         )
     return rules
 

@@ -117,7 +117,7 @@ class PluginClient:
 
     @property
     def absence(self) -> Status:
-        """While the plugin is not available: the error for pods in the scope of a required plugin."""
+        """While the plugin is not available: the error for pods in its scope."""
         return Status.error(PluginAbsentError(self.name, "", self.route.absence).text).with_plugin(self.name)
 
     def always_asked_at(self, point: ExtensionPoint) -> bool:
@@ -136,13 +136,17 @@ class PluginClient:
     # --- the queue -----------------------------------------------------------------------------------
 
     async def pre_enqueue(self, pods: Sequence[QueuedPod]) -> list[Status]:
-        """One status per pod. An ERROR keeps the pod gated, and the queue asks again later."""
-        return await self._relay.ask(
-            calls.PRE_ENQUEUE,
-            None,
-            (pods,),
-            lambda policy, failure: [self._stand_in(policy, failure)] * len(pods),
-        )
+        """One status per pod. An ERROR keeps the pod gated, and the queue asks again later. A SUCCESS with a
+        reason: the pod goes on without the plugin's answer, and the reason says why.
+        """
+
+        def stand_in(policy: Policy, failure: PluginError) -> list[Status]:
+            if policy is Policy.FAIL or isinstance(failure, PluginNotAskedError):
+                return [self._stand_in(policy, failure)] * len(pods)
+            why = self._relay.why_left_out(calls.PRE_ENQUEUE, failure, policy)
+            return [Status(Code.SUCCESS, (why,), self.name)] * len(pods)
+
+        return await self._relay.ask(calls.PRE_ENQUEUE, None, (pods,), stand_in)
 
     async def sort_keys(self, pods: Sequence[QueuedPod]) -> list[bytes]:
         """One key per pod; an empty key means the fallback order, and the queue asks again later."""

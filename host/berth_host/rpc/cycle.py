@@ -69,7 +69,8 @@ class Reserved:
 class CycleContext:
     """One attempt. `cycle_id` is also the id of the reservation.
 
-    `notes`: failures that a policy passed over, and overruns. `timings_s`: seconds spent per
+    `left_out`: the calls without an answer that the cycle went on without, by (plugin, why). `overruns`: one
+    sentence for each call in process that took too long. `timings_s`: seconds spent per
     (plugin, call). `restarted`: this attempt has begun anew once; it does not do so again.
     `binding`: the binding cycle has begun; set by the scheduler.
     """
@@ -88,10 +89,11 @@ class CycleContext:
         "early_pre_flight",
         "inherited",
         "instances",
+        "left_out",
         "lost_by",
         "never_asked_to_reserve",
-        "notes",
         "open_calls",
+        "overruns",
         "pod",
         "profile",
         "repeating",
@@ -128,7 +130,8 @@ class CycleContext:
         self.binding = False
         self.reserved = False
         self.shared = SharedState()
-        self.notes: list[str] = []
+        self.left_out: dict[tuple[str, str], list[str]] = {}
+        self.overruns: list[str] = []
         self.sampler: CallSampler | None = None
         """The recorder of every call, in the cycles that are sampled."""
         self.timings_s: dict[tuple[str, str], float] = {}
@@ -182,6 +185,31 @@ class CycleContext:
         for plugin, state in self._states.items():
             if plugin in written:
                 state.inherit(written[plugin])
+
+    # --- what is said of the cycle ------------------------------------------------------------------
+
+    def leave_out(self, plugin: str, call: str, why: str) -> None:
+        """Note that the cycle goes on without the plugin's answer.
+
+        `why`: what the plugin did, and the setting that lets the pod pass, such as
+        `is not attached (required: false)`.
+        """
+        calls = self.left_out.setdefault((plugin, why), [])
+        if call not in calls:
+            calls.append(call)
+
+    @property
+    def notes(self) -> list[str]:
+        """One sentence for each omission and each overrun."""
+        return [*self.omissions, *self.overruns]
+
+    @property
+    def omissions(self) -> list[str]:
+        """One sentence for each plugin without whose answer the cycle went on, and each reason for it."""
+        return [
+            f'without plugin "{plugin}" at {", ".join(calls)}: it {why}'
+            for (plugin, why), calls in self.left_out.items()
+        ]
 
     # --- the budget of remote time -------------------------------------------------------------------
 

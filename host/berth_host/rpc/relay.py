@@ -330,8 +330,8 @@ class PluginRelay:
         self, call: AnyCall, rule: CallRule, cycle: CycleContext | None, failure: PluginError
     ) -> Policy:
         """Count and note the failure; answers the policy that applies."""
-        if isinstance(failure, PluginAbsentError):
-            policy = rule.absent
+        if isinstance(failure, PluginAbsentError | CircuitOpenError):
+            policy = rule.unasked
         elif isinstance(failure, HostFaultError):
             policy = Policy.FAIL
         else:
@@ -342,9 +342,20 @@ class PluginRelay:
         if isinstance(failure, PluginProtocolError):
             self._stats.violations += 1
         if cycle is not None and policy is not Policy.FAIL:
-            cycle.notes.append(failure.text)
+            cycle.leave_out(self._name, call.rpc, self.why_left_out(call, failure, policy))
         self._tell(call, failure, policy)
         return policy
+
+    def why_left_out(self, call: AnyCall, failure: PluginError, policy: Policy) -> str:
+        """The failure, and the setting by which the pod goes on without an answer."""
+        by_policy = any(
+            chosen.policy is not None
+            for chosen in (self._settings.points.get(key) for key in call.keys)
+            if chosen is not None
+        )
+        unasked = isinstance(failure, PluginAbsentError | CircuitOpenError)
+        setting = f"policy: {policy.value}" if by_policy or not unasked else "required: false"
+        return f"{failure.said_of_it} ({setting})"
 
     def _answered(self, call: AnyCall, cycle: CycleContext) -> None:
         """An answer came early, and passed every check."""
@@ -391,7 +402,7 @@ class PluginRelay:
             f" its deadline is {1000 * rule.deadline_s:.0f} ms"
         )
         if cycle is not None:
-            cycle.notes.append(text)
+            cycle.overruns.append(text)
         _LOG.warning("plugin.overran", plugin=self._name, call=call.rpc, error=text)
 
     def _terms_of(self, cycle: CycleContext | None) -> Terms:

@@ -82,9 +82,10 @@ class LocalRoute:
 class ClientSettings:
     """How the host treats one plugin. `points`: the operator's choices by point (`preBind`).
 
+    `required` False: a call that cannot be made is left out.
     `scope`: whether the plugin is asked about a pod at all; None: about every pod.
     """
 
     points: Mapping[str, PointPolicy] = field(default_factory=dict)
-    required: bool = False
+    required: bool = True
     scope: Callable[[Pod], bool] | None = None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from berth_sdk.pod import Pod
 from berth_sdk.results import Cancellation
@@ -39,6 +39,8 @@ from berth_host.scheduler.readback import ReadBack
 from berth_host.scheduler.until import all_ended
 
 log = get_logger()
+LEFT_OUT: Final = "PluginLeftOut"
+"""The reason of the event of a pod that was placed without the answer of a plugin."""
 
 
 class BindingCycle:
@@ -344,6 +346,8 @@ class BindingCycle:
             attempt.is_told = True
             note = f"Successfully assigned {attempt.pod.key} to {attempt.node_name}"
             self._status.event(attempt.pod, "Normal", "Scheduled", "Binding", note)
+            for omission in attempt.cycle.context.omissions:
+                self._status.event(attempt.pod, "Warning", LEFT_OUT, "Scheduling", f"placed {omission}")
 
     # --- the way back --------------------------------------------------------------------------
 

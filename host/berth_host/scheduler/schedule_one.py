@@ -232,6 +232,8 @@ class Scheduler:
             budget_s=profile.cycle_budget_s,
             restarted=restarted,
         )
+        for plugin, why in attempt.queued.entered_without.items():
+            context.leave_out(plugin, "PreEnqueue", why)
         attempt.diagnosis.cycle_id = context.cycle_id
         attempt.diagnosis.node_count = len(nodes)
         attempt.cycle = Cycle(context, nodes)

@@ -217,15 +217,32 @@ async def test_bytes_are_counted_per_call_in_both_directions(tmp_path: Path) -> 
 
 async def test_deadline_alone_does_not_make_an_absent_optional_plugin_matter(tmp_path: Path) -> None:
     text = remote("Steady", f"unix://{tmp_path}/nobody.sock", points="filter: {deadline: 100ms}")
-    optional = text.replace("required: true, ", "")
+    optional = text.replace("required: true", "required: false")
     async with World([node("n0"), pod("web")], configuration=optional) as world:
         await world.settle()
         assert world.node_of("web") == "n0"
+        event = world.server.events.latest("PluginLeftOut", "default/web")
+        assert event is not None
+        assert event.note.startswith('placed without plugin "Steady" at ')
+        assert event.note.endswith("(required: false)")
+
+
+async def test_plugin_that_is_absent_holds_the_pods_by_default(tmp_path: Path) -> None:
+    text = remote("Steady", f"unix://{tmp_path}/nobody.sock", points="filter: {deadline: 100ms}")
+    by_default = text.replace("required: true, ", "")
+    async with World([node("n0"), pod("web")], configuration=by_default) as world:
+        await world.settle()
+        assert world.node_of("web") == ""
+        # Of a plugin that was never there nobody knows that it has no PreEnqueue.
+        found = world.host.queue.places.find("default/web")
+        assert found is not None
+        assert 'plugin "Steady" is not attached' in found[1].gating_message
 
 
 async def test_policy_chosen_by_name_holds_for_an_absent_optional_plugin_too(tmp_path: Path) -> None:
     text = remote("Steady", f"unix://{tmp_path}/nobody.sock", points="filter: {policy: Fail}")
-    async with World([node("n0"), pod("web")], configuration=text.replace("required: true, ", "")) as world:
+    optional = text.replace("required: true", "required: false")
+    async with World([node("n0"), pod("web")], configuration=optional) as world:
         await world.settle()
         assert world.node_of("web") == ""
         assert 'plugin "Steady"' in world.message_of("web")

@@ -35,7 +35,8 @@ def configuration(folder: Path, *, policy: str = "Ignore", deadline: str = "250m
         f"profiles:\n- plugins:\n{enabled}"
         "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
         f"socketFolder: {folder}\nplugins:\n- name: Echo\n"
-        f"  points: {{filter: {{policy: {policy}, deadline: {deadline}}}}}\n"
+        f"  required: false\n"
+        f"  points: {{filter: {{policy: {policy}, deadline: {deadline}}}, score: {{policy: Neutral}}}}\n"
     )
 
 

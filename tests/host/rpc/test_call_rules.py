@@ -11,14 +11,14 @@ from berth_host.rpc.calls import CALLS
 @pytest.mark.parametrize(
     ("rpc", "deadline_s", "policy"),
     [
-        ("PreEnqueue", 0.25, Policy.IGNORE),
+        ("PreEnqueue", 0.25, Policy.FAIL),
         ("PreFilter", 0.25, Policy.FAIL),
         ("Filter", 0.25, Policy.FAIL),
         ("SimulateFilter", 0.5, Policy.FAIL),
         ("PostFilter", 1.0, Policy.IGNORE),
-        ("PreScore", 0.25, Policy.NEUTRAL),
-        ("Score", 0.25, Policy.NEUTRAL),
-        ("NormalizeScore", 0.25, Policy.NEUTRAL),
+        ("PreScore", 0.25, Policy.FAIL),
+        ("Score", 0.25, Policy.FAIL),
+        ("NormalizeScore", 0.25, Policy.FAIL),
         ("Reserve", 1.0, Policy.FAIL),
         ("Permit", 1.0, Policy.FAIL),
         ("PreBind", 60.0, Policy.FAIL),
@@ -34,14 +34,15 @@ def test_without_wishes_the_defaults_hold(rpc: str, deadline_s: float, policy: P
 
 def test_operator_chooses_deadline_and_policy_per_point() -> None:
     rules = call_rules(
-        {"filter": PointPolicy(0.1, Policy.IGNORE), "score": PointPolicy(policy=Policy.FAIL)},
+        {"filter": PointPolicy(0.1, Policy.IGNORE), "score": PointPolicy(policy=Policy.NEUTRAL)},
         {},
-        required=False,
+        required=True,
     )
     assert (rules["Filter"].deadline_s, rules["Filter"].policy) == (0.1, Policy.IGNORE)
     assert (rules["SimulateFilter"].deadline_s, rules["SimulateFilter"].policy) == (0.2, Policy.IGNORE)
-    assert (rules["Score"].deadline_s, rules["Score"].policy) == (0.25, Policy.FAIL)
+    assert (rules["Score"].deadline_s, rules["Score"].policy) == (0.25, Policy.NEUTRAL)
     assert rules["PreFilter"].policy is Policy.FAIL
+    assert (rules["Filter"].unasked, rules["Score"].unasked) == (Policy.IGNORE, Policy.NEUTRAL)
 
 
 def test_plugin_may_wish_for_less_than_the_operator_allows() -> None:
@@ -59,14 +60,23 @@ def test_wish_without_an_operator_is_clamped_by_the_maximum() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.rpc)
-def test_absent_required_plugin_fails_and_absent_optional_one_counts_for_nothing(call: AnyCall) -> None:
+def test_plugin_that_cannot_be_asked_fails_the_call_as_its_policy_says_unless_it_is_not_required(
+    call: AnyCall,
+) -> None:
     required = call_rules({}, {}, required=True)[call.rpc]
     optional = call_rules({}, {}, required=False)[call.rpc]
-    assert required.absent is Policy.FAIL
-    assert optional.absent is not Policy.FAIL
+    assert required.unasked is required.policy
+    assert optional.unasked is not Policy.FAIL
+    assert optional.policy is required.policy
 
 
-def test_operator_may_have_an_absent_optional_plugin_fail_a_point() -> None:
+def test_every_call_that_decides_fails_by_default() -> None:
+    only_inform = {"SortKeys", "QueueingHints", "PostFilter", "Unreserve", "PostBind", "EndCycles"}
+    rules = call_rules({}, {}, required=True)
+    assert {rpc for rpc, rule in rules.items() if rule.unasked is not Policy.FAIL} == only_inform
+
+
+def test_policy_that_the_operator_wrote_counts_also_where_the_plugin_is_not_required() -> None:
     rules = call_rules({"filter": PointPolicy(policy=Policy.FAIL)}, {}, required=False)
-    assert rules["Filter"].absent is Policy.FAIL
-    assert rules["PreFilter"].absent is Policy.IGNORE
+    assert rules["Filter"].unasked is Policy.FAIL
+    assert rules["PreFilter"].unasked is Policy.IGNORE

@@ -90,6 +90,8 @@ class Broken:
 FILE = __name__.replace(".", "/")
 LINE = Broken.raises.__code__.co_firstlineno + 1
 BOOM = f'plugin "Broken" failed at {{}}: ValueError: boom at {FILE}.py:{LINE}: raise ValueError("boom")'
+FAILED = f'failed: ValueError: boom at {FILE}.py:{LINE}: raise ValueError("boom")'
+NEUTRAL = {"score": PointPolicy(policy=Policy.NEUTRAL)}
 Ask = Callable[[PluginClient, CycleContext, NodeTable], Any]
 STATUSES: dict[str, tuple[str, Ask]] = {
     "PreFilter": ("preFilter", lambda c, cycle, nodes: c.pre_filter(cycle, nodes)),
@@ -156,19 +158,19 @@ async def test_policy_ignore_acts_as_if_the_plugin_were_not_configured(call: str
     client = local_client(Broken(), points={point: PointPolicy(policy=Policy.IGNORE)})
     cycle = make_cycle()
     assert status_of(await ask(client, cycle, some_nodes())).code is want
-    assert cycle.notes == [BOOM.format(call)]
+    assert cycle.notes == [f'without plugin "Broken" at {call}: it {FAILED} (policy: Ignore)']
 
 
-async def test_scores_that_did_not_come_count_the_same_for_all_by_default() -> None:
-    client, cycle = local_client(Broken()), make_cycle()
+async def test_scores_that_did_not_come_count_the_same_for_all_where_the_policy_is_neutral() -> None:
+    client, cycle = local_client(Broken(), points=NEUTRAL), make_cycle()
     outcome = await client.score(cycle, some_nodes())
     assert outcome.status is SUCCESS
     assert outcome.normalized.tolist() == [0, 0, 0]
-    assert cycle.notes == [BOOM.format("Score")]
+    assert cycle.notes == [f'without plugin "Broken" at Score: it {FAILED} (policy: Neutral)']
 
 
-async def test_score_that_fails_with_policy_fail_has_kube_schedulers_words() -> None:
-    client = local_client(Broken(), points={"score": PointPolicy(policy=Policy.FAIL)})
+async def test_score_that_fails_ends_the_cycle_in_kube_schedulers_words() -> None:
+    client = local_client(Broken())
     outcome = await client.score(make_cycle(), some_nodes())
     assert outcome.status == Status(
         Code.ERROR,
@@ -179,13 +181,18 @@ async def test_score_that_fails_with_policy_fail_has_kube_schedulers_words() -> 
 
 async def test_queue_questions_without_an_answer_have_their_fallbacks() -> None:
     client = local_client(Broken())
-    assert await client.pre_enqueue([QUEUED, QUEUED]) == [SUCCESS, SUCCESS]
     assert await client.sort_keys([QUEUED]) == [b""]
     assert await client.queueing_hints(EVENT, [QUEUED.pod]) == [True]
 
 
-async def test_pre_enqueue_with_policy_fail_keeps_the_pods_out() -> None:
-    client = local_client(Broken(), points={"preEnqueue": PointPolicy(policy=Policy.FAIL)})
+async def test_pre_enqueue_with_policy_ignore_lets_the_pods_in_and_says_why() -> None:
+    client = local_client(Broken(), points={"preEnqueue": PointPolicy(policy=Policy.IGNORE)})
+    let_in = Status(Code.SUCCESS, (f"{FAILED} (policy: Ignore)",), "Broken")
+    assert await client.pre_enqueue([QUEUED, QUEUED]) == [let_in, let_in]
+
+
+async def test_pre_enqueue_that_fails_keeps_the_pods_out() -> None:
+    client = local_client(Broken())
     (status,) = await client.pre_enqueue([QUEUED])
     assert status == Status(Code.ERROR, (BOOM.format("PreEnqueue"),), "Broken")
 
@@ -194,7 +201,7 @@ async def test_call_that_only_informs_never_fails() -> None:
     client, cycle = local_client(Broken()), make_cycle()
     await client.unreserve(cycle, "n0", "test")
     await client.post_bind(cycle, "n0")
-    assert cycle.notes == [BOOM.format("Unreserve"), BOOM.format("PostBind")]
+    assert cycle.notes == [f'without plugin "Broken" at Unreserve, PostBind: it {FAILED} (policy: Ignore)']
 
 
 async def test_scenarios_without_an_answer_are_not_feasible() -> None:
@@ -234,17 +241,17 @@ class Final(Scorer):
 
 
 async def test_score_101_ends_the_cycle_in_kube_schedulers_words_or_counts_for_nothing() -> None:
-    failing = local_client(Final(1, 101, 3), points={"score": PointPolicy(policy=Policy.FAIL)})
+    failing = local_client(Final(1, 101, 3))
     outcome = await failing.score(make_cycle(), some_nodes())
     assert outcome.status.message == (
         'applying score defaultWeights on Score plugins: plugin "Final" returns an invalid score 101,'
         " it should in the range of [0, 100] after normalizing"
     )
-    neutral, cycle = local_client(Final(1, 101, 3)), make_cycle()
+    neutral, cycle = local_client(Final(1, 101, 3), points=NEUTRAL), make_cycle()
     outcome = await neutral.score(cycle, some_nodes())
     assert outcome.normalized.tolist() == [0, 0, 0]
     assert neutral.stats.violations == 1
-    assert "invalid score 101" in cycle.notes[0]
+    assert cycle.notes == ['without plugin "Final" at Score: it answered the score 101 (policy: Neutral)']
 
 
 class TwoStep(Scorer):

@@ -115,8 +115,9 @@ class BerthPlugin:
     """One plugin outside the host, or a class inside it.
 
     At most one of `endpoint` (`unix:///path` or `host:port`), `command` (a child to launch) and `in_process`
-    (`module:Class`) is set; with none of them it is found in the folder of sockets. `required`: without it,
-    pods in its scope are not scheduled. `points` has the effective settings of every point; `points_given`
+    (`module:Class`) is set; with none of them it is found in the folder of sockets. `required` False: a call
+    that cannot be made is left out, where the file sets no policy for its point, and the pod says so.
+    `points` has the effective settings of every point; `points_given`
     has the file's own settings. `insecure`: plaintext to a loopback TCP endpoint. `credential_file`: holds
     the secret that the plugin at an endpoint was told to expect; empty: none is sent. `allowed_uids`: users
     beside root and the host's own that a Unix socket and the process behind it may belong to.
@@ -128,7 +129,7 @@ class BerthPlugin:
     endpoint: str | None = None
     command: tuple[str, ...] | None = None
     in_process: str | None = None
-    required: bool = False
+    required: bool = True
     scope: PluginScope = field(default_factory=PluginScope)
     points: Mapping[str, PointSettings] = field(default_factory=default_point_settings)
     points_given: Mapping[str, PointPolicy] = field(default_factory=dict)

@@ -118,7 +118,7 @@ def _plugin(given: PluginV1Alpha1) -> BerthPlugin:
         endpoint=given.endpoint,
         command=given.command,
         in_process=given.in_process,
-        required=given.required,
+        required=given.required is not False,
         scope=_scope(given.scope),
         points=_points(given.points),
         points_given=_choices(given.points),

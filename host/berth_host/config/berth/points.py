@@ -67,7 +67,7 @@ def _score(config_point: str) -> PointRules:
     return PointRules(
         deadline_ms=250,
         max_deadline_ms=_CYCLE_MAX_MS,
-        policy=_NEUTRAL,
+        policy=_FAIL,
         policies=(_FAIL, _IGNORE, _NEUTRAL),
         config_point=config_point,
     )
@@ -84,7 +84,7 @@ def _binding(deadline_ms: int, config_point: str) -> PointRules:
 
 
 POINT_RULES: Final[Mapping[str, PointRules]] = {
-    "preEnqueue": _cycle(250, _IGNORE, "preEnqueue"),
+    "preEnqueue": _cycle(250, _FAIL, "preEnqueue"),
     "queueSort": PointRules(
         deadline_ms=250,
         max_deadline_ms=_CYCLE_MAX_MS,

@@ -90,7 +90,7 @@ class PluginV1Alpha1:
     endpoint: str | None = json_field("endpoint", pointer_to(STRING))
     command: tuple[str, ...] | None = json_field("command", slice_of(STRING))
     in_process: str | None = json_field("inProcess", pointer_to(STRING))
-    required: bool = json_field("required", BOOL)
+    required: bool | None = json_field("required", pointer_to(BOOL))
     scope: ScopeV1Alpha1 = json_field("scope", struct_of(ScopeV1Alpha1))
     points: PointsV1Alpha1 = json_field("points", struct_of(PointsV1Alpha1))
     tls: TlsV1Alpha1 | None = json_field("tls", pointer_to(struct_of(TlsV1Alpha1)))

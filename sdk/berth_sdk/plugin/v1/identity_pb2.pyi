@@ -886,8 +886,9 @@ class PluginArgs(_message.Message):
     profile: _builtins.str
     """REQUIRED: the profile's scheduler name."""
     required: _builtins.bool
-    """OPTIONAL: true: while no instance is attached, the pods in the plugin's scope are not scheduled; false: the
-    policy decides.
+    """OPTIONAL: true: a call that cannot be made, because no instance is attached, ready and trusted or the circuit
+    breaker is open, fails as the point's policy says; false: such a call is left out, unless the operator set a
+    policy for its point, and the pod says so.
     """
     max_concurrency: _builtins.int
     """OPTIONAL: how many calls of binding cycles the host makes at the same time; 0: no limit."""

@@ -191,7 +191,7 @@ class SchedulingServiceServicer(object):
         Caller: the host, with the feasible nodes, if there are at least two, and if neither scores nor `skip_score` came
         before. It also calls PreScore and Score when a plugin calls RunScores: then with the nodes of that question, at
         any time until Permit is over. Default deadline 250 ms.
-        Errors: the policy, Neutral by default.
+        Errors: the policy, Fail by default.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -204,7 +204,7 @@ class SchedulingServiceServicer(object):
 
         Caller: the host, after PreScore, with the same nodes; several plugins at the same time. Left out after early
         scores, `skip_score` and SKIP. Default deadline 250 ms.
-        Errors: the policy, Neutral by default. A violation: scores of the wrong length, a final score outside 0..100.
+        Errors: the policy, Fail by default. A violation: scores of the wrong length, a final score outside 0..100.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -216,7 +216,7 @@ class SchedulingServiceServicer(object):
         error.
 
         Caller: the host, after Score, only with SCORE_NORMALIZATION_RPC. Default deadline 250 ms.
-        Errors: the policy, Neutral by default. A violation: scores of the wrong length, a score outside 0..100.
+        Errors: the policy, Fail by default. A violation: scores of the wrong length, a score outside 0..100.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

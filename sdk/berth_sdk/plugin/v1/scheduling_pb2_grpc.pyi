@@ -90,7 +90,7 @@ class SchedulingServiceStub:
     Caller: the host, with the feasible nodes, if there are at least two, and if neither scores nor `skip_score` came
       before. It also calls PreScore and Score when a plugin calls RunScores: then with the nodes of that question, at
       any time until Permit is over. Default deadline 250 ms.
-    Errors: the policy, Neutral by default.
+    Errors: the policy, Fail by default.
     Repeat: yes, pure.
     """
     Score: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ScoreRequest, _scheduling_pb2.ScoreResponse]
@@ -99,7 +99,7 @@ class SchedulingServiceStub:
 
     Caller: the host, after PreScore, with the same nodes; several plugins at the same time. Left out after early
       scores, `skip_score` and SKIP. Default deadline 250 ms.
-    Errors: the policy, Neutral by default. A violation: scores of the wrong length, a final score outside 0..100.
+    Errors: the policy, Fail by default. A violation: scores of the wrong length, a final score outside 0..100.
     Repeat: yes, pure.
     """
     NormalizeScore: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.NormalizeScoreRequest, _scheduling_pb2.NormalizeScoreResponse]
@@ -107,7 +107,7 @@ class SchedulingServiceStub:
     error.
 
     Caller: the host, after Score, only with SCORE_NORMALIZATION_RPC. Default deadline 250 ms.
-    Errors: the policy, Neutral by default. A violation: scores of the wrong length, a score outside 0..100.
+    Errors: the policy, Fail by default. A violation: scores of the wrong length, a score outside 0..100.
     Repeat: yes, pure.
     """
     Reserve: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ReserveRequest, _scheduling_pb2.ReserveResponse]
@@ -246,7 +246,7 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     Caller: the host, with the feasible nodes, if there are at least two, and if neither scores nor `skip_score` came
       before. It also calls PreScore and Score when a plugin calls RunScores: then with the nodes of that question, at
       any time until Permit is over. Default deadline 250 ms.
-    Errors: the policy, Neutral by default.
+    Errors: the policy, Fail by default.
     Repeat: yes, pure.
     """
     Score: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ScoreRequest, _scheduling_pb2.ScoreResponse]  # type: ignore[assignment]
@@ -255,7 +255,7 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
 
     Caller: the host, after PreScore, with the same nodes; several plugins at the same time. Left out after early
       scores, `skip_score` and SKIP. Default deadline 250 ms.
-    Errors: the policy, Neutral by default. A violation: scores of the wrong length, a final score outside 0..100.
+    Errors: the policy, Fail by default. A violation: scores of the wrong length, a final score outside 0..100.
     Repeat: yes, pure.
     """
     NormalizeScore: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.NormalizeScoreRequest, _scheduling_pb2.NormalizeScoreResponse]  # type: ignore[assignment]
@@ -263,7 +263,7 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     error.
 
     Caller: the host, after Score, only with SCORE_NORMALIZATION_RPC. Default deadline 250 ms.
-    Errors: the policy, Neutral by default. A violation: scores of the wrong length, a score outside 0..100.
+    Errors: the policy, Fail by default. A violation: scores of the wrong length, a score outside 0..100.
     Repeat: yes, pure.
     """
     Reserve: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ReserveRequest, _scheduling_pb2.ReserveResponse]  # type: ignore[assignment]
@@ -424,7 +424,7 @@ class SchedulingServiceServicer:
         Caller: the host, with the feasible nodes, if there are at least two, and if neither scores nor `skip_score` came
           before. It also calls PreScore and Score when a plugin calls RunScores: then with the nodes of that question, at
           any time until Permit is over. Default deadline 250 ms.
-        Errors: the policy, Neutral by default.
+        Errors: the policy, Fail by default.
         Repeat: yes, pure.
         """
 
@@ -438,7 +438,7 @@ class SchedulingServiceServicer:
 
         Caller: the host, after PreScore, with the same nodes; several plugins at the same time. Left out after early
           scores, `skip_score` and SKIP. Default deadline 250 ms.
-        Errors: the policy, Neutral by default. A violation: scores of the wrong length, a final score outside 0..100.
+        Errors: the policy, Fail by default. A violation: scores of the wrong length, a final score outside 0..100.
         Repeat: yes, pure.
         """
 
@@ -451,7 +451,7 @@ class SchedulingServiceServicer:
         error.
 
         Caller: the host, after Score, only with SCORE_NORMALIZATION_RPC. Default deadline 250 ms.
-        Errors: the policy, Neutral by default. A violation: scores of the wrong length, a score outside 0..100.
+        Errors: the policy, Fail by default. A violation: scores of the wrong length, a score outside 0..100.
         Repeat: yes, pure.
         """
 

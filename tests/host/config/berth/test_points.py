@@ -35,16 +35,16 @@ def test_default_policy_is_legal_and_default_deadline_within_its_limit() -> None
 def test_defaults_are_those_of_the_contract() -> None:
     got = {point: (rules.deadline_ms, rules.policy.value) for point, rules in POINT_RULES.items()}
     assert got == {
-        "preEnqueue": (250, "Ignore"),
+        "preEnqueue": (250, "Fail"),
         "queueSort": (250, "Ignore"),
         "queueingHints": (250, "Ignore"),
         "preFilter": (250, "Fail"),
         "filter": (250, "Fail"),
         "simulateFilter": (500, "Fail"),
         "postFilter": (1_000, "Ignore"),
-        "preScore": (250, "Neutral"),
-        "score": (250, "Neutral"),
-        "normalizeScore": (250, "Neutral"),
+        "preScore": (250, "Fail"),
+        "score": (250, "Fail"),
+        "normalizeScore": (250, "Fail"),
         "reserve": (1_000, "Fail"),
         "unreserve": (1_000, "Ignore"),
         "permit": (1_000, "Fail"),

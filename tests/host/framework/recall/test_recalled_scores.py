@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from berth_host.framework.framework import Framework
 from berth_host.framework.recall.recalled_scores import RecalledScores
-from berth_host.framework.score_table import ScoreTable, WeightedPlugin
+from berth_host.framework.score_table import WeightedPlugin
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.status import Status
 from berth_sdk.tables import NodeColumns, NodeTable, NodeUsage
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,18 +23,20 @@ from support.by_pods import ByPods
 from support.frameworks import cycle_of, framework_of, local_client
 
 
-async def scores_of(framework: Framework, columns: NodeColumns, cycle_id: str) -> list[int]:
+async def scores_of(framework: Framework, columns: NodeColumns, cycle_id: str) -> list[int] | str:
+    """The totals, or the message of the error that ends the cycle."""
     cycle = cycle_of(Pod(name=cycle_id, uid=cycle_id), NodeTable(columns), cycle_id)
     await framework.run_pre_filter(cycle)
     table = await framework.run_score(cycle, cycle.nodes)
-    assert isinstance(table, ScoreTable)
+    if isinstance(table, Status):
+        return table.message.replace("Alone", "Scores")
     return [int(total) for total in table.total]
 
 
 @pytest.mark.parametrize("how", [ScoreNormalization.NONE, ScoreNormalization.HOST_MAX])
 @pytest.mark.parametrize("wrong", [500, -1])
 @pytest.mark.parametrize("by", [DependsOn.NODE, DependsOn.ROW, DependsOn.NODES])
-async def test_a_score_out_of_range_counts_as_little_as_without_sharing(
+async def test_a_score_out_of_range_ends_the_cycle_as_it_does_without_sharing(
     by: DependsOn, wrong: int, how: ScoreNormalization
 ) -> None:
     class Scores(Plugin):

@@ -1,0 +1,52 @@
+"""A plugin that fails at scoring, in process and served: the attempt ends, as in kube-scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.hosts import World, node, pod
+from support.plugin_processes import plugin_process
+
+CLASS = "support.raising_score:RaisingScore"
+
+
+@pytest.fixture(params=["in process", "served"])
+async def where(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """Where the plugin lives, as BerthConfiguration says it."""
+    if request.param == "in process":
+        yield f"inProcess: '{CLASS}'"
+        return
+    async with plugin_process(tmp_path / "p.sock", CLASS) as process:
+        yield f"endpoint: '{process.endpoint}'"
+
+
+def configuration(where: str, policy: str = "") -> str:
+    chosen = f", policy: {policy}" if policy else ""
+    return (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles:\n- plugins: {score: {enabled: [{name: RaisingScore}]}}\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 60s\n"
+        f"plugins:\n- name: RaisingScore\n  {where}\n  points: {{score: {{deadline: 10s{chosen}}}}}\n"
+    )
+
+
+async def test_score_plugin_that_raises_places_no_pod(where: str) -> None:
+    async with World([node("n0"), node("n1"), pod("web")], configuration=configuration(where)) as world:
+        await world.settle()
+        assert world.node_of("web") == ""
+        said = world.message_of("web")
+        assert said.startswith('running Score plugins: plugin "RaisingScore" failed with: ')
+        assert "no price for this node" in said
+
+
+async def test_score_plugin_that_raises_is_left_out_where_its_policy_is_neutral(where: str) -> None:
+    objects = [node("n0"), node("n1"), pod("web")]
+    async with World(objects, configuration=configuration(where, "Neutral")) as world:
+        await world.settle()
+        assert world.node_of("web")
+        event = world.server.events.latest("PluginLeftOut", "default/web")
+        assert event is not None
+        assert event.note.startswith('placed without plugin "RaisingScore" at Score: it failed: ValueError')
+        assert event.note.endswith("(policy: Neutral)")
