@@ -84,14 +84,14 @@ class TopScores:
 class Diagnosis:
     """The findings of one attempt. Times: Unix seconds, durations in milliseconds.
 
-    `timings_s`: seconds per (plugin, extension point) of this attempt. `notes`:
-    plugins without whose answer the attempt went on, and overruns. `cycle_ms`: the scheduling cycle, `duration_ms`: from the
-    same start to the end of the attempt. `algorithm_ms`: from PreFilter to the chosen node, 0 without one.
+    `timings_s`: seconds per (plugin, extension point) of this attempt. `notes`: plugins without whose
+    answer the attempt went on, and overruns. `cycle_ms`: the scheduling cycle, `duration_ms`: from the same
+    start to the end of the attempt. `algorithm_ms`: from PreFilter to the chosen node, 0 without one.
     `first_tried_at_s`: when the pod first came into activeQ. `after_flush`: it was tried this time for no
     other reason than that it had waited too long. `history`: the pod's events in the queue, `(Unix
-    microseconds, event, detail)`, shared by all its attempts. `slot_names`: the node in each slot at the time
-    of the rejections, for as long as this is the latest attempt. `previous`: the attempt before, of those
-    that are kept; its pod is the latest attempt's.
+    microseconds, event, detail)`, shared by all its attempts. `slot_names`: the node in each slot at the
+    time of the rejections, for as long as this is the latest attempt. `previous`: the attempt before, of
+    those that are kept; its pod is the latest attempt's.
     """
 
     pod: Pod

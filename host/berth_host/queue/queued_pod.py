@@ -104,7 +104,7 @@ class QueuedPodInfo:
         self.gating_plugin, self.gating_plugin_events, self.gating_message = "", (), ""
 
     def passed_gate(self, plugin: str, status: Status) -> None:
-        """Note that the plugin's PreEnqueue lets the pod in; a reason says why it did so without an answer."""
+        """Note that the plugin's PreEnqueue lets the pod in; a reason: why it does so unanswered."""
         if status.reasons:
             self.entered_without[plugin] = status.message
         elif self.entered_without:
