@@ -23,7 +23,8 @@ closed: set[str] = set()
 
 class Identity(identity_pb2_grpc.IdentityServiceServicer):
     def Handshake(self, request: Any, context: Any) -> identity.HandshakeResponse:
-        me = identity.PluginDescriptor(name="Maintenance", points=[identity.EXTENSION_POINT_FILTER])
+        points, depends_on = [identity.EXTENSION_POINT_FILTER], identity.DEPENDS_ON_NODE
+        me = identity.PluginDescriptor(name="Maintenance", points=points, depends_on=depends_on)
         answer = identity.HandshakeResponse(plugins=[me], instance_id=INSTANCE, supported=[MAJOR_1])
         answer.started_at.GetCurrentTime()
         return answer

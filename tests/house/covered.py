@@ -20,6 +20,7 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.app.clients": "host/app/test_alone.py",
         "berth_host.app.facts": "host/app/test_alone.py",
         "berth_host.app.scope": "host/app/test_host.py",
+        "berth_host.app.sort_reports": "host/app/test_sort_keys.py",
         "berth_host.attach.attachment": "host/attach/test_attachments.py",
         "berth_host.attach.seams": "host/attach/test_attachments.py",
         "berth_host.attach.state": "host/attach/test_standing.py",

@@ -162,14 +162,14 @@ def test_decision_at_permit_that_comes_later_counts(run: Run, write: Write, conf
     ("objects", "gap"),
     [
         ([], "the input has neither a pod nor a node"),
-        ([node_object("n")], "the input has no pod"),
+        ([node_object("node-a")], "the input has no pod"),
         ([pod_object("web")], "the input has no node"),
         (
-            [node_object("n"), pod_object("web", nodeName="gone")],
+            [node_object("node-a"), pod_object("web", nodeName="gone")],
             "pod default/web is bound to node gone, which is not in the input",
         ),
         (
-            [node_object("n"), pod_object("web"), {**pod_object("api"), "kind": "Pods"}],
+            [node_object("node-a"), pod_object("web"), {**pod_object("api"), "kind": "Pods"}],
             "Pods default/api is no kind: did you mean Pod?",
         ),
     ],

@@ -63,7 +63,8 @@ def costs_text(costs: list[PluginCost], terminal: Terminal = PLAIN, indent: int 
         width=terminal.width,
         heading=terminal.heading,
     )
-    return table + "\n" + "".join(" " * indent + line + "\n" for line in _advice(costs))
+    advice = (terminal.wrapped(line, indent, indent + 2) for line in _advice(costs))
+    return table + "\n" + "".join(line + "\n" for line in advice)
 
 
 def _advice(costs: list[PluginCost]) -> list[str]:
