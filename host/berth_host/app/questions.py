@@ -8,10 +8,9 @@ through the queue's `..._answered` methods.
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from berth_sdk.status import SUCCESS, Code, Status
 
@@ -51,10 +50,22 @@ class Batcher(Generic[Q, A]):
         is_first = not self._waiting
         self._waiting.setdefault(self._kind_of(question), []).append(question)
         if is_first:
-            task = asyncio.ensure_future(self._run())
-            self._busy.add(task)
-            task.add_done_callback(self._busy.discard)
+            self._start(self._run())
         return DEFERRED
+
+    def bring(self, question: Q, answer: A) -> Deferred:
+        """Hand over an answer that is known already, in a turn of its own."""
+
+        async def hand_over() -> None:
+            self._hand_over(question, answer)
+
+        self._start(hand_over())
+        return DEFERRED
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._busy.add(task)
+        task.add_done_callback(self._busy.discard)
 
     async def _run(self) -> None:
         await asyncio.sleep(0)
@@ -115,22 +126,17 @@ class PluginQuestions:
             self._busy,
         )
 
-        local = client.local
-        in_scope = None if local is not None and client.settings.scope is None else client.in_scope
+        in_scope = client.in_scope if client.is_remote or client.settings.scope is not None else None
 
         def ask(question: GateQuestion) -> Status | Deferred:
             if in_scope is not None and not in_scope(question.pod.pod):
                 return SUCCESS
-            if local is None:
+            status = client.pre_enqueue_at_once(question.pod)
+            if status is None:
                 return batcher.put(question)
-            try:
-                status = local.pre_enqueue(question.pod)
-            except Exception:  # noqa: BLE001  # a plugin's code may raise anything; the relay has the policy
-                return batcher.put(question)
-            if isinstance(status, Status):
-                return status
-            _close(status)
-            return batcher.put(question)
+            # An error is no word of the plugin: the queue keeps the question open, and hears of it as of one
+            # that a batch brought.
+            return batcher.bring(question, status) if status.code is Code.ERROR else status
 
         return ask
 
@@ -160,14 +166,8 @@ class PluginQuestions:
             client = clients.get(question.plugin)
             if client is None:
                 return True
-            local = client.local
-            if local is None:
-                return batchers[question.plugin].put(question)
-            answer = local.queueing_hint(question.event, question.pod)
-            if isinstance(answer, bool):
-                return answer
-            _close(answer)
-            return batchers[question.plugin].put(question)
+            answer = client.queueing_hint_at_once(question.event, question.pod)
+            return batchers[question.plugin].put(question) if answer is None else answer
 
         return ask
 
@@ -198,16 +198,9 @@ class PluginQuestions:
             self._busy,
         )
 
-        local = client.local
-
         def ask(question: SortKeyQuestion) -> bytes | Deferred:
-            if local is None:
-                return batcher.put(question)
-            key = local.sort_key(question.pod)
-            if isinstance(key, bytes):
-                return key
-            _close(key)
-            return batcher.put(question)
+            key = client.sort_key_at_once(question.pod)
+            return batcher.put(question) if key is None else key
 
         return ask
 
@@ -215,9 +208,3 @@ class PluginQuestions:
         self, batcher: Batcher[SortKeyQuestion, bytes], question: SortKeyQuestion, key: bytes
     ) -> None:
         self._sink.sort_key(question, key)
-
-
-def _close(awaitable: Awaitable[object]) -> None:
-    """An `async def` answer in process: it is asked again in a batch, where it can be awaited."""
-    if inspect.iscoroutine(awaitable):
-        awaitable.close()

@@ -136,29 +136,42 @@ class PluginClient:
     # --- the queue -----------------------------------------------------------------------------------
 
     async def pre_enqueue(self, pods: Sequence[QueuedPod]) -> list[Status]:
-        """One status per pod. An ERROR keeps the pod gated, and the queue asks again later. A SUCCESS with a
-        reason: the pod goes on without the plugin's answer, and the reason says why.
+        """Return one status per pod. An ERROR keeps the pod gated, and the queue asks again later. A SUCCESS
+        with a reason: the pod goes on without the plugin's answer, and the reason says why.
         """
+        return await self._relay.ask(calls.PRE_ENQUEUE, None, (pods,), self._without_gate(len(pods)))
 
+    def pre_enqueue_at_once(self, pod: QueuedPod) -> Status | None:
+        """Return what `pre_enqueue` would, for one pod; None where the answer has to be awaited."""
+        answers = self._relay.ask_at_once(calls.PRE_ENQUEUE, ([pod],), self._without_gate(1))
+        return None if answers is None else answers[0]
+
+    def _without_gate(self, count: int) -> StandIn[list[Status]]:
         def stand_in(policy: Policy, failure: PluginError) -> list[Status]:
             if policy is Policy.FAIL or isinstance(failure, PluginNotAskedError):
-                return [self._stand_in(policy, failure)] * len(pods)
+                return [self._stand_in(policy, failure)] * count
             why = self._relay.why_left_out(calls.PRE_ENQUEUE, failure, policy)
-            return [Status(Code.SUCCESS, (why,), self.name)] * len(pods)
+            return [Status(Code.SUCCESS, (why,), self.name)] * count
 
-        return await self._relay.ask(calls.PRE_ENQUEUE, None, (pods,), stand_in)
+        return stand_in
 
     async def sort_keys(self, pods: Sequence[QueuedPod]) -> list[bytes]:
-        """One key per pod; an empty key means the fallback order, and the queue asks again later."""
-        return await self._relay.ask(
-            calls.SORT_KEYS, None, (pods,), lambda policy, failure: [b""] * len(pods)
-        )
+        """Return one key per pod. An empty key means the fallback order, and the queue asks again later."""
+        return await self._relay.ask(calls.SORT_KEYS, None, (pods,), _without_keys(len(pods)))
+
+    def sort_key_at_once(self, pod: QueuedPod) -> bytes | None:
+        """Return what `sort_keys` would, for one pod; None where the answer has to be awaited."""
+        answers = self._relay.ask_at_once(calls.SORT_KEYS, ([pod],), _without_keys(1))
+        return None if answers is None else answers[0]
 
     async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> list[bool]:
-        """One hint per pod. It is True where no answer came, so that no pod is forgotten."""
-        return await self._relay.ask(
-            calls.QUEUEING_HINTS, None, (event, pods), lambda policy, failure: [True] * len(pods)
-        )
+        """Return one hint per pod: True where no answer came, so that no pod is forgotten."""
+        return await self._relay.ask(calls.QUEUEING_HINTS, None, (event, pods), _without_hints(len(pods)))
+
+    def queueing_hint_at_once(self, event: ClusterEvent, pod: Pod) -> bool | None:
+        """Return what `queueing_hints` would, for one pod; None where the answer has to be awaited."""
+        answers = self._relay.ask_at_once(calls.QUEUEING_HINTS, (event, [pod]), _without_hints(1))
+        return None if answers is None else answers[0]
 
     # --- the scheduling cycle --------------------------------------------------------------------------
 
@@ -431,3 +444,11 @@ class PluginClient:
         if scores is not None:
             answers.append(EarlyScores(nodes.slots, scores))
         return scores
+
+
+def _without_keys(count: int) -> StandIn[list[bytes]]:
+    return lambda policy, failure: [b""] * count
+
+
+def _without_hints(count: int) -> StandIn[list[bool]]:
+    return lambda policy, failure: [True] * count

@@ -12,6 +12,7 @@ import contextvars
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from berth_sdk.cycle_state import CycleState
@@ -55,6 +56,7 @@ class InProcessTransport:
         self._threads: ThreadPoolExecutor | None = None
         self._plain: dict[str, bool] = {}
         """By call: whether the plugin itself has a plain method for it."""
+        self._async: dict[str, bool] = {}
 
     @property
     def descriptor(self) -> Descriptor:
@@ -108,6 +110,26 @@ class InProcessTransport:
             raise self._failure(call, err) from err
         return self._mapped(call, self._bounded(call, deadline_s, answer)) if must_wait(answer) else answer
 
+    def ask_at_once(self, call: Call[*Args, list[T], Any], args: tuple[*Args]) -> list[T] | None:
+        """Return the answer to a batch of one question, or None where it has to be awaited.
+
+        Raises PluginError.
+        """
+        (question,) = call.local(self.runtime, *args)
+        if self._is_async(call.rpc, question):
+            return None
+        try:
+            answer: Any = question()
+        except PluginError:
+            raise
+        except (Exception, SystemExit) as err:
+            raise self._failure(call, err) from err
+        if type(answer) not in SETTLED and must_wait(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()  # `ask` begins another one, and awaits it
+            return None
+        return [answer]
+
     # --- how it is done ------------------------------------------------------------------------------
 
     async def _ask_each(self, call: Call[*Args, Raw, Any], args: tuple[*Args], deadline_s: float) -> Raw:
@@ -134,6 +156,14 @@ class InProcessTransport:
             own = getattr(self.runtime.plugin, call.method_name, None)
             plain = self._plain[call.rpc] = callable(own) and not inspect.iscoroutinefunction(own)
         return plain
+
+    def _is_async(self, rpc: str, question: partial[Any]) -> bool:
+        """Return True where the plugin's own method for the question is an `async def`."""
+        known = self._async.get(rpc)
+        if known is None:
+            own = getattr(self.runtime.plugin, question.func.__name__, None)
+            known = self._async[rpc] = inspect.iscoroutinefunction(own)
+        return known
 
     async def _threaded(
         self, call: AnyCall, deadline_s: float, method: Callable[..., Answer[T]], *args: Any

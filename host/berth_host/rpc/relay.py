@@ -136,6 +136,35 @@ class PluginRelay:
             self._recovered(call)
         return answer
 
+    def ask_at_once(
+        self, call: Call[*Args, list[T], list[T]], args: tuple[*Args], stand_in: StandIn[list[T]]
+    ) -> list[T] | None:
+        """Ask a plugin in the host one question of the queue, as `ask` does, without waiting.
+
+        Returns None where the answer has to be awaited, as that of an `async def`: then `ask` is the way. A
+        plain method cannot be interrupted, so one that overruns its deadline is reported afterwards.
+        """
+        if self._local is None:
+            return None
+        terms = self._current
+        kind = terms.of(call)
+        started_s = time.perf_counter()
+        try:
+            raw = self._local.ask_at_once(call, args)
+            if raw is None:
+                return None
+            answer = call.check(terms.check, call, None, raw, *args)
+        except PluginError as failure:
+            kind.observe(None, time.perf_counter() - started_s)
+            return stand_in(self._failed(call, kind.rule, None, failure), failure)
+        duration_s = time.perf_counter() - started_s
+        kind.observe(None, duration_s, answer)
+        if duration_s > kind.rule.deadline_s:
+            self._overran(call, kind.rule, None, duration_s)
+        if self.failing:
+            self._recovered(call)
+        return answer
+
     def came(
         self,
         call: Call[*Args, Raw, Out],

@@ -13,11 +13,13 @@ from berth_host.rpc.client import OWN_WORKLOAD_LABEL, PluginClient
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.route import ClientSettings
 from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     BindResult,
     PreBindResult,
+    QueuedPod,
 )
 from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -216,3 +218,79 @@ async def test_a_budget_that_is_spent_ends_the_call_before_it_is_made() -> None:
     status = await client.reserve(make_cycle(budget_s=0.0), "n0")
     assert status.code is Code.ERROR
     assert client.stats.of("Reserve").failures == {"timeout": 1}
+
+
+class Queues:
+    """Has every point of the queue; `broken`: each raises."""
+
+    broken = False
+    events = (EventInterest("Node", ("add",), hint=Hint.ASK_PLUGIN),)
+
+    def _work(self) -> None:
+        if self.broken:
+            raise RuntimeError("out of order")
+
+    def pre_enqueue(self, pod: QueuedPod) -> Status:
+        self._work()
+        return Status.unschedulable("not yet")
+
+    def sort_key(self, pod: QueuedPod) -> bytes:
+        self._work()
+        return b"key"
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        self._work()
+        return False
+
+
+POD = QueuedPod(pod=make_pod("a"))
+EVENT = ClusterEvent(resource="Node", action="add")
+
+
+def asked_at_once(plugin: object) -> tuple[PluginClient, list[object]]:
+    client = local_client(plugin)
+    return client, [
+        client.pre_enqueue_at_once(POD),
+        client.sort_key_at_once(POD),
+        client.queueing_hint_at_once(EVENT, POD.pod),
+    ]
+
+
+QUEUE_CALLS = ("PreEnqueue", "SortKeys", "QueueingHints")
+
+
+def test_questions_of_the_queue_are_counted_and_timed_in_the_host() -> None:
+    client, answers = asked_at_once(Queues())
+    assert [answers[0].code, *answers[1:]] == [Code.UNSCHEDULABLE, b"key", False]  # type: ignore[attr-defined]
+    assert [client.stats.of(call).calls for call in QUEUE_CALLS] == [1, 1, 1]
+
+
+def test_question_of_the_queue_that_raises_follows_the_policy_and_is_counted() -> None:
+    plugin = Queues()
+    plugin.broken = True
+    client, answers = asked_at_once(plugin)
+    assert [answers[0].code, *answers[1:]] == [Code.ERROR, b"", True]  # type: ignore[attr-defined]
+    assert [client.stats.of(call).failures for call in QUEUE_CALLS] == [{"raised": 1}] * 3
+    assert client.is_failing
+
+
+def test_question_of_the_queue_that_overruns_its_deadline_is_counted() -> None:
+    client = local_client(Queues(), points={"preEnqueue": PointPolicy(deadline_s=1e-9)})
+    client.pre_enqueue_at_once(POD)
+    assert client.stats.of("PreEnqueue").overruns == 1
+
+
+async def test_question_that_has_to_be_awaited_is_asked_once_in_a_batch() -> None:
+    class Later(Queues):
+        asked = 0
+
+        async def sort_key(self, pod: QueuedPod) -> bytes:  # type: ignore[override]
+            self.asked += 1
+            return b"later"
+
+    plugin = Later()
+    client = local_client(plugin)
+    assert client.sort_key_at_once(POD) is None
+    assert plugin.asked == 0
+    assert await client.sort_keys([POD]) == [b"later"]
+    assert client.stats.of("SortKeys").calls == 1
