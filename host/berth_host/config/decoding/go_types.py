@@ -103,8 +103,9 @@ def struct_of(cls: type[Any]) -> GoType:
             if key in fields:
                 values[fields[key].attribute] = decode_value(fields[key].type, member.node, where, context)
                 continue
+            suggestion = nearest(key, fields) if len(context.findings) < MAX_SUGGESTIONS else None
             context.findings.append(
-                Finding(f'unknown field "{where}"', line=member.key_line, suggestion=nearest(key, fields))
+                Finding(f'unknown field "{where}"', line=member.key_line, suggestion=suggestion)
             )
             if context.is_yaml:
                 context.reject_repeated(where, member.node, everywhere=True)
@@ -123,6 +124,8 @@ def encode_struct(value: Any) -> dict[str, Json]:
     return result
 
 
+MAX_SUGGESTIONS: Final = 100
+"""A file with more unknown fields is another kind of file, and looking for near names takes most of the time."""
 _KINDS: Final = {bool: "boolean", int: "number", float: "number", str: "string"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from berth_host.config.decoding.args_v1 import InterPodAffinityArgsV1
+from berth_host.config.decoding.go_types import MAX_SUGGESTIONS
 from berth_host.config.decoding.scheduler_v1 import DecodedScheduler, decode_scheduler
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.source.documents import read_documents
@@ -58,6 +59,16 @@ def test_everything_that_is_wrong_is_named_in_file_order() -> None:
     ]
     assert error.line == 3
     assert error.errors == ()
+
+
+def test_near_names_are_looked_for_in_the_first_findings_alone() -> None:
+    """Looking for them takes most of the time that a file of 300 000 unknown keys takes to refuse."""
+    error = error_of(HEADER + "".join(f"paralelism{number}: 3\n" for number in range(300)))
+    assert len(error.findings) == 300
+    assert [finding.suggestion for finding in error.findings] == [
+        *["parallelism"] * MAX_SUGGESTIONS,
+        *[None] * (300 - MAX_SUGGESTIONS),
+    ]
 
 
 def with_args(name: str, args: str) -> str:
