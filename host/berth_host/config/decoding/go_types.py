@@ -125,7 +125,7 @@ def encode_struct(value: Any) -> dict[str, Json]:
 
 
 MAX_SUGGESTIONS: Final = 100
-"""A file with more unknown fields is another kind of file, and looking for near names takes most of the time."""
+"""A file with more unknown fields is another kind of file; looking for near names takes most of the time."""
 _KINDS: Final = {bool: "boolean", int: "number", float: "number", str: "string"}
 
 
