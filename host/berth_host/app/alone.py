@@ -1,13 +1,15 @@
 """A Framework without a scheduler: "would this pod fit on a node of this shape?"
 
-For autoscalers and capacity tools (KEP-624, "Interactions with Cluster Autoscaler"): no queue, no cluster,
-no loop of its own; a snapshot built by hand, the plugins of one profile, and a question.
+For autoscalers and capacity tools (KEP-624, "Interactions with Cluster Autoscaler"): no queue, no cluster, no
+loop of its own; a snapshot built by hand, the plugins of one profile, in process or served, and a question.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from typing import Final, Self
 
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -16,12 +18,16 @@ from berth_sdk.status import SUCCESS, Status
 from berth_host.app.clients import ClientSeams, make_clients, plugins_by_point
 from berth_host.app.facts import SnapshotFacts
 from berth_host.app.registry import ClassRegistry, PluginLoadError
+from berth_host.app.snapshot_state import SnapshotState
+from berth_host.attach.attachments import Attachments
+from berth_host.attach.seams import AttachSeams
+from berth_host.attach.state import PlaceChange, Swap
+from berth_host.attach.wanted import wanted_places
 from berth_host.cache.cache import Cache
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
-from berth_host.config.berth.configuration import BerthPlugin
-from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
+from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import default_configuration
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
@@ -32,14 +38,19 @@ from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.nobody import NoHost
 from berth_host.model.clock import RealClock
-from berth_host.rpc.cycle import CycleContext
-from berth_host.rpc.route import Route
+from berth_host.rpc.cycle import CycleContext, CycleEnd
 from berth_host.scheduler.algorithm import Algorithm, SearchStart
 from berth_host.scheduler.chooser import SmallestName
 
+ATTACH_S: Final = 30.0
+"""How long a block waits at its begin for served plugins."""
+
 
 class FrameworkAlone:
-    """The plugins of one profile, in process, over a snapshot that the caller fills.
+    """The plugins of one profile over a snapshot that the caller fills.
+
+    Served plugins are attached for the time of an `async with FrameworkAlone(...)`; without any, nothing
+    has to be entered.
 
     >>> import asyncio
     >>> from berth_sdk.testing import make_node, make_pod
@@ -71,6 +82,13 @@ class FrameworkAlone:
         self.cache = Cache(generations)
         self.snapshot = Snapshot(self.objects)
         backend: HandleBackend = NoHost(self.objects, lambda: self.snapshot.nodes)
+        self._state = SnapshotState(self.snapshot, self.cache)
+        self._budget_s = configuration.berth.cycle_budget_s
+        seams = AttachSeams(state=self._state, listener=_Nobody(), host_version=version("berth-host"))
+        self._attachments = Attachments(wanted_places(configuration), seams)
+        self._attached = False
+        if self._attachments:
+            self.snapshot.confirmed_generation = self._attachments.confirmed_generation
         clients = make_clients(
             configuration,
             ClientSeams(
@@ -78,7 +96,7 @@ class FrameworkAlone:
                 objects=self.objects,
                 facts=SnapshotFacts(self.snapshot),
                 handle=lambda name: InProcessHandle(name, backend),
-                route=_refuse,
+                route=lambda plugin, profile: self._attachments.route(plugin.name, profile.scheduler_name),
             ),
         )
         self.missing = tuple(clients.missing)
@@ -87,6 +105,22 @@ class FrameworkAlone:
         self.framework = Framework(
             scheduler_name, by_point, WaitingPods(RealClock()), answers=Recall(by_point) if recall else None
         )
+
+    async def __aenter__(self) -> Self:
+        """Start and attach the served plugins of the configuration.
+
+        Returns when each place was tried once, and waits at most ATTACH_S for those that are missing. A
+        plugin that is not there by then fails its calls by its policy, and is attached when it comes.
+        """
+        self.snapshot.update(self.cache)
+        await self._attachments.start(ATTACH_S)
+        self._attached = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Let the served plugins go, and end those that were started."""
+        self._attached = False
+        await self._attachments.stop()
 
     def add_node(self, node: Node) -> None:
         """A node, or a template of one that does not exist yet."""
@@ -99,9 +133,23 @@ class FrameworkAlone:
         self.cache.add_pod(pod)
 
     def cycle(self, pod: Pod) -> Cycle:
-        """A cycle over the snapshot as filled so far, for callers that run single points themselves."""
+        """Begin a cycle over the snapshot as filled so far, for callers that run single points themselves.
+
+        Raises PluginLoadError where a served plugin was not attached.
+        """
+        if self._attachments.plugins and not self._attached:
+            name = next(iter(self._attachments.plugins))
+            raise PluginLoadError(
+                name, "served", "`async with FrameworkAlone(...)` attaches it for the block"
+            )
         self.snapshot.update(self.cache)
-        context = CycleContext(uuid.uuid4().hex, pod, self.framework.profile, version=self.snapshot.version)
+        context = CycleContext(
+            uuid.uuid4().hex,
+            pod,
+            self.framework.profile,
+            version=self.snapshot.version,
+            budget_s=self._budget_s,
+        )
         return Cycle(context, self.snapshot.nodes)
 
     async def fits(self, pod: Pod, nominated: Iterable[Pod] = ()) -> dict[str, Status]:
@@ -114,7 +162,12 @@ class FrameworkAlone:
         for other in nominated:
             promised.setdefault(other.nominated_node, []).append(other)
         algorithm = Algorithm(self.framework, SmallestName())
-        found = await algorithm.find_feasible(cycle, NominatedPods.of(cycle.nodes, promised), SearchStart())
+        try:
+            found = await algorithm.find_feasible(
+                cycle, NominatedPods.of(cycle.nodes, promised), SearchStart()
+            )
+        finally:
+            self.framework.end_cycle(cycle, CycleEnd.UNSCHEDULABLE)
         names = cycle.nodes.names
         if not found.status.is_success:
             return dict.fromkeys(names, found.status)
@@ -122,9 +175,17 @@ class FrameworkAlone:
         return verdicts | dict.fromkeys((names[row] for row in found.rows.tolist()), SUCCESS)
 
 
-def _refuse(plugin: BerthPlugin, profile: ResolvedProfile) -> Route:
-    raise PluginLoadError(
-        plugin.name,
-        plugin.endpoint or "command",
-        "a framework alone has no attachments: name its class (inProcess), or run a Host",
-    )
+class _Nobody:
+    """Hears of attachments and does nothing: there is no queue to wake, and the next question asks anew."""
+
+    def attached(self, plugin: str) -> None:
+        """Wake no pod."""
+
+    def lost(self, plugin: str, reason: str) -> None:
+        """Fail no pod."""
+
+    def swapped(self, swap: Swap) -> None:
+        """Tell nobody."""
+
+    def place_changed(self, change: PlaceChange) -> None:
+        """Tell nobody: the log has it."""

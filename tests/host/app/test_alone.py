@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 from berth_host.app import FrameworkAlone, PluginLoadError
+from berth_host.app import alone as alone_module
+from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
 from berth_sdk.pod import Pod
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeView
 from berth_sdk.testing import make_node, make_pod
 from support.hosts import enabling
-
-
-class OnlyEven:
-    """Likes nodes whose name ends in an even digit."""
-
-    def filter(self, state: object, pod: Pod, node: NodeView) -> Status:
-        return Status.success() if int(node.name[-1]) % 2 == 0 else Status.unresolvable("odd")
+from support.only_even import OnlyEven
+from support.plugin_processes import plugin_environment
 
 
 async def test_each_node_shape_gets_its_own_answer() -> None:
@@ -71,11 +71,60 @@ def test_profile_that_does_not_exist_is_named() -> None:
         FrameworkAlone(scheduler_name="nobody")
 
 
-def test_plugin_in_another_process_is_refused_with_the_cure() -> None:
+def served(where: str) -> LoadedConfiguration:
     more = (
         "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
-        "plugins:\n- name: Far\n  endpoint: unix:///run/far.sock\n  points: {filter: {deadline: 100ms}}\n"
+        f"plugins:\n- name: OnlyEven\n  {where}\n  points: {{filter: {{deadline: 10s}}}}\n"
+        "cycleBudget: 10s\n"
     )
-    configuration = load_configuration(enabling(["Far"], more), source="x")
-    with pytest.raises(PluginLoadError, match="no attachments"):
-        FrameworkAlone(configuration)
+    return load_configuration(enabling(["OnlyEven"], more), source="x")
+
+
+def nodes_and_pods(alone: FrameworkAlone) -> None:
+    for number in range(4):
+        alone.add_node(make_node(f"n{number}", cpu="2"))
+    alone.add_pod(make_pod("big", cpu="2", node="n2"))
+
+
+async def test_served_plugin_gives_the_verdicts_that_it_gives_in_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", plugin_environment()["PYTHONPATH"])
+    in_process = FrameworkAlone(
+        load_configuration(
+            enabling(["OnlyEven"]), source="x", registered={"OnlyEven": frozenset({"filter"})}
+        ),
+        plugins={"OnlyEven": OnlyEven},
+    )
+    command = f'command: [{sys.executable}, -m, berth_sdk, serve, "support.only_even:OnlyEven"]'
+    async with FrameworkAlone(served(command)) as alone:
+        for framework in (in_process, alone):
+            nodes_and_pods(framework)
+        web = make_pod("web", cpu="1")
+        wanted = await in_process.fits(web)
+        assert {name: status.message for name, status in wanted.items()} == {
+            "n0": "",
+            "n1": "odd",
+            "n2": "Insufficient cpu",
+            "n3": "odd",
+        }
+        assert await alone.fits(web) == wanted
+        alone.add_node(make_node("n4", cpu="2"))  # what is added later reaches the plugin, too
+        assert (await alone.fits(web))["n4"].is_success
+
+
+async def test_served_plugin_that_is_not_there_fails_the_question(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(alone_module, "ATTACH_S", 0.0)
+    async with FrameworkAlone(served(f"endpoint: unix://{tmp_path}/far.sock")) as alone:
+        nodes_and_pods(alone)
+        verdict = (await alone.fits(make_pod("web")))["n0"]
+        assert verdict.code is Code.ERROR
+        assert "OnlyEven" in verdict.message
+
+
+async def test_framework_with_a_served_plugin_that_was_not_entered_names_the_cure() -> None:
+    alone = FrameworkAlone(served("endpoint: unix:///run/far.sock"))
+    with pytest.raises(PluginLoadError, match="async with FrameworkAlone"):
+        await alone.fits(make_pod("web"))
