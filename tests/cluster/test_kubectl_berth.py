@@ -15,6 +15,7 @@ import pytest_asyncio
 from berth_host.cli.bench.versus.real_servers import ADMIN, NOBODY, RealServers
 from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from support import fake_kubectl
+from support.deployed import ACCOUNT, Deployed, drop
 
 PATIENCE_S: Final = 60.0
 LEASE: Final = "berth-why"
@@ -144,25 +145,32 @@ async def test_a_role_for_the_path_is_enough(
     assert stdout.startswith("NAME ")
 
 
+async def with_kubectl(servers: RealServers, lease: str, port: int, folder: Path) -> dict[str, str]:
+    """Return an environment with a kubectl that leads to the port of the process that holds the Lease.
+
+    The process runs outside the cluster: a pod with its host's name stands in for it.
+    """
+    async with asyncio.timeout(PATIENCE_S):
+        while not (holder := _lease(servers, lease)["spec"].get("holderIdentity")):
+            await asyncio.sleep(0.1)
+    own = pod(holder.rpartition("_")[0].lower(), "1m")
+    own["spec"]["hostNetwork"] = True
+    servers.create("/api/v1/namespaces/kube-system/pods", own)
+    programs = folder / "bin"
+    programs.mkdir()
+    fake_kubectl.install(programs)
+    return {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "FAKE_KUBECTL_TARGET": str(port),
+        "FAKE_KUBECTL_NOTES": str(folder / "notes"),
+    }
+
+
 async def test_leader_is_found_by_its_lease(
     empty_servers: RealServers, scheduler: SchedulerProcess, tmp_path: Path
 ) -> None:
     servers = empty_servers
-    async with asyncio.timeout(PATIENCE_S):
-        while not (holder := _holder(servers)):
-            await asyncio.sleep(0.1)
-    # The process runs outside the cluster; a pod with its host's name stands in for it.
-    own = pod(holder.rpartition("_")[0].lower(), "1m")
-    own["spec"]["hostNetwork"] = True
-    servers.create("/api/v1/namespaces/kube-system/pods", own)
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    fake_kubectl.install(programs)
-    environment = {
-        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-        "FAKE_KUBECTL_TARGET": str(scheduler.port),
-        "FAKE_KUBECTL_NOTES": str(tmp_path / "notes"),
-    }
+    environment = await with_kubectl(servers, LEASE, scheduler.port, tmp_path)
     config = str(servers.kubeconfig(ADMIN))
     code, stdout, stderr = await kubectl_berth(
         "plugins",
@@ -181,9 +189,44 @@ async def test_leader_is_found_by_its_lease(
     assert said[-1] == "ended"
 
 
-def _holder(servers: RealServers) -> str:
+async def test_reader_of_the_chart_asks_a_release_of_any_name(
+    empty_servers: RealServers, tmp_path: Path
+) -> None:
+    """The Lease is there already, without berth's label: the scheduler adds it."""
+    servers = empty_servers
+    name = "team-a"
+    unlabelled = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "labels": {"team": "a"}},
+        "spec": {},
+    }
+    servers.create(LEASES, unlabelled)
+    # The name of the service account is that of `Deployed`.
+    values: dict[str, Any] = {"fullnameOverride": name, "serviceAccount": {"name": ACCOUNT}}
+    reader = {"kind": "User", "name": NOBODY}
+    with Deployed(servers, tmp_path, {**values, "answers": {"readers": [reader]}}) as berth:
+        running = await asyncio.to_thread(berth.lead)
+        environment = await with_kubectl(servers, name, running.port, tmp_path)
+        lease = _lease(servers, name)
+        unique = lease["spec"]["holderIdentity"].rpartition("_")[2]
+        assert lease["metadata"]["labels"] == {"team": "a", "berth.io/scheduler": unique}
+        config = ("--kubeconfig", str(servers.kubeconfig(NOBODY)))
+        code, stdout, stderr = await kubectl_berth("plugins", *config, environment=environment)
+        assert code == 0, stderr
+        assert stdout.startswith("NAME ")
+
+        of_readers = [one for one in berth.manifests if one["metadata"]["name"].endswith("answers-reader")]
+        assert len(of_readers) == 4
+        for manifest in of_readers:
+            drop(servers, manifest)
+        async with asyncio.timeout(PATIENCE_S):
+            while code != 1:  # RBAC forgets the rules a little later
+                code, _, stderr = await kubectl_berth("plugins", *config, environment=environment)
+        assert "the scheduler's pod cannot be looked up: " in stderr
+
+
+def _lease(servers: RealServers, name: str) -> dict[str, Any]:
+    """The Lease, or an empty one where there is none yet."""
     leases = servers.request("GET", LEASES)["items"]
-    return next(
-        (item["spec"].get("holderIdentity") or "" for item in leases if item["metadata"]["name"] == LEASE),
-        "",
-    )
+    return next((item for item in leases if item["metadata"]["name"] == name), {"spec": {}})

@@ -197,7 +197,7 @@ def test_releases_side_by_side_share_no_name() -> None:
     def names(name: str, namespace: str) -> set[tuple[str, str, str]]:
         return {
             (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"])
-            for one in rendered(name=name, namespace=namespace, values={"metrics": {"readers": READERS}})
+            for one in rendered(name=name, namespace=namespace, values=READ_BY_SOME)
         }
 
     first = names("berth", "a")
@@ -207,6 +207,8 @@ def test_releases_side_by_side_share_no_name() -> None:
 
 
 READERS = [{"kind": "User", "name": "prometheus"}]
+DEVELOPERS: Json = {"kind": "Group", "name": "developers"}
+READ_BY_SOME: Json = {"metrics": {"readers": READERS}, "answers": {"readers": [DEVELOPERS]}}
 
 
 def test_the_rights_to_the_lease_are_those_that_the_configuration_needs() -> None:
@@ -247,6 +249,55 @@ def test_more_rules_are_added_and_readers_may_read_metrics() -> None:
     roles = {one["metadata"]["name"]: one["rules"] for one in of_kind(manifests, "ClusterRole")}
     assert rule in roles["kube-system:berth"]
     assert "/metrics" in roles["kube-system:berth:metrics-reader"][0]["nonResourceURLs"]
+
+
+def test_nobody_but_the_scheduler_is_granted_anything_by_default() -> None:
+    subjects = [(one["kind"], subject["kind"]) for one in rendered() for subject in one.get("subjects", [])]
+    assert {kind for _, kind in subjects} == {"ServiceAccount"}
+
+
+@pytest.mark.parametrize(
+    ("lease", "is_beside"),
+    [
+        pytest.param({}, True, id="lease beside the pods"),
+        pytest.param({"resourceNamespace": "there"}, False, id="lease elsewhere"),
+        pytest.param({"leaderElect": False}, False, id="no lease"),
+    ],
+)
+def test_group_gets_the_rights_that_kubectl_berth_needs(lease: Json, is_beside: bool) -> None:
+    values = {
+        "answers": {"readers": [DEVELOPERS]},
+        "config": {"leaderElection": lease},
+        "replicaCount": 1,
+    }
+    manifests = rendered(name="team-a", namespace="shop", values=values)
+    bound = [one for one in manifests if DEVELOPERS in one.get("subjects", [])]
+    assert {one["kind"]: one["roleRef"]["name"] for one in bound} == {
+        "ClusterRoleBinding": "shop:team-a-berth:answers-reader",
+        "RoleBinding": "team-a-berth-answers-reader",
+    }
+    rules = {
+        one["kind"]: {right for rule in one["rules"] for right in granted(rule)}
+        for one in manifests
+        if one["metadata"]["name"].endswith("answers-reader") and "rules" in one
+    }
+    pods = set() if is_beside else {("list", "pods")}
+    assert rules["ClusterRole"] == {("get", "/berth/v1/*"), ("list", "leases")} | pods
+    assert rules["Role"] == {
+        ("get", "leases"),
+        ("get", "pods"),
+        ("list", "pods"),
+        ("get", "pods/portforward"),
+        ("create", "pods/portforward"),
+    }
+    (role,) = [one for one in of_kind(manifests, "Role") if one["metadata"]["name"].endswith("-reader")]
+    assert role["metadata"]["namespace"] == "shop"
+
+
+def granted(rule: Json) -> set[tuple[str, str]]:
+    """The rights of a rule: verb, and resource or path."""
+    things = rule.get("nonResourceURLs", []) + rule.get("resources", [])
+    return {(verb, thing) for verb in rule["verbs"] for thing in things}
 
 
 def test_on_the_nodes_network_an_old_pod_goes_first() -> None:
@@ -315,6 +366,8 @@ def test_the_network_policy_says_who_and_where_to() -> None:
         pytest.param(
             {"metrics": {"readers": [{"kind": "ServiceAccount", "name": "x"}]}}, "namespace", id="reader"
         ),
+        pytest.param({"answers": {"readers": ["developers"]}}, "readers", id="reader that is no subject"),
+        pytest.param({"answers": {"reader": []}}, "reader", id="unknown field of answers"),
         pytest.param({"rbac": {"extraRules": [{"verbs": ["list"]}]}}, "resources", id="half a rule"),
         pytest.param({"replicaCount": "two"}, "replicaCount", id="not a number"),
         pytest.param({"config": {"profiles": []}}, "profiles", id="no profile"),

@@ -23,6 +23,7 @@ from berth_host.cli.kubectl.port_forward import forwarded
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.credentials import Credentials
+from berth_host.cluster.kube.lease_record import LABEL
 from berth_host.cluster.kube.user_config import UserConfig
 from berth_host.errors.cluster import ClientConfigError
 
@@ -44,10 +45,17 @@ SERVER_OPTIONS: Final = (
 )
 _FINDING_OPTIONS: Final = (
     click.option(
-        "--lease", metavar="NAMESPACE/NAME", default="", help="The scheduler's Lease, whose holder is asked."
+        "--lease",
+        metavar="NAMESPACE/NAME",
+        default="",
+        help=f"The scheduler's Lease, whose holder is asked. Without it: the one labelled {LABEL}.",
     ),
     click.option(
-        "--selector", metavar="LABELS", default=SELECTOR, show_default=True, help="Labels of its pods."
+        "--selector",
+        metavar="LABELS",
+        default=SELECTOR,
+        show_default=True,
+        help="Labels of its pods, for pods that are not in the Lease's namespace and for a host without one.",
     ),
     click.option(
         "--scheduler-port", type=int, default=DEFAULT_PORT, show_default=True, help="Its --secure-port."

@@ -1,6 +1,7 @@
 """`LeaseRecord`: a Lease's fields about its holder, read from the object and written into it.
 
-Used by `lease`. Source: `k8s.io/client-go/tools/leaderelection/resourcelock/leaselock.go`.
+Used by `lease`. The label by which others find the Lease is written with them.
+Source: `k8s.io/client-go/tools/leaderelection/resourcelock/leaselock.go`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 API_VERSION: Final = "coordination.k8s.io/v1"
+LABEL: Final = "berth.io/scheduler"
+"""Marks a Lease that a berth scheduler holds or gave up; `kubectl berth` finds the scheduler by it.
+
+The value is the unique part of the holder's identity. kube-scheduler keeps the label when it takes the Lease
+over, and then the value is not its own.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +43,16 @@ class LeaseRecord:
         )
 
     def put_into(self, lease: Mapping[str, Any]) -> dict[str, Any]:
-        """The object as it was read, with this as its spec."""
+        """Return the object as it was read, with this as its spec, and with the holder's label."""
+        metadata = lease.get("metadata") or {}
+        labels = dict(metadata.get("labels") or {})
+        if self.holder:  # a Lease that is given up keeps the label, and is found as one that nobody holds
+            labels[LABEL] = label_value(self.holder)
         return {
             "kind": "Lease",
             "apiVersion": API_VERSION,
             **lease,
+            "metadata": {**metadata, "labels": labels},
             "spec": {
                 "holderIdentity": self.holder,
                 "leaseDurationSeconds": self.duration_s,
@@ -49,6 +61,11 @@ class LeaseRecord:
                 "leaseTransitions": self.transitions,
             },
         }
+
+
+def label_value(identity: str) -> str:
+    """Return the value of `LABEL` for a holder. Its identity is a host name, `_` and a UUID."""
+    return identity.rpartition("_")[2]
 
 
 def micro_time(moment_s: float) -> str:

@@ -6,9 +6,10 @@ import asyncio
 import json
 import os
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import pytest_asyncio
@@ -23,10 +24,16 @@ Json = dict[str, Any]
 
 
 class SmallApi:
-    """As much of an API server as finding the leader needs. `leases` by `namespace/name`."""
+    """As much of an API server as finding the leader needs.
+
+    `leases`: holders by `namespace/name`, all with berth's label but those in `unlabelled`.
+    `taken_over`: Leases whose label is that of an earlier holder.
+    """
 
     def __init__(self) -> None:
-        self.leases: dict[str, str] = {"berth/berth-scheduler": "berth-1_6ba7b810"}
+        self.leases: dict[str, str] = {"berth/team-a-berth": "berth-1_6ba7b810"}
+        self.unlabelled: set[str] = set()
+        self.taken_over: set[str] = set()
         self.pods: list[Json] = [scheduler("berth-0"), scheduler("berth-1")]
         self.status = 200
         self.tokens: list[str] = []
@@ -36,19 +43,40 @@ class SmallApi:
         if self.status != 200:
             return self._problem(self.status, "pods is forbidden")
         parts = request.path.strip("/").split("/")
+        if parts[-1] == "leases":
+            assert request.query["labelSelector"] == "berth.io/scheduler"
+            shown = [key for key in self.leases if key not in self.unlabelled]
+            return web.json_response({"items": [self._lease(key) for key in shown]})
         if "leases" in parts:
             key = f"{parts[4]}/{parts[6]}"
             if key not in self.leases:
                 return self._problem(404, f"leases {key} not found")
-            return web.json_response({"spec": {"holderIdentity": self.leases[key]}})
+            return web.json_response(self._lease(key))
         found = [
             pod for pod in self.pods if "namespaces" not in parts or parts[3] == pod["metadata"]["namespace"]
         ]
-        return web.json_response({"items": found, "asked": dict(request.query)})
+        wanted = request.query.get("labelSelector", "")
+        return web.json_response({"items": [pod for pod in found if wanted in ("", LABEL_OF[pod_name(pod)])]})
+
+    def _lease(self, key: str) -> Json:
+        namespace, _, name = key.partition("/")
+        holder = self.leases[key]
+        label = "before" if key in self.taken_over else holder.rpartition("_")[2]
+        metadata = {"namespace": namespace, "name": name, "labels": {"berth.io/scheduler": label}}
+        return {"metadata": metadata, "spec": {"holderIdentity": holder}}
 
     def _problem(self, code: int, message: str) -> web.Response:
         status = {"kind": "Status", "code": code, "message": message, "reason": "Forbidden"}
         return web.json_response(status, status=code)
+
+
+LABEL_OF: Final = defaultdict(lambda: "app.kubernetes.io/name=berth", {"mine-0": "app=mine"})
+"""Labels of pods by their names."""
+
+
+def pod_name(pod: Json) -> str:
+    name: str = pod["metadata"]["name"]
+    return name
 
 
 def scheduler(name: str, phase: str = "Running", **spec: Any) -> Json:
@@ -139,11 +167,62 @@ async def test_lease_by_name_and_host_network(notes: Path, api: tuple[SmallApi, 
     small.leases = {"berth/mine": "node-7_6ba7b810"}
     small.pods = [
         scheduler("other", nodeName="node-7"),
+        scheduler("mine-0", nodeName="node-7", hostNetwork=True),
         scheduler("berth-abc", nodeName="node-7", hostNetwork=True),
     ]
     result = await run("plugins", "--lease", "berth/mine")
     assert result.exit_code == 0, result.output
     assert "pod/berth-abc" in notes.read_text()
+
+
+@pytest.mark.slow
+async def test_released_lease_of_a_release_that_is_gone_does_not_count(
+    notes: Path, api: tuple[SmallApi, int]
+) -> None:
+    api[0].leases = {"berth/first": "", "berth/second": "berth-0_6ba7b810"}
+    result = await run("plugins")
+    assert result.exit_code == 0, result.output
+    assert "pod/berth-0" in notes.read_text()
+
+
+@pytest.mark.slow
+async def test_lease_that_kube_scheduler_took_over_does_not_count(
+    notes: Path, api: tuple[SmallApi, int]
+) -> None:
+    small, _ = api
+    small.leases = {"berth/second": "berth-0_6ba7b810", "kube-system/kube-scheduler": "node-1_52d9b0c1"}
+    small.taken_over = {"kube-system/kube-scheduler"}
+    result = await run("plugins")
+    assert result.exit_code == 0, result.output
+    assert "pod/berth-0" in notes.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pod", "more"),
+    [("berth-0", ()), ("mine-0", ("--selector", "app=mine"))],
+)
+async def test_pod_in_another_namespace_than_its_lease_is_found_by_its_labels(
+    notes: Path, api: tuple[SmallApi, int], pod: str, more: tuple[str, ...]
+) -> None:
+    small, _ = api
+    small.leases = {"kube-system/kube-scheduler": f"{pod}_6ba7b810"}
+    small.pods.append(scheduler("mine-0"))
+    result = await run("plugins", *more)
+    assert result.exit_code == 0, result.output
+    assert f"pod/{pod}" in notes.read_text()
+
+
+@pytest.mark.slow
+async def test_scheduler_without_a_lease_is_the_only_pod_with_the_labels(
+    notes: Path, api: tuple[SmallApi, int]
+) -> None:
+    small, _ = api
+    small.unlabelled = set(small.leases)
+    small.pods = [scheduler("berth-0"), scheduler("berth-1", phase="Succeeded")]
+    result = await run("plugins")
+    assert result.exit_code == 0, result.output
+    assert "pod/berth-0" in notes.read_text()
 
 
 @pytest.mark.slow
@@ -164,10 +243,15 @@ async def test_missing_thing_is_named_with_the_cure(
     assert "leases" in await problem("--lease", "berth/none")
     monkeypatch.setenv("FAKE_KUBECTL_FAILURE", "error: unable to forward port because pod is not running")
     assert "failed: error: unable to forward port because pod is not running" in await problem()
-    small.leases = {"berth/berth-scheduler": ""}
-    assert "nobody holds the Lease berth/berth-scheduler" in await problem()
-    small.leases = {"berth/berth-scheduler": "laptop_6ba7b810"}
+    small.leases = {"berth/team-a-berth": ""}
+    assert "nobody holds the Lease berth/team-a-berth" in await problem()
+    small.leases = {"berth/team-a-berth": "laptop_6ba7b810"}
     assert "it may run outside the cluster" in await problem()
+    small.leases = {"a/one": "berth-0_1", "berth/two": "berth-1_2", "gone/old": ""}
+    assert (
+        "2 Leases have the label berth.io/scheduler: a/one (held by berth-0_1), berth/two (held by"
+        " berth-1_2); choose one with --lease NAMESPACE/NAME"
+    ) in await problem()
     small.leases = {}
     assert "2 pods run with the label app.kubernetes.io/name=berth, and no Lease" in await problem()
     small.pods = [scheduler("berth-0", phase="Pending")]

@@ -172,7 +172,11 @@ async def test_the_first_replica_makes_the_lease_and_renews_it_as_kube_scheduler
     assert server.writes[0][1] == {
         "kind": "Lease",
         "apiVersion": "coordination.k8s.io/v1",
-        "metadata": {"name": "kube-scheduler", "namespace": "kube-system"},
+        "metadata": {
+            "name": "kube-scheduler",
+            "namespace": "kube-system",
+            "labels": {"berth.io/scheduler": "1"},
+        },
         "spec": {
             "holderIdentity": "host_1",
             "leaseDurationSeconds": 15,
@@ -185,6 +189,7 @@ async def test_the_first_replica_makes_the_lease_and_renews_it_as_kube_scheduler
     assert renewal["metadata"] == {
         "name": "kube-scheduler",
         "namespace": "kube-system",
+        "labels": {"berth.io/scheduler": "1"},
         "uid": "u1",
         "resourceVersion": "3",
     }
@@ -285,8 +290,29 @@ async def test_a_leader_reads_the_lease_again_after_a_foreign_write(
 
     assert first.leads
     assert first.slow_paths == 1
-    assert server.lease["metadata"]["labels"] == {"team": "a"}  # and keeps what others wrote
+    # It keeps what others wrote, and puts its own label back.
+    assert server.lease["metadata"]["labels"] == {"team": "a", "berth.io/scheduler": "1"}
     await first.kill()
+
+
+@pytest.mark.parametrize("labels", [None, {}, {"team": "a"}])
+async def test_lease_without_the_label_gets_it_from_the_replica_that_takes_it_over(
+    server: Server, clock: ManualClock, labels: dict[str, str] | None
+) -> None:
+    metadata: dict[str, Any] = {"name": "kube-scheduler", "namespace": "kube-system"}
+    if labels is not None:
+        metadata["labels"] = labels
+    server.store("create", {"metadata": metadata, "spec": {"holderIdentity": ""}})
+    first = Replica("host_1", server, clock)
+    await run_for(clock, 1.0)
+
+    assert first.leads
+    assert server.lease is not None
+    assert server.lease["metadata"]["labels"] == {**(labels or {}), "berth.io/scheduler": "1"}
+    await first.kill()
+    await first.elector.release()
+    assert server.spec["holderIdentity"] == ""
+    assert server.lease["metadata"]["labels"]["berth.io/scheduler"] == "1"
 
 
 async def test_a_write_whose_answer_was_lost_is_found_to_have_worked(
