@@ -89,9 +89,13 @@ class Host(HostParts):
         await self.attachments.synchronise()
 
     async def lead(self) -> None:
-        """Begin to schedule, in a term of its own: plugins' copies and reservations of others are over."""
+        """Begin to schedule, in a term of its own: plugins' copies and reservations of others are over.
+
+        Raises PluginLoadError for a plugin in another process that does not accept its arguments.
+        """
         self.snapshot.begin_epoch()
         await self.attachments.begin_term()
+        self.attachments.check_arguments()
         await self.synchronise()
         self.begin_scheduling()
 
@@ -105,8 +109,9 @@ class Host(HostParts):
         log.info("host.started", profiles=list(self.scheduler.profiles), nodes=self.cache.node_count)
 
     async def start(self) -> None:
-        """Connect, and begin to schedule."""
+        """Connect, and begin to schedule. Raises PluginLoadError as `lead` does."""
         await self.connect()
+        self.attachments.check_arguments()
         self.begin_scheduling()
 
     async def drain(self, timeout_s: float) -> bool:
