@@ -21,6 +21,8 @@ from berth_host.cli.scheduler.configuration import loaded
 from berth_host.cli.scheduler.parsing import parse
 from berth_host.cli.scheduler.settings import settings
 from berth_host.errors.state import InvariantError
+from berth_sdk.plugin.v1 import identity_pb2
+from support.scripted_plugin import ScriptedPlugin, descriptor
 
 PATIENCE_S: Final = 60.0
 LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
@@ -437,6 +439,31 @@ async def test_a_lease_that_the_api_server_does_not_take(servers: RealServers) -
     )
     assert said.startswith("berth: the API server does not take the Lease kube-system/of-nobody: ")
     assert "correct --leader-elect-lease-duration, --leader-elect-resource-name" in said
+
+
+@pytest.mark.parametrize("elects", [True, False])
+async def test_arguments_that_a_plugin_in_another_process_refuses(
+    servers: RealServers, tmp_path: Path, *, elects: bool
+) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
+    plugin.on("Configure", lambda _: identity_pb2.ConfigureResponse(error="limit must be positive"))
+    path, config = tmp_path / "p.sock", tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        f"clientConnection: {{kubeconfig: {servers.kubeconfig(SCHEDULER)}}}\n"
+        f"leaderElection: {{leaderElect: {str(elects).lower()}}}\n"
+        "profiles: [{plugins: {filter: {enabled: [{name: Demo}]}}}]\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        f"plugins: [{{name: Demo, endpoint: 'unix://{path}'}}]\n"
+    )
+    async with plugin.serving(path):
+        said = await refused(f"--config={config}", "--secure-port=0")
+    assert said == (
+        f"berth: plugin Demo (unix://{path}) cannot be loaded: it refuses its arguments:"
+        " limit must be positive"
+    )
+    if elects:
+        assert not holder(servers)
 
 
 async def test_rights_are_those_of_the_user_that_is_acted_as(servers: RealServers, tmp_path: Path) -> None:

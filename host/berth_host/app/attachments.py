@@ -19,6 +19,7 @@ from berth_host.app.attachment_events import AttachmentEvents
 from berth_host.app.late_parts import LateParts
 from berth_host.app.live_cycles import CyclesUnderWay
 from berth_host.app.queue_wiring import QueueWiring
+from berth_host.app.registry import PluginLoadError
 from berth_host.app.snapshot_state import SnapshotState
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.configure import HandleGrants
@@ -101,6 +102,14 @@ class HostAttachments:
     async def begin_term(self) -> None:
         """Attach the places on standby; tell the others which reservations live on in the new epoch."""
         await self.attached_places.begin_term()
+
+    def check_arguments(self) -> None:
+        """At the end of the start: a plugin that does not accept its arguments ends it, as one in the host
+        does. Later only the instance is refused. Raises PluginLoadError.
+        """
+        for attachment in self.attached_places.refusing_arguments():
+            names = ", ".join(attachment.served)
+            raise PluginLoadError(names, attachment.place.title, f"it {attachment.reason}")
 
     async def stop(self) -> None:
         """Let every plugin go."""

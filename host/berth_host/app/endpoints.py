@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from berth_host import log
 from berth_host.app.answers.pages import PREFIX as ANSWERS
 from berth_host.app.answers.pages import Answers, HostOnPages
-from berth_host.app.readiness import absent_plugins
 from berth_host.attach.state import State
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
@@ -44,6 +43,10 @@ class ServedHost(HostOnPages, Protocol):
     """The parts of the host that the port shows."""
 
     cluster: ClusterPort
+
+    def absent_plugins(self) -> Sequence[str]:
+        """Required plugins that cannot be asked."""
+        ...
 
 
 class OptionsOfHosts(Protocol):
@@ -206,7 +209,8 @@ def _add_checks(server: EndpointServer, process: Observed) -> None:
     )
     attached = Check(
         "plugins",
-        lambda: "; ".join(filter(None, (_absent_plugins(process), _unusable_plugins(process)))),
+        lambda: _unusable_plugins(process),
+        remark=lambda: _absent_plugins(process),
         # HUP may bring the first of them, or take the last one away.
         applies=lambda: any(plugin.in_process is None for plugin in process.configuration.berth.plugins),
     )
@@ -214,11 +218,10 @@ def _add_checks(server: EndpointServer, process: Observed) -> None:
 
 
 def _absent_plugins(process: Observed) -> str:
-    """Required plugins that are not attached: pods in their scope cannot be scheduled."""
-    host = process.host
-    if host is None:
-        return ""
-    absent = absent_plugins(host.clients, host.attachments.attached_places.plugins)
+    """Required plugins that are not attached. The replica stays ready: another one would miss them too, and
+    pods of which they are not asked go on.
+    """
+    absent = () if process.host is None else process.host.absent_plugins()
     return f"required plugins are not attached: {', '.join(absent)}" if absent else ""
 
 

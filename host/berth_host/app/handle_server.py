@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.app.backend import Backend
@@ -23,11 +21,9 @@ def handle_server(
     open_calls: OpenCalls,
     state: SnapshotState,
     later: LateParts,
-    ready: Callable[[], bool],
 ) -> HandleServer:
     """HandleService of a host; it also listens on loopback TCP if a plugin is reached that way, in plaintext,
-    and as `handle` says if one is reached over TLS. `own_address`: see `HostOptions`. `ready`: what its
-    health says.
+    and as `handle` says if one is reached over TLS. `own_address`: see `HostOptions`.
     """
     remote = [
         plugin for plugin in berth.plugins if plugin.endpoint and not plugin.endpoint.startswith("unix:")
@@ -43,7 +39,6 @@ def handle_server(
         seams,
         tcp=any(plugin.tls is None for plugin in remote),
         tls=TlsPort(berth.handle, own_address) if berth.handle is not None and behind_tls else None,
-        ready=ready,
     )
 
 

@@ -16,6 +16,7 @@ from berth_host.app.accidents import LoopErrors
 from berth_host.app.feed import Feed
 from berth_host.app.options import HostOptions
 from berth_host.app.parts import HostParts
+from berth_host.app.readiness import absent_plugins
 from berth_host.app.readings import show_host
 from berth_host.app.settle import Progress, Settling
 from berth_host.attach.attachments import Condition
@@ -88,9 +89,13 @@ class Host(HostParts):
         await self.attachments.synchronise()
 
     async def lead(self) -> None:
-        """Begin to schedule, in a term of its own: plugins' copies and reservations of others are over."""
+        """Begin to schedule, in a term of its own: plugins' copies and reservations of others are over.
+
+        Raises PluginLoadError for a plugin in another process that does not accept its arguments.
+        """
         self.snapshot.begin_epoch()
         await self.attachments.begin_term()
+        self.attachments.check_arguments()
         await self.synchronise()
         self.begin_scheduling()
 
@@ -104,8 +109,9 @@ class Host(HostParts):
         log.info("host.started", profiles=list(self.scheduler.profiles), nodes=self.cache.node_count)
 
     async def start(self) -> None:
-        """Connect, and begin to schedule."""
+        """Connect, and begin to schedule. Raises PluginLoadError as `lead` does."""
         await self.connect()
+        self.attachments.check_arguments()
         self.begin_scheduling()
 
     async def drain(self, timeout_s: float) -> bool:
@@ -209,6 +215,10 @@ class Host(HostParts):
     def drifts(self) -> dict[str, int]:
         """How often instances dropped their copies of the state, by plugin."""
         return self.attachments.drifts()
+
+    def absent_plugins(self) -> list[str]:
+        """Required plugins that cannot be asked, by name in order."""
+        return absent_plugins(self.clients, self.attachments.attached_places.plugins)
 
     def _nominated_pods(self) -> list[Pod]:
         """Our pending pods with a nomination."""

@@ -24,7 +24,6 @@ from berth_host.app.options import HostOptions
 from berth_host.app.preemptors import Preemptors
 from berth_host.app.profiles import FrameworkSeams, make_frameworks, make_profiles
 from berth_host.app.queue_wiring import QueueWiring, queue_config
-from berth_host.app.readiness import absent_plugins
 from berth_host.app.registry import ClassRegistry
 from berth_host.app.running_attempts import RunningAttempts
 from berth_host.app.snapshot_state import SnapshotState
@@ -118,7 +117,6 @@ class HostParts:
             self.open_calls,
             self.state,
             later,
-            lambda: not absent_plugins(later.clients, self.attachments.attached_places.plugins),
         )
         self.wiring = QueueWiring(self.clock, self.state.refresh, self.configuration.emulation)
         self.attachments = HostAttachments(

@@ -1,4 +1,4 @@
-"""Which required plugins are missing: what `/readyz` and the health of HandleService both follow."""
+"""Which required plugins are missing: a metric and a remark of `/readyz` name them; the host stays ready."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from berth_host.attach.routes import RemotePlugin
 
 
 def absent_plugins(clients: Clients, remote: Mapping[str, RemotePlugin]) -> list[str]:
-    """Required plugins that cannot be asked: pods in their scope cannot be scheduled. One that is stood by
-    for counts as there.
+    """Required plugins that cannot be asked: their calls fail as the policy of the point says. One that is
+    stood by for counts as there.
     """
     return sorted(
         {

@@ -49,6 +49,10 @@ class MeasuredHost(Protocol):
         """How often instances dropped their copies of the state, by plugin."""
         ...
 
+    def absent_plugins(self) -> Sequence[str]:
+        """Required plugins that cannot be asked."""
+        ...
+
 
 def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     """From now on `metrics` show this host's sizes, in place of an earlier one's."""
@@ -78,6 +82,9 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
         families.UNRESERVE_AGE, lambda: [((plugin,), age) for plugin, age in host.unreserve_ages().items()]
     )
     metrics.read(families.PLUGIN_INSTANCES, _ThoseSeen(lambda: _instances(host.conditions())))
+    metrics.read(
+        families.PLUGIN_ABSENT, _ThoseSeen(lambda: [((name,), 1.0) for name in host.absent_plugins()])
+    )
     metrics.read(families.PLUGIN_CIRCUITS, _ThoseSeen(lambda: _circuits(host.conditions())))
     metrics.read(
         families.PLUGIN_DRIFTS, lambda: [((plugin,), count) for plugin, count in host.drifts().items()]

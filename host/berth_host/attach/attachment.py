@@ -33,7 +33,7 @@ from berth_host.attach.children.child import Child, ChildError
 from berth_host.attach.configure import accept, lacks_way_back, way_back_of
 from berth_host.attach.dialing import DialError, dial
 from berth_host.attach.feed import InstanceFeed
-from berth_host.attach.handshake import Introduction, RefusedError, read_handshake
+from berth_host.attach.handshake import ArgumentsRefusedError, Introduction, RefusedError, read_handshake
 from berth_host.attach.identity_calls import Greeting, IdentityCalls, credential_for
 from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
 from berth_host.attach.looking import peer_at
@@ -99,6 +99,8 @@ class Attachment:
         self.peer = Peer()
         self._audit = AuditTrail(place.title)
         self._refused: tuple[str, str] | None = None
+        self.refuses_arguments = False
+        """The last instance that was configured did not accept its arguments; `reason` has its words."""
         self._told_reason = ""
         self.task: asyncio.Task[None] | None = None
         self.standing: Standing | None = None
@@ -273,7 +275,9 @@ class Attachment:
             warnings = await calls.configure(accept(attachment_id, self.place, introduction, way_back))
         except RefusedError as err:
             self._refused = (introduction.instance_id, err.reason)
+            self.refuses_arguments = isinstance(err, ArgumentsRefusedError)
             raise
+        self.refuses_arguments = False
         remarks = Remarks()
         lacks = lacks_way_back(self.place, introduction, over_tls=self._seams.handle_over_tls)
         for text in (*lacks, *introduction.warnings, *warnings):

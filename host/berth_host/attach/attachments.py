@@ -175,6 +175,16 @@ class Attachments:
             plugin.outbox.is_delivering and plugin.is_attached for plugin in self.plugins.values()
         )
 
+    def refusing_arguments(self) -> list[Attachment]:
+        """The places whose instance does not accept its arguments, where no other one is asked instead."""
+        return [
+            attachment
+            for attachment in self.places
+            if attachment.refuses_arguments
+            and attachment.state is State.REJECTED
+            and not all(self.plugins[name].is_attached for name in attachment.served)
+        ]
+
     def awaited(self) -> list[Attachment]:
         """The places whose plugins may still come back."""
         return [attachment for attachment in self.places if self._is_restoring(attachment)]

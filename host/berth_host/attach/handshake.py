@@ -55,6 +55,13 @@ class RefusedError(HostError):
         super().__init__(reason)
 
 
+class ArgumentsRefusedError(RefusedError):
+    """The plugin does not accept its arguments, with its words."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(f"refuses its arguments: {words}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Introduction:
     """An instance that can be used. `plugins`: those of the configuration that it serves as the configuration

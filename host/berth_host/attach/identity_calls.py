@@ -19,7 +19,7 @@ from google.protobuf.duration_pb2 import Duration
 from berth_host.attach.children.child import Child
 from berth_host.attach.configure import refuse
 from berth_host.attach.dialing import DialError
-from berth_host.attach.handshake import OFFERED, RefusedError
+from berth_host.attach.handshake import OFFERED, ArgumentsRefusedError, RefusedError
 from berth_host.attach.wanted import Place
 from berth_host.log import get_logger
 from berth_host.rpc.remote.grpc_errors import in_time, readable
@@ -74,7 +74,9 @@ class IdentityCalls:
             raise DialError(f"does not shake hands ({err.code().name}: {err.details()})") from err
 
     async def configure(self, request: identity_pb2.ConfigureRequest) -> Sequence[str]:
-        """Accept the instance; its warnings. Raises RefusedError where it refuses, DialError, PluginError."""
+        """Accept the instance; its warnings. Raises ArgumentsRefusedError, RefusedError, DialError and
+        PluginError.
+        """
         try:
             answer = await in_time(self._stub.Configure(request, timeout=CONFIGURE_S), CONFIGURE_S)
             reply = readable(answer, self._plugin, "Configure")
@@ -88,7 +90,7 @@ class IdentityCalls:
                 ) from err
             raise DialError(f"cannot be configured ({err.code().name}: {err.details()})") from err
         if reply.error:
-            raise RefusedError(f"refuses its arguments: {reply.error}")
+            raise ArgumentsRefusedError(reply.error)
         return reply.warnings
 
     async def refuse(self, reason: str) -> None:

@@ -21,12 +21,14 @@ KINDS: Final = ("healthz", "livez", "readyz")
 class Check:
     """`problem` returns why it does not pass, "" when it does; only a user with more rights sees the reason.
 
-    `applies`: asked at each request; a check that does not apply is left out.
+    `applies`: asked at each request; a check that does not apply is left out. `remark`: what is worth knowing
+    of a check that passes, "" for nothing; seen by the same users as the reason.
     """
 
     name: str
     problem: Callable[[], str]
     applies: Callable[[], bool] = lambda: True
+    remark: Callable[[], str] = lambda: ""
 
 
 PING: Final = Check("ping", lambda: "")
@@ -54,11 +56,12 @@ class Health:
         problem = found.problem()
         if problem:
             return text(f"internal server error: {problem}\n", 500)
-        return text("ok", sniff=True)
+        remark = found.remark()
+        return text(f"ok\nwarn: {remark}\n" if remark else "ok", sniff=True)
 
     def _all(self, kind: str, checks: Iterable[Check], request: Request) -> Answer:
         excluded = dict.fromkeys(request.query.get("exclude", ()))
-        lines, failed = [], []
+        lines, failed, remarked = [], [], []
         for check in checks:
             if check.name in excluded:
                 del excluded[check.name]
@@ -71,9 +74,12 @@ class Health:
                 lines.append(f"[-]{check.name} failed: reason withheld")
             else:
                 lines.append(f"[+]{check.name} ok")
+                if check.remark():
+                    remarked.append(check.name)
         if excluded:
             names = ", ".join(f'"{name}"' for name in excluded)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
+        lines += [f"warn: {name} passed with a remark: /{kind}/{name} has it" for name in remarked]
         if failed:
             log.warning("endpoints.check_failed", path=f"/{kind}", problems=failed)
             lines.append(f"{kind} check failed")

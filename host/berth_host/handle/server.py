@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -35,16 +34,14 @@ class HandleServer:
         *,
         tcp: bool = False,
         tls: TlsPort | None = None,
-        ready: Callable[[], bool] = lambda: True,
     ) -> None:
         """`tcp`: some plugin is reached over TCP and cannot open the host's sockets. `tls`: some are behind
-        TLS, and ask there. `ready`: what health says, asked for every answer.
+        TLS, and ask there.
         """
         self.grants = Grants()
         self._service = HandleService(seams, self.grants)
         self._tcp = tcp
         self._tls = tls
-        self._ready = ready
         self._server: grpc.aio.Server | None = None
         self._folder: Path | None = None
         self._tcp_target = ""
@@ -111,5 +108,5 @@ class HandleServer:
             ]
         )
         register(server, handle_pb2.DESCRIPTOR.services_by_name["HandleService"], self._service)
-        add_health_and_reflection(server, self._ready)
+        add_health_and_reflection(server)
         return server

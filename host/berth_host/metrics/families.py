@@ -433,6 +433,12 @@ WATCH_TROUBLE: Final = _counter(
 PLUGIN_INSTANCES: Final = _gauge(
     "berth_plugin_instances", "ALPHA", "plugin state", "Places of a plugin elsewhere, by their state."
 )
+PLUGIN_ABSENT: Final = _gauge(
+    "berth_plugin_absent",
+    "ALPHA",
+    "plugin",
+    "1 while a required plugin cannot be asked: its calls fail as the policy of their point says.",
+)
 PLUGIN_CIRCUITS: Final = _gauge(
     "berth_plugin_circuit_open",
     "ALPHA",

@@ -1,4 +1,4 @@
-"""Required plugins that are missing make a host unready; one that is stood by for is there."""
+"""Required plugins that are missing are named; one that is stood by for is there."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from support.plugin_processes import PluginProcess
 from .conftest import Write
 
 MODULE = """
-import sys
+import sys; from berth_sdk import PluginArgsError
 
 def read(nodes):
     return nodes["x"]
@@ -27,6 +27,10 @@ class Raises:
 class Unmakeable(Raises):
     def __init__(self, args, handle):
         read({})
+
+class Choosy(Raises):
+    def __init__(self, args, handle):
+        raise PluginArgsError("limit must be positive")
 
 class Interrupted:
     def filter(self, state, pod, node):
@@ -134,6 +138,20 @@ def test_plugin_that_cannot_be_made_in_process_names_the_line_and_shows_it_with_
     assert done.returncode == 2
     assert f"plugin Unmakeable (raising:Unmakeable) cannot be loaded: {PLACE}" in done.stderr
     assert "Unmakeable: Traceback (most recent call last):" in done.stderr.splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [local, child])
+@pytest.mark.parametrize("command", [("simulate",), ("why", "web")])
+def test_plugin_that_refuses_its_arguments_ends_the_command_with_its_words(
+    yard: Yard, place: Any, command: tuple[str, ...]
+) -> None:
+    done = yard.simulate("Choosy", place("Choosy"), command=command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "plugin Choosy (" in done.stderr
+    assert "cannot be loaded: " in done.stderr
+    assert "limit must be positive" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from berth_host import log
+from berth_host.attach.state import State
 from berth_host.config.loading import default_configuration, load_configuration
 from berth_host.endpoints.answer import Answer, Request, text
 from berth_host.endpoints.health import Check
@@ -58,26 +60,57 @@ async def test_conditions_that_make_it_unready_or_unhealthy() -> None:
         )
 
 
-async def test_a_required_plugin_that_is_not_attached_makes_it_unready() -> None:
+async def test_a_required_plugin_that_is_not_attached_leaves_it_ready_with_a_remark() -> None:
     configuration = load_configuration(REMOTE, source="test.yaml")
     async with (
         World(configuration=REMOTE) as world,
         served(FakeProcess(configuration, world.host), KnownUsers()) as port,
     ):
+        assert (await port.ask("GET", "/readyz")).body == "ok"
+        status, lines = await verbose(port, "/readyz")
+        assert (status, lines[-3:]) == (
+            200,
+            [
+                "[+]plugins ok",
+                "warn: plugins passed with a remark: /readyz/plugins has it",
+                "readyz check passed",
+            ],
+        )
+        # Who may see single checks is told which.
+        assert (await port.ask("GET", "/readyz/plugins")).status == 403
+        reply = await port.ask("GET", "/readyz/plugins", token=ADMIN)
+        assert (reply.status, reply.body) == (200, "ok\nwarn: required plugins are not attached: Far\n")
+
+
+async def test_a_plugin_that_is_refused_makes_it_unready(monkeypatch: pytest.MonkeyPatch) -> None:
+    configuration = load_configuration(REMOTE, source="test.yaml")
+    async with (
+        World(configuration=REMOTE) as world,
+        served(FakeProcess(configuration, world.host), KnownUsers()) as port,
+    ):
+        places = world.host.attachments.attached_places
+        refused = [
+            replace(condition, state=State.REJECTED, reason="refuses its arguments: no such tier")
+            for condition in places.conditions()
+        ]
+        monkeypatch.setattr(places, "conditions", lambda: refused)
         status, lines = await verbose(port, "/readyz")
         assert (status, lines[-2:]) == (500, ["[-]plugins failed: reason withheld", "readyz check failed"])
         reply = await port.ask("GET", "/readyz/plugins", token=ADMIN)
-        assert reply.body == "internal server error: required plugins are not attached: Far\n"
+        assert (reply.status, reply.body) == (
+            500,
+            "internal server error: plugin Far is refused: refuses its arguments: no such tier\n",
+        )
 
 
-async def test_replica_that_stands_by_is_ready_with_a_plugin_that_it_has_met() -> None:
+async def test_replica_that_stands_by_has_no_remark_on_a_plugin_that_it_has_met() -> None:
     configuration = load_configuration(REMOTE, source="test.yaml")
     async with (
         World(configuration=REMOTE) as world,
         served(FakeProcess(configuration, world.host), KnownUsers()) as port,
     ):
         world.host.attachments.attached_places.plugins["Far"].stood_by_at.add("somewhere")
-        assert (await port.ask("GET", "/readyz/plugins", token=ADMIN)).status == 200
+        assert (await port.ask("GET", "/readyz/plugins", token=ADMIN)).body == "ok"
 
 
 async def test_plugins_are_checked_from_the_reload_on_that_brings_them() -> None:
@@ -85,9 +118,8 @@ async def test_plugins_are_checked_from_the_reload_on_that_brings_them() -> None
         process = FakeProcess(default_configuration(), world.host)
         async with served(process, KnownUsers()) as port:
             assert (await port.ask("GET", "/readyz/plugins", token=ADMIN)).status == 404
-            assert (await port.ask("GET", "/readyz")).status == 200
             process.configuration = load_configuration(REMOTE, source="test.yaml")
-            assert (await port.ask("GET", "/readyz")).status == 500
+            assert (await port.ask("GET", "/readyz/plugins", token=ADMIN)).status == 200
 
 
 async def test_checks_are_counted_and_the_last_result_is_shown() -> None:

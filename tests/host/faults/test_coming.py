@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.faults import FailingProcess, attached, configuration, in_time, running
+from support.faults import FailingProcess, attached, configuration, in_time, metric, running
 from support.hosts import World, node, pod
 
 pytestmark = pytest.mark.slow
@@ -26,6 +26,7 @@ async def test_row_1_an_optional_plugin_counts_for_nothing_until_it_comes_unless
     async with World(objects, configuration=text) as world:
         await world.settle()
         assert world.node_of("web") == world.node_of("refused") == "n0"
+        assert await metric(world, "berth_plugin_absent", "Failing") == 0
         async with running(plugin):
             await in_time(lambda: attached(world))
             world.server.create(pod("unfit", labels={"faulty": "unfit"}))
@@ -45,12 +46,14 @@ async def test_row_2_pods_in_the_scope_of_a_required_plugin_wait_until_its_proce
         assert world.node_of("plain") == "n0"
         assert not world.node_of("gpu")
         assert 'plugin "Failing" is not attached' in world.message_of("gpu")
+        assert await metric(world, "berth_plugin_absent", "Failing") == 1
         assert world.everything_is_accounted_for()
         now_s = world.clock.monotonic_s()
         async with running(plugin):
             # No time passes on the host's clock: the plugin's coming alone brings the pod back.
             await in_time(lambda: world.node_of("gpu"))
             assert world.clock.monotonic_s() == now_s
+            assert await metric(world, "berth_plugin_absent", "Failing") == 0
             assert [words[2] for words in plugin.asked("Filter")] == ["gpu"]
 
 
