@@ -292,10 +292,12 @@ def test_object_events_are_those_that_some_plugin_registered(host: WatchedHost) 
     host.shows("PersistentVolumeClaim", claim())
     host.loses("PersistentVolumeClaim", "ns/data")
     host.shows("Namespace", {"metadata": {"name": "ns"}})
+    host.shows("PodDisruptionBudget", {"metadata": {"name": "b", "namespace": "ns"}})
     host.shows("CSINode", {"metadata": {"name": "n1"}})
     assert host.notes.events == [
         "PersistentVolumeClaimAdd",
         "PersistentVolumeClaimUpdate",
+        "NamespaceAdd",
         "storage.k8s.io/CSINodeAdd",
     ]
     assert host.stores.get("Namespace", "ns") is not None
