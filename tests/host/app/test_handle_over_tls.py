@@ -15,7 +15,6 @@ from berth_host.attach import backoff
 from berth_host.attach.attachments import Condition
 from berth_host.attach.state import State
 from berth_host.cli.bench.versus.real_servers import free_port
-from structlog.testing import capture_logs
 from support.certificates import Authority, PairFiles, pair_files
 from support.faults import FailingProcess, attached, configuration, held, in_time, running
 from support.hosts import World, node, pod
@@ -164,12 +163,11 @@ async def test_what_the_host_cannot_serve_is_why_the_plugin_is_not_attached(part
         assert await parties.plugin.order("flood", 2, 1) == {"answered": 2}
 
 
-async def test_without_handle_all_stays_on_the_hosts_machine_and_that_is_said(parties: Parties) -> None:
-    with capture_logs() as lines:
-        async with parties.world("") as world:
-            await in_time(lambda: attached(world))
-            assert await parties.plugin.order("flood", 2, 1) == {"HandleError": 2}
-            (warning,) = condition(world).warnings
-    assert "gets no way back to its host" in warning
-    assert "give it `handle` in its BerthConfiguration" in warning
-    assert warning in [line.get("warning") for line in lines if line["event"] == "plugin.warned"]
+async def test_plugin_that_calls_its_host_is_refused_where_the_host_has_no_way_back_over_tls(
+    parties: Parties,
+) -> None:
+    async with parties.world("") as world:
+        await in_time(lambda: condition(world).state is State.REJECTED)
+        reason = condition(world).reason
+    assert "calls its host and gets no way back" in reason
+    assert "give it `handle` in its BerthConfiguration" in reason
