@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.permit_wait import MAX_WAIT_S
 from berth_sdk.results import BindResult, NodeRejections, PostFilterResult
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
@@ -25,7 +26,7 @@ from berth_host.framework.nominated import NominatedPods
 from berth_host.framework.pre_filtering import PreFilterOutcome as PreFilterOutcome
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import score_nodes
-from berth_host.framework.waiting_pods import MAX_WAIT_S, WaitingPods
+from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleEnd

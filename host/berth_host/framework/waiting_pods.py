@@ -18,13 +18,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from berth_sdk.permit_wait import MAX_WAIT_S, timed_out
 from berth_sdk.pod import Pod
 from berth_sdk.results import Decision, WaitingPod
 from berth_sdk.status import SUCCESS, Status
 
 from berth_host.model.clock import Clock, Timer
-
-MAX_WAIT_S = 15 * 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -225,28 +224,4 @@ class _Expiry:
     wait_s: float
 
     def __call__(self) -> None:
-        text = f"rejected due to timeout after waiting {go_duration(self.wait_s)} at plugin {self.plugin}"
-        self.entry.decide(Status.unschedulable(text).with_plugin(self.plugin))
-
-
-def go_duration(seconds: float) -> str:
-    """Seconds as Go prints a duration, such as `1m30s` or `250ms`; messages are compared with Go's."""
-    if seconds == 0:
-        return "0s"
-    nanos = round(seconds * 10**9)
-    if nanos < 10**9:
-        for unit, size in (("ms", 10**6), ("µs", 10**3), ("ns", 1)):
-            if nanos >= size:
-                return f"{_trimmed(nanos, size)}{unit}"
-    minutes, rest = divmod(nanos, 60 * 10**9)
-    hours, minutes = divmod(minutes, 60)
-    head = f"{hours}h{minutes}m" if hours else (f"{minutes}m" if minutes else "")
-    return f"{head}{_trimmed(rest, 10**9)}s"
-
-
-def _trimmed(nanos: int, size: int) -> str:
-    whole, part = divmod(nanos, size)
-    if not part:
-        return str(whole)
-    digits = str(part).rjust(len(str(size)) - 1, "0").rstrip("0")
-    return f"{whole}.{digits}"
+        self.entry.decide(timed_out(self.plugin, self.wait_s))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from berth_sdk.cycle_state import CycleState, SharedState
 from berth_sdk.errors import PluginAnswerError
-from berth_sdk.extension_points import ScoreNormalization
+from berth_sdk.extension_points import ExtensionPoint, ScoreNormalization
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
@@ -27,8 +28,11 @@ from berth_sdk.results import (
     PreFlightResult,
     ReserveResult,
 )
+from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from berth_sdk.testing.handle import RecordingHandle
 
 if TYPE_CHECKING:
     from berth_sdk.testing.host import PluginHost
@@ -38,24 +42,81 @@ MAX_ROUNDS: Final = 64
 T = TypeVar("T")
 
 
+@dataclass(slots=True)
+class Cycle:
+    """What the plugins of one cycle share. `pod`: as patched; `shared`: values that plugins published."""
+
+    cycle_id: str
+    pod: Pod
+    nodes: NodeTable
+    shared: SharedState
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One plugin of a test's host, and its handle."""
+
+    runtime: PluginRuntime
+    handle: RecordingHandle
+
+
 class Attempt:
-    """One cycle. Call the points in any order; each asks the plugin anew, except for PreBind answers that
-    `reserve` gave already.
+    """One cycle. `place` takes the pod from Reserve to PostBind as a host does, past all plugins of the host.
+    The other methods ask this plugin alone about one point, in any order; each asks anew, except for PreBind
+    answers that `reserve` gave already.
 
     `state`: the plugin's store of this cycle. `shared`: values that other plugins published, by
-    `<plugin>/<key>`. `pod`: the pod, as patched. `patched`: the outcomes of PreBind's patches.
+    `<plugin>/<key>`. `patched`: the outcomes of PreBind's patches.
     """
 
-    def __init__(self, host: PluginHost, pod: Pod, cycle_id: str) -> None:
+    def __init__(self, host: PluginHost, seat: Seat, cycle: Cycle, beside: Sequence[Seat] = ()) -> None:
         self._host = host
-        self._runtime = host.runtime
-        self.pod = pod
-        self.nodes = host.table()
-        self.shared = SharedState()
-        self.state = CycleState(cycle_id, plugin=host.runtime.descriptor.name, shared=self.shared)
+        self._runtime = seat.runtime
+        self._cycle = cycle
+        self.nodes = cycle.nodes
+        self.shared = cycle.shared
+        self.state = CycleState(cycle.cycle_id, plugin=self.name, shared=self.shared)
         self.patched: list[PatchResult] = []
         self._reserved: ReserveResult | None = None
         self._early: PreBindResult | None = None
+        self._results: tuple[PatchResult, ...] = ()
+        self._members = (self, *(Attempt(host, other, cycle) for other in beside))
+
+    @property
+    def name(self) -> str:
+        """The plugin's name."""
+        return self._runtime.descriptor.name
+
+    @property
+    def pod(self) -> Pod:
+        """The pod, as patched."""
+        return self._cycle.pod
+
+    @pod.setter
+    def pod(self, pod: Pod) -> None:
+        self._cycle.pod = pod
+
+    # --- the whole way -------------------------------------------------------------------------
+
+    def place(self, node_name: str) -> Status:
+        """Take the pod from Reserve to PostBind on this node, in the order of a host, and return `outcome`.
+
+        Reserve, Permit, PreBind and Bind of every plugin, in order. After any failure, or an exception,
+        Unreserve of every Reserve plugin, in reverse order. Where no plugin binds the pod, this host does.
+        WAIT: the pod is held at Permit, or PreBind asked for time; it goes on once `handle.allow` or
+        `handle.reject` decided, or `PluginHost.advance` let the time pass.
+
+        Raises ValueError for a pod that is on its way already.
+        """
+        return self._host.place(self._cycle, self._members, node_name)
+
+    @property
+    def outcome(self) -> Status | None:
+        """How `place` ended: SUCCESS for a bound pod, WAIT while the pod is on its way; None: never called.
+
+        A failure has the code, the message and the plugin of a host.
+        """
+        return self._host.outcome(self._cycle.cycle_id)
 
     # --- the scheduling cycle ------------------------------------------------------------------
 
@@ -98,7 +159,7 @@ class Attempt:
             return {}
         if not status.is_success:
             raise PluginAnswerError(
-                f"{self._name}.pre_score answered {status.code.kube_name}: {status.message}"
+                f"{self.name}.pre_score answered {status.code.kube_name}: {status.message}"
             )
         raw: NDArray[np.int64] = self._host.run(self._runtime.score(self.state, self.pod, nodes))
         normalization = self._runtime.descriptor.normalization
@@ -111,25 +172,37 @@ class Attempt:
         for name, score in zip(nodes.names, final.tolist(), strict=True):
             if not MIN_NODE_SCORE <= score <= MAX_NODE_SCORE:
                 raise PluginAnswerError(
-                    f"{self._name} scores node {name} with {score}: it must be 0..100 after normalisation"
+                    f"{self.name} scores node {name} with {score}: it must be 0..100 after normalisation"
                 )
         return dict(zip(nodes.names, final.tolist(), strict=True))
 
     def reserve(self, node_name: str) -> Status:
         """The pod gets the node. PreBind answers that come along are kept: the plugin is not asked again."""
         self._reserved = self._early = None
-        result = self._host.decided("reserve", self._runtime.reserve(self.state, self.pod, node_name))
+        with self._host.at_work():
+            result = self._host.decided("reserve", self._runtime.reserve(self.state, self.pod, node_name))
         if result.status.is_success:
             self._reserved, self._early = result, result.pre_bind
         return result.status
 
     def unreserve(self, node_name: str) -> None:
-        """It does not after all."""
-        self._host.run(self._runtime.unreserve(self.state, self.pod, node_name))
+        """It does not after all: a wait at Permit ends too."""
+        self._host.room.discard(self.pod.uid, self._cycle.cycle_id)
+        with self._host.at_work():
+            self._host.run(self._runtime.unreserve(self.state, self.pod, node_name))
 
     def permit(self, node_name: str) -> PermitResult:
-        """The last word."""
+        """The last word. A pod that the plugin holds is among `handle.waiting_pods()` afterwards."""
+        _, answers = self._host.ask_permit(self._cycle, [self], node_name)
+        return answers[-1]
+
+    def ask_permit(self, node_name: str) -> PermitResult:
+        """The plugin's answer alone; nothing is held."""
         return self._host.decided("permit", self._runtime.permit(self.state, self.pod, node_name))
+
+    def wait_on_permit(self) -> Status:
+        """WAIT while a plugin holds the pod; else the decision, SUCCESS where nobody held it."""
+        return self._host.room.outcome(self.pod.uid, self._cycle.cycle_id)
 
     # --- the binding cycle ---------------------------------------------------------------------
 
@@ -145,14 +218,16 @@ class Attempt:
     def pre_bind(self, node_name: str) -> PreBindResult:
         """PreBind in rounds, its patches applied to this host's objects, until it asks for none.
 
-        Ends with a result that fails, is satisfied, or asks to be called later.
+        A call after one that asked to be called later is the next round: the plugin sees the outcomes of its
+        patches. Ends with a result that fails, is satisfied, or asks to be called later.
         """
-        patched: tuple[PatchResult, ...] = ()
         early, self._early = self._early, None
         for _ in range(MAX_ROUNDS):
-            result: PreBindResult = early or self._host.decided(
-                "pre_bind", self._runtime.pre_bind(self.state, self.pod, node_name, patched)
-            )
+            patched, self._results = self._results, ()
+            with self._host.at_work():
+                result: PreBindResult = early or self._host.decided(
+                    "pre_bind", self._runtime.pre_bind(self.state, self.pod, node_name, patched)
+                )
             early = None
             if not result.status.is_success or not result.patches:
                 return result
@@ -160,21 +235,26 @@ class Attempt:
             self.patched.extend(patched)
             if result.is_done(patched):
                 return PreBindResult(result.status)
-        raise PluginAnswerError(f"{self._name}.pre_bind still asks for patches after {MAX_ROUNDS} rounds")
+            self._results = patched
+            if result.ask_again_after_s is not None:
+                return PreBindResult(result.status, ask_again_after_s=result.ask_again_after_s)
+        raise PluginAnswerError(f"{self.name}.pre_bind still asks for patches after {MAX_ROUNDS} rounds")
 
     def bind(self, node_name: str) -> BindResult:
         """Bind, or have the host do it."""
-        return self._host.decided("bind", self._runtime.bind(self.state, self.pod, node_name))
+        with self._host.at_work():
+            return self._host.decided("bind", self._runtime.bind(self.state, self.pod, node_name))
 
     def post_bind(self, node_name: str) -> None:
         """For information."""
-        self._host.run(self._runtime.post_bind(self.state, self.pod, node_name))
+        with self._host.at_work():
+            self._host.run(self._runtime.post_bind(self.state, self.pod, node_name))
+
+    def takes_part_in(self, point: ExtensionPoint) -> bool:
+        """Whether the plugin has a method of this point."""
+        return point in self._runtime.descriptor.points
 
     # --- plumbing ------------------------------------------------------------------------------
-
-    @property
-    def _name(self) -> str:
-        return self._runtime.descriptor.name
 
     def _positions(self, names: tuple[str, ...]) -> list[int]:
         positions = {name: self.nodes.position(name) for name in names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,8 @@ from berth_sdk.results import (
 )
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable, ObjectStore
+from berth_sdk.testing.clock import TestClock
+from berth_sdk.testing.waiting import WaitingRoom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +51,32 @@ class RecordedRequeue:
 class RecordingHandle:
     """Implements `berth_sdk.Handle`: notes the plugin's calls, reads the hand-made cluster.
 
-    `waiting`: the pods held at Permit; `allowed`, `rejected`: uids. `in_pre_bind`: pods whose PreBind plugins
-    are at work, cycle ids by uid; `cancelled`: uids. `events`, `requeues`: the calls made; `stale_keys`:
+    `waiting`: the pods held at Permit; `allowed`, `rejected`: uids of the pods about which such a decision
+    counted. `may_end`: the plugins whose waits this plugin may end beside its own, as `handle.permit` of a
+    configuration says; None: every plugin. `in_pre_bind`: pods whose PreBind plugins are at work, cycle ids
+    by uid; `cancelled`: uids. `events`, `requeues`: the calls made; `stale_keys`:
     uids, None for all keys. `preemption`: the answer of `evaluate_preemption`. `nominated`: the pods that are
     promised a node, by uid. `totals`: the answers of `run_scores` by node, 0 for other nodes.
     """
 
-    def __init__(self, nodes: Callable[[], NodeTable], objects: Mapping[str, ObjectStore]) -> None:
-        self.waiting: list[WaitingPod] = []
+    def __init__(
+        self,
+        nodes: Callable[[], NodeTable],
+        objects: Mapping[str, ObjectStore],
+        *,
+        room: WaitingRoom | None = None,
+        at_work: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`room`: the pods at Permit, which the plugins of one host share. `at_work`: surrounds a decision;
+        on leaving it the host goes on with the pods that were decided.
+        """
+        self.room = room or WaitingRoom(TestClock())
+        self.may_end: frozenset[str] | None = None
         self.allowed: list[str] = []
         self.rejected: list[str] = []
         self.in_pre_bind: dict[str, str] = {}
+        self.cancel: Callable[[str, str], None] = lambda uid, message: None
+        """Ends the binding cycle of a pod; set by the test's host."""
         self.cancelled: list[str] = []
         self.events: list[RecordedEvent] = []
         self.requeues: list[RecordedRequeue] = []
@@ -71,18 +89,34 @@ class RecordingHandle:
         """Drops the kept answers of the plugin; set by the test's host."""
         self._nodes = nodes
         self._objects = objects
+        self._at_work = at_work
+
+    @property
+    def waiting(self) -> tuple[WaitingPod, ...]:
+        """The pods held at Permit, by any plugin."""
+        return tuple(self.room.undecided())
+
+    def hold(self, waiting: WaitingPod) -> None:
+        """Add a hand-made pod to the pods held at Permit: by its `pending_plugins`, until `deadline_s`."""
+        wait_s = waiting.deadline_s - self.room.now_s
+        self.room.register(waiting.pod, waiting.cycle_id, waiting.node_name)
+        self.room.hold(waiting.pod.uid, dict.fromkeys(waiting.pending_plugins, wait_s))
 
     def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
         """Pods held at Permit."""
-        return [item for item in self.waiting if not only_mine or self.plugin in item.pending_plugins]
+        return self.room.undecided(self.plugin if only_mine else None)
 
     def allow(self, waiting: WaitingPod, plugin: str = "") -> Decision:
         """End the wait of one plugin; empty: this plugin's own."""
-        return self._decided(waiting, self.allowed)
+        with self._at_work():
+            decision = self.room.allow(self.plugin, self.may_end, waiting, plugin)
+            return self._noted(decision, waiting, self.allowed)
 
     def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
-        """Send the pod back to the queue."""
-        return self._decided(waiting, self.rejected)
+        """Send the pod back to the queue: the waits of all plugins end."""
+        with self._at_work():
+            decision = self.room.reject(self.plugin, self.may_end, waiting, message)
+            return self._noted(decision, waiting, self.rejected)
 
     def cancel_binding(self, pod: Pod, message: str = "", *, cycle_id: str = "") -> Cancellation:
         """Take the node from a pod in PreBind."""
@@ -91,8 +125,10 @@ class RecordingHandle:
             return Cancellation.NOT_IN_PRE_BIND
         if cycle_id not in ("", current):
             return Cancellation.STALE_CYCLE
-        del self.in_pre_bind[pod.uid]
-        self.cancelled.append(pod.uid)
+        with self._at_work():
+            del self.in_pre_bind[pod.uid]
+            self.cancelled.append(pod.uid)
+            self.cancel(pod.uid, message)
         return Cancellation.CANCELLED
 
     def objects(self, resource: str) -> ObjectReader:
@@ -166,12 +202,8 @@ class RecordingHandle:
             RecordedEvent(regarding=regarding, reason=reason, note=note, action=action, type=type)
         )
 
-    def _decided(self, waiting: WaitingPod, decided: list[str]) -> Decision:
-        held = next((one for one in self.waiting if one.pod.uid == waiting.pod.uid), None)
-        if held is None:
-            return Decision.NOT_WAITING
-        if held.cycle_id != waiting.cycle_id:
-            return Decision.STALE_CYCLE
-        self.waiting.remove(held)
-        decided.append(waiting.pod.uid)
-        return Decision.APPLIED
+    @staticmethod
+    def _noted(decision: Decision, waiting: WaitingPod, uids: list[str]) -> Decision:
+        if decision in (Decision.APPLIED, Decision.STORED_EARLY):
+            uids.append(waiting.pod.uid)
+        return decision

@@ -1,4 +1,4 @@
-"""`PluginHost`: one plugin on a hand-made cluster, called as a host calls it, in the same process.
+"""`PluginHost`: a plugin on a hand-made cluster, called as a host calls it, in the same process.
 
 For an author's unit tests: no server, no event loop, no berth host. Methods may be plain or async; answers
 are read, checked and normalised as the real transports do it.
@@ -11,11 +11,14 @@ are read, checked and normalised as the real transports do it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cmp_to_key
 from inspect import isawaitable
 from typing import Any, Final, TypeVar
 
+from berth_sdk.cycle_state import SharedState
 from berth_sdk.errors import PluginAnswerError
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import Answer
@@ -23,25 +26,32 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import NeedKind
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
-from berth_sdk.results import QueuedPod
+from berth_sdk.results import PermitResult, QueuedPod
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.serve.lanes import EventLoopThread
-from berth_sdk.status import Status
+from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable, ObjectStore
-from berth_sdk.testing.attempt import Attempt
+from berth_sdk.testing.attempt import Attempt, Cycle, Seat
 from berth_sdk.testing.builders import make_table
+from berth_sdk.testing.clock import TestClock
 from berth_sdk.testing.handle import RecordingHandle
+from berth_sdk.testing.waiting import WAITS, WaitingRoom
+from berth_sdk.testing.way import POD_DELETED, Way, failure_of
 
 T = TypeVar("T")
+_KEYED, _FALLBACK = 0, 1
 _LOOP: Final = EventLoopThread()
 """For `async def` methods; started by the first one, ends with the process."""
 
 
 class PluginHost:
-    """One plugin and the cluster it sees.
+    """A plugin, other plugins of its profile if need be, and the cluster they see.
 
     `nodes` and `pods` (on nodes, or not) may be changed between calls with `put_node`, `put_pod` and
     `remove_pod`; `objects` are JSON objects by declared resource. `handle` notes the plugin's calls.
+    `beside`: further plugins of the profile, classes or (class, args), in the order of the configuration;
+    they come after `plugin`, and take part in `Attempt.place`. `handles`: the handle of each plugin, by name.
+    `clock.now_s`: the time, Unix seconds; it moves with `advance` alone.
 
     >>> class First:
     ...     def filter(self, state, pod, node):
@@ -60,6 +70,7 @@ class PluginHost:
         nodes: Iterable[Node] = (),
         pods: Iterable[Pod] = (),
         objects: Mapping[str, Iterable[Mapping[str, Any]]] | None = None,
+        beside: Iterable[type | tuple[type, Mapping[str, Any]]] = (),
     ) -> None:
         """Raises PluginDefinitionError for a class that cannot be called, PluginArgsError for its args."""
         self._nodes = {node.name: node for node in nodes}
@@ -67,13 +78,18 @@ class PluginHost:
         self._generation = 0
         self._attempts = 0
         self._stores: dict[str, ObjectStore] = {}
-        self.handle = RecordingHandle(self.table, self._stores)
-        self.runtime = PluginRuntime(make_plugin(plugin, args or {}, self.handle), handle=self.handle)
-        self.handle.plugin = self.runtime.descriptor.name
-        self.handle.forget = self.runtime.recalled.forget
-        for need in self.runtime.descriptor.needs:
-            if need.kind is NeedKind.OBJECT:
-                self._stores[need.resource] = ObjectStore()
+        self.clock = TestClock()
+        self.room = WaitingRoom(self.clock, self._decided_on)
+        self.in_pre_bind: dict[str, str] = {}
+        self._ways: dict[str, Way] = {}  # by cycle id
+        self._under_way: dict[str, Way] = {}  # by uid of the pod
+        self._ready: deque[Way] = deque()
+        self._replaced: dict[str, Pod | None] = {}  # by cycle id: the pod before it was assumed on a node
+        self._is_at_work = False
+        others = [item if isinstance(item, tuple) else (item, {}) for item in beside]
+        self._seats = [self._seat(cls, given) for cls, given in ((plugin, args or {}), *others)]
+        self.handle, self.runtime = self._seats[0].handle, self._seats[0].runtime
+        self.handles = {seat.handle.plugin: seat.handle for seat in self._seats}
         for resource, items in (objects or {}).items():
             for item in items:
                 self.put_object(resource, item)
@@ -93,8 +109,10 @@ class PluginHost:
         self._pods[pod.uid] = pod
 
     def remove_pod(self, pod: Pod) -> None:
-        """Take a pod away."""
+        """Take a pod away. A pod on its way from Reserve to Bind fails there, as a deleted pod does."""
         self._pods.pop(pod.uid, None)
+        with self.at_work():
+            self._abort(pod.uid, POD_DELETED)
 
     def put_object(self, resource: str, item: Mapping[str, Any]) -> KubeObject:
         """Add or replace an object of a declared resource. Raises KeyError for others."""
@@ -114,14 +132,15 @@ class PluginHost:
         return self.run(self.runtime.pre_enqueue(QueuedPod(pod=pod)))
 
     def order(self, pods: Iterable[QueuedPod | Pod]) -> list[Pod]:
-        """The pods in the order that the plugin gives them, by key or by comparison."""
+        """The pods in the order of a host's queue, by the plugin's key or its comparison.
+
+        Pods with equal keys: the earlier `added_at_s` first, then in the order given. Pods with an empty key
+        come last, and where the plugin orders nothing all pods: by priority, then `added_at_s`, then in the
+        order given.
+        """
         queued = [pod if isinstance(pod, QueuedPod) else QueuedPod(pod=pod) for pod in pods]
-        if self.runtime.descriptor.less_only:
-            key: Callable[[QueuedPod], Any] = cmp_to_key(self._compared)
-        else:
-            keys = {id(pod): self.run(self.runtime.sort_key(pod)) for pod in queued}
-            key = lambda pod: keys[id(pod)]  # noqa: E731 (one of two ways to order)
-        return [item.pod for item in sorted(queued, key=key)]
+        keys = [self._sort_key(pod, number) for number, pod in enumerate(queued)]
+        return [queued[number].pod for number in sorted(range(len(queued)), key=keys.__getitem__)]
 
     def hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """May the event help the pod?"""
@@ -132,7 +151,104 @@ class PluginHost:
     def attempt(self, pod: Pod) -> Attempt:
         """One attempt to schedule `pod`, against the cluster as it is now."""
         self._attempts += 1
-        return Attempt(self, pod, f"cycle-{self._attempts}")
+        cycle = Cycle(f"cycle-{self._attempts}", pod, self.table(), SharedState())
+        return Attempt(self, self._seats[0], cycle, self._seats[1:])
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass. Waits at Permit that end meanwhile time out, and PreBind is asked again where it
+        asked for that, in the order of time. Raises ValueError for a negative number.
+        """
+        if seconds < 0:
+            raise ValueError(f"time cannot go back by {-seconds} s: advance by 0 or more seconds")
+        end_s = self.clock.now_s + seconds
+        while (next_s := self._next_event_s()) is not None and next_s <= end_s:
+            self.clock.now_s = max(self.clock.now_s, next_s)
+            with self.at_work():
+                self.room.expire()
+                self._ready.extend(way for way in self._under_way.values() if self._is_due(way))
+        self.clock.now_s = end_s
+
+    # --- for attempts and handles --------------------------------------------------------------
+
+    def place(self, cycle: Cycle, members: Sequence[Attempt], node_name: str) -> Status:
+        """Start the pod's way; its outcome as far as known. Raises ValueError for a pod under way."""
+        uid = cycle.pod.uid
+        if uid in self._under_way:
+            raise ValueError(
+                f"pod {cycle.pod.key} is on its way already: allow or reject it, let time pass, or remove it"
+            )
+        way = self._ways[cycle.cycle_id] = self._under_way[uid] = Way(self, cycle, members, node_name)
+        with self.at_work():
+            self._resume(way)
+        return way.outcome
+
+    def outcome(self, cycle_id: str) -> Status | None:
+        """The outcome of a cycle's way; None where there is none."""
+        way = self._ways.get(cycle_id)
+        return None if way is None else way.outcome
+
+    def ask_permit(
+        self, cycle: Cycle, members: Sequence[Attempt], node_name: str
+    ) -> tuple[Status, list[PermitResult]]:
+        """Ask these plugins in order, and hold the pod if one of them waits: (SUCCESS, WAIT or the first
+        failure, the answers).
+        """
+        uid, answers, waits_s = cycle.pod.uid, list[PermitResult](), dict[str, float | None]()
+        with self.at_work():
+            self.room.register(cycle.pod, cycle.cycle_id, node_name)
+            is_held = False
+            try:
+                for member in members:
+                    answers.append(answer := member.ask_permit(node_name))
+                    status = answer.status
+                    if status.code is Code.WAIT:
+                        waits_s[member.name] = answer.wait_timeout_s
+                    elif not status.is_success:
+                        return failure_of(status, member.name, "Permit plugin"), answers
+                is_held = bool(waits_s)
+                if is_held:
+                    self.room.hold(uid, waits_s)
+                return WAITS if is_held else SUCCESS, answers
+            finally:
+                if not is_held:
+                    self.room.discard(uid, cycle.cycle_id)
+
+    def assume(self, cycle: Cycle, node_name: str) -> None:
+        """Count the pod on the node from now on."""
+        self._replaced.setdefault(cycle.cycle_id, self._pods.get(cycle.pod.uid))
+        self.put_pod(cycle.pod.on_node(node_name))
+
+    def forget(self, cycle: Cycle) -> None:
+        """Undo `assume`; a pod that was removed meanwhile stays away."""
+        if cycle.cycle_id not in self._replaced:
+            return
+        replaced = self._replaced.pop(cycle.cycle_id)
+        if self._pods.pop(cycle.pod.uid, None) is not None and replaced is not None:
+            self.put_pod(replaced)
+
+    def go_on(self, way: Way) -> None:
+        """Resume the way when the call under way is over."""
+        self._ready.append(way)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Surround a call to a plugin, or a decision; when the outermost ends, decided pods go on."""
+        if self._is_at_work:
+            yield
+            return
+        self._is_at_work = True
+        try:
+            yield
+        finally:
+            errors: list[Exception] = []
+            while self._ready:
+                try:
+                    self._resume(self._ready.popleft())
+                except Exception as err:  # noqa: BLE001  # raised below, once every pod went on
+                    errors.append(err)
+            self._is_at_work = False
+            if errors:
+                raise errors[0]
 
     def run(self, answer: Answer[T]) -> T:
         """The answer, awaited on a loop of its own where the method is async."""
@@ -146,6 +262,52 @@ class PluginHost:
                 f"{self.runtime.descriptor.name}.{point} answered None: a decision is due, answer a Status"
             )
         return decision
+
+    def _seat(self, cls: type, args: Mapping[str, Any]) -> Seat:
+        stores: dict[str, ObjectStore] = {}
+        handle = RecordingHandle(self.table, stores, room=self.room, at_work=self.at_work)
+        handle.in_pre_bind, handle.cancel = self.in_pre_bind, self._abort
+        runtime = PluginRuntime(make_plugin(cls, args, handle), handle=handle)
+        handle.plugin = runtime.descriptor.name
+        handle.forget = runtime.recalled.forget
+        for need in runtime.descriptor.needs:
+            if need.kind is NeedKind.OBJECT:
+                stores[need.resource] = self._stores.setdefault(need.resource, ObjectStore())
+        return Seat(runtime, handle)
+
+    def _resume(self, way: Way) -> None:
+        try:
+            way.resume()
+        finally:
+            if way.outcome.code is not Code.WAIT:
+                self._under_way.pop(way.cycle.pod.uid, None)
+
+    def _decided_on(self, uid: str) -> None:
+        way = self._under_way.get(uid)
+        if way is not None:
+            self._ready.append(way)
+
+    def _abort(self, uid: str, message: str) -> None:
+        way = self._under_way.get(uid)
+        if way is not None:
+            way.abort(message)
+            self._ready.append(way)
+
+    def _is_due(self, way: Way) -> bool:
+        return way.wake_at_s is not None and way.wake_at_s <= self.clock.now_s
+
+    def _next_event_s(self) -> float | None:
+        times = [self.room.next_deadline_s(), *(way.wake_at_s for way in self._under_way.values())]
+        return min((time_s for time_s in times if time_s is not None), default=None)
+
+    def _sort_key(self, pod: QueuedPod, number: int) -> tuple[Any, ...]:
+        added_us = round(pod.added_at_s * 1e6)
+        if self.runtime.descriptor.less_only:
+            return (_KEYED, cmp_to_key(self._compared)(pod), added_us, number)
+        key = self.run(self.runtime.sort_key(pod))
+        if key:
+            return (_KEYED, key, added_us, number)
+        return (_FALLBACK, -pod.pod.priority, added_us, number)
 
     def _compared(self, first: QueuedPod, second: QueuedPod) -> int:
         return int(self.runtime.less(second, first)) - int(self.runtime.less(first, second))

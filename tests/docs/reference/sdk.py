@@ -31,6 +31,8 @@ _NOT_FOR_AUTHORS: Final = {
     "NodeTable": {"of", "with_changes", "known_pods"},
     "PodTable": {"of", "set_node_pods", "pods_of", "begin_update"},
     "CycleState": {"take_published"},
+    "Attempt": {"ask_permit", "takes_part_in"},
+    "PluginHost": {"place", "outcome", "ask_permit", "assume", "forget", "go_on", "at_work"},
 }
 """What hosts and servers alone call."""
 

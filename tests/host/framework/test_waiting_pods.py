@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from berth_host.framework.waiting_pods import MAX_WAIT_S, WaitingPods, go_duration
+from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import ManualClock
+from berth_sdk.permit_wait import MAX_WAIT_S
 from berth_sdk.pod import Pod
 from berth_sdk.results import Decision
 from berth_sdk.status import Code
@@ -165,20 +166,3 @@ async def test_removed_pod_is_rejected_and_leaves_no_timer(waiting: WaitingPods,
     assert (await waiting.wait(POD.uid)).message == "removed"
     assert clock.next_timer_s() is None
     assert not waiting.reject_pod(POD.uid)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "want"),
-    [
-        (0, "0s"),
-        (0.25, "250ms"),
-        (1.5, "1.5s"),
-        (15, "15s"),
-        (60, "1m0s"),
-        (90.5, "1m30.5s"),
-        (3600, "1h0m0s"),
-        (0.0000005, "500ns"),
-    ],
-)
-def test_durations_are_written_as_go_writes_them(seconds: float, want: str) -> None:
-    assert go_duration(seconds) == want

@@ -13,6 +13,7 @@ from berth_host.rpc.normalize import normalize
 from berth_sdk import (
     BindResult,
     ClusterEvent,
+    Code,
     CycleState,
     Decision,
     EventInterest,
@@ -346,10 +347,13 @@ def test_the_handle_reads_the_cluster_and_notes_what_is_asked(host: PluginHost) 
     with pytest.raises(UndeclaredError, match=r"add Need\.objects\('secrets'\)"):
         handle.objects("secrets")
     pod = make_pod("web")
-    waiting = WaitingPod(pod=pod, cycle_id="c1", node_name="n1", pending_plugins=("Example",), deadline_s=9)
-    handle.waiting.append(waiting)
+    end_s = host.clock.now_s + 9
+    waiting = WaitingPod(
+        pod=pod, cycle_id="c1", node_name="n1", pending_plugins=("Example",), deadline_s=end_s
+    )
+    handle.hold(waiting)
     assert handle.waiting_pods(only_mine=True) == [waiting]
-    assert (handle.allow(waiting), handle.allow(waiting)) == (Decision.APPLIED, Decision.NOT_WAITING)
+    assert (handle.allow(waiting), handle.allow(waiting)) == (Decision.APPLIED, Decision.ALREADY_DECIDED)
     handle.in_pre_bind[pod.uid] = "c1"
     asked = [handle.cancel_binding(pod, cycle_id=cycle_id).name for cycle_id in ("c2", "c1", "c1")]
     assert (asked, handle.cancelled) == (["STALE_CYCLE", "CANCELLED", "NOT_IN_PRE_BIND"], [pod.uid])
@@ -370,6 +374,103 @@ def test_the_handle_keeps_nominations_and_gives_the_scores_of_the_test(host: Plu
     assert handle.run_scores(CycleState("c1"), ["n2", "n1"]).totals.tolist() == [0, 7]
     with pytest.raises(HandleError, match="'nowhere' is not in the snapshot"):
         handle.run_scores(CycleState("c1"), ["nowhere"])
+
+
+# --- the way of a pod ------------------------------------------------------------------------------
+
+
+class Waits(Plugin):
+    """Waits for three seconds, and gives back what it reserved."""
+
+    reserved = 0
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        self.reserved += 1
+        return Status.success()
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        self.reserved -= 1
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult:
+        return PermitResult.wait(3)
+
+
+class Allows(Plugin):
+    """Approves of every pod."""
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        return Status.success()
+
+
+class Raises(Plugin):
+    """Breaks at Reserve."""
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        raise LookupError("no price list")
+
+
+def test_pod_at_permit_alone_is_among_the_waiting_pods_until_its_time_is_over() -> None:
+    host = PluginHost(Waits)
+    attempt = host.attempt(make_pod("web"))
+    attempt.permit("n1")
+    (waiting,) = host.handle.waiting_pods(only_mine=True)
+    assert (waiting.pod.name, waiting.node_name, waiting.deadline_s) == ("web", "n1", host.clock.now_s + 3)
+    host.advance(2)
+    assert attempt.wait_on_permit().code is Code.WAIT
+    host.advance(1)
+    assert attempt.wait_on_permit().message == "rejected due to timeout after waiting 3s at plugin Waits"
+    assert (host.handle.waiting_pods(), host.handle.allow(waiting)) == ([], Decision.ALREADY_DECIDED)
+    attempt.unreserve("n1")
+    assert host.handle.allow(waiting) is Decision.NOT_WAITING
+
+
+def test_decision_about_an_earlier_cycle_of_the_pod_is_stale() -> None:
+    host, pod = PluginHost(Waits), make_pod("web")
+    host.attempt(pod).permit("n1")
+    (earlier,) = host.handle.waiting
+    later = host.attempt(pod)
+    later.permit("n1")
+    assert (host.handle.allow(earlier), host.handle.reject(earlier)) == (Decision.STALE_CYCLE,) * 2
+    assert (later.wait_on_permit().code, host.handle.allowed, host.handle.rejected) == (Code.WAIT, [], [])
+
+
+def test_plugin_ends_only_the_waits_that_it_may_end() -> None:
+    host = PluginHost(Waits, beside=[Allows])
+    handle = host.handles["Allows"]
+    host.attempt(make_pod("web")).place("n1")
+    (waiting,) = handle.waiting
+    handle.may_end = frozenset()
+    assert (handle.allow(waiting, "Waits"), handle.reject(waiting)) == (Decision.NOT_PERMITTED,) * 2
+    handle.may_end = frozenset({"Waits"})
+    assert (handle.allow(waiting, "Waits"), handle.waiting) == (Decision.APPLIED, ())
+
+
+def test_placed_pod_counts_on_its_node_until_it_fails() -> None:
+    host = PluginHost(Waits, nodes=[make_node("n1")])
+    attempt = host.attempt(make_pod("web"))
+    assert (attempt.outcome, attempt.place("n1").code) == (None, Code.WAIT)
+    assert [len(node.pods) for node in host.table()] == [1]
+    with pytest.raises(ValueError, match="default/web is on its way already"):
+        attempt.place("n1")
+    host.advance(3)
+    assert attempt.outcome is not None
+    assert attempt.outcome.message == "rejected due to timeout after waiting 3s at plugin Waits"
+    assert ([len(node.pods) for node in host.table()], host.runtime.plugin.reserved) == ([0], 0)  # type: ignore[attr-defined]
+    assert attempt.place("n1").code is Code.WAIT
+
+
+def test_exception_on_the_way_is_raised_after_every_plugin_gave_back() -> None:
+    host = PluginHost(Waits, beside=[Raises])
+    attempt = host.attempt(make_pod("web"))
+    with pytest.raises(LookupError, match="no price list"):
+        attempt.place("n1")
+    assert attempt.outcome == Status.error("LookupError: no price list")
+    assert host.runtime.plugin.reserved == 0  # type: ignore[attr-defined]
+
+
+def test_time_does_not_go_back() -> None:
+    with pytest.raises(ValueError, match="time cannot go back by 1 s"):
+        PluginHost(Waits).advance(-1)
 
 
 # --- the rules of the host -------------------------------------------------------------------------

@@ -1,0 +1,160 @@
+"""`Way`: one pod's way from Reserve to PostBind past all plugins of a test's host.
+
+    Reserve -> Permit -> PreBindPreFlight -> WaitOnPermit -> PreBind -> Bind -> PostBind
+    any failure -> Unreserve of every Reserve plugin, in reverse order
+
+The way is a generator: it pauses where a host would wait, and the host of the test resumes it.
+Source: kube-scheduler `schedule_one.go` (schedulingCycle, bindingCycle, handleBindingCycleError), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.testing.attempt import Attempt, Cycle
+from berth_sdk.testing.waiting import WAITS
+
+if TYPE_CHECKING:
+    from berth_sdk.testing.host import PluginHost
+
+POD_DELETED: Final = "the pod was deleted"
+
+
+class Way:
+    """`outcome`: WAIT until the end. `wake_at_s`: when PreBind wants to be asked again, Unix seconds."""
+
+    def __init__(self, host: PluginHost, cycle: Cycle, members: Sequence[Attempt], node_name: str) -> None:
+        self.cycle = cycle
+        self.outcome = WAITS
+        self.wake_at_s: float | None = None
+        self._host = host
+        self._members = members
+        self._node_name = node_name
+        self._aborted: Status | None = None
+        self._steps = self._run()
+
+    def resume(self) -> None:
+        """Go on until the next pause; nothing happens where the way is over, or has nothing to go on for."""
+        next(self._steps, None)
+
+    def abort(self, message: str) -> None:
+        """End the way with an error as soon as it is resumed."""
+        self._aborted = Status.error(message)
+
+    def _run(self) -> Generator[None, None, None]:
+        try:
+            outcome = yield from self._forward()
+        except Exception as err:
+            self.outcome = Status.error(f"{type(err).__name__}: {err}")
+            self._undo()
+            raise
+        self.outcome = outcome
+        if not outcome.is_success:
+            self._undo()
+
+    def _forward(self) -> Generator[None, None, Status]:
+        status = self._reserve_and_permit()
+        if status.is_success or status.code is Code.WAIT:
+            self._host.assume(self.cycle, self._node_name)
+            # The binding cycle is a task of its own: pods that were decided meanwhile go first.
+            self._host.go_on(self)
+            yield
+            status = yield from self._bind()
+        return status
+
+    def _reserve_and_permit(self) -> Status:
+        for member in self._at(ExtensionPoint.RESERVE):
+            status = member.reserve(self._node_name)
+            if not status.is_success:
+                return failure_of(status, member.name, "Reserve plugin")
+        status, _ = self._host.ask_permit(self.cycle, self._at(ExtensionPoint.PERMIT), self._node_name)
+        return status
+
+    def _bind(self) -> Generator[None, None, Status]:
+        if self._aborted is not None:
+            return self._aborted
+        acting: list[Attempt] = []
+        for member in self._at(ExtensionPoint.PRE_BIND):
+            status = member.pre_bind_pre_flight(self._node_name).status
+            if status.is_success:
+                acting.append(member)
+            elif status.code is Code.ERROR:
+                return failure_of(status, member.name, "PreBindPreFlight")
+            elif status.code is not Code.SKIP:
+                return Status.error(
+                    f'PreBindPreFlight {member.name} returned "{status.code.kube_name}", which is '
+                    "unsupported. It is supposed to return Success, Skip, or Error status"
+                )
+        room = self._host.room
+        while (status := room.outcome(self.cycle.pod.uid, self.cycle.cycle_id)).code is Code.WAIT:
+            yield
+            if self._aborted is not None:
+                return self._aborted
+        room.discard(self.cycle.pod.uid, self.cycle.cycle_id)
+        if not status.is_success:
+            return status
+        for member in acting:
+            status = yield from self._pre_bind(member)
+            if not status.is_success:
+                return status
+        status = self._ask_to_bind()
+        if status.is_success:
+            self._host.assume(self.cycle, self._node_name)  # as patched
+            for member in self._at(ExtensionPoint.POST_BIND):
+                member.post_bind(self._node_name)
+        return status
+
+    def _pre_bind(self, member: Attempt) -> Generator[None, None, Status]:
+        in_pre_bind, uid = self._host.in_pre_bind, self.cycle.pod.uid
+        in_pre_bind[uid] = self.cycle.cycle_id
+        try:
+            while True:
+                result = member.pre_bind(self._node_name)
+                if self._aborted is not None:
+                    return self._aborted
+                if not result.status.is_success:
+                    return failure_of(result.status, member.name, "PreBind plugin")
+                if result.ask_again_after_s is None:
+                    return SUCCESS
+                self.wake_at_s = self._host.clock.now_s + result.ask_again_after_s
+                while self._host.clock.now_s < self.wake_at_s:
+                    yield
+                    if self._aborted is not None:
+                        return self._aborted
+                self.wake_at_s = None
+        finally:
+            self.wake_at_s = None
+            in_pre_bind.pop(uid, None)
+
+    def _ask_to_bind(self) -> Status:
+        for member in self._at(ExtensionPoint.BIND):
+            status = member.bind(self._node_name).status
+            if status.code is not Code.SKIP:
+                return status if status.is_success else failure_of(status, member.name, "Bind plugin")
+        return SUCCESS  # this host stands for DefaultBinder, behind all others
+
+    def _undo(self) -> None:
+        """Unreserve of every Reserve plugin, also after one that raises; then free the node."""
+        errors: list[Exception] = []
+        for member in reversed(self._at(ExtensionPoint.RESERVE)):
+            try:
+                member.unreserve(self._node_name)
+            except Exception as err:  # noqa: BLE001  # raised below, once every plugin was told
+                errors.append(err)
+        self._host.room.discard(self.cycle.pod.uid, self.cycle.cycle_id)
+        self._host.forget(self.cycle)
+        if errors:
+            raise errors[0]
+
+    def _at(self, point: ExtensionPoint) -> list[Attempt]:
+        return [member for member in self._members if member.takes_part_in(point)]
+
+
+def failure_of(status: Status, plugin: str, what: str) -> Status:
+    """Return a rejection with its plugin, and anything else as an error that names the plugin."""
+    if status.is_rejected:
+        return status.with_plugin(plugin)
+    return Status.error(f'running {what} "{plugin}": {status.message}')

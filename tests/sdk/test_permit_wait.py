@@ -1,0 +1,21 @@
+"""What the owner of a pod reads when its wait at Permit is over."""
+
+import pytest
+from berth_sdk.permit_wait import go_duration
+
+
+@pytest.mark.parametrize(
+    ("seconds", "want"),
+    [
+        (0, "0s"),
+        (0.25, "250ms"),
+        (1.5, "1.5s"),
+        (15, "15s"),
+        (60, "1m0s"),
+        (90.5, "1m30.5s"),
+        (3600, "1h0m0s"),
+        (0.0000005, "500ns"),
+    ],
+)
+def test_durations_are_written_as_go_writes_them(seconds: float, want: str) -> None:
+    assert go_duration(seconds) == want
