@@ -323,7 +323,7 @@ async def test_instance_that_misses_three_probes_is_not_asked_until_it_answers_o
 ) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
     path = tmp_path / "p.sock"
-    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo"), required=True) as host:
         well = identity_pb2.ProbeResponse(ready=True, instance_id=plugin.instance_id)
         plugin.on("Probe", refuse(grpc.StatusCode.INTERNAL))
         await until(lambda: state_of(host) is State.DEGRADED)
