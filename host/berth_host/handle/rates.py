@@ -57,6 +57,8 @@ BURST_REFUSED: Final = 50.0
 MAX_HELD: Final = 1024
 """Refusals of one peer that wait at the same time."""
 MAX_PEERS: Final = 1024
+MIN_HOLD_S: Final = 0.001
+"""A wait that rounds to nothing would be asked for again and again."""
 
 
 class RefusedRates:
@@ -87,7 +89,7 @@ class RefusedRates:
         self._held[peer] += 1
         try:
             while (wait_s := bucket.take()) > 0:
-                await self._sleep(wait_s * self._held[peer])
+                await self._sleep(max(wait_s, MIN_HOLD_S) * self._held[peer])
         finally:
             self._held[peer] -= 1
             if not self._held[peer]:
