@@ -186,7 +186,7 @@ class Attempt:
         return result.status
 
     def unreserve(self, node_name: str) -> None:
-        """It does not after all: a wait at Permit ends too."""
+        """Withdraw the pod: its wait at Permit ends."""
         self._host.room.discard(self.pod.uid, self._cycle.cycle_id)
         with self._host.at_work():
             self._host.run(self._runtime.unreserve(self.state, self.pod, node_name))
