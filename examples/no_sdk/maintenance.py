@@ -16,8 +16,7 @@ import berth_sdk.plugin.v1.scheduling_pb2 as scheduling
 import grpc
 from berth_sdk.plugin.v1 import identity_pb2_grpc, scheduling_pb2_grpc
 
-INSTANCE = str(uuid.uuid4())
-MAJOR_1 = identity.ContractVersion(major=1)
+INSTANCE, MAJOR_1 = str(uuid.uuid4()), identity.ContractVersion(major=1)
 closed: set[str] = set()
 
 

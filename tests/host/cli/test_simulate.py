@@ -323,7 +323,9 @@ def test_an_older_configuration_is_converted_unless_told_otherwise(run: Run, wri
 
 def test_output_of_a_plugin_is_not_in_the_result(run: Run, write: Write) -> None:
     path = write(node_object("a"), node_object("b"), pod_object("web"))
-    config = write(*in_process(Talkative="support.cli_plugins:Talkative"), name="config.yaml")
+    scheduler, own = in_process(Talkative="support.cli_plugins:Talkative")
+    own["plugins"][0]["points"] = {"score": {"policy": "Neutral"}}
+    config = write(scheduler, own, name="config.yaml")
     result = run("simulate", "-f", path, "--config", config, "-o", "json")
     assert placed(result).keys() == {"default/web"}
     assert "debugging" in result.stderr
@@ -331,7 +333,9 @@ def test_output_of_a_plugin_is_not_in_the_result(run: Run, write: Write) -> None
 
 def test_calls_that_failed_are_named_although_the_pods_are_placed(run: Run, write: Write) -> None:
     path = write(node_object("a"), node_object("b"), pod_object("web"))
-    config = write(*in_process(Talkative="support.cli_plugins:Talkative"), name="config.yaml")
+    scheduler, own = in_process(Talkative="support.cli_plugins:Talkative")
+    own["plugins"][0]["points"] = {"score": {"policy": "Neutral"}}
+    config = write(scheduler, own, name="config.yaml")
     result = run("simulate", "-f", path, "--config", config, "-o", "json")
     assert "warning: plugin Talkative failed in 1 of 1 calls of Score" in result.stderr
 

@@ -98,8 +98,9 @@ async def test_a_busy_host_shows_the_series_of_kube_scheduler(monkeypatch: pytes
         seen = RECORDED[name]["observedValues"]
         for label in labels:
             extra = shown.label_values(name)[label] - set(seen[label])
-            # The victim that was marked; in the recording no pod waited for such an event.
-            assert extra <= {"AssignedPodUpdate"}, (name, extra)
+            # The victim that was marked; in the recording no pod waited for such an event. Pods wait for
+            # namespaces here, which kube-scheduler 1.36 does not let wake them.
+            assert extra <= {"AssignedPodUpdate", "NamespaceAdd"}, (name, extra)
     points = shown.label_values("scheduler_framework_extension_point_duration_seconds")["extension_point"]
     recorded_points = set(
         RECORDED["scheduler_framework_extension_point_duration_seconds"]["observedValues"]["extension_point"]

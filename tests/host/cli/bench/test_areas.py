@@ -104,7 +104,7 @@ AREAS: Mapping[str, tuple[Sequence[Op], Mapping[str, Obj]]] = {
         ],
         {
             "one.yaml": pod(labels={"app": "x"}),
-            "apart.yaml": pod(labels={"app": "y"}, affinity=affinity("podAntiAffinity", app="y")),
+            "apart.yaml": pod(labels={"app": "z"}, affinity=affinity("podAntiAffinity", app="z")),
         },
     ),
     "misc": (

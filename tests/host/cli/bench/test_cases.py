@@ -39,7 +39,7 @@ def op_of(workload: Workload, index: int) -> Any:
 
 
 def test_counts_come_from_parameters(case: ReadCase) -> None:
-    workload = case({"opcode": "createNodes", "countParam": "$n"}, measured(2), params={"n": 7})
+    workload = case({"opcode": "createNodes", "countParam": "$nodes"}, measured(2), params={"nodes": 7})
     first = op_of(workload, 0)
     assert isinstance(first, CreateNodes)
     assert (first.count, first.is_resizable, op_of(workload, 1).count) == (7, True, 2)
@@ -58,14 +58,14 @@ def test_every_field_of_the_other_ops_is_read(case: ReadCase) -> None:
         {
             "opcode": "deletePods",
             "namespace": "a",
-            "labelSelector": {"x": "y"},
+            "labelSelector": {"x": "z"},
             "deletePodsPerSecond": 5,
             "skipWaitToCompletion": True,
         },
         {
             "opcode": "barrier",
             "namespaces": ["a"],
-            "labelSelector": {"x": "y"},
+            "labelSelector": {"x": "z"},
             "stageRequirement": "Attempted",
         },
         {"opcode": "sleep", "duration": "1m2.5s"},
@@ -75,8 +75,8 @@ def test_every_field_of_the_other_ops_is_read(case: ReadCase) -> None:
     first = op_of(workload, 0)
     assert isinstance(first, Churn)
     assert (first.recreates, first.number, first.interval_s, first.namespace) == (True, 2, 0.5, "namespace-0")
-    assert op_of(workload, 1) == DeletePods(namespace="a", labels={"x": "y"}, per_second=5, waits=False)
-    assert op_of(workload, 2) == Barrier(namespaces=("a",), labels={"x": "y"}, stage="Attempted")
+    assert op_of(workload, 1) == DeletePods(namespace="a", labels={"x": "z"}, per_second=5, waits=False)
+    assert op_of(workload, 2) == Barrier(namespaces=("a",), labels={"x": "z"}, stage="Attempted")
     assert op_of(workload, 3) == Sleep(duration_s=62.5)
     assert isinstance(op_of(workload, 4), UpdateAny)
 
@@ -178,12 +178,12 @@ def test_a_bad_op_is_named_with_file_line_case_and_number(
 
 
 def test_all_problems_are_said_at_once_with_their_lines(write_case: WriteCase) -> None:
-    path = write_case({"opcode": "x"}, {"opcode": "y"}, threshold="high")
+    path = write_case({"opcode": "x"}, {"opcode": "z"}, threshold="high")
     lines = problems(path).splitlines()
     assert len(lines) == 3
     numbers = [line.split(":")[1] for line in lines]
     text = path.read_text().splitlines()
-    assert ["x" in text[int(numbers[0]) - 1], "y" in text[int(numbers[1]) - 1]] == [True, True]
+    assert ["x" in text[int(numbers[0]) - 1], "z" in text[int(numbers[1]) - 1]] == [True, True]
     assert any("threshold: must be a number" in line for line in lines)
 
 

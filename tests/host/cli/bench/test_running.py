@@ -136,11 +136,11 @@ async def test_create_and_update_any(case: ReadCase, tmp_path: Path, template: T
         {
             "opcode": "updateAny",
             "templatePath": template(large, "large.yaml"),
-            "countParam": "$n",
+            "countParam": "$count",
             "updatePerSecond": 1000,
         },
         measured(4),
-        params={"n": 2},
+        params={"count": 2},
     )
     result, placements = await ran(workload, tmp_path)
     assert result.figures.bound == 4

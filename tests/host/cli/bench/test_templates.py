@@ -68,7 +68,7 @@ def test_broken_templates_are_refused(text: str, problem: str) -> None:
 def test_static_template_is_read_once() -> None:
     made = list(Template(path="t", text=HEAD).objects(3))
     assert made[0] is made[1] is made[2]
-    moving = [item["n"] for item in Template(path="t", text=HEAD + "n: {{.Index}}\n").objects(3)]
+    moving = [item["at"] for item in Template(path="t", text=HEAD + "at: {{.Index}}\n").objects(3)]
     assert moving == [0, 1, 2]
 
 
