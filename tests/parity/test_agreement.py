@@ -149,3 +149,25 @@ def test_a_nomination_that_is_taken_back_again_is_a_repetition() -> None:
     assert (
         first_difference(observation(promised), observation(promised, again), retries_count=False) is not None
     )
+
+
+def lease(labels: Json | None, **spec: Any) -> Json:
+    metadata = {"name": "kube-scheduler"} | ({} if labels is None else {"labels": labels})
+    return {
+        "verb": "update",
+        "resource": "leases",
+        "namespace": "kube-system",
+        "name": "kube-scheduler",
+        "body": {"metadata": metadata, "spec": spec},
+    }
+
+
+def test_own_label_of_the_lease_is_the_only_addition_that_does_not_count() -> None:
+    recorded = observation(lease(None, leaseTransitions=0))
+    own = {"berth.io/scheduler": "4ab1"}
+    assert first_difference(recorded, observation(lease(own, leaseTransitions=0))) is None
+    assert first_difference(recorded, observation(lease(own, leaseTransitions=1))) is not None
+    assert first_difference(recorded, observation(lease({**own, "a": "b"}, leaseTransitions=0))) is not None
+    assert first_difference(recorded, observation(lease({"berth.io/other": "x"}, leaseTransitions=0)))
+    pods = [{**lease(labels), "resource": "pods"} for labels in (None, own)]
+    assert first_difference(observation(pods[0]), observation(pods[1])) is not None

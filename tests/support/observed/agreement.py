@@ -4,6 +4,9 @@ Compared is what the recordings define: `pods` by name, `events` as a multiset, 
 object, since the order of writes to different objects is not defined. Neither is how often a pod is tried
 again within an observation: with `retries_count` False a repetition is as good as one. In the parts that
 differed between two recordings (`secondRun`) one history must be the beginning of the other.
+
+berth adds one thing to kube-scheduler's writes: the label `berth.io/scheduler` of its Lease, by which
+`kubectl berth` finds it. `_without_own_label` leaves out this label, and the comparison counts all else.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
+
+from berth_host.cluster.kube.lease_record import LABEL
 
 Json = dict[str, Any]
 _MISSING: Final = "<nothing>"
@@ -56,7 +61,7 @@ def _events(expected: list[Json], actual: list[Json], retries_count: bool) -> Js
 
 
 def _writes(expected: list[Json], actual: list[Json], retries_count: bool, unstable: bool) -> Json | None:
-    want, have = _by_object(expected), _by_object(actual)
+    want, have = _by_object(expected), _by_object(map(_without_own_label, actual))
     for key in sorted(want.keys() | have.keys()):
         first, second = want.get(key, []), have.get(key, [])
         if key[0] == "events":
@@ -66,6 +71,19 @@ def _writes(expected: list[Json], actual: list[Json], retries_count: bool, unsta
         if difference is not None:
             return difference
     return None
+
+
+def _without_own_label(write: Json) -> Json:
+    """Return a write to a Lease without berth's own label; any other write as it is."""
+    labels = (write.get("body", {}).get("metadata") or {}).get("labels") or {}
+    if write["resource"] != "leases" or LABEL not in labels:
+        return write
+    metadata = dict(write["body"]["metadata"])
+    others = {key: value for key, value in labels.items() if key != LABEL}
+    del metadata["labels"]
+    if others:
+        metadata["labels"] = others
+    return {**write, "body": {**write["body"], "metadata": metadata}}
 
 
 def _by_object(writes: Iterable[Json]) -> dict[tuple[str, str, str], list[Json]]:
