@@ -12,6 +12,7 @@ from typing import Final
 from berth_sdk.kube_object import ObjectRef
 
 from berth_host.attach.state import PlaceChange, State, Swap
+from berth_host.attach.trial import Refusal
 from berth_host.cluster.port import EventRecord
 
 _ACTION_MAX: Final = 128
@@ -58,6 +59,14 @@ class AttachmentEvents:
         )
         note = f"plugin {swap.plugin}: instance {swap.instance_id} is asked in place of {swap.before}{why}"
         self._write(swap.plugin, kind, reason, note)
+
+    def refused(self, refusal: Refusal) -> None:
+        """Another configuration is not used, because a plugin does not accept its arguments in it."""
+        note = (
+            f"plugin {refusal.plugins} at {refusal.place} {refusal.reason};"
+            " the configuration before stays in use"
+        )
+        self._write(refusal.plugins, _WARNING, "ConfigurationRefused", note)
 
     def _write(self, what: str, kind: str, reason: str, note: str) -> None:
         """`what`: in the action, as events that differ in their notes alone are one series, with one note."""

@@ -80,6 +80,15 @@ class HostAttachments:
         if self.attached_places:
             seams.snapshot.confirmed_generation = self.attached_places.confirmed_generation
 
+    async def try_arguments(self, running: HostAttachments) -> None:
+        """Have plugins in other processes try their arguments while `running` still asks them.
+
+        Raises PluginLoadError for arguments that one does not accept.
+        """
+        for refusal in await self.attached_places.refusals(running.attached_places):
+            running._seams.events.refused(refusal)
+            raise PluginLoadError(refusal.plugins, refusal.place, f"it {refusal.reason}")
+
     async def start(self, *, stands_by: bool = False) -> None:
         """Try every place once; missing ones are tried again in the background."""
         await self.attached_places.start(stands_by=stands_by)

@@ -1,7 +1,8 @@
 """Another configuration for a running host: a new `Host` takes over from the old one, without a relist.
 
-    new host made -> fed with what the old one knows, while that one schedules on -> the old one drains and
-    retires -> what changed meanwhile, reservations and nominations handed over -> plugins attached, leads
+    new host made -> plugins in other processes try their arguments -> fed with what the old one knows, while
+    that one schedules on -> the old one drains and retires -> what changed meanwhile, reservations and
+    nominations handed over -> plugins attached, leads
 
 Called by the process on HUP, with a configuration that was validated whole. Attempts and backoffs begin
 anew; whatever fails before the old host retires leaves it as it was.
@@ -36,6 +37,7 @@ async def reload(old: Host, configuration: LoadedConfiguration) -> Host:
     new = Host(configuration, old.cluster, old.options)
     missed: list[WatchEvent] = []
     try:
+        await new.attachments.try_arguments(old.attachments)
         await new.clients.reconcile()
         await _follow(old, new, missed)
     except BaseException:

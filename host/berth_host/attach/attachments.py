@@ -15,6 +15,7 @@ from berth_host.attach.routes import PluginRoute, RemotePlugin
 from berth_host.attach.seams import AttachSeams
 from berth_host.attach.standing import Standing
 from berth_host.attach.state import PlaceChange, State, Swap
+from berth_host.attach.trial import Refusal, changed_places, try_place
 from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.breaker import BreakerState
@@ -66,6 +67,7 @@ class Attachments:
 
     def __init__(self, places: Sequence[Place], seams: AttachSeams) -> None:
         self.plugins: dict[str, RemotePlugin] = {}
+        self._wanted = tuple(places)
         self.recoveries = 0
         """How often a plugin came back, or came for the first time."""
         self._seams = replace(seams, listener=self, holder=self._holder)
@@ -96,6 +98,14 @@ class Attachments:
         return bool(self._fixed) or self.folder is not None
 
     # --- life ------------------------------------------------------------------------------------------
+
+    async def refusals(self, running: Attachments) -> list[Refusal]:
+        """Ask the instances, before the start, whether they accept arguments that differ from those of
+        `running`; return what speaks against it.
+        """
+        places = changed_places(self._wanted, running._wanted)
+        found = await asyncio.gather(*(try_place(place, self._seams) for place in places))
+        return [refusal for refusal in found if refusal is not None]
 
     async def start(self, patience_s: float = 0.0, *, stands_by: bool = False) -> None:
         """Attach everything. Returns once every place was tried, or after `patience_s` if that is later

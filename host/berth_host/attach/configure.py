@@ -64,14 +64,19 @@ def accept(
     place: Place,
     introduction: Introduction,
     way_back: WayBack | None = None,
+    *,
+    trial: bool = False,
 ) -> identity_pb2.ConfigureRequest:
-    """The request that accepts. `way_back`: for those plugins that want it."""
+    """The request that accepts. `way_back`: for those plugins that want it; `trial`: the instance only says
+    whether it accepts its arguments.
+    """
     request = identity_pb2.ConfigureRequest(
         attachment_id=attachment_id,
         contract=identity_pb2.ContractVersion(major=introduction.contract[0], minor=introduction.contract[1]),
         features=introduction.features,
         max_message_bytes=MAX_MESSAGE_BYTES,
         accepted=True,
+        trial=trial,
     )
     for descriptor in introduction.plugins:
         wanted = place.plugin(descriptor.name)

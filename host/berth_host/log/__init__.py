@@ -81,6 +81,7 @@ EVENTS: Final = frozenset(
         "handle.served_over_tls",
         "plugin.reconciled",
         "plugin.swapped",
+        "plugin.untried",
         "plugin.unusable",
         "plugin.warned",
         "pod.aborted",

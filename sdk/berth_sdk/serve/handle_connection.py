@@ -47,6 +47,11 @@ class HandleConnection:
         """Whether a host may be asked over TLS."""
         return self._certificate is not None
 
+    @property
+    def endpoint(self) -> identity_pb2.HandleEndpoint | None:
+        """What was granted last; None: nothing."""
+        return self._endpoint
+
     def use(self, endpoint: identity_pb2.HandleEndpoint | None) -> None:
         """Take up the endpoint of a new attachment; the old token is forgotten."""
         with self._lock:

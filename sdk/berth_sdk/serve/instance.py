@@ -38,7 +38,7 @@ from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
 from berth_sdk.wire.certificate import Certificate
 from berth_sdk.wire.frames import FEATURE as FRAMED
 from berth_sdk.wire.records import encode_time
-from berth_sdk.wire.requests import decode_args
+from berth_sdk.wire.requests import TRIAL, decode_args
 from berth_sdk.wire.results import encode_descriptor
 from berth_sdk.wire.stream import FEATURE as STREAMED
 
@@ -74,6 +74,8 @@ class Instance:
         self._served: dict[tuple[str, str], ServedPlugin] = {}
         # A plugin's reservations outlive the attachment; Reconcile says which of them are alive.
         self._runtimes: dict[tuple[str, str], tuple[bytes, PluginRuntime]] = {}
+        self._tried: dict[tuple[str, str], tuple[bytes, PluginRuntime]] = {}
+        """Those of the last trial."""
         room = threading.BoundedSemaphore(MAX_BINDING_CALLS)
         self._lanes = {name: Lanes(room) for name in classes}
         self._max_message_bytes = 0
@@ -104,7 +106,10 @@ class Instance:
         )
 
     def configure(self, request: identity_pb2.ConfigureRequest) -> identity_pb2.ConfigureResponse:
-        """Make the plugins of a new attachment, or none. Raises CallRefusedError."""
+        """Make the plugins of a new attachment, or none; in a trial, only say whether they can be made.
+
+        Raises CallRefusedError.
+        """
         self._check_introduced(request)
         if not request.accepted:
             LOG.warning("the host refused this instance: %s", request.reason)
@@ -113,18 +118,22 @@ class Instance:
             return identity_pb2.ConfigureResponse()
         self._check(request)
         with self._lock:
+            if request.trial:
+                return self._try(request)
+            before = self.connection.endpoint
             # The plugins may call the host from their constructors.
             self.connection.use(request.handle if request.HasField("handle") else None)
             warnings: list[str] = []
-            runtimes = dict(self._runtimes)
-            for item in request.plugins:
-                try:
-                    runtimes[item.name, item.profile] = self._made(item)
-                except PluginArgsError as err:
-                    text = f"{item.name} in profile {item.profile} refuses its arguments: {err}"
-                    LOG.error("%s", text)
-                    return identity_pb2.ConfigureResponse(warnings=warnings, error=text)
-            self._runtimes = runtimes
+            try:
+                made = self._made_all(request)
+            except (PluginArgsError, CallRefusedError) as err:
+                # The attachment that is there, if any, goes on.
+                self.connection.use(before)
+                if isinstance(err, CallRefusedError):
+                    raise
+                return identity_pb2.ConfigureResponse(error=str(err))
+            self._runtimes = self._runtimes | made
+            self._tried = {}
             self._attachment_id = request.attachment_id
             self._served = served = {
                 (item.name, item.profile): self._as_served(item, warnings) for item in request.plugins
@@ -197,9 +206,34 @@ class Instance:
 
     # --- plumbing ------------------------------------------------------------------------------
 
+    def _try(self, request: identity_pb2.ConfigureRequest) -> identity_pb2.ConfigureResponse:
+        """Make the plugins as `configure` does, and keep them aside for a Configure with the same arguments.
+        The plugins that serve go on.
+        """
+        self._tried = {}
+        try:
+            self._tried = self._made_all(request)
+        except PluginArgsError as err:
+            return identity_pb2.ConfigureResponse(error=str(err))
+        return identity_pb2.ConfigureResponse()
+
+    def _made_all(
+        self, request: identity_pb2.ConfigureRequest
+    ) -> dict[tuple[str, str], tuple[bytes, PluginRuntime]]:
+        """The instances for a request, by plugin and profile. Raises PluginArgsError and CallRefusedError."""
+        made = {}
+        for item in request.plugins:
+            try:
+                made[item.name, item.profile] = self._made(item)
+            except PluginArgsError as err:
+                text = f"{item.name} in profile {item.profile} refuses its arguments: {err}"
+                LOG.error("%s", text)
+                raise PluginArgsError(text) from err
+        return made
+
     def _features(self) -> list[str]:
         also = {FRAMED: self.framed, HANDLE_TLS: self.connection.has_tls}
-        return [STREAMED, *(feature for feature, has in also.items() if has)]
+        return [STREAMED, TRIAL, *(feature for feature, has in also.items() if has)]
 
     def _check_introduced(self, request: identity_pb2.ConfigureRequest) -> None:
         if request.attachment_id not in self.introduced:
@@ -218,11 +252,12 @@ class Instance:
                 raise _fault(f"plugin {item.name!r} is not served here: {', '.join(self.classes)} are")
 
     def _made(self, item: identity_pb2.PluginArgs) -> tuple[bytes, PluginRuntime]:
-        """The instance for these arguments: the existing one, or a new one."""
+        """The instance for these arguments: the existing one, the one of a trial, or a new one."""
         args = item.args.SerializeToString(deterministic=True)
-        old = self._runtimes.get((item.name, item.profile))
-        if old is not None and old[0] == args:
-            return old
+        for known in (self._runtimes, self._tried):
+            old = known.get((item.name, item.profile))
+            if old is not None and old[0] == args:
+                return old
         forget = partial(self._forget, item.name)
         handle = HandleClient(self.descriptors[item.name], self.connection, self.copy, forget)
         try:

@@ -26,6 +26,8 @@ from berth_sdk.wire import records as wire
 from berth_sdk.wire.scores import decode_aligned
 from berth_sdk.wire.status import CODES
 
+TRIAL: Final = "configure-trial"
+"""The name that both sides give in the handshake where a host may try arguments: `ConfigureRequest.trial`."""
 _OUTCOMES: Final[Mapping[int, PatchOutcome]] = {
     scheduling_pb2.PatchResult.OUTCOME_APPLIED: PatchOutcome.APPLIED,
     scheduling_pb2.PatchResult.OUTCOME_CONFLICT: PatchOutcome.CONFLICT,

@@ -70,7 +70,7 @@ def threads_of(server: PluginServer) -> int:
 
 def test_framed_socket_lies_beside_grpcs_with_the_same_rights(serving: Serving) -> None:
     path = Path(serving.address.removeprefix("unix://"))
-    assert serving.host.handshake().features == ["call-stream", FEATURE]
+    assert serving.host.handshake().features == ["call-stream", "configure-trial", FEATURE]
     assert framed_path(path).stat().st_mode == path.stat().st_mode
     assert framed_path(path).stat().st_mode & 0o777 == 0o770
     serving.server.stop(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -112,6 +113,56 @@ def test_a_constructor_that_breaks_is_an_error_of_the_transport(serve: Serve) ->
     assert (error.details() or "").startswith(
         "Limited.__init__ raised ConnectionError: no price list at hand at sdk/serve/test_instance.py:"
     )
+
+
+def test_a_trial_says_what_the_plugin_thinks_of_its_arguments_and_changes_nothing(serve: Serve) -> None:
+    serving = serve(Limited)
+    host = serving.host
+    host.attach({"limit": 1})
+    host.give_nodes(Node(name="n0"))
+    assert "configure-trial" in host.handshake("trial").features
+    for args, error in (
+        ({"limit": 0}, ""),
+        (
+            {"limit": "much"},
+            f"Limited in profile {PROFILE} refuses its arguments: limit must be a whole number, not 'much'",
+        ),
+    ):
+        plugins = [plugin_args("Limited", [FILTER], args=args)]
+        assert host.configure(plugins, "trial", trial=True).error == error
+        # The attachment goes on, with the arguments that it has.
+        host.attachment_id = "a1"
+        assert not host.filter("Limited", POD).verdicts.rejected
+
+
+def test_the_plugin_of_a_trial_serves_once_it_is_configured_with_the_same_arguments(serve: Serve) -> None:
+    host = serve(Limited).host
+    host.attach({"limit": 1})
+    host.handshake("trial")
+    host.configure([plugin_args("Limited", [FILTER], args={"limit": 0})], "trial", trial=True)
+    assert Limited.made == 2
+    host.attach({"limit": 0})
+    host.give_nodes(Node(name="n0"))
+    assert Limited.made == 2
+    assert host.filter("Limited", POD).verdicts.rejected
+
+
+def test_a_refused_configuration_ends_no_attachment_and_leaves_its_way_back(serve: Serve) -> None:
+    serving = serve(Limited)
+    host = serving.host
+    first = identity_pb2.HandleEndpoint(target="unix:///first.sock", token="first")
+    host.attach({"limit": 1}, handle=first)
+    host.give_nodes(Node(name="n0"))
+    for attachment_id, limit in (("b1", "much"), ("b2", 2000)):
+        host.handshake(attachment_id)
+        second = identity_pb2.HandleEndpoint(target="unix:///second.sock", token="second")
+        plugins = [plugin_args("Limited", [FILTER], args={"limit": limit})]
+        with contextlib.suppress(grpc.RpcError):
+            host.configure(plugins, attachment_id, handle=second)
+        host.attachment_id = "a1"
+        assert not host.filter("Limited", POD).verdicts.rejected
+        _, metadata = serving.server.instance.connection.open()
+        assert metadata == (("authorization", "Bearer first"),)
 
 
 def test_a_point_that_the_plugin_does_not_have_is_a_warning(serve: Serve) -> None:

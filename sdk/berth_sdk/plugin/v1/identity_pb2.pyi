@@ -384,8 +384,8 @@ class HandshakeRequest(_message.Message):
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """OPTIONAL: the features that the host offers: "call-stream" (stream.proto), "framed"
-        (docs/reference/framed-transport.md), "handle-tls" (HandleEndpoint.server_name). A plugin ignores a feature that it
-        does not know.
+        (docs/reference/framed-transport.md), "handle-tls" (HandleEndpoint.server_name), "configure-trial"
+        (ConfigureRequest.trial). A plugin ignores a feature that it does not know.
         """
 
     def __init__(
@@ -803,6 +803,7 @@ class ConfigureRequest(_message.Message):
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     ACCEPTED_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    TRIAL_FIELD_NUMBER: _builtins.int
     attachment_id: _builtins.str
     """REQUIRED: the id from the handshake. The plugin answers INVALID_ARGUMENT to an id that no handshake named."""
     max_message_bytes: _builtins.int
@@ -811,6 +812,11 @@ class ConfigureRequest(_message.Message):
     """REQUIRED: true: the attachment goes on; false: the host refuses it and closes the connection."""
     reason: _builtins.str
     """REQUIRED if not `accepted`, else empty: why the host refuses, for people."""
+    trial: _builtins.bool
+    """OPTIONAL, only if both sides named the feature "configure-trial": true: the host asks whether the plugins accept
+    these arguments, before it takes up another configuration. The plugin answers as it would otherwise, and goes on
+    with the attachment and the arguments that it has. `handle` is unset.
+    """
     @_builtins.property
     def contract(self) -> Global___ContractVersion:
         """REQUIRED if `accepted`: the version that both sides use from now on."""
@@ -838,10 +844,11 @@ class ConfigureRequest(_message.Message):
         max_message_bytes: _builtins.int = ...,
         accepted: _builtins.bool = ...,
         reason: _builtins.str = ...,
+        trial: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["contract", b"contract", "handle", b"handle"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "attachment_id", b"attachment_id", "contract", b"contract", "features", b"features", "handle", b"handle", "max_message_bytes", b"max_message_bytes", "plugins", b"plugins", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "attachment_id", b"attachment_id", "contract", b"contract", "features", b"features", "handle", b"handle", "max_message_bytes", b"max_message_bytes", "plugins", b"plugins", "reason", b"reason", "trial", b"trial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -88,7 +88,8 @@ class IdentityServiceServicer(object):
         contract; the host treats it the same way. Any other code, or no answer in time: the host closes the
         connection and begins again after a backoff.
         Repeat: yes. A second call with the same attachment_id replaces the first. One with another attachment_id begins
-        a new attachment and ends the old one. A refusal ends no attachment but its own.
+        a new attachment and ends the old one. A refusal ends no attachment but its own, and neither does a request
+        that the plugin answers with an error. A trial begins and ends none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

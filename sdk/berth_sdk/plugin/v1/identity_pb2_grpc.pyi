@@ -56,7 +56,8 @@ class IdentityServiceStub:
       contract; the host treats it the same way. Any other code, or no answer in time: the host closes the
       connection and begins again after a backoff.
     Repeat: yes. A second call with the same attachment_id replaces the first. One with another attachment_id begins
-      a new attachment and ends the old one. A refusal ends no attachment but its own.
+      a new attachment and ends the old one. A refusal ends no attachment but its own, and neither does a request
+      that the plugin answers with an error. A trial begins and ends none.
     """
     Probe: _grpc.UnaryUnaryMultiCallable[_identity_pb2.ProbeRequest, _identity_pb2.ProbeResponse]
     """Says whether the instance is alive and ready for cycles. The plugin answers from memory and calls no other
@@ -104,7 +105,8 @@ class IdentityServiceAsyncStub(IdentityServiceStub):
       contract; the host treats it the same way. Any other code, or no answer in time: the host closes the
       connection and begins again after a backoff.
     Repeat: yes. A second call with the same attachment_id replaces the first. One with another attachment_id begins
-      a new attachment and ends the old one. A refusal ends no attachment but its own.
+      a new attachment and ends the old one. A refusal ends no attachment but its own, and neither does a request
+      that the plugin answers with an error. A trial begins and ends none.
     """
     Probe: _aio.UnaryUnaryMultiCallable[_identity_pb2.ProbeRequest, _identity_pb2.ProbeResponse]  # type: ignore[assignment]
     """Says whether the instance is alive and ready for cycles. The plugin answers from memory and calls no other
@@ -159,7 +161,8 @@ class IdentityServiceServicer:
           contract; the host treats it the same way. Any other code, or no answer in time: the host closes the
           connection and begins again after a backoff.
         Repeat: yes. A second call with the same attachment_id replaces the first. One with another attachment_id begins
-          a new attachment and ends the old one. A refusal ends no attachment but its own.
+          a new attachment and ends the old one. A refusal ends no attachment but its own, and neither does a request
+          that the plugin answers with an error. A trial begins and ends none.
         """
 
     def Probe(
