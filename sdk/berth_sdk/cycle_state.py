@@ -70,7 +70,17 @@ class CycleState:
     3
     """
 
-    __slots__ = ("_published", "_shared", "_store", "_token", "cycle_id", "plugin", "signature", "writes")
+    __slots__ = (
+        "_published",
+        "_shared",
+        "_store",
+        "_token",
+        "cycle_id",
+        "plugin",
+        "pod_deleted",
+        "signature",
+        "writes",
+    )
 
     def __init__(self, cycle_id: str, *, plugin: str = "", shared: SharedState | None = None) -> None:
         self.cycle_id = cycle_id
@@ -83,6 +93,9 @@ class CycleState:
         self._published: set[str] = set()
         self.signature: Hashable = None
         """The answer of the plugin's `sign` in this cycle; None: it was not asked in this process."""
+        self.pod_deleted = False
+        """True in the last round of PreBind of a pod that was deleted between two rounds. The pod is not
+        bound then; an ERROR is what its owner reads."""
 
     @property
     def token(self) -> bytes | None:

@@ -55,6 +55,14 @@ class PluginAnswerError(BerthError, TypeError):
     """A plugin's method answered something that its point does not know, or of the wrong length."""
 
 
+class ScoreRefusedError(BerthError):
+    """A plugin answered a failed Status in place of scores. Attribute: reasons, shown to the pod's owner."""
+
+    def __init__(self, reasons: tuple[str, ...]) -> None:
+        self.reasons = reasons
+        super().__init__(", ".join(reasons))
+
+
 class UndeclaredError(BerthError):
     """A plugin read a part that it did not declare. Attributes: part, need (as it is written in `needs`),
     plugin (empty: not known where it was raised).

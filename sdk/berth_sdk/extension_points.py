@@ -422,16 +422,20 @@ class ScorePlugin(Protocol):
     while a Filter in another process still judges that node.
     """
 
-    def score(self, state: CycleState, pod: Pod, node: NodeView) -> Answer[int]:
-        """One node: 0..100 after normalisation, higher is better; raise for an error."""
+    def score(self, state: CycleState, pod: Pod, node: NodeView) -> Answer[int | Status]:
+        """One node: 0..100 after normalisation, higher is better. A Status that is no SUCCESS ends the
+        attempt with its reasons; so does an exception, with its place in the code.
+        """
         ...
 
 
 class TableScorePlugin(Protocol):
     """Score over all candidates at once."""
 
-    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
-        """int64[n], in the order of `nodes`."""
+    def score_nodes(
+        self, state: CycleState, pod: Pod, nodes: NodeTable
+    ) -> Answer[NDArray[np.int64] | Status]:
+        """int64[n], in the order of `nodes`. A Status that is no SUCCESS ends the attempt."""
         ...
 
 
@@ -440,8 +444,8 @@ class NormalizeScorePlugin(Protocol):
 
     def normalize(
         self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable
-    ) -> Answer[NDArray[np.int64]]:
-        """int64[n] in 0..100, from this plugin's raw scores."""
+    ) -> Answer[NDArray[np.int64] | Status]:
+        """int64[n] in 0..100, from this plugin's raw scores. A Status that is no SUCCESS ends the attempt."""
         ...
 
 
@@ -508,7 +512,9 @@ class PreBindPlugin(Protocol):
     ) -> Answer[PreBindResult | Status]:
         """SUCCESS when satisfied. `patches` are applied by the host, which calls again with their
         results in `patched` (empty at the first call); one deadline covers all rounds. The first call is
-        spared where `reserve` has answered it.
+        spared where `reserve` has answered it. When the pod is deleted between two calls, the host calls at
+        once, a last time, with `state.pod_deleted`; when the pod is deleted during a call, that call is
+        cancelled.
         """
         ...
 

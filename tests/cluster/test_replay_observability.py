@@ -41,6 +41,9 @@ SCENARIOS = (
     "pvc-wait-for-first-consumer-static",
     "claim-allocated",
     "plugin-permit-wait-preempted",
+    "pod-deleted-in-pre-bind",
+    "pre-bind-refused-by-admission",
+    "plugin-pre-bind-unschedulable",
 )
 
 
@@ -53,6 +56,16 @@ async def empty_stage(servers: RealServers, tmp_path: Path) -> AsyncIterator[Sta
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_scenario_goes_as_recorded(empty_stage: Stage, name: str) -> None:
     outcome = await run(RECORDS[name], empty_stage, "berth")
+    assert outcome.difference is None
+
+
+async def test_error_of_a_score_plugin_goes_as_any_failure_of_scoring(empty_stage: Stage) -> None:
+    record = RECORDS["plugin-score-out-of-range"]
+    (message,) = {event["note"] for event in record["expected"][0]["events"]}
+    text = json.dumps(record).replace('"toobig"', '"error:no price"')
+    wanted = 'running Score plugins: plugin "Probe" failed with: no price'  # kube-scheduler's RunScorePlugins
+    text = text.replace(json.dumps(message), json.dumps(wanted))
+    outcome = await run(json.loads(text), empty_stage, "berth")
     assert outcome.difference is None
 
 
@@ -114,7 +127,7 @@ async def test_scheduler_that_does_not_start_is_a_difference(empty_stage: Stage)
 
 
 def test_every_scenario_is_here() -> None:
-    assert len(RECORDS) == 64
+    assert len(RECORDS) == 66
     assert set(SCENARIOS) <= set(RECORDS)
 
 

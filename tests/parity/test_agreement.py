@@ -151,6 +151,21 @@ def test_a_nomination_that_is_taken_back_again_is_a_repetition() -> None:
     )
 
 
+def test_taking_a_nomination_back_with_a_condition_is_left_open_where_two_recordings_differed() -> None:
+    def failed(**more: Any) -> Json:
+        return write("p1", status={"conditions": [{"message": "device gone"}], **more})
+
+    nominated, unstable = write("p1", status={"nominatedNodeName": "n1"}), frozenset({"writes"})
+    kept = observation(nominated, failed())
+    taken_back = observation(nominated, failed(nominatedNodeName=None))
+    assert first_difference(kept, taken_back) is not None
+    assert first_difference(kept, taken_back, retries_count=False) is not None
+    assert first_difference(kept, taken_back, unstable=unstable) is None
+    assert first_difference(taken_back, kept, unstable=unstable) is None
+    other = observation(nominated, failed(nominatedNodeName="n2"))
+    assert first_difference(kept, other, unstable=unstable) is not None
+
+
 def lease(labels: Json | None, **spec: Any) -> Json:
     metadata = {"name": "kube-scheduler"} | ({} if labels is None else {"labels": labels})
     return {

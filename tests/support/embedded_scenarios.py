@@ -30,7 +30,9 @@ from support.observed.masking import masked
 from support.probe_plugin import Probe
 
 Json = dict[str, Any]
-RECORDED: Final = Path(__file__).parents[1] / "cluster" / "golden_observability" / "events.jsonl.gz"
+_RECORDINGS: Final = Path(__file__).parents[1] / "cluster" / "golden_observability"
+RECORDED: Final = _RECORDINGS / "events.jsonl.gz"
+RECORDED_HERE: Final = _RECORDINGS / "events-more.jsonl"
 KUBELET: Final = "example.com/kubelet"
 """Holds a pod that takes time to end, in place of the kubelet that a real cluster would ask."""
 POLICY: Final = "ValidatingAdmissionPolicy"
@@ -42,10 +44,10 @@ _OWN_FINALIZERS: Final = ("kubernetes.io/pv-protection", "kubernetes.io/pvc-prot
 
 
 def recorded() -> Iterator[Json]:
-    """All scenarios, in the order of the recording."""
+    """All scenarios, in the order of the recordings."""
     with gzip.open(RECORDED, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            yield json.loads(line)
+        yield from map(json.loads, lines)
+    yield from map(json.loads, RECORDED_HERE.read_text(encoding="utf-8").splitlines())
 
 
 class RecordingCluster(MemoryCluster):

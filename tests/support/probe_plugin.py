@@ -52,8 +52,11 @@ class Probe(Plugin):
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         return told(pod, "preScore")
 
-    def score(self, state: CycleState, pod: Pod, node: NodeView) -> int:
-        return _TOO_BIG if annotation(pod, "score") == "toobig" else 0
+    def score(self, state: CycleState, pod: Pod, node: NodeView) -> int | Status:
+        if annotation(pod, "score") == "toobig":
+            return _TOO_BIG
+        status = told(pod, "score")
+        return 0 if status.is_success else status
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         return told(pod, "reserve")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from berth_host.framework.cycle import POD_DELETED
 from berth_host.framework.waiting_pods import WaitingPods
-from berth_host.scheduler.attempt import POD_DELETED
 from berth_host.scheduler.binding_cycle import BindingCycle
 from berth_host.scheduler.schedule_one import Scheduler
 

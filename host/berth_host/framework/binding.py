@@ -15,7 +15,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, ObjectPatch, PatchResult
 from berth_sdk.status import SUCCESS, Code, Status
 
-from berth_host.framework.cycle import Cycle
+from berth_host.framework.cycle import POD_DELETED, Cycle
 from berth_host.framework.device_wait import DeviceWait
 from berth_host.model.clock import Clock, sleep
 from berth_host.rpc.client import PluginClient
@@ -101,6 +101,8 @@ class PreBindRunner:
             status = await self._run_group(group, cycle, node_name)
             if not status.is_success:
                 return status
+            if cycle.context.pod_deleted:
+                return Status.error(POD_DELETED)
         return SUCCESS
 
     async def _run_group(self, group: list[PluginClient], cycle: Cycle, node_name: str) -> Status:
@@ -134,6 +136,7 @@ class PreBindRunner:
     ) -> Status:
         patched: list[PatchResult] = []
         while True:
+            is_last = cycle.context.pod_deleted
             answer = await client.pre_bind(cycle.context, node_name, patched)
             if answer.status.is_rejected:
                 return answer.status.with_plugin(client.name)
@@ -143,21 +146,35 @@ class PreBindRunner:
                     (f'running PreBind plugin "{client.name}": {answer.status.message}',),
                     client.name,
                 )
+            if is_last:
+                return Status.error(POD_DELETED)
             if watching is not None:
                 watching.answered(answer)
             patched = []
             if answer.patches:
-                patched = await self.executor.apply(client, cycle, answer.patches)
+                cycle.between_rounds[client.name] = None
+                try:
+                    patched = await self.executor.apply(client, cycle, answer.patches)
+                finally:
+                    del cycle.between_rounds[client.name]
                 if watching is not None:
                     watching.patched(answer.patches, patched)
                 if answer.is_done(patched):
                     return SUCCESS
             elif answer.ask_again_after_s is None:
                 return SUCCESS
-            if answer.ask_again_after_s is not None:
-                cycle.idle = True
-                await sleep(self._clock, answer.ask_again_after_s)
-                cycle.idle = False
+            if answer.ask_again_after_s is not None and not cycle.context.pod_deleted:
+                await self._pause(client, cycle, answer.ask_again_after_s)
+
+    async def _pause(self, client: PluginClient, cycle: Cycle, duration_s: float) -> None:
+        """Wait for the plugin's next round, or until the pod is deleted."""
+        cycle.idle = True
+        done = cycle.between_rounds[client.name] = asyncio.get_running_loop().create_future()
+        try:
+            await sleep(self._clock, duration_s, done)
+        finally:
+            del cycle.between_rounds[client.name]
+        cycle.idle = False
 
 
 async def run_bind(plugins: Sequence[PluginClient], cycle: Cycle, node_name: str) -> tuple[str, BindResult]:

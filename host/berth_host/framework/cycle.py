@@ -5,9 +5,10 @@ Source: kube-scheduler `framework/cycle_state.go` (SkipFilterPlugins, SkipScoreP
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from berth_sdk.pod import Pod
 from berth_sdk.results import ObjectPatch
@@ -17,6 +18,8 @@ from berth_host.framework.nominated import NOBODY, NominatedPods
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
+
+POD_DELETED: Final = "the pod was deleted"
 
 
 class RecalledAnswers(Protocol):
@@ -61,6 +64,22 @@ class Cycle:
     """When PreScore was over (`time.perf_counter`)."""
     idle: bool = False
     """The binding cycle waits for time to pass, or for a decision on Permit, and for nothing else."""
+
+    between_rounds: dict[str, asyncio.Future[None] | None] = field(default_factory=dict)
+    """By plugin, each PreBind that has answered a round and awaits the next one: the future that ends its
+    pause, None while its patches are applied."""
+
+    def tell_pod_deleted(self) -> bool:
+        """Have every PreBind plugin between two rounds asked a last time, now: it may say what it makes of
+        the deletion. Return False where no plugin is between two rounds.
+        """
+        if not self.between_rounds:
+            return False
+        self.context.note_pod_deleted()
+        for pause in self.between_rounds.values():
+            if pause is not None and not pause.done():
+                pause.set_result(None)
+        return True
 
     @property
     def pod(self) -> Pod:

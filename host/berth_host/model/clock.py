@@ -60,9 +60,10 @@ def _rfc3339(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def sleep(clock: Clock, duration_s: float) -> None:
-    """Wait for `duration_s` on `clock`."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+async def sleep(clock: Clock, duration_s: float, done: asyncio.Future[None] | None = None) -> None:
+    """Wait for `duration_s` on `clock`, or until somebody sets the result of `done`."""
+    if done is None:
+        done = asyncio.get_running_loop().create_future()
     timer = clock.call_at(
         clock.monotonic_s() + duration_s, lambda: None if done.done() else done.set_result(None)
     )

@@ -72,7 +72,8 @@ class CycleContext:
     `left_out`: the calls without an answer that the cycle went on without, by (plugin, why). `overruns`: one
     sentence for each call in process that took too long. `timings_s`: seconds spent per
     (plugin, call). `restarted`: this attempt has begun anew once; it does not do so again.
-    `binding`: the binding cycle has begun; set by the scheduler.
+    `binding`: the binding cycle has begun; set by the scheduler. `pod_deleted`: the pod was deleted while a
+    PreBind plugin was between two rounds.
     """
 
     __slots__ = (
@@ -95,6 +96,7 @@ class CycleContext:
         "open_calls",
         "overruns",
         "pod",
+        "pod_deleted",
         "profile",
         "repeating",
         "reservations",
@@ -128,6 +130,7 @@ class CycleContext:
         self.budget_s = budget_s
         self.restarted = restarted
         self.binding = False
+        self.pod_deleted = False
         self.reserved = False
         self.shared = SharedState()
         self.left_out: dict[tuple[str, str], list[str]] = {}
@@ -175,10 +178,17 @@ class CycleContext:
         if state is None:
             state = self._states[plugin] = CycleState(self.cycle_id, plugin=plugin, shared=self.shared)
             state.signature = self.signatures.get(plugin)
+            state.pod_deleted = self.pod_deleted
             known = self.inherited.get(plugin)
             if known is not None:
                 state.inherit(known)
         return state
+
+    def note_pod_deleted(self) -> None:
+        """Show every plugin that the pod was deleted (`CycleState.pod_deleted`)."""
+        self.pod_deleted = True
+        for state in self._states.values():
+            state.pod_deleted = True
 
     def take_over(self, written: Mapping[str, CycleState]) -> None:
         """Put what plugins wrote for an equal pod at a later point into the cycle states in use."""

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.errors import PluginAnswerError
+from berth_sdk.errors import PluginAnswerError, ScoreRefusedError
 from berth_sdk.extension_points import Answer
 from berth_sdk.pod import Pod
 from berth_sdk.results import ReserveResult
@@ -24,6 +24,7 @@ from berth_sdk.runtime.answers import PLAIN, begun, must_wait, settled
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.runtime.raised import raised_text
+from berth_sdk.status import Code, Status
 
 from berth_host.errors.plugins import (
     PluginError,
@@ -106,6 +107,9 @@ class InProcessTransport:
             answer = begun(answer)
         except PluginError:
             raise
+        except ScoreRefusedError as err:
+            refused: Any = Status(Code.ERROR, err.reasons)
+            return refused  # type: ignore[no-any-return]  # one of the row's answers
         except (Exception, SystemExit) as err:
             raise self._failure(call, err) from err
         return self._mapped(call, self._bounded(call, deadline_s, answer)) if must_wait(answer) else answer
@@ -183,6 +187,9 @@ class InProcessTransport:
             return await answer
         except PluginError:
             raise
+        except ScoreRefusedError as err:
+            refused: Any = Status(Code.ERROR, err.reasons)
+            return refused  # type: ignore[no-any-return]  # one of the row's answers
         except (Exception, SystemExit) as err:
             raise self._failure(call, err) from err
 

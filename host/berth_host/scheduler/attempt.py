@@ -17,7 +17,6 @@ from berth_host.scheduler.algorithm import ScheduleResult
 
 _TOP_SCORES = 3
 HOST_STOPS = "the host stops"
-POD_DELETED = "the pod was deleted"
 CUT_OFF = "the attempt was cancelled from inside; the plugins' code says where"
 
 

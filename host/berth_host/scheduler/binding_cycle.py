@@ -25,13 +25,14 @@ from berth_host.errors.cluster import ClusterError, ConflictError
 from berth_host.errors.state import InvariantError
 from berth_host.explain.diagnosis import Diagnoses, Outcome
 from berth_host.explain.fit_error import fit_error_message
+from berth_host.framework.cycle import POD_DELETED
 from berth_host.log import get_logger
 from berth_host.model.fate import Fate
 from berth_host.queue.queued_pod import PRE_BIND, WAITING, QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.rpc.cycle import CycleEnd
 from berth_host.rpc.relay import LOST
-from berth_host.scheduler.attempt import CUT_OFF, HOST_STOPS, POD_DELETED, Attempt, Failed, unexpected
+from berth_host.scheduler.attempt import CUT_OFF, HOST_STOPS, Attempt, Failed, unexpected
 from berth_host.scheduler.cluster_calls import ClusterCalls
 from berth_host.scheduler.failure import Failure, FailureHandler
 from berth_host.scheduler.pod_status import PodStatusWriter
@@ -101,11 +102,16 @@ class BindingCycle:
         task.add_done_callback(partial(self._ended, attempt))
 
     def abort_pod(self, uid: str) -> bool:
-        """The pod was deleted: cancel the call that its binding cycle waits for. False if it has none."""
+        """Tell the binding cycle of a pod that it was deleted. Return False if it has none.
+
+        PreBind plugins between two rounds are asked a last time, and their answer ends the cycle. Every other
+        call that the cycle waits for is cancelled.
+        """
         attempt = self._running.get(uid)
         if attempt is None:
             return False
-        attempt.abort(POD_DELETED)
+        if not (attempt.in_pre_bind and attempt.cycle.tell_pod_deleted()):
+            attempt.abort(POD_DELETED)
         return True
 
     def preempt_pod(self, uid: str, reason: str) -> bool:
@@ -401,7 +407,8 @@ class BindingCycle:
         rejected = failed.status.is_rejected
         self._record(attempt, Outcome.UNSCHEDULABLE if rejected else Outcome.ERROR, failed.message)
         if attempt.has_cycle:
-            how = CycleEnd.ABORTED if attempt.aborted else CycleEnd.UNSCHEDULABLE
+            is_over = attempt.aborted or attempt.cycle.context.pod_deleted
+            how = CycleEnd.ABORTED if is_over else CycleEnd.UNSCHEDULABLE
             attempt.framework.end_cycle(attempt.cycle, how)
         diagnosis = attempt.diagnosis
         said: dict[str, Any] = {

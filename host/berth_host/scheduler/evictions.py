@@ -239,9 +239,10 @@ class Evictions:
             if now is None or now.node_name:
                 self.preempting.end(eviction.preemptor.uid)
                 return  # the room is not needed any more
-            await self._status.ensure_nominated(now, eviction.node_name)
+            # The write that was to say so may have been lost.
+            await self._status.nominate(now, eviction.node_name)
         for lower in self._lower_nominations(eviction):
-            self._status.in_order(lower, partial(self._status.clear_nomination, lower))
+            self._status.in_order(lower, partial(self._status.nominate, lower, ""))
             if not lower.nominated_node:
                 # Promised by a plugin's word: its status does not change, so no event will tell.
                 self._seams.queue.delete_nomination(lower)

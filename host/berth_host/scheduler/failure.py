@@ -10,7 +10,7 @@ Source: kube-scheduler `schedule_one.go` (handleSchedulingFailure, handleBinding
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from berth_sdk.pod import Pod
@@ -77,9 +77,12 @@ class FailureHandler:
         queued.ungate()
         pod = queued.pod
         current = self._pods.pod(pod.key)
+        nominated = failure.nominated
         if current is None or current.node_name:
-            # Bound: by another writer, or our own bind succeeded although its answer was lost.
+            # Bound: by another writer, or our own bind succeeded although its answer was lost. A pod that is
+            # bound or gone has no nomination that could be taken back.
             self._queue.done(pod.uid)
+            failure = replace(failure, nominated=None)
         elif current.uid != pod.uid:
             self._queue.done(pod.uid)
             return
@@ -87,7 +90,7 @@ class FailureHandler:
             queued.replace_pod(current)
             failed_plugin = failure.status.plugin if failure.status.code is Code.ERROR else ""
             self._queue.add_unschedulable(queued, failed_plugin=failed_plugin)
-        self._queue.nominate(queued.pod, failure.nominated)
+        self._queue.nominate(queued.pod, nominated)
         if failure.status.code is not Code.SKIP:  # every Bind plugin skipped the pod: nothing is written
             self._writer.attempt_failed(queued.pod, failure)
 

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -27,7 +28,7 @@ from berth_host.scheduler.status_patch import condition_patch, patch_status
 log = get_logger()
 NOTE_MAX_BYTES: Final = 1024
 REMEMBERED_NOMINATIONS: Final = 1024
-"""Nominations that were the last thing written about a pod, by its uid; the oldest go first."""
+"""Nominations that were written, by the pod's uid; the oldest go first."""
 Write: TypeAlias = Callable[[], Awaitable[None]]
 
 
@@ -41,7 +42,7 @@ class PodStatusWriter:
         self._cluster = cluster
         self._clock = clock
         self._lines: dict[str, _Line] = {}
-        self._nominated: dict[str, str] = {}
+        self._nominated: dict[str, _Nominated] = {}
 
     @property
     def pending_count(self) -> int:
@@ -69,11 +70,31 @@ class PodStatusWriter:
     def attempt_failed(self, pod: Pod, failure: Failure) -> None:
         """The event, PodScheduled=False with the whole message, and the nomination."""
         self.event(pod, "Warning", "FailedScheduling", "Scheduling", failure.message)
-        patch = self._condition(pod, failure) or {}
-        if failure.nominated is not None and failure.nominated != pod.nominated_node:
-            patch["nominatedNodeName"] = failure.nominated or None
-        if patch:
-            self.in_order(pod, partial(self._patch, pod, patch))
+        condition = self._condition(pod, failure) or {}
+        nominated = failure.nominated
+        is_news = nominated is not None and (
+            nominated != self._nomination_of(pod)
+            or pod.uid in self._lines  # a write may be about to change it
+        )
+        if condition or is_news:
+            self.in_order(pod, partial(self._write_failure, pod, condition, nominated))
+
+    async def _write_failure(self, pod: Pod, condition: dict[str, Any], nominated: str | None) -> None:
+        """Patch what differs from the pod as it is once the earlier writes are done."""
+        if nominated is not None and nominated != self._nomination_of(pod):
+            condition = {**condition, "nominatedNodeName": nominated or None}
+        if condition:
+            await self._patch(pod, condition)
+
+    def _nomination_of(self, pod: Pod) -> str:
+        """Return the node that the pod's status names, empty: none.
+
+        The watch's word counts, but for what this writer wrote and the watch has not shown yet.
+        """
+        ours = self._nominated.get(pod.uid)
+        if ours is None or _is_newer(pod.resource_version, ours.version):
+            return pod.nominated_node
+        return ours.node_name
 
     def in_order(self, pod: Pod, write: Write) -> asyncio.Future[None]:
         """Write in the background, after the earlier writes for `pod`."""
@@ -105,17 +126,8 @@ class PodStatusWriter:
 
     async def nominate(self, pod: Pod, node_name: str) -> None:
         """status.nominatedNodeName, before long work at Permit or PreBind; "" clears it."""
-        if node_name != pod.nominated_node:
+        if node_name != self._nomination_of(pod):
             await self._patch(pod, {"nominatedNodeName": node_name or None})
-
-    async def ensure_nominated(self, pod: Pod, node_name: str) -> None:
-        """As `nominate`, where the write that was to say so was lost: the watch may not have shown it yet."""
-        if self._nominated.get(pod.uid) != node_name:
-            await self.nominate(pod, node_name)
-
-    async def clear_nomination(self, pod: Pod) -> None:
-        """Clear status.nominatedNodeName even if `pod` has none: the record may be out of date."""
-        await self._patch(pod, {"nominatedNodeName": None})
 
     def _condition(self, pod: Pod, failure: Failure) -> dict[str, Any] | None:
         """PodScheduled as it is now; None when it says the same already."""
@@ -131,17 +143,32 @@ class PodStatusWriter:
         return condition_patch(conditions, wanted, rfc3339(self._clock.now_s()))
 
     async def _patch(self, pod: Pod, status: Mapping[str, Any]) -> None:
-        nominated = status.get("nominatedNodeName")
-        self._nominated.pop(pod.uid, None)
         try:
-            await patch_status(self._cluster, pod.ref, status)
+            written = await patch_status(self._cluster, pod.ref, status)
         except ClusterError as err:
             log.warning("pod.status_refused", pod=pod.key, problem=str(err))
             return
-        if nominated:
-            self._nominated[pod.uid] = nominated
+        if "nominatedNodeName" in status:
+            node_name = status["nominatedNodeName"] or ""
+            self._nominated.pop(pod.uid, None)
+            self._nominated[pod.uid] = _Nominated(node_name, written.ref.resource_version)
             if len(self._nominated) > REMEMBERED_NOMINATIONS:
                 del self._nominated[next(iter(self._nominated))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Nominated:
+    """A nomination that was written (empty: taken back), and the version of the pod that has it."""
+
+    node_name: str
+    version: str
+
+
+def _is_newer(shown: str, written: str) -> bool:
+    """Return whether the watch has shown `written`; versions that are no numbers are taken for shown."""
+    if not (shown.isdecimal() and written.isdecimal()):
+        return True
+    return int(shown) >= int(written)
 
 
 class _Line:

@@ -13,7 +13,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from berth_sdk.kube_object import ObjectRef
+from berth_sdk.kube_object import KubeObject, ObjectRef
 
 from berth_host.errors.cluster import ConflictError, TimedOutError, UnavailableError
 from berth_host.model.patch_type import PatchType
@@ -54,21 +54,22 @@ def condition_patch(
     return {"$setElementOrder/conditions": order, "conditions": [changed]}
 
 
-async def patch_status(cluster: ClusterCalls, pod: ObjectRef, status: Mapping[str, Any]) -> None:
-    """Send it, up to TRIES times where a repetition may help. Raises ClusterError.
+async def patch_status(cluster: ClusterCalls, pod: ObjectRef, status: Mapping[str, Any]) -> KubeObject:
+    """Send it, up to TRIES times where a repetition may help; return the pod as it is then. Raises
+    ClusterError.
 
     The pauses are real time, as deadlines of calls are: a simulation's clock stands still meanwhile.
     """
     wait_s = FIRST_WAIT_S
-    for tries_left in reversed(range(TRIES)):
+    tries_left = TRIES
+    while True:
+        tries_left -= 1
         try:
-            await cluster.patch(
+            return await cluster.patch(
                 "pods", pod, {"status": status}, patch_type=PatchType.STRATEGIC, subresource="status"
             )
         except (ConflictError, UnavailableError) as err:
             if not tries_left or isinstance(err, TimedOutError):
                 raise
-        else:
-            return
         await asyncio.sleep(wait_s * (1 + WAIT_JITTER * random.random()))
         wait_s *= WAIT_FACTOR

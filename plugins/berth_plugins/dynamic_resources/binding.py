@@ -167,8 +167,10 @@ def _patch(claim: KubeObject, body: Json, subresource: str) -> ObjectPatch:
 
 
 def deallocation(claim: KubeObject) -> ObjectPatch:
-    """The patch that takes allocation and reservations off a claim."""
-    return _patch(claim, {"status": {"reservedFor": None, "allocation": None, "devices": None}}, "status")
+    """Return the patch that takes allocation and reservations off a claim, as far as the claim has them."""
+    status = claim.get("status") or {}
+    taken_off = {key: None for key in ("reservedFor", "allocation", "devices") if key in status}
+    return _patch(claim, {"status": taken_off}, "status")
 
 
 def deletion(claim: KubeObject) -> tuple[ObjectPatch, ...]:

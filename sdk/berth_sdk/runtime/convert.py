@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from berth_sdk.errors import PluginAnswerError
+from berth_sdk.errors import PluginAnswerError, ScoreRefusedError
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -141,8 +141,9 @@ class Answers:
         return refused
 
     def scores(self, method: str, answer: Any, count: int) -> NDArray[np.int64]:
-        """int64[count]; fractions are refused, not cut."""
+        """int64[count]; fractions are refused, not cut. Raises ScoreRefusedError for a failed Status."""
         if not isinstance(answer, np.ndarray):
+            _check_failed(answer)
             if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):
                 raise self._wrong(method, answer, f"an array of {count} integers")
             answer = np.asarray(answer, dtype=None if len(answer) else np.int64)
@@ -159,9 +160,10 @@ class Answers:
         return scores
 
     def score(self, answer: Any) -> int:
-        """One score."""
+        """One score. Raises ScoreRefusedError for a failed Status."""
         if isinstance(answer, (int, np.integer)) and not isinstance(answer, bool):
             return int(answer)
+        _check_failed(answer)
         raise self._wrong("score", answer, "an integer; round it as the formula demands")
 
     def sort_key(self, answer: Any) -> bytes:
@@ -192,3 +194,9 @@ class Answers:
         return PluginAnswerError(
             f"{self._plugin}.{method} answered {type(answer).__name__} {answer!r:.80}: answer {wanted}"
         )
+
+
+def _check_failed(answer: Any) -> None:
+    """Raise ScoreRefusedError for a failed Status in place of scores."""
+    if isinstance(answer, Status) and not answer.is_success:
+        raise ScoreRefusedError(answer.reasons or (answer.code.kube_name,))

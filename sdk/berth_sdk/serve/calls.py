@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import grpc
 
+from berth_sdk.errors import ScoreRefusedError
 from berth_sdk.runtime.answers import must_wait
 from berth_sdk.runtime.raised import raised_text
 from berth_sdk.serve.lanes import CallCancelledError, CallContext, EventLoopThread
@@ -55,13 +56,13 @@ def ask(
     context: CallContext,
     call: Callable[[], Any],
 ) -> Any:
-    """Ask the plugin, in its turn. Its exceptions become CallRefusedError."""
+    """Ask the plugin, in its turn. Its exceptions become CallRefusedError; passes on ScoreRefusedError."""
     if not context.is_active():
         raise CallCancelledError
     try:
         answer = call()
         return loop.wait_for(answer, context) if must_wait(answer) else answer
-    except CallCancelledError:
+    except (CallCancelledError, ScoreRefusedError):
         raise
     except (Exception, SystemExit) as err:
         # An exit as well: it would end this thread alone and leave the host without an answer.

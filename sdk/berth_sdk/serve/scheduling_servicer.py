@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
+from berth_sdk.errors import ScoreRefusedError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
@@ -136,9 +137,12 @@ class SchedulingServicer:
     def Score(self, request: spb.ScoreRequest, call: CycleCall) -> Scored[spb.ScoreResponse]:
         """Over the feasible nodes."""
         nodes = call.candidates(request.candidates)
-        scores = call.ask(lambda: call.runtime.score(call.state, call.pod, nodes))
-        reply = spb.ScoreResponse(ctx=call.reply())
-        return Scored(reply, spb.ScoreResponse.SCORES_FIELD_NUMBER, encode_aligned(scores))
+        number = spb.ScoreResponse.SCORES_FIELD_NUMBER
+        try:
+            scores = call.ask(lambda: call.runtime.score(call.state, call.pod, nodes))
+        except ScoreRefusedError as err:
+            return Scored(spb.ScoreResponse(ctx=call.reply(Status(Code.ERROR, err.reasons))), number, None)
+        return Scored(spb.ScoreResponse(ctx=call.reply()), number, encode_aligned(scores))
 
     @cycle_call("normalize", spb.NormalizeScoreResponse)
     def NormalizeScore(
@@ -151,9 +155,13 @@ class SchedulingServicer:
         except (KeyError, ValueError) as err:
             text = f"the scores to normalise do not fit the candidates: {err}"
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err
-        scores = call.ask(lambda: call.runtime.normalize(call.state, call.pod, raw, nodes))
-        reply = spb.NormalizeScoreResponse(ctx=call.reply())
-        return Scored(reply, spb.NormalizeScoreResponse.SCORES_FIELD_NUMBER, encode_aligned(scores))
+        number = spb.NormalizeScoreResponse.SCORES_FIELD_NUMBER
+        try:
+            scores = call.ask(lambda: call.runtime.normalize(call.state, call.pod, raw, nodes))
+        except ScoreRefusedError as err:
+            refused = spb.NormalizeScoreResponse(ctx=call.reply(Status(Code.ERROR, err.reasons)))
+            return Scored(refused, number, None)
+        return Scored(spb.NormalizeScoreResponse(ctx=call.reply()), number, encode_aligned(scores))
 
     @cycle_call("reserve", spb.ReserveResponse)
     def Reserve(self, request: spb.ReserveRequest, call: CycleCall) -> spb.ReserveResponse:
@@ -210,6 +218,7 @@ class SchedulingServicer:
     def PreBind(self, request: spb.PreBindRequest, call: CycleCall) -> spb.PreBindResponse:
         """One round."""
         patched = decode_patched(request.patched)
+        call.state.pod_deleted = request.pod_deleted
         result: PreBindResult | None = call.ask(
             lambda: call.runtime.pre_bind(call.state, call.pod, request.node_name, patched)
         )

@@ -151,7 +151,8 @@ class Attempt:
     def score(self, *names: str) -> dict[str, int]:
         """PreScore, Score and normalisation over all nodes, or those named; empty after SKIP.
 
-        Raises PluginAnswerError for final scores outside 0..100, and for a PreScore that fails.
+        Raises PluginAnswerError for final scores outside 0..100, and for a PreScore that fails;
+        ScoreRefusedError where a failed Status comes in place of scores.
         """
         nodes = self.nodes.take(self._positions(names)) if names else self.nodes
         status: Status = self._host.run(self._runtime.pre_score(self.state, self.pod, nodes))

@@ -44,6 +44,15 @@ class Way:
         """End the way with an error as soon as it is resumed."""
         self._aborted = Status.error(message)
 
+    def _ask_last(self, member: Attempt) -> Status:
+        """Ask a PreBind between two rounds what it makes of its pod's deletion; return the way's end."""
+        aborted = self._aborted or SUCCESS
+        if aborted.message != POD_DELETED:
+            return aborted
+        member.state.pod_deleted = True
+        status = member.pre_bind(self._node_name).status
+        return aborted if status.is_success else failure_of(status, member.name, "PreBind plugin")
+
     def _run(self) -> Generator[None, None, None]:
         try:
             outcome = yield from self._forward()
@@ -123,7 +132,7 @@ class Way:
                 while self._host.clock.now_s < self.wake_at_s:
                     yield
                     if self._aborted is not None:
-                        return self._aborted
+                        return self._ask_last(member)
                 self.wake_at_s = None
         finally:
             self.wake_at_s = None

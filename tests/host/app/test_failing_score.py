@@ -50,3 +50,33 @@ async def test_score_plugin_that_raises_is_left_out_where_its_policy_is_neutral(
         assert event is not None
         assert event.note.startswith('placed without plugin "RaisingScore" at Score: it failed: ValueError')
         assert event.note.endswith("(policy: Neutral)")
+
+
+@pytest.mark.parametrize("served", [False, True])
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("RefusingScore", "Score plugins"),
+        ("RefusingScores", "Score plugins"),
+        ("RefusingNormalize", "Normalize on Score plugins"),
+    ],
+)
+async def test_status_in_place_of_scores_ends_the_attempt_in_the_plugins_words(
+    name: str, step: str, served: bool, tmp_path: Path
+) -> None:
+    cls = f"support.raising_score:{name}"
+    objects = [node("n0"), node("n1"), pod("web")]
+    wanted = f'running {step}: plugin "{name}" failed with: no price for this node'
+
+    async def message(where: str) -> str:
+        text = configuration(where).replace("RaisingScore", name)
+        async with World(objects, configuration=text) as world:
+            await world.settle()
+            assert world.node_of("web") == ""
+            return world.message_of("web")
+
+    if not served:
+        assert await message(f"inProcess: '{cls}'") == wanted
+        return
+    async with plugin_process(tmp_path / "p.sock", cls) as process:
+        assert await message(f"endpoint: '{process.endpoint}'") == wanted

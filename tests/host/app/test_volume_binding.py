@@ -239,6 +239,23 @@ async def test_bound_claims_are_no_reason_to_wait(endpoint: str) -> None:
         assert [storage.world.node_of(name) for name in ("web", "too")] == ["n2", "n2"]
 
 
+async def test_pod_that_is_deleted_while_it_waits_is_told_of_by_the_plugin(endpoint: str) -> None:
+    async with Storage(endpoint, storage_class(), claim("data"), using("web", "data")) as storage:
+        await storage.until_selected("data")
+        world = storage.world
+        await until(lambda: not world.host.binding.active_count)
+        await world.cluster.delete("pods", ObjectRef(name="web", namespace="default"))
+        await world.settle()
+        notes = [event.note for event in storage.server.events.recent if event.reason == "FailedScheduling"]
+        assert notes == [
+            'running PreBind plugin "VolumeBinding": binding volumes: pod does not exist any more: '
+            'pod "web" not found'
+        ]
+        assert world.clock.monotonic_s() < 2.0
+        assert world.host.cache.pod_count == 0
+        assert world.everything_is_accounted_for()
+
+
 @pytest.mark.slow
 async def test_pod_that_is_deleted_while_it_waits_frees_the_volume(endpoint: str) -> None:
     claims = [claim("data", cls="local"), claim("other", cls="local")]

@@ -41,6 +41,39 @@ async def test_row_29_a_deleted_pod_ends_its_cycle_everywhere(tmp_path: Path) ->
             assert world.everything_is_accounted_for(), rpc
 
 
+@pytest.mark.parametrize(
+    ("answer", "note"),
+    [
+        (
+            scheduling_pb2.PreBindResponse(ctx=decided(pb.Status.CODE_ERROR, "the disk has no user")),
+            'running PreBind plugin "Raw": the disk has no user',
+        ),
+        (scheduling_pb2.PreBindResponse(ctx=decided(pb.Status.CODE_SUCCESS)), "the pod was deleted"),
+    ],
+)
+async def test_row_29_pre_bind_between_two_rounds_is_asked_what_it_makes_of_the_deletion(
+    tmp_path: Path, answer: scheduling_pb2.PreBindResponse, note: str
+) -> None:
+    plugin = RawPlugin(tmp_path, descriptor("Raw", "RESERVE", "PRE_BIND"))
+    waits = scheduling_pb2.PreBindResponse(ctx=decided(pb.Status.CODE_SUCCESS))
+    waits.ask_again_after.FromSeconds(600)
+    plugin.on("PreBind", waits)
+    text = configuration(plugin, Raw="reserve preBind")
+    async with running(plugin), World([node("n0"), pod("web")], configuration=text) as world:
+        await until(functools.partial(has_come, plugin, "PreBind", 1))
+        await until(lambda: not world.host.binding.active_count)
+        plugin.on("PreBind", answer)
+        await world.cluster.delete("pods", WEB)
+        await until(functools.partial(has_come, plugin, "EndCycles", 1))
+        assert [asked.pod_deleted for asked in plugin.requests("PreBind")] == [False, True]
+        (end,) = plugin.requests("EndCycles")[-1].ended
+        assert end.outcome == pb.CycleEnd.OUTCOME_ABORTED
+        assert len(plugin.requests("Unreserve")) == 1
+        recent = world.server.events.recent
+        assert [event.note for event in recent if event.reason == "FailedScheduling"] == [note]
+        assert world.everything_is_accounted_for()
+
+
 async def test_row_29_a_deleted_pod_ends_its_wait_everywhere(tmp_path: Path) -> None:
     plugin = RawPlugin(tmp_path, descriptor("Raw", "RESERVE", "PERMIT"))
     plugin.on("Permit", scheduling_pb2.PermitResponse(ctx=decided(pb.Status.CODE_WAIT)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from berth_host.cluster.memory.cluster import MemoryCluster
@@ -10,7 +11,7 @@ from berth_host.errors.cluster import ClusterError, NotFoundError
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.failure import Failure
 from berth_host.scheduler.pod_status import PodStatusWriter, cut_note
-from berth_sdk.kube_object import ObjectRef
+from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 from support.hosts import START_S, pod
@@ -125,10 +126,54 @@ async def test_nomination_that_was_written_is_not_written_again_before_the_watch
     written.writer.attempt_failed(known, failure)
     await written.writer.flush(60)
     version = written.pod.resource_version
-    await written.writer.ensure_nominated(known, "n1")
+    await written.writer.nominate(known, "n1")
     assert written.pod.resource_version == version
-    await written.writer.ensure_nominated(known, "n2")
+    await written.writer.nominate(known, "n2")
     assert written.pod.nominated_node == "n2"
+
+
+async def test_failure_takes_back_a_nomination_that_the_watch_has_not_shown_yet() -> None:
+    written = Written()
+    known = written.pod
+    await written.writer.nominate(known, "n1")
+    failure = Failure(status=Status.error("device gone"), message="device gone")
+    written.writer.attempt_failed(known, failure)
+    await written.writer.flush(60)
+    assert written.pod.nominated_node == ""
+
+
+async def test_nomination_that_is_still_to_be_written_is_taken_back_too() -> None:
+    written = Written()
+    known = written.pod
+    for nominated in ("n1", ""):
+        failure = Failure(status=Status.unschedulable("full"), message="full", nominated=nominated)
+        written.writer.attempt_failed(known, failure)
+    await written.writer.flush(60)
+    assert written.pod.nominated_node == ""
+
+
+async def test_patches_carry_what_changed_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, sent = Written(), list[set[str]]()
+    patch = written.cluster.patch
+
+    async def noted(resource: str, ref: ObjectRef, body: dict[str, Any], **more: Any) -> KubeObject:
+        sent.append(set(body["status"]))
+        return await patch(resource, ref, body, **more)
+
+    monkeypatch.setattr(written.cluster, "patch", noted)
+    await written.writer.nominate(written.pod, "")  # no node is promised
+    assert sent == []
+    await written.fail("full")
+    assert sent.pop() == {"conditions"}
+    await written.writer.nominate(written.pod, "n1")
+    await written.writer.nominate(written.pod, "n1")
+    assert sent == [{"nominatedNodeName"}]
+    await written.fail("full", nominated="n1")
+    assert len(sent) == 1
+    await written.cluster.patch("pods", REF, {"status": {"nominatedNodeName": None}}, subresource="status")
+    sent.clear()
+    await written.fail("full")  # another client took the nomination back
+    assert sent == []
 
 
 @pytest.mark.parametrize("lost", [True, False])
@@ -145,9 +190,9 @@ async def test_nomination_that_was_lost_or_taken_back_is_written_again(
         written.writer.attempt_failed(known, failure)
         await written.writer.flush(60)
     if not lost:
-        await written.writer.clear_nomination(known)
+        await written.writer.nominate(known, "")
     assert written.pod.nominated_node == ""
-    await written.writer.ensure_nominated(known, "n1")
+    await written.writer.nominate(known, "n1")
     assert written.pod.nominated_node == "n1"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from berth_plugins.dynamic_resources import cel_library, search
+from berth_plugins.dynamic_resources.binding import deallocation
 from berth_plugins.dynamic_resources.plugin import DynamicResources
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError
@@ -346,6 +347,18 @@ async def test_pod_hint(ask: Ask, uid: str, want: bool) -> None:
     )
     assert await ask.hint(plug([claim("c")]), event, web("template")) is want
     assert await ask.hint(plug([]), event, web("template")) is False
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"allocation": {"devices": {}}},
+        {"allocation": {"devices": {}}, "reservedFor": [{"uid": "u"}], "devices": []},
+    ],
+)
+def test_deallocation_takes_off_what_the_claim_has_and_names_nothing_else(status: dict[str, Any]) -> None:
+    patch = deallocation(KubeObject.of({**claim("a"), "status": status})).merge_patch
+    assert patch == {"status": dict.fromkeys(status)}
 
 
 @pytest.mark.parametrize("timeout", ["10", "soon", 5])

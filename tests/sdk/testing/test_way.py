@@ -267,6 +267,18 @@ def early(what: str, *more: str) -> Callable[[Told, CycleState, Pod], PermitResu
     return permit
 
 
+def seen_deleted(last: Status) -> Callable[[Told, CycleState, Pod], PreBindResult]:
+    """A PreBind that waits until the pod is deleted, and then answers `last`."""
+
+    def pre_bind(self: Told, state: CycleState, pod: Pod) -> PreBindResult:
+        if not state.pod_deleted:
+            return PreBindResult(Status.success(), ask_again_after_s=2.0)
+        self.log.append(f"{type(self).__name__} sees that {pod.name} was deleted")
+        return PreBindResult(last)
+
+    return pre_bind
+
+
 def ends_all(what: str, *more: str) -> Callable[[Told, CycleState, Pod], Status]:
     """A call that decides about every pod at Permit."""
 
@@ -358,6 +370,14 @@ SCENARIOS: dict[str, tuple[Answers, list[Step]]] = {
     "pre-bind is asked again in time": (
         {"A": {"pre_bind": [PreBindResult(Status.success(), ask_again_after_s=2.0), Status.success()]}},
         [Place("p"), Pass(1.5), Pass(0.5)],
+    ),
+    "a pod is deleted between two rounds of pre-bind, and the plugin says so": (
+        {"A": {"pre_bind": seen_deleted(BROKEN)}, "B": {}},
+        [Place("p"), Remove("p"), Pass(9)],
+    ),
+    "a pod is deleted between two rounds of pre-bind, and the plugin does not see it": (
+        {"A": {"pre_bind": seen_deleted(Status.success())}, "B": {}},
+        [Place("p"), Remove("p"), Pass(9)],
     ),
     "a binding is cancelled": (
         {"A": {"pre_bind": PreBindResult(Status.success(), ask_again_after_s=2.0)}, "B": {}},

@@ -3,7 +3,9 @@
 Compared is what the recordings define: `pods` by name, `events` as a multiset, and `writes` in order for each
 object, since the order of writes to different objects is not defined. Neither is how often a pod is tried
 again within an observation: with `retries_count` False a repetition is as good as one. In the parts that
-differed between two recordings (`secondRun`) one history must be the beginning of the other.
+differed between two recordings (`secondRun`) one history must be the beginning of the other. It is also left
+open there whether a failed attempt takes the nomination back together with its condition: kube-scheduler does
+so only if its informer has shown the nomination by then, which is chance.
 
 berth adds one thing to kube-scheduler's writes: the label `berth.io/scheduler` of its Lease, by which
 `kubectl berth` finds it. `_without_own_label` leaves out this label, and the comparison counts all else.
@@ -102,6 +104,7 @@ def _sequence(
     if not retries_count or unstable:
         want, have = _once_each(expected), _once_each(actual)
     if unstable:
+        want, have = [_without_taking_back(one) for one in want], [_without_taking_back(one) for one in have]
         length = min(len(want), len(have))
         want, have = want[:length], have[:length]
     for position in range(max(len(want), len(have))):
@@ -127,6 +130,15 @@ def _once_each(writes: list[Json]) -> list[Json]:
         taken_back |= status.items() >= _TAKEN_BACK.items()
         seen.setdefault(_text(write), write)
     return list(seen.values())
+
+
+def _without_taking_back(write: Json) -> Json:
+    """Return the write of a condition without the nomination that it takes back; any other write as it is."""
+    status = write.get("body", {}).get("status", {})
+    if "conditions" not in status or not status.items() >= _TAKEN_BACK.items():
+        return write
+    left = {key: value for key, value in status.items() if key not in _TAKEN_BACK}
+    return {**write, "body": {**write["body"], "status": left}}
 
 
 def _multiset(

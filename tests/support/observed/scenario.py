@@ -30,9 +30,7 @@ kind: BerthConfiguration
 plugins:
 - name: Probe
   inProcess: support.probe_plugin:Probe
-  points: {score: {policy: Fail}}
 """
-"""kube-scheduler fails a pod whose scores are out of range; berth does so where it is told to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

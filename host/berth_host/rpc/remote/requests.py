@@ -139,7 +139,10 @@ class RequestWriter:
         """The chosen node, the round, and the outcomes of the patches of the round before."""
         rounds, _ = cycle.rounds.get(self._plugin, (1, 0.0))
         results = codec.encode_patched(patched)
-        return Written(scheduling_pb2.PreBindRequest(node_name=node_name, round=rounds - 1, patched=results))
+        request = scheduling_pb2.PreBindRequest(
+            node_name=node_name, round=rounds - 1, patched=results, pod_deleted=cycle.pod_deleted
+        )
+        return Written(request)
 
     def bind(self, cycle: CycleContext, node_name: str) -> Written:
         """The chosen node."""

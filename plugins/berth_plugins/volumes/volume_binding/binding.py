@@ -196,14 +196,17 @@ class Binder:
         made.asked = list(distinct.values())[:MAX_PATCHES]
         return PreBindResult(SUCCESS, tuple(made.asked))
 
-    def wait(self, made: Reservation) -> PreBindResult:
-        """SUCCESS once every claim is bound; else it wants to be asked again, until the time is over."""
+    def wait(self, made: Reservation, *, gone: str = "") -> PreBindResult:
+        """Return SUCCESS once every claim is bound; else ask for another round, until the time is over.
+
+        `gone`: the name of the pod if it was deleted, which is an ERROR; else empty.
+        """
         now_s = time.monotonic()
-        if made.since_s is None:
+        if made.since_s is None and not gone:
             made.since_s = now_s
         else:
             try:
-                if self._is_done(made):
+                if self._is_done(made, gone):
                     return PreBindResult(SUCCESS)
             except _BindingError as err:
                 return PreBindResult(Status.error(f"binding volumes: {err}"))
@@ -212,11 +215,13 @@ class Binder:
         made.waited_s += POLL_S
         return PreBindResult(SUCCESS, ask_again_after_s=POLL_S)
 
-    def _is_done(self, made: Reservation) -> bool:
+    def _is_done(self, made: Reservation, gone: str) -> bool:
         """Whether controllers have bound everything. Raises _BindingError when they will not."""
         node = self._handle.snapshot().node_named(made.node_name)
         if node is None:
             raise _BindingError(f'failed to get node "{made.node_name}": node "{made.node_name}" not found')
+        if gone:
+            raise _BindingError(f'pod does not exist any more: pod "{gone}" not found')
         record = self._csi_nodes.get(made.node_name)
         where = _Where(made.node_name, node.labels, record.migrated if record is not None else frozenset())
         return all(self._is_bound(made, volume, claim, where) for volume, claim, _ in made.bindings) and all(

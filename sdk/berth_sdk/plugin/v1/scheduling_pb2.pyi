@@ -1005,10 +1005,15 @@ class PreBindRequest(_message.Message):
     NODE_NAME_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     PATCHED_FIELD_NUMBER: _builtins.int
+    POD_DELETED_FIELD_NUMBER: _builtins.int
     node_name: _builtins.str
     """REQUIRED: the name of the chosen node."""
     round: _builtins.int
     """OPTIONAL: the number of the round: 0, 1, 2, ..."""
+    pod_deleted: _builtins.bool
+    """OPTIONAL: true: the pod was deleted between two rounds, and this round is the last one. Whatever the answer, the
+    pod is not bound; an ERROR is shown to the pod's owner. false: the host does not know of a deletion.
+    """
     @_builtins.property
     def ctx(self) -> _common_pb2.CallContext:
         """REQUIRED: the cycle."""
@@ -1024,10 +1029,11 @@ class PreBindRequest(_message.Message):
         node_name: _builtins.str = ...,
         round: _builtins.int = ...,
         patched: _abc.Iterable[Global___PatchResult] | None = ...,
+        pod_deleted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "node_name", b"node_name", "patched", b"patched", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "node_name", b"node_name", "patched", b"patched", "pod_deleted", b"pod_deleted", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
