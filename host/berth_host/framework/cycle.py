@@ -19,7 +19,7 @@ from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
 
-POD_DELETED: Final = "the pod was deleted"
+POD_DELETED: Final[str] = "the pod was deleted"
 
 
 class RecalledAnswers(Protocol):

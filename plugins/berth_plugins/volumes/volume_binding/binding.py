@@ -202,15 +202,15 @@ class Binder:
         `gone`: the name of the pod if it was deleted, which is an ERROR; else empty.
         """
         now_s = time.monotonic()
-        if made.since_s is None and not gone:
-            made.since_s = now_s
-        else:
+        is_first = made.since_s is None
+        since_s = made.since_s = now_s if made.since_s is None else made.since_s
+        if gone or not is_first:
             try:
                 if self._is_done(made, gone):
                     return PreBindResult(SUCCESS)
             except _BindingError as err:
                 return PreBindResult(Status.error(f"binding volumes: {err}"))
-        if made.waited_s + POLL_S > self._timeout_s or now_s - made.since_s + POLL_S > self._timeout_s:
+        if made.waited_s + POLL_S > self._timeout_s or now_s - since_s + POLL_S > self._timeout_s:
             return PreBindResult(Status.error("binding volumes: context deadline exceeded"))
         made.waited_s += POLL_S
         return PreBindResult(SUCCESS, ask_again_after_s=POLL_S)
