@@ -16,6 +16,7 @@ from berth_host.cli import standard_input
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError, Finding, together
 from berth_host.config.loading import default_configuration, load_berth_configuration, load_configuration
+from berth_host.config.older.component import ReadConfigMap
 from berth_host.config.overrides import NO_OVERRIDES, Overrides
 
 _NO_PLUGINS: Final[Mapping[str, frozenset[str]]] = {}
@@ -30,12 +31,13 @@ def load(
     feature_gates: Mapping[str, bool] | None = None,
     overrides: Overrides = NO_OVERRIDES,
     read_stdin: Callable[[], str] = standard_input.read_text,
+    read_config_map: ReadConfigMap | None = None,
 ) -> LoadedConfiguration:
     """The configuration at `path` (-: standard input), or the default one; `plugins` are the program's own.
 
     `convert_older`: a file of an older version is converted to v1, with warnings, and not refused.
-    `feature_gates` and `overrides`: the command line's settings. Raises ConfigurationError and
-    PluginLoadError.
+    `feature_gates` and `overrides`: the command line's settings. `read_config_map` reads the ConfigMap of a
+    policy; None: there is no API server. Raises ConfigurationError and PluginLoadError.
     """
     registered = ClassRegistry(plugins).points()
     if path is None:
@@ -51,6 +53,7 @@ def load(
         convert_older=convert_older,
         feature_gates=feature_gates or {},
         overrides=overrides,
+        read_config_map=read_config_map,
     )
 
 
@@ -64,6 +67,7 @@ def load_text(
     overrides: Overrides = NO_OVERRIDES,
     given: Mapping[str, frozenset[str]] = _NO_PLUGINS,
     cure: Callable[[str], str] = lambda _: "",
+    read_config_map: ReadConfigMap | None = None,
 ) -> LoadedConfiguration:
     """The text of a file, with the points of the classes that it names (`inProcess: module:Class`).
 
@@ -80,6 +84,7 @@ def load_text(
             convert_older=convert_older,
             feature_gates=feature_gates,
             overrides=overrides,
+            read_config_map=read_config_map,
         )
     except ConfigurationError as err:
         # Profiles cannot be judged without the points of a class that could not be loaded.

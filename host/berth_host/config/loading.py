@@ -26,6 +26,7 @@ from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.emulation import Emulation, emulation_of
 from berth_host.config.errors import ConfigurationError, Finding, together
 from berth_host.config.feature_gates import FEATURE_GATES, FeatureGates, resolve_feature_gates
+from berth_host.config.older.component import ReadConfigMap
 from berth_host.config.older.conversion import convert, form_of, is_older
 from berth_host.config.older.rows import Form
 from berth_host.config.overrides import NO_OVERRIDES, Overrides
@@ -51,6 +52,7 @@ def load_configuration(
     convert_older: bool = False,
     overrides: Overrides = NO_OVERRIDES,
     emulated_version: str = "",
+    read_config_map: ReadConfigMap | None = None,
 ) -> LoadedConfiguration:
     """Load a whole file. `source` is its name in messages.
 
@@ -59,7 +61,8 @@ def load_configuration(
     points they implement, spelled as in KubeSchedulerConfiguration. `berth`: a BerthConfiguration that comes
     from another file; `overrides`: fields of the command line that replace the file's.
     `emulated_version`: a version of kube-scheduler, as `1.36`, whose behaviour is kept where this build
-    mended it; empty: every mend is on. Raises ConfigurationError, and ValueError for a registered point
+    mended it; empty: every mend is on. `read_config_map` reads the ConfigMap of an older configuration's
+    policy; None: there is no API server. Raises ConfigurationError, and ValueError for a registered point
     that does not exist.
     """
     gates = resolve_feature_gates(feature_gates, source=source)
@@ -70,7 +73,9 @@ def load_configuration(
     try:
         if convert_older and root is not None:
             form = form_of(root)
-            converted = convert(root, is_yaml=documents.is_yaml, source=source)
+            converted = convert(
+                root, is_yaml=documents.is_yaml, source=source, read_config_map=read_config_map
+            )
             root, warnings = converted.root, (*warnings, *converted.warnings)
         return _load(
             replace(documents, scheduler=root),

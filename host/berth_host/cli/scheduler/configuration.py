@@ -6,7 +6,11 @@ the latter change the file. Source: `cmd/kube-scheduler/app/options/options.go` 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
 from berth_host.cli import configuration, standard_input
@@ -14,6 +18,8 @@ from berth_host.cli.scheduler.flag_kinds import DURATION, FlagKind, Value, gate_
 from berth_host.cli.scheduler.flag_problems import of_flags
 from berth_host.cli.scheduler.flags import FLAGS
 from berth_host.cli.scheduler.parsing import ParsedFlags
+from berth_host.cluster.kube.config_maps import read_config_map
+from berth_host.cluster.kube.connection import Connection
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.overrides import Overrides
@@ -53,10 +59,34 @@ def loaded(
             feature_gates=gate_values(flags.texts("feature-gates")),
             overrides=overrides(flags),
             read_stdin=read_stdin,
+            read_config_map=partial(_config_map, flags),
         )
     except ConfigurationError as err:
         raise of_flags(err, flags) from err
     return configuration.without_extenders(result, path)
+
+
+def _config_map(flags: ParsedFlags, namespace: str, name: str, kubeconfig: str) -> Mapping[str, str]:
+    """Return the data of a ConfigMap of the cluster that is to be scheduled. Raises HostError."""
+    master = flags.text("master")
+    connection = Connection(
+        kubeconfig=kubeconfig or ("" if master else kubeconfig_of_environment()),
+        master=master,
+        user_agent=user_agent(),
+    )
+    return read_config_map(connection, namespace, name)
+
+
+def kubeconfig_of_environment() -> str:
+    """Return the files of KUBECONFIG that exist, which are merged as kubectl does; all if none exists."""
+    paths = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    existing = [path for path in paths if Path(path).expanduser().is_file()]
+    return os.pathsep.join(existing or paths)
+
+
+def user_agent() -> str:
+    """Return the name by which the API server knows the program."""
+    return f"berth-scheduler/v{version('berth-host')}"
 
 
 def overrides(flags: ParsedFlags) -> Overrides:

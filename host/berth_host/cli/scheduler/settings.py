@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,7 @@ from berth_host import log
 from berth_host.app.options import HostOptions
 from berth_host.app.process.process import ProcessSettings
 from berth_host.cli import standard_input
-from berth_host.cli.scheduler.configuration import loaded
+from berth_host.cli.scheduler.configuration import kubeconfig_of_environment, loaded, user_agent
 from berth_host.cli.scheduler.flag_problems import given
 from berth_host.cli.scheduler.flags import FLAGS
 from berth_host.cli.scheduler.parsing import FlagError, ParsedFlags
@@ -48,8 +47,8 @@ def settings(
         configuration=configuration,
         load=lambda: loaded(flags, plugins, read_stdin),
         master=flags.text("master"),
-        default_kubeconfig=_kubeconfig_of_environment(),
-        user_agent=f"berth-scheduler/v{version('berth-host')}",
+        default_kubeconfig=kubeconfig_of_environment(),
+        user_agent=user_agent(),
         serving=_serving(flags, configuration),
         authentication_kubeconfig=flags.text("authentication-kubeconfig"),
         authorization_kubeconfig=flags.text("authorization-kubeconfig"),
@@ -72,13 +71,6 @@ def _check_election(flags: ParsedFlags, configuration: LoadedConfiguration) -> N
         names = given(flags, (f"leaderElection.{field}" for field in problem.fields))
         if names:
             raise FlagError(f"{' '.join(names)}: {problem.text}")
-
-
-def _kubeconfig_of_environment() -> str:
-    """Return the files of KUBECONFIG that exist, which are merged as kubectl does; all if none exists."""
-    paths = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    existing = [path for path in paths if Path(path).expanduser().is_file()]
-    return os.pathsep.join(existing or paths)
 
 
 def own_pod(environment: Mapping[str, str]) -> ObjectRef | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from berth_host.config.decoding.types_v1 import API_VERSION, KIND
@@ -35,6 +36,7 @@ from berth_host.config.older.table import (
 from berth_host.config.older.warnings import Remarks
 from berth_host.config.profiles.defaulting import MULTI_POINT
 from berth_host.config.source.node import Member, SourceNode
+from berth_host.errors import HostError
 
 _WITHOUT_PROFILES: Final = frozenset({Form.FLAT, Form.V1ALPHA1})
 _PROFILE_FIELDS: Final = ("schedulerName", "plugins", "pluginConfig")
@@ -54,11 +56,24 @@ class _ForProfiles:
     policy: PolicyParts | None
 
 
-ReadPolicy: TypeAlias = Callable[[str, Remarks], PolicyParts]
-"""Reads the policy file at a path. Raises OSError and ConfigurationError."""
+POLICY_KEY: Final = "policy.cfg"
+"""The key of a ConfigMap that holds a policy."""
+ReadConfigMap: TypeAlias = Callable[[str, str, str], Mapping[str, str]]
+"""Returns the data of a ConfigMap, given its namespace, its name and the `clientConnection.kubeconfig` of the
+configuration. Raises HostError."""
 
 
-def convert_component(root: SourceNode, remarks: Remarks, read_policy: ReadPolicy) -> SourceNode:
+@dataclass(frozen=True, slots=True)
+class PolicySources:
+    """`parse` reads the text of a policy, given the name of its source; it raises ConfigurationError.
+    `config_map` reads a ConfigMap; None: there is no API server here.
+    """
+
+    parse: Callable[[str, str, Remarks], PolicyParts]
+    config_map: ReadConfigMap | None
+
+
+def convert_component(root: SourceNode, remarks: Remarks, policies: PolicySources) -> SourceNode:
     """The same configuration as a v1 document. Raises ConfigurationError for fields that cannot be
     converted."""
     members = dict(root.members)
@@ -78,7 +93,7 @@ def convert_component(root: SourceNode, remarks: Remarks, read_policy: ReadPolic
         disable_preemption=_given(members.pop("disablePreemption", None)),
         hard_weight=_given(members.pop("hardPodAffinitySymmetricWeight", None)),
         provider=_provider(source, remarks),
-        policy=_policy(source, members, remarks, read_policy),
+        policy=_policy(source, root, remarks, policies),
     )
     if shared.policy is not None and shared.policy.extenders is not None:
         members["extenders"] = Member(shared.policy.extenders.line, shared.policy.extenders)
@@ -145,7 +160,7 @@ def _provider(source: Member | None, remarks: Remarks) -> SourceNode | None:
 
 
 def _policy(
-    source: Member | None, members: Mapping[str, Member], remarks: Remarks, read_policy: ReadPolicy
+    source: Member | None, root: SourceNode, remarks: Remarks, policies: PolicySources
 ) -> PolicyParts | None:
     """The policy that `algorithmSource` names. Raises ConfigurationError where it cannot be read."""
     policy = None if source is None else field_of(source.node, "policy")
@@ -153,29 +168,66 @@ def _policy(
         return None
     path = "algorithmSource.policy"
     config_map, file = field_of(policy, "configMap"), field_of(policy, "file")
-    if config_map is not None:
-        namespace, name = text_of(config_map, "namespace"), text_of(config_map, "name")
-        message = (
-            "a configuration is read before there is a connection to the cluster: write the policy to a file "
-            f"(kubectl -n {namespace} get configmap {name} -o 'jsonpath={{.data.policy\\.cfg}}' > "
-            "policy.cfg) and name that file in algorithmSource.policy.file.path"
-        )
-        raise remarks.refusal(message, f"{path}.configMap", config_map)
-    if file is None:
-        raise remarks.refusal("name the policy's file in file.path", path, policy)
+    if file is None and config_map is None:
+        message = "name the policy's file in file.path, or its ConfigMap in configMap"
+        raise remarks.refusal(message, path, policy)
+    _check_nothing_beside(root, remarks)
+    if file is not None:
+        name, text = text_of(file, "path"), _file_text(file, remarks)
+    elif config_map is not None:
+        name = f"ConfigMap {text_of(config_map, 'namespace')}/{text_of(config_map, 'name')}"
+        text = _config_map_text(config_map, root, remarks, policies.config_map)
+    parts = policies.parse(text, name, remarks)
+    remarks.changed(field_row("algorithmSource.policy"), path, policy.line, what=f"the policy {name}")
+    return parts
+
+
+def _check_nothing_beside(root: SourceNode, remarks: Remarks) -> None:
+    """Refuse plugins and their arguments beside a policy, as the last release did that had both (1.18)."""
     for name in ("plugins", "pluginConfig"):
-        other = members.get(name)
-        if other is not None and other.node.value is not None:
-            message = f"{name} beside a policy is not supported: put all plugins into one of the two"
-            raise remarks.refusal(message, name, other.node)
+        other = field_of(root, name)
+        if other is not None and other.value not in (None, ()):
+            message = (
+                f"{name} beside a policy is not supported, nor was it in kube-scheduler 1.18: convert the "
+                "policy alone (berth check-config -o yaml POLICY) and add them to its profile"
+            )
+            raise remarks.refusal(message, name, other)
+
+
+def _file_text(file: SourceNode, remarks: Remarks) -> str:
     try:
-        parts = read_policy(text_of(file, "path"), remarks)
+        return Path(text_of(file, "path")).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as err:
         message = f"cannot read the policy: {getattr(err, 'strerror', None) or err}"
-        raise remarks.refusal(message, f"{path}.file.path", file) from err
-    what = f"the policy {text_of(file, 'path')}"
-    remarks.changed(field_row("algorithmSource.policy"), path, policy.line, what=what)
-    return parts
+        raise remarks.refusal(message, "algorithmSource.policy.file.path", file) from err
+
+
+def _config_map_text(
+    config_map: SourceNode, root: SourceNode, remarks: Remarks, read: ReadConfigMap | None
+) -> str:
+    path = "algorithmSource.policy.configMap"
+    namespace, name = text_of(config_map, "namespace"), text_of(config_map, "name")
+    if read is None:
+        message = (
+            "there is no API server here to read the policy from: write it to a file (kubectl -n "
+            f"{namespace} get configmap {name} -o 'jsonpath={{.data.policy\\.cfg}}' > policy.cfg) and name "
+            "that file in algorithmSource.policy.file.path; berth scheduler reads the ConfigMap itself"
+        )
+        raise remarks.refusal(message, path, config_map)
+    connection = field_of(root, "clientConnection")
+    kubeconfig = "" if connection is None else text_of(connection, "kubeconfig")
+    try:
+        data = read(namespace, name, kubeconfig)
+    except HostError as err:
+        message = f"cannot read the policy from ConfigMap {namespace}/{name}: {err}"
+        raise remarks.refusal(message, path, config_map) from err
+    if POLICY_KEY not in data:
+        found = ", ".join(sorted(data)) or "nothing"
+        message = (
+            f"ConfigMap {namespace}/{name} has no key {POLICY_KEY} (it has {found}): put the policy there"
+        )
+        raise remarks.refusal(message, path, config_map)
+    return data[POLICY_KEY]
 
 
 def _profiles(members: dict[str, Member], root: SourceNode, remarks: Remarks) -> list[tuple[str, SourceNode]]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from berth_host.config.decoding.types_v1 import GROUP, KIND
 from berth_host.config.errors import ConfigurationError, Finding
-from berth_host.config.older.component import convert_component
+from berth_host.config.older.component import PolicySources, ReadConfigMap, convert_component
 from berth_host.config.older.policy import PolicyParts, convert_policy, policy_parts
 from berth_host.config.older.rows import Form
 from berth_host.config.older.shapes import check_shape
@@ -45,9 +44,13 @@ class Conversion:
     warnings: tuple[str, ...] = ()
 
 
-def convert(root: SourceNode, *, is_yaml: bool, source: str) -> Conversion:
-    """Convert a document. Raises ConfigurationError for fields that its form does not have or v1 cannot
-    express."""
+def convert(
+    root: SourceNode, *, is_yaml: bool, source: str, read_config_map: ReadConfigMap | None = None
+) -> Conversion:
+    """Convert a document. `read_config_map` reads a policy's ConfigMap; None: there is no API server.
+
+    Raises ConfigurationError for fields that its form does not have or v1 cannot express.
+    """
     if _is_entry(root):
         remarks = Remarks(Form.FLAT, source)
         message = (
@@ -63,16 +66,18 @@ def convert(root: SourceNode, *, is_yaml: bool, source: str) -> Conversion:
         if form is Form.POLICY:
             converted = convert_policy(root, remarks)
         else:
-            converted = convert_component(root, remarks, _read_policy)
+            converted = convert_component(root, remarks, PolicySources(_parse_policy, read_config_map))
     except ConfigurationError as err:
         err.warnings = tuple(remarks.texts)
         raise
     return Conversion(converted, tuple(remarks.texts))
 
 
-def _read_policy(path: str, remarks: Remarks) -> PolicyParts:
-    """Read the policy that a v1alpha1 configuration names; `remarks` gets its warnings, with the path."""
-    text = Path(path).read_text(encoding="utf-8")
+def _parse_policy(text: str, path: str, remarks: Remarks) -> PolicyParts:
+    """Read the text of a policy that a v1alpha1 configuration names; `path`: where it is, for messages.
+
+    `remarks` gets the policy's warnings.
+    """
     own = Remarks(Form.POLICY, path)
     try:
         documents = read_documents(text, joins_rest=is_older)

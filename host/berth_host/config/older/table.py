@@ -82,7 +82,7 @@ FIELDS: Final[tuple[Row, ...]] = (
         "the plugins and extenders of the policy",
         Change.EXACT,
         "1.23",
-        "the file at file.path is read; configMap is refused, with the command that makes a file of it",
+        "the file at file.path is read; configMap is read by `berth scheduler`, at its key policy.cfg",
     ),
     _field(
         "hardPodAffinitySymmetricWeight",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import load_configuration
+from berth_host.errors import HostError
 
 MINE = frozenset({"preFilter", "filter", "preScore", "score", "reserve", "permit", "preBind", "postBind"})
 GROUP = "kubescheduler.config.k8s.io"
@@ -405,6 +407,7 @@ def test_plugins_beside_the_autoscaler_provider_change_its_own_list(
             "{policy: {configMap: {namespace: a, name: b}}}",
             "kubectl -n a get configmap b -o 'jsonpath={.data.policy\\.cfg}' > policy.cfg",
         ),
+        ("{policy: {configMap: {namespace: a, name: b}}}", "berth scheduler reads the ConfigMap itself"),
         ("{policy: {}}", "name the policy's file"),
         ("{provider: Other}", 'no provider "Other"'),
     ],
@@ -438,6 +441,60 @@ def test_policy_in_a_file_is_read_with_the_rest_of_the_configuration(tmp_path: P
     assert args(loaded, "VolumeBinding")["bindTimeoutSeconds"] == 7
     assert loaded.scheduler.extenders == alone.scheduler.extenders
     assert f"{file}: line 1: priorities[0]" in said(loaded)
+
+
+def from_config_map(data: dict[str, str] | HostError, more: str = "") -> LoadedConfiguration:
+    """A configuration whose policy is in a ConfigMap with this data, or that cannot be read."""
+
+    def read(namespace: str, name: str, kubeconfig: str) -> dict[str, str]:
+        assert (namespace, name, kubeconfig) == ("kube-system", "policy", "/etc/k.conf")
+        if isinstance(data, HostError):
+            raise data
+        return data
+
+    text = (
+        "apiVersion: kubescheduler.config.k8s.io/v1alpha1\nkind: KubeSchedulerConfiguration\n"
+        "clientConnection: {kubeconfig: /etc/k.conf}\n"
+        f"algorithmSource: {{policy: {{configMap: {{namespace: kube-system, name: policy}}}}}}\n{more}"
+    )
+    return load_configuration(text, source="f", convert_older=True, read_config_map=read)
+
+
+def test_policy_in_a_config_map_means_what_it_means_in_a_file() -> None:
+    text = POLICY.replace("MORE", "")
+    alone = load_configuration(text, source="p", convert_older=True)
+    loaded = from_config_map({"policy.cfg": text, "other": "x"})
+    for point in ("filter", "score"):
+        assert names(loaded, point) == names(alone, point)
+    assert weights(loaded) == weights(alone)
+    assert loaded.scheduler.extenders == alone.scheduler.extenders
+    assert "ConfigMap kube-system/policy: line 1: priorities[0]" in said(loaded)
+
+
+@pytest.mark.parametrize(
+    ("data", "more", "problem"),
+    [
+        (
+            {"policy.json": "{}"},
+            "",
+            "ConfigMap kube-system/policy has no key policy.cfg (it has policy.json)",
+        ),
+        ({}, "", "has no key policy.cfg (it has nothing)"),
+        ({"policy.cfg": "kind: Other"}, "", "this is no Policy"),
+        (HostError("it is not there"), "", "ConfigMap kube-system/policy: it is not there"),
+        ({"policy.cfg": '{"kind": "Policy"}'}, "plugins: {}\n", "kube-scheduler 1.18"),
+        ({"policy.cfg": '{"kind": "Policy"}'}, "pluginConfig: [{name: NodeAffinity}]\n", "beside a policy"),
+    ],
+)
+def test_policy_that_its_config_map_does_not_have_is_refused(
+    data: dict[str, str] | HostError, more: str, problem: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(problem)):
+        from_config_map(data, more)
+
+
+def test_empty_arguments_beside_a_policy_say_nothing() -> None:
+    assert from_config_map({"policy.cfg": '{"kind": "Policy"}'}, "pluginConfig: []\n").profiles
 
 
 @pytest.mark.parametrize(("own", "wanted"), [(', "hardPodAffinitySymmetricWeight": 4', 4), ("", 9)])

@@ -1,0 +1,38 @@
+"""`read_config_map`: one ConfigMap, read before there is a host.
+
+Called while a configuration is read, at start and at HUP: the policy of a v1alpha1 configuration may be in a
+ConfigMap. The read has an event loop and a connection of its own, in a thread, so that callers inside a loop
+and outside of one are served alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+from urllib.parse import quote
+
+from berth_host.cluster.kube.client import KubeClient
+from berth_host.cluster.kube.connection import Connection
+
+TIMEOUT_S: Final = 30.0
+
+
+def read_config_map(connection: Connection, namespace: str, name: str) -> Mapping[str, str]:
+    """Return the `data` of a ConfigMap. Raises ClusterError and ClientConfigError."""
+    with ThreadPoolExecutor(1, thread_name_prefix="berth-config-map") as thread:
+        return thread.submit(asyncio.run, _read(connection, namespace, name)).result()
+
+
+async def _read(connection: Connection, namespace: str, name: str) -> Mapping[str, str]:
+    client = await KubeClient.open(connection)
+    try:
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
+        found = await client.request(
+            "GET", path, timeout_s=TIMEOUT_S, resource="configmaps", key=f"{namespace}/{name}"
+        )
+    finally:
+        await client.close()
+    data = found.get("data") or {}
+    return {str(key): str(value) for key, value in data.items()}
