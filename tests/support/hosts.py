@@ -69,6 +69,7 @@ class World:
         plugins: Iterable[type] = (),
         *,
         configuration: str = "",
+        emulated_version: str = "",
         faults: Faults | None = None,
         seed: int = 0,
         on_attempt: Callable[[Diagnosis], None] = lambda _: None,
@@ -87,7 +88,9 @@ class World:
         registered = ClassRegistry(classes).points()
         text = configuration or (enabling(classes) if classes else "")
         loaded = (
-            load_configuration(text, source="test.yaml", registered=registered)
+            load_configuration(
+                text, source="test.yaml", registered=registered, emulated_version=emulated_version
+            )
             if text
             else default_configuration(registered=registered)
         )

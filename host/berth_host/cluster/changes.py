@@ -17,6 +17,9 @@ from berth_sdk.pod import Pod
 from berth_host.queue.events import ASSIGNED_POD, UNSCHEDULABLE_POD, QueueEvent
 
 RESOURCE_OF_KIND = {
+    "ReplicaSet": "apps/ReplicaSet",
+    "StatefulSet": "apps/StatefulSet",
+    "PodDisruptionBudget": "policy/PodDisruptionBudget",
     "CSINode": "storage.k8s.io/CSINode",
     "CSIDriver": "storage.k8s.io/CSIDriver",
     "CSIStorageCapacity": "storage.k8s.io/CSIStorageCapacity",
@@ -26,6 +29,7 @@ RESOURCE_OF_KIND = {
     "ResourceSlice": "resource.k8s.io/ResourceSlice",
     "DeviceClass": "resource.k8s.io/DeviceClass",
     "PodGroup": "scheduling.k8s.io/PodGroup",
+    "PriorityClass": "scheduling.k8s.io/PriorityClass",
 }
 """Kinds whose events carry their API group; kinds of the core group go by the kind alone."""
 

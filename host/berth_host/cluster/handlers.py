@@ -25,7 +25,7 @@ from berth_host.cluster.changes import event_resource, node_changes, nomination_
 from berth_host.cluster.port import EventRecord, WatchEvent
 from berth_host.errors.state import CacheError, InvariantError
 from berth_host.log import get_logger
-from berth_host.queue.events import ASSIGNED_POD, QueueEvent, assigned_pod_deleted
+from berth_host.queue.events import ASSIGNED_POD, QueueEvent, assigned_pod_deleted, reservation_freed
 from berth_host.queue.scheduling_queue import SchedulingQueue
 
 log = get_logger()
@@ -222,7 +222,7 @@ class EventHandlers:
         if not self._attempts.reject_waiting(pod.uid):
             with _logging_refusal(pod.key):
                 self._cache.forget(assumed)
-        self._queue.move_all(assigned_pod_deleted(assumed))
+        self._queue.move_all(reservation_freed(assumed))
 
     def _nomination_freed(self, pod: Pod) -> None:
         """Pods of equal or lower priority counted this one as if it were on its node."""

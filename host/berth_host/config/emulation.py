@@ -61,6 +61,10 @@ EMULATIONS: Final[Mapping[str, Emulation]] = {
                 EventInterest("Pod", ("add", "update.labels", "delete"), _ASK),
                 EventInterest("Node", ("add", "update.labels"), _ASK),
             ),
+            "PodTopologySpread": (
+                EventInterest("Pod", ("add", "update.labels", "update.tolerations", "delete"), _ASK),
+                EventInterest("Node", ("add", "delete", "update.labels", "update.taints"), _ASK),
+            ),
             "VolumeRestrictions": (
                 EventInterest("Pod", ("delete",), _ASK),
                 EventInterest("PersistentVolumeClaim", ("add",), _ASK),

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from berth_sdk.events import ActionType, ClusterEvent, EventObject, word_of_action
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import Pod
 
 ASSIGNED_POD: Final = "AssignedPod"
 UNSCHEDULABLE_POD: Final = "UnschedulablePod"
@@ -98,8 +100,21 @@ class PluginRequest:
 
 
 def assigned_pod_deleted(pod: EventObject) -> QueueEvent:
-    """A pod has left its node, or will not come to it."""
+    """A pod has left its node, or is nominated to it no more."""
     return QueueEvent(ASSIGNED_POD, ActionType.DELETE, old=pod)
+
+
+def reservation_freed(assumed: Pod) -> QueueEvent:
+    """A pod will not come to the node that was reserved for it.
+
+    The object names the node as well: a served plugin gets the object alone.
+    """
+    item = assumed.object
+    if item is not None and not item.get("spec.nodeName"):
+        raw = item.parsed
+        placed = {**raw, "spec": {**raw["spec"], "nodeName": assumed.node_name}}
+        assumed = Pod.from_object(KubeObject.of(placed))
+    return assigned_pod_deleted(assumed)
 
 
 def timed_out() -> QueueEvent:

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from berth_sdk.pod import Pod
 from berth_sdk.status import Code, Status
 
-from berth_host.queue.events import assigned_pod_deleted
+from berth_host.queue.events import reservation_freed
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.seams import PodLister
@@ -99,7 +99,7 @@ class FailureHandler:
         current = self._pods.pod_by_uid(assumed.uid)
         if current is not None and not current.node_name and self._queue.places.find(current.key) is None:
             self._queue.add(current)
-        self._queue.move_all(assigned_pod_deleted(assumed))
+        self._queue.move_all(reservation_freed(assumed))
 
     def handle_binding_failure(self, queued: QueuedPodInfo, assumed: Pod, failure: Failure) -> None:
         """An assumed pod did not get bound: its node is free again, which may help others.
@@ -108,7 +108,7 @@ class FailureHandler:
         rejected again. After an error every pod is, before this one goes into its backoff.
         """
         self._forget(assumed)
-        freed = assigned_pod_deleted(assumed)
+        freed = reservation_freed(assumed)
         if failure.status.is_rejected:
             self.handle(queued, failure)
             self._queue.move_all(freed, lambda other: other.uid != assumed.uid)

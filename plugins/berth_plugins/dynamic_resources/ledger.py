@@ -58,12 +58,14 @@ class Taking:
 
 @dataclass(slots=True)
 class _Pending:
-    """`ends_s`: when to forget it; `version`: of the claim once it was written, 0: not known."""
+    """`ends_s`: when to forget it; `version`: of the claim once it was written, 0: not known. `former`: the
+    key before the claim had its name."""
 
     uid: str
     taking: Taking
     ends_s: float | None = None
     version: int = 0
+    former: ClaimKey | None = None
 
 
 class Ledger:
@@ -158,7 +160,22 @@ class Ledger:
             if pending is not None:
                 self._release(key)
                 self.reserve(new, uid, pending.taking)
+                self._pending[new].former = key
                 self._read_if_shown(new)
+
+    def take_up(self, live: Mapping[ClaimKey, tuple[str, Taking]]) -> None:
+        """Count the reservations of `live` (by claim: its uid, its devices), and release all others: their
+        pods exist no more, or their claims show the devices. A claim that may have been written keeps its
+        devices until its time is over.
+        """
+        with self.lock:
+            formers = {pending.former for pending in self._pending.values()}
+            for key, pending in list(self._pending.items()):
+                if pending.ends_s is None and key not in live and pending.former not in live:
+                    self._release(key)
+            for key, (uid, taking) in live.items():
+                if key not in formers:
+                    self.reserve(key, uid, taking)
 
     # --- bookkeeping ---------------------------------------------------------------------------
 

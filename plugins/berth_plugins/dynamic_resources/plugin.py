@@ -51,7 +51,7 @@ from berth_plugins.dynamic_resources.device_classes import CLASS_KIND, CLASSES, 
 from berth_plugins.dynamic_resources.requests import requests_of
 from berth_plugins.dynamic_resources.reservations import Reservations
 from berth_plugins.dynamic_resources.selectors import class_selectors
-from berth_plugins.objects.of_events import as_object, as_pod
+from berth_plugins.objects.of_events import as_object, as_pod, may_give_reservation_back
 
 SLICE_KIND: Final = "resource.k8s.io/ResourceSlice"
 NOT_FOUND: Final = "not found"
@@ -80,7 +80,7 @@ class DynamicResources(Plugin):
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.labels", "update.allocatable")),
         EventInterest(CLAIM_KIND, ("add", "update", "delete"), Hint.ASK_PLUGIN),
-        EventInterest("Pod", ("update.generatedResourceClaim",), Hint.ASK_PLUGIN),
+        EventInterest("Pod", ("update.generatedResourceClaim", "delete"), Hint.ASK_PLUGIN),
         EventInterest(CLASS_KIND, ("add", "update", "delete")),
         EventInterest(SLICE_KIND, ("add", "update", "delete")),
     )
@@ -111,9 +111,13 @@ class DynamicResources(Plugin):
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """A claim lost its allocation or left with it, or a claim of the pod came or changed; or the pod has
-        all its claims now.
+        all its claims now; or another pod gives reserved devices back.
         """
         if event.resource == "Pod":
+            if event.new is None:
+                # Reserved devices stand in the plugin's memory alone until PreBind writes the claims.
+                other = as_pod(event.old)
+                return may_give_reservation_back(other) and self._has_wishes(other)
             changed = as_pod(event.new)
             return changed.uid == pod.uid and self._claims_of(changed) is not None
         claims = self._claims_of(pod)
@@ -136,7 +140,7 @@ class DynamicResources(Plugin):
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """SKIP for a pod that needs no devices; unresolvable where no node could help."""
-        if not pod.spec.get("resourceClaims") and not self._may_need_devices(pod):
+        if not self._has_wishes(pod):
             state.write(_ATTEMPT, _NOTHING)
             return Status.skip()
         attempt = Attempt(pod)
@@ -165,7 +169,7 @@ class DynamicResources(Plugin):
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         """The resources that device classes stand for may change; most pods ask for none of them."""
-        if pod.spec.get("resourceClaims") or self._may_need_devices(pod):
+        if self._has_wishes(pod):
             return wishes(pod)
         return NoConcern.CYCLE
 
@@ -267,6 +271,9 @@ class DynamicResources(Plugin):
             return claims_of(pod, self._allocator.claims)
         except ClaimError:
             return None
+
+    def _has_wishes(self, pod: Pod) -> bool:
+        return bool(pod.spec.get("resourceClaims")) or self._may_need_devices(pod)
 
     def _may_need_devices(self, pod: Pod) -> bool:
         classes = self._allocator.classes

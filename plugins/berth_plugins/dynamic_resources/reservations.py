@@ -77,15 +77,20 @@ class Reservations:
             ledger.settle(key, is_written=is_written)
 
     def take_up(self, live: Sequence[LiveReservation]) -> list[LiveReservation]:
-        """Count live reservations again after a restart; returns the ones that cannot be known."""
-        unknown = []
+        """Count the live reservations and no others: a new host knows nothing of its predecessor's cycles.
+        Returns the ones that cannot be known.
+        """
+        unknown, known = [], {}
         for one in live:
             reserved = self._reserved(one.state)
             if reserved is None:
                 unknown.append(one)
                 continue
             for promised in reserved:
-                self._count(promised)
+                if promised.allocation is not None:
+                    key = promised.namespace, promised.name
+                    known[key] = promised.uid, Taking.of(promised.allocation)
+        self._allocator.ledger.take_up(known)
         return unknown
 
     def pre_bind(

@@ -46,3 +46,8 @@ def as_object(value: EventObject | None) -> KubeObject:
 def holds_place(pod: Pod) -> bool:
     """Whether a pod occupies a node, or is nominated to one: only then can its leaving help others."""
     return bool(pod.node_name or pod.nominated_node)
+
+
+def may_give_reservation_back(pod: Pod) -> bool:
+    """Return True for a pod that left its node without having started there: it may not have been bound."""
+    return bool(pod.node_name) and pod.started_at_s is None

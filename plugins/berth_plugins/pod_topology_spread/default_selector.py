@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from berth_sdk.errors import SelectorError
+from berth_sdk.events import ClusterEvent, EventInterest, EventObject, Hint
 from berth_sdk.handle import Handle, ObjectReader
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.selectors import LabelSelector
+
+from berth_plugins.objects.of_events import as_object
 
 SERVICES: Final = "services"
 REPLICATION_CONTROLLERS: Final = "replicationcontrollers"
@@ -31,6 +34,19 @@ NEEDS: Final = (
     ),
 )
 """The needs that a plugin with `DefaultSelectors` has to declare."""
+_SERVICE: Final = "Service"
+_OWNER_EVENTS: Final[Mapping[str, str]] = {
+    "ReplicationController": "ReplicationController",
+    "apps/ReplicaSet": "ReplicaSet",
+    "apps/StatefulSet": "StatefulSet",
+}
+"""Resource of an event -> kind of the owner."""
+RESOURCES: Final = frozenset({_SERVICE, *_OWNER_EVENTS})
+"""The resources of `EVENTS`."""
+EVENTS: Final = tuple(
+    EventInterest(resource, hint=Hint.ASK_PLUGIN) for resource in (_SERVICE, *_OWNER_EVENTS)
+)
+"""The events that can change a default selector; `may_change` is their hint."""
 
 _Selectors = list[Mapping[str, str]]
 _NOBODY: Final = LabelSelector.equal_to({})
@@ -85,6 +101,31 @@ class DefaultSelectors:
         if reader is None:
             reader = self._readers[resource] = self._handle.objects(resource)
         return reader
+
+
+def may_change(event: ClusterEvent, pod: Pod) -> bool:
+    """Return True when the Service or owner of `event` (one of `RESOURCES`) gives `pod` another selector."""
+    subject = as_object(event.old if event.new is None else event.new)
+    if subject.ref.namespace != pod.namespace:
+        return False
+    if event.resource == _SERVICE:
+        return _given_by_service(event.old, pod) != _given_by_service(event.new, pod)
+    owner = pod.owner
+    if owner is None or (owner.kind, owner.name) != (_OWNER_EVENTS[event.resource], subject.ref.name):
+        return False
+    return _selector_of(event.old) != _selector_of(event.new)
+
+
+def _given_by_service(service: EventObject | None, pod: Pod) -> Any:
+    """The part of the pod's selector that comes from the service; None: the service does not select it."""
+    wanted = _selector_of(service)
+    if not isinstance(wanted, Mapping) or any(pod.labels.get(key) != value for key, value in wanted.items()):
+        return None
+    return wanted
+
+
+def _selector_of(value: EventObject | None) -> Any:
+    return None if value is None else as_object(value).get("spec.selector")
 
 
 def _read(raw: Any) -> LabelSelector:

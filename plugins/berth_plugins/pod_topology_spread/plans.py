@@ -100,6 +100,11 @@ class Plans:
             return self._of_own(self._own_key(pod, spec), pod, spec, action)
         return self._of_defaults(pod, spec, action)
 
+    def has_defaults(self, pod: Pod, action: str) -> bool:
+        """Return True when default constraints with `whenUnsatisfiable: action` apply to `pod`, once its
+        default selector selects pods. Raises ObjectError for a pod without its object."""
+        return bool(self._defaults.constraints[action]) and not spec_of(pod).get("topologySpreadConstraints")
+
     def _own_key(self, pod: Pod, spec: Mapping[str, Any]) -> Hashable:
         # The only labels that a constraint takes over; which others it selects is seen later.
         keys = _label_keys(spec["topologySpreadConstraints"]) if self._gates.match_label_keys else ()

@@ -57,8 +57,9 @@ class PodTopologySpread(Plugin):
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.RPC
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     events: ClassVar[Sequence[EventInterest] | None] = (
-        EventInterest("Pod", ("add", "update.labels", "update.tolerations", "delete"), Hint.ASK_PLUGIN),
+        EventInterest("Pod", ("add", "update", "delete"), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "delete", "update.labels", "update.taints"), Hint.ASK_PLUGIN),
+        *default_selector.EVENTS,
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -123,15 +124,18 @@ class PodTopologySpread(Plugin):
         return self._preferences(state, pod, nodes).normalized(scores, nodes, MAX_NODE_SCORE)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A pod that counts came, went or changed, or a node with the topology labels did. Raises
-        SelectorError when the pod's constraints cannot be read.
+        """A pod that counts came, went, changed or began to terminate, a node with the topology labels came,
+        went or changed, or the default selector of the pod changed. Raises SelectorError when the pod's
+        constraints cannot be read.
         """
+        if event.resource in default_selector.RESOURCES:
+            return self._plans.has_defaults(pod, HARD) and default_selector.may_change(event, pod)
         if event.resource == "Node":
             constraints = self._plans.plan(pod, HARD).constraints
             return _node_may_help(event, constraints) or (
                 self._exact_hints and _selection_changed(event, pod, constraints)
             )
-        if self._exact_hints and _relabelled(event, pod):
+        if self._exact_hints and _has_other_peers(event, pod):
             return True
         for value in (event.old, event.new):
             if value is not None and not _is_involved(as_pod(value), pod):
@@ -177,12 +181,13 @@ def _selection_changed(event: ClusterEvent, pod: Pod, constraints: Sequence[Cons
     return selected(as_node(event.old)) != selected(as_node(event.new))
 
 
-def _relabelled(event: ClusterEvent, pod: Pod) -> bool:
-    """Whether the waiting pod has other labels: its constraints may take them over, or select it."""
+def _has_other_peers(event: ClusterEvent, pod: Pod) -> bool:
+    """Return True when the waiting pod has other labels or another owner: its constraints may take over the
+    labels, or select the pod now; its default selector follows from both."""
     if event.old is None or event.new is None:
         return False
     before, after = as_pod(event.old), as_pod(event.new)
-    return after.uid == pod.uid and after.labels != before.labels
+    return after.uid == pod.uid and (after.labels != before.labels or after.owner != before.owner)
 
 
 def _is_involved(other: Pod, pod: Pod) -> bool:
@@ -198,7 +203,9 @@ def _pod_may_help(event: ClusterEvent, pod: Pod, constraints: Sequence[Constrain
     if tolerates_more and any(one.honors_taints for one in constraints):
         return True
     if after.labels == before.labels:
-        return False
+        # A pod that terminates counts no longer.
+        ends = after.terminating and not before.terminating
+        return ends and any(one.selector.matches(after.labels) for one in constraints)
     return any(
         one.selector.matches(before.labels) != one.selector.matches(after.labels) for one in constraints
     )

@@ -88,6 +88,11 @@ _EVENT_RESOURCES: Final = (
     "Namespace",
     "PersistentVolume",
     "PersistentVolumeClaim",
+    "Service",
+    "ReplicationController",
+    "apps/ReplicaSet",
+    "apps/StatefulSet",
+    "policy/PodDisruptionBudget",
     "storage.k8s.io/CSINode",
     "storage.k8s.io/CSIDriver",
     "storage.k8s.io/VolumeAttachment",
@@ -97,6 +102,7 @@ _EVENT_RESOURCES: Final = (
     "resource.k8s.io/ResourceSlice",
     "resource.k8s.io/DeviceClass",
     "scheduling.k8s.io/PodGroup",
+    "scheduling.k8s.io/PriorityClass",
 )
 
 

@@ -9,7 +9,7 @@ from berth_sdk.events import ClusterEvent
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 
-from berth_plugins.objects.of_events import as_object
+from berth_plugins.objects.of_events import as_object, as_pod, may_give_reservation_back
 from berth_plugins.volumes.csi_migration import MIGRATED_PLUGINS
 from berth_plugins.volumes.records import (
     CLAIM_EVENT,
@@ -17,6 +17,7 @@ from berth_plugins.volumes.records import (
     CSI_CAPACITY_EVENT,
     CSI_DRIVER_EVENT,
     CSI_NODE_EVENT,
+    claim_volumes,
     names_claim,
 )
 from berth_plugins.volumes.volume_binding.provisioning import tracks_capacity, volume_limit
@@ -24,6 +25,10 @@ from berth_plugins.volumes.volume_binding.provisioning import tracks_capacity, v
 
 def may_help(event: ClusterEvent, pod: Pod) -> bool:
     """Return True when Filter may now say yes on some node."""
+    if event.resource == "Pod":
+        # Promises stand in the plugin's memory alone, so only the pod's leaving tells that they ended.
+        other = as_pod(event.old)
+        return may_give_reservation_back(other) and bool(claim_volumes(other))
     if event.resource == CSI_DRIVER_EVENT:
         tracks = event.new is not None and tracks_capacity(as_object(event.new))
         return tracks_capacity(as_object(event.old)) and not tracks

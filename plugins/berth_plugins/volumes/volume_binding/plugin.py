@@ -87,6 +87,7 @@ class VolumeBinding(Plugin):
         EventInterest(CSI_NODE_EVENT, ("add", "update", "delete"), Hint.ASK_PLUGIN),
         EventInterest(CSI_DRIVER_EVENT, ("update", "delete"), Hint.ASK_PLUGIN),
         EventInterest(CSI_CAPACITY_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
+        EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -216,7 +217,8 @@ class VolumeBinding(Plugin):
         return wishes(pod)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """The new or changed object may be one that a claim of the pod needs."""
+        """The new or changed object may be one that a claim of the pod needs, or another pod gives promised
+        volumes back."""
         return self._may_help(event, pod)
 
     def _sorted(self, pod: Pod) -> PodClaims | Status:
