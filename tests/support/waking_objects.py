@@ -154,7 +154,7 @@ def ending(item: Json) -> Json:
 
 def running_with(item: Json, cpu: str) -> Json:
     """A pod of which the kubelet says that its container still has so much CPU."""
-    state = {"running": {}}
+    state: Json = {"running": {}}
     actual = {"name": "c", "state": state, "resources": {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}}
     return {**item, "status": {"phase": "Running", "containerStatuses": [actual]}}
 

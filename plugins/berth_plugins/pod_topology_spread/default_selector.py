@@ -109,11 +109,11 @@ def may_change(event: ClusterEvent, pod: Pod) -> bool:
     if subject.ref.namespace != pod.namespace:
         return False
     if event.resource == _SERVICE:
-        return _given_by_service(event.old, pod) != _given_by_service(event.new, pod)
+        return bool(_given_by_service(event.old, pod) != _given_by_service(event.new, pod))
     owner = pod.owner
     if owner is None or (owner.kind, owner.name) != (_OWNER_EVENTS[event.resource], subject.ref.name):
         return False
-    return _selector_of(event.old) != _selector_of(event.new)
+    return bool(_selector_of(event.old) != _selector_of(event.new))
 
 
 def _given_by_service(service: EventObject | None, pod: Pod) -> Any:

@@ -61,7 +61,7 @@ class HoldsOnce(Plugin):
         return PermitResult.wait(3600.0)
 
 
-def with_device(name: str, claim_name: str, **more: object) -> Json:
+def with_device(name: str, claim_name: str, **more: Any) -> Json:
     return pod(name, resourceClaims=[{"name": "g", "resourceClaimName": claim_name}], **more)
 
 
