@@ -137,7 +137,7 @@ class AttachedHost:
         node_count: int = 3,
         grants: HandleGrants | None = None,
         points: Mapping[str, PointPolicy] | None = None,
-        required: bool = False,
+        required: bool = True,
     ) -> None:
         self.state = ClusterState()
         self.state.add_nodes(make_node(f"n{i}") for i in range(node_count))
@@ -223,7 +223,7 @@ async def attached_host(
 
 
 def wanted(
-    name: str, *points: str, required: bool = False, args: Mapping[str, object] | None = None
+    name: str, *points: str, required: bool = True, args: Mapping[str, object] | None = None
 ) -> WantedPlugin:
     """A plugin in one profile, at all points unless some are named."""
     profile = WantedProfile(
@@ -236,7 +236,7 @@ def wanted(
 
 def at_socket(path: Path, *names: str, **options: bool) -> Place:
     """Plugins expected at a Unix socket."""
-    plugins = tuple(wanted(name, required=options.get("required", False)) for name in names)
+    plugins = tuple(wanted(name, required=options.get("required", True)) for name in names)
     return Place(endpoint=f"unix://{path}", plugins=plugins)
 
 

@@ -148,7 +148,7 @@ async def test_plugin_behind_loopback_tcp_is_attached(tmp_path: Path) -> None:
 async def test_plugin_that_the_instance_does_not_serve_is_absent_with_that_reason(tmp_path: Path) -> None:
     plugin = ScriptedPlugin(descriptor("A", "FILTER"))
     path = tmp_path / "p.sock"
-    async with plugin.serving(path), attached_host(at_socket(path, "A", "B"), required=True) as host:
+    async with plugin.serving(path), attached_host(at_socket(path, "A", "B")) as host:
         assert host.clients["A"].available
         assert not host.clients["B"].available
         assert host.clients["B"].absence.message == (
@@ -165,7 +165,7 @@ async def test_foreign_contract_is_refused_with_both_versions(tmp_path: Path) ->
     reply.supported[0].major = 2
     plugin.on("Handshake", lambda _: reply)
     path = tmp_path / "p.sock"
-    async with plugin.serving(path), attached_host(at_socket(path, "Demo"), required=True) as host:
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
         assert state_of(host) is State.REJECTED
         (verdict,) = plugin.requests("Configure")
         assert not verdict.accepted
@@ -307,7 +307,7 @@ async def test_idle_copy_is_brought_up_to_date_in_the_background(tmp_path: Path,
 async def test_instance_that_is_not_ready_any_more_gets_no_new_cycle(tmp_path: Path, quick: None) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
     path = tmp_path / "p.sock"
-    async with plugin.serving(path), attached_host(at_socket(path, "Demo"), required=True) as host:
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
         reply = identity_pb2.ProbeResponse(ready=False, instance_id=plugin.instance_id, message="no database")
         plugin.on("Probe", lambda _: reply)
         await until(lambda: not host.client.available)
@@ -323,7 +323,7 @@ async def test_instance_that_misses_three_probes_is_not_asked_until_it_answers_o
 ) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
     path = tmp_path / "p.sock"
-    async with plugin.serving(path), attached_host(at_socket(path, "Demo"), required=True) as host:
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
         well = identity_pb2.ProbeResponse(ready=True, instance_id=plugin.instance_id)
         plugin.on("Probe", refuse(grpc.StatusCode.INTERNAL))
         await until(lambda: state_of(host) is State.DEGRADED)
@@ -361,7 +361,7 @@ async def test_killed_process_is_attached_and_synchronised_again_when_it_returns
     path = tmp_path / "p.sock"
     async with (
         plugin_process(path, ECHO) as process,
-        attached_host(at_socket(path, "Echo"), required=True) as host,
+        attached_host(at_socket(path, "Echo")) as host,
     ):
         await process.kill()
         lost = (await host.client.filter(host.cycle(), host.nodes)).status(0)

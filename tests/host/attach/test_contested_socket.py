@@ -35,7 +35,7 @@ async def test_row_5_attached_instance_is_kept_until_it_ends_and_the_other_one_s
 ) -> None:
     first, second = rivals
     await first.start()
-    async with attached_host(at_socket(tmp_path / "p.sock", "Echo"), required=True) as host:
+    async with attached_host(at_socket(tmp_path / "p.sock", "Echo")) as host:
         before = instance(host)
         assert before
         cycle = host.cycle()
@@ -60,7 +60,7 @@ async def test_row_5_no_call_goes_to_the_other_instance_by_a_connection_that_is_
     """The line of a plugin is dialled with its first call: here when the path is the other's."""
     first, second = rivals
     await first.start()
-    async with attached_host(at_socket(tmp_path / "p.sock", "Echo"), required=True) as host:
+    async with attached_host(at_socket(tmp_path / "p.sock", "Echo")) as host:
         before = instance(host)
         await second.start()
         for _ in range(3):

@@ -45,7 +45,7 @@ def modules_of_tests_in_reach(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 async def test_row_1_optional_plugin_that_is_absent_counts_for_nothing_until_it_comes(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
-    async with attached_host(at_socket(path, "Echo"), patience_s=0.0) as host:
+    async with attached_host(at_socket(path, "Echo"), patience_s=0.0, required=False) as host:
         cycle = host.cycle()
         assert (await host.client.filter(cycle, host.nodes)).all_passed
         assert (await host.client.score(cycle, host.nodes)).normalized.tolist() == [0, 0, 0]
@@ -150,7 +150,7 @@ async def test_row_20_plugin_restarts_between_two_calls_of_a_cycle(tmp_path: Pat
     path = tmp_path / "p.sock"
     async with (
         plugin_process(path, ECHO) as process,
-        attached_host(at_socket(path, "Echo"), required=True) as host,
+        attached_host(at_socket(path, "Echo")) as host,
     ):
         cycle = host.cycle()
         assert (await host.client.filter(cycle, host.nodes)).all_passed
