@@ -79,6 +79,7 @@ class CycleState:
         "plugin",
         "pod_deleted",
         "signature",
+        "signed_at",
         "writes",
     )
 
@@ -96,6 +97,8 @@ class CycleState:
         self.pod_deleted = False
         """True in the last round of PreBind of a pod that was deleted between two rounds. The pod is not
         bound then; an ERROR is what its owner reads."""
+        self.signed_at: Hashable = None
+        """The versions of the declared objects when the pod was signed; None: it was not."""
 
     @property
     def token(self) -> bytes | None:

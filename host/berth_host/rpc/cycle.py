@@ -106,6 +106,7 @@ class CycleContext:
         "sampler",
         "shared",
         "signatures",
+        "signed_at",
         "skip_score",
         "timings_s",
         "unknown_outcome",
@@ -167,6 +168,8 @@ class CycleContext:
         """Per plugin the cycle state that it wrote for an equal pod and would write for this one."""
         self.signatures: Mapping[str, Hashable] = {}
         """Per plugin in the host its signature of the pod, once made."""
+        self.signed_at: Mapping[str, Hashable] = {}
+        """Per plugin in the host that keeps answers itself, the versions of its objects at that time."""
         self._states: dict[str, CycleState] = {}
         self._open_calls = 0
         self._opened_s = 0.0
@@ -179,6 +182,7 @@ class CycleContext:
             state = self._states[plugin] = CycleState(self.cycle_id, plugin=plugin, shared=self.shared)
             state.signature = self.signatures.get(plugin)
             state.pod_deleted = self.pod_deleted
+            state.signed_at = self.signed_at.get(plugin)
             known = self.inherited.get(plugin)
             if known is not None:
                 state.inherit(known)

@@ -156,9 +156,12 @@ class RowColumns:
             # Answers that depend on other objects are not known row by row.
             self._columns.clear()
             self._version = version
-        key = _signature(state, pod, nodes, self._sign)
+        key = _signature(state, pod, nodes, self._sign, version)
         column = self._columns.get(key)
-        if column is None or len(column.codes) > _MAX_STATUSES:
+        if state.signed_at != version:
+            # The pod may be equal to others by now than when it was signed: a column for this call alone.
+            column = RowColumn(self._dtype, self._by)
+        elif column is None or len(column.codes) > _MAX_STATUSES:
             column = self._columns[key] = RowColumn(self._dtype, self._by)
             if len(self._columns) > self._max:
                 self._columns.popitem(last=False)
@@ -183,7 +186,7 @@ class TableAnswers(Generic[T]):
         self._versions = versions
         self._sign = sign or _all_wishes
         self._max = max_signatures
-        self._version: Hashable = None
+        self._version: tuple[int, Hashable] | None = None
         self._table: NodeColumns | None = None
         self._by_key: OrderedDict[Hashable, tuple[Rows, T]] = OrderedDict()
 
@@ -192,23 +195,29 @@ class TableAnswers(Generic[T]):
 
     def find(self, state: CycleState, pod: Pod, nodes: NodeTable) -> T | None:
         """The answer about an equal pod and the same rows, if nothing has moved since."""
-        table = nodes._columns
-        version = (table.version, self._versions())
+        table, objects = nodes._columns, self._versions()
+        version = (table.version, objects)
         if self._table is not table or self._version != version:
             self._table, self._version = table, version
             self._by_key.clear()
             return None
         if not self._by_key:
             return None
-        found = self._by_key.get(_signature(state, pod, nodes, self._sign))
-        if found is None:
+        found = self._by_key.get(_signature(state, pod, nodes, self._sign, objects))
+        if found is None or state.signed_at != objects:
             return None
         rows, answer = found
         return answer if rows is nodes.slots or np.array_equal(rows, nodes.slots) else None
 
     def keep(self, state: CycleState, pod: Pod, nodes: NodeTable, answer: T) -> None:
-        """Remember an answer given right after `find` found none."""
-        self._by_key[_signature(state, pod, nodes, self._sign)] = (nodes.slots, answer)
+        """Remember an answer given right after `find` found none, unless an object changed since the pod was
+        signed: the pod may be equal to others by now.
+        """
+        objects = self._versions()
+        key = _signature(state, pod, nodes, self._sign, objects)
+        if state.signed_at != objects or self._version != (nodes._columns.version, objects):
+            return
+        self._by_key[key] = (nodes.slots, answer)
         if len(self._by_key) > self._max:
             self._by_key.popitem(last=False)
 
@@ -270,10 +279,12 @@ def _all_wishes(pod: Pod, nodes: NodeTable) -> bytes:
     return wishes(pod)
 
 
-def _signature(state: CycleState, pod: Pod, nodes: NodeTable, sign: Sign) -> Hashable:
-    """Made once in a cycle, in which nothing moves."""
+def _signature(state: CycleState, pod: Pod, nodes: NodeTable, sign: Sign, versions: Hashable) -> Hashable:
+    """Return the pod's signature, made once in a cycle. `versions`: those of the declared objects now, which
+    may change within a cycle, unlike the tables.
+    """
     if state.signature is None:
-        state.signature = sign(pod, nodes)
+        state.signature, state.signed_at = sign(pod, nodes), versions
     return state.signature
 
 

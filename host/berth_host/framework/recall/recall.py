@@ -109,6 +109,11 @@ class Recall:
         self.by_row = frozenset(signer.name for signer in self._signers.all if signer.merges)
         self._memories = {signer.name: Memory(signer) for signer in self._signers.all if signer.keeps}
         self._readers = versions_of(self._signers.all)
+        self._table_readers = [
+            (signer.name, signer.runtime.object_versions)
+            for signer in self._signers.all
+            if signer.keeps and not signer.by_row
+        ]
         self._split: tuple[Clients, Clients, Clients] = ((), (), ())
         self._seen: OrderedDict[int, None] = OrderedDict()
         """The hashes of keys seen once. Two keys with one hash: the second is kept one pod early."""
@@ -135,6 +140,8 @@ class Recall:
             # Another table's slots are other nodes; an object that changed does not tell whom it concerns.
             self._forget_all()
             self._table, self._versions = columns, versions
+        # Before the signatures: what changes later, while a plugin elsewhere is awaited, is in none of them.
+        cycle.context.signed_at = {name: read() for name, read in self._table_readers}
         signatures, key = self._signers.sign(cycle.pod, nodes)
         cycle.context.signatures = signatures
         try:
