@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; 
 TWO_AT_ONCE := --numprocesses=2 --dist=worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check envtest e2e scheduler-perf-data soak recall-mutants
+.PHONY: help setup demo test test-long check envtest e2e scheduler-perf-data soak
 
 help:
 	@echo 'make demo    watch a scheduler place workloads with plugins that run in other processes'
@@ -22,7 +22,7 @@ help:
 	@echo 'make envtest build the real API server and its like, for tests/cluster; needs Go'
 	@echo "make e2e     run Kubernetes' own scheduling specs against kube-scheduler and berth; needs Go, an hour"
 	@echo 'make scheduler-perf-data get the workloads that Kubernetes measures its scheduler with; needs Go'
-	@echo 'make recall-mutants break what is recalled, one way at a time; each must be noticed'
+	@echo 'make test-long run what takes long and rarely fails: mutants, a short soak, spoilt answers'
 	@echo 'make soak    50 fail-overs, many kills, an outage, every recorded scenario, suites on a late cluster, berth bench soak, 100000 spoilt answers; 90 minutes'
 
 setup: $(STAMP)
@@ -33,14 +33,15 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest $(TWO_AT_ONCE) $(PYTEST_ARGS)
 
-recall-mutants: $(STAMP)
-	$(BIN)/pytest -v -m recall_mutants tests/host/framework/recall/test_recall.py tests/host/rpc/test_recalled_answers.py
+test-long: $(STAMP)
+	$(BIN)/pytest $(TWO_AT_ONCE) -m long $(PYTEST_ARGS)
 
 soak: $(STAMP)
 	$(BIN)/berth bench soak --minutes 30 --seed $${SEED:-1} -o json
-	for seed in 1 2; do $(BIN)/pytest $(TWO_AT_ONCE) --late $$seed tests/host/app tests/host/scheduler tests/host/attach \
+	for seed in 1 2; do $(BIN)/pytest $(TWO_AT_ONCE) --late $$seed -m "long or not long" \
+		tests/host/app tests/host/scheduler tests/host/attach \
 		|| exit; done
-	BERTH_FUZZ_ANSWERS=100000 $(BIN)/pytest $(TWO_AT_ONCE) tests/host/rpc/test_mutated_answers.py \
+	BERTH_FUZZ_ANSWERS=100000 $(BIN)/pytest $(TWO_AT_ONCE) -m "long or not long" tests/host/rpc/test_mutated_answers.py \
 		tests/host/attach/test_mutated_answers.py tests/host/app/test_mutated_answers.py \
 		tests/host/handle/test_mutated_requests.py
 	BERTH_FAILOVERS=50 BERTH_KILLS=40 BERTH_OUTAGE_S=60 BERTH_REAL_SOAK_S=120 $(BIN)/pytest -v \

@@ -97,6 +97,7 @@ def home() -> Iterator[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_install_lines_give_a_working_berth_to_an_ordinary_user(home: Path, python_path: str) -> None:
     environment = {key: value for key, value in os.environ.items() if PASSED_ON.fullmatch(key)}
     environment |= {"PATH": python_path}

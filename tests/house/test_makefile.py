@@ -111,4 +111,5 @@ def test_ci_builds_the_servers_then_checks_and_tests_without_standard_input(tmp_
         "envtest CI=true ",
         "check CI=true ",
         "test CI=true ",
+        "test-long CI=true ",
     ]

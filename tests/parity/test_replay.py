@@ -271,6 +271,8 @@ def _forgets_the_subset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Algorithm, "_search", all_nodes)
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("break_it", "category"),
     [

@@ -192,6 +192,8 @@ def broken(function: Callable[..., Any], line: str, replacement: str) -> Functio
     return made
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("function", "line", "replacement", "category"),
     [

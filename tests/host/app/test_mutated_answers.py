@@ -179,6 +179,7 @@ class Storm:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_host_outlives_whatever_a_plugin_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str

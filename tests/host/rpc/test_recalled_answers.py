@@ -271,7 +271,7 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Step, ...]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.recall_mutants
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_broken_invalidation_is_found(
     fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,7 @@ TestRecallEqualsAskEveryone.settings = settings(
 
 
 @pytest.mark.slow
-@pytest.mark.recall_mutants
+@pytest.mark.long
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_mutant_is_killed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     _run(RecallMachine(), mutant)

@@ -19,6 +19,7 @@ MINUTES = os.environ.get("BERTH_SOAK_MINUTES", "2")
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_soak_ends_clean() -> None:
     """The host, four plugins and the cluster's connections fail again and again, and nothing is lost."""
     command = ["bench", "soak", "--minutes", MINUTES, "--seed", "7", "-o", "json"]
