@@ -18,7 +18,12 @@ import click
 from berth_host.app.registry import ClassRegistry
 from berth_host.cli.configuration import load_text
 from berth_host.cli.input_errors import BAD_INPUT, reported
-from berth_host.cli.options import feature_gates_option, no_convert_option, own_plugins
+from berth_host.cli.options import (
+    emulated_version_option,
+    feature_gates_option,
+    no_convert_option,
+    own_plugins,
+)
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.configuration import document_text, file_text
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
@@ -50,8 +55,14 @@ PointsByPlugin = dict[str, frozenset[str]]
     help="A plugin that exists beside the default ones, with the points it implements. Repeatable.",
 )
 @feature_gates_option
+@emulated_version_option
 def check_config(
-    file: str, output: str, no_convert: bool, plugins: tuple[str, ...], feature_gates: dict[str, bool]
+    file: str,
+    output: str,
+    no_convert: bool,
+    plugins: tuple[str, ...],
+    feature_gates: dict[str, bool],
+    emulated_version: str,
 ) -> None:
     """Check FILE (- for standard input) and show what it means.
 
@@ -70,6 +81,7 @@ def check_config(
             source,
             registered,
             feature_gates=feature_gates,
+            emulated_version=emulated_version,
             convert_older=not no_convert,
             given=given,
             cure="; install it, or check the file without it: --plugin {}=POINT,POINT".format,
@@ -169,6 +181,8 @@ def _settings(loaded: LoadedConfiguration) -> dict[str, str]:
         else "off",
         "cycle budget": f"{loaded.berth.cycle_budget_s:g} s of remote calls",
     }
+    if loaded.emulation.version:
+        rows["emulates"] = f"kube-scheduler {loaded.emulation.version}"
     if scheduler.extenders:
         rows["HTTP extenders"] = ", ".join(extender.url_prefix or '""' for extender in scheduler.extenders)
     return rows

@@ -29,6 +29,7 @@ def load(
     *,
     convert_older: bool = True,
     feature_gates: Mapping[str, bool] | None = None,
+    emulated_version: str = "",
     overrides: Overrides = NO_OVERRIDES,
     read_stdin: Callable[[], str] = standard_input.read_text,
     read_config_map: ReadConfigMap | None = None,
@@ -36,13 +37,16 @@ def load(
     """The configuration at `path` (-: standard input), or the default one; `plugins` are the program's own.
 
     `convert_older`: a file of an older version is converted to v1, with warnings, and not refused.
-    `feature_gates` and `overrides`: the command line's settings. `read_config_map` reads the ConfigMap of a
-    policy; None: there is no API server. Raises ConfigurationError and PluginLoadError.
+    `feature_gates`, `emulated_version` and `overrides`: the command line's settings. `read_config_map` reads
+    the ConfigMap of a policy; None: there is no API server. Raises ConfigurationError and PluginLoadError.
     """
     registered = ClassRegistry(plugins).points()
     if path is None:
         return default_configuration(
-            registered=registered, feature_gates=feature_gates or {}, overrides=overrides
+            registered=registered,
+            feature_gates=feature_gates or {},
+            overrides=overrides,
+            emulated_version=emulated_version,
         )
     source = standard_input.NAME if path == standard_input.SIGN else path
     text = _read(source, read_stdin if path == standard_input.SIGN else partial(_text_of, path))
@@ -52,6 +56,7 @@ def load(
         registered,
         convert_older=convert_older,
         feature_gates=feature_gates or {},
+        emulated_version=emulated_version,
         overrides=overrides,
         read_config_map=read_config_map,
     )
@@ -63,6 +68,7 @@ def load_text(
     registered: Mapping[str, frozenset[str]],
     *,
     feature_gates: Mapping[str, bool],
+    emulated_version: str = "",
     convert_older: bool = True,
     overrides: Overrides = NO_OVERRIDES,
     given: Mapping[str, frozenset[str]] = _NO_PLUGINS,
@@ -83,6 +89,7 @@ def load_text(
             registered={**registered, **points, **given},
             convert_older=convert_older,
             feature_gates=feature_gates,
+            emulated_version=emulated_version,
             overrides=overrides,
             read_config_map=read_config_map,
         )
@@ -101,6 +108,7 @@ def for_simulation(
     *,
     convert_older: bool = True,
     feature_gates: Mapping[str, bool] | None = None,
+    emulated_version: str = "",
     read_stdin: Callable[[], str] = standard_input.read_text,
 ) -> LoadedConfiguration:
     """As `load`, and nothing in it that a simulation would have to ignore."""
@@ -109,6 +117,7 @@ def for_simulation(
         plugins,
         convert_older=convert_older,
         feature_gates=feature_gates,
+        emulated_version=emulated_version,
         read_stdin=read_stdin,
     )
     return without_extenders(result, path)

@@ -16,7 +16,7 @@ from berth_host.app import event_loop
 from berth_host.cli import standard_input
 from berth_host.cli.input_errors import fail
 from berth_host.cli.output import output_option
-from berth_host.cli.scheduler.flag_kinds import GATES, gate_values
+from berth_host.cli.scheduler.flag_kinds import EMULATED, EMULATED_HELP, GATES, emulated_version, gate_values
 from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
 from berth_host.cli.strictness import is_strict, strict_option
 from berth_host.config.profiles.registry import UNTIL_ATTACHED
@@ -71,6 +71,23 @@ feature_gates_option: Final = click.option(
 )
 """Shared by all commands that read a configuration."""
 
+
+def _emulated(_: click.Context, param: click.Parameter, given: tuple[str, ...]) -> str:
+    """The version as `berth scheduler` reads it; empty without one. Raises BadParameter."""
+    try:
+        read = tuple(version for text in given for version in cast(tuple[str, ...], EMULATED.read(text)))
+        if EMULATED.check is not None:
+            EMULATED.check(read)
+    except ValueError as err:
+        raise click.BadParameter(f"{','.join(given)!r}: {err}", param=param) from err
+    return emulated_version(read)
+
+
+emulated_version_option: Final = click.option(
+    "--emulated-version", multiple=True, callback=_emulated, metavar=EMULATED.metavar, help=EMULATED_HELP
+)
+"""Shared by all commands that read a configuration."""
+
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Log every attempt on standard error.")
 
 _OPTIONS: Final = (
@@ -95,6 +112,7 @@ _OPTIONS: Final = (
     ),
     no_convert_option,
     feature_gates_option,
+    emulated_version_option,
     click.option("--seed", type=int, default=0, show_default=True, help="Decides between equal nodes."),
     output_option("json and yaml print one object and nothing else."),
     strict_option,
@@ -103,7 +121,8 @@ _OPTIONS: Final = (
 
 
 def simulation_options(command: Command) -> Command:
-    """PATH and -f PATH, --config, --no-convert, --feature-gates, --seed, -o, --strict and -v."""
+    """PATH and -f PATH, --config, --no-convert, --feature-gates, --emulated-version, --seed, -o, --strict and
+    -v."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -128,6 +147,7 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
         config=options["config"],
         convert_older=not options["no_convert"],
         feature_gates=options["feature_gates"],
+        emulated_version=options["emulated_version"],
         seed=options["seed"],
         read_stdin=standard_input.read_text,
         plugins=own_plugins(),

@@ -49,6 +49,7 @@ class Request:
     plugins: Mapping[str, type] = field(default_factory=dict)
     convert_older: bool = True
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
+    emulated_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ def prepare(request: Request) -> Prepared:
         request.plugins,
         convert_older=request.convert_older,
         feature_gates=request.feature_gates,
+        emulated_version=request.emulated_version,
         read_stdin=request.read_stdin,
     )
     clock = ManualClock(float(int(time.time())))

@@ -41,9 +41,10 @@ READERS: Final[Mapping[str, frozenset[str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emulation:
-    """The differences of one version. `off`: names of mends. `events`: by plugin, the events that the
-    plugin of that version registers for, in place of those of the class."""
+    """The differences of one version. `version`: empty without emulation. `off`: names of mends. `events`: by
+    plugin, the events that the plugin of that version registers for, in place of those of the class."""
 
+    version: str = ""
     off: frozenset[str] = frozenset()
     events: Mapping[str, tuple[EventInterest, ...]] = field(default_factory=dict)
 
@@ -55,6 +56,7 @@ class Emulation:
 NO_EMULATION: Final = Emulation()
 EMULATIONS: Final[Mapping[str, Emulation]] = {
     "1.36": Emulation(
+        version="1.36",
         off=frozenset({EXACT_HINTS}),
         events={
             "InterPodAffinity": (

@@ -143,6 +143,7 @@ def default_configuration(
     feature_gates: Mapping[str, bool] = _NO_GATES,
     berth: BerthConfiguration | None = None,
     overrides: Overrides = NO_OVERRIDES,
+    emulated_version: str = "",
 ) -> LoadedConfiguration:
     """The meaning of an empty KubeSchedulerConfiguration: one profile, all default plugins."""
     text = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
@@ -153,6 +154,7 @@ def default_configuration(
         feature_gates=feature_gates,
         berth=berth,
         overrides=overrides,
+        emulated_version=emulated_version,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from importlib.metadata import entry_points
 from typing import Any, Final
@@ -14,7 +14,9 @@ from berth_host.config.decoding import types_v1
 from berth_host.config.decoding.duration import format_duration
 from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.default_plugins import DEFAULT_PLUGINS, EXTENSION_POINTS
+from berth_host.config.emulation import EMULATIONS, READERS
 from berth_host.config.feature_gates import FEATURE_GATES
+from berth_sdk.events import COMMON, EventInterest
 
 from docs.reference.markdown import code, codes, table
 
@@ -63,6 +65,25 @@ def feature_gates() -> str:
         for name, gate in FEATURE_GATES.items()
     ]
     return table(("Gate", "Stage", "Default", "Locked", "Needs"), rows)
+
+
+def emulation() -> str:
+    """The plugins that behave differently under emulation, by version."""
+    classes = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
+    rows = []
+    for version, found in EMULATIONS.items():
+        readers = {plugin for mend in found.off for plugin in READERS[mend]}
+        for plugin in sorted(readers | found.events.keys()):
+            kept = _changes(found.events[plugin]) if plugin in found.events else None
+            added = () if kept is None else _changes(classes[plugin].load().events) - kept
+            rows.append(
+                (code(version), code(plugin), "yes" if plugin in readers else "no", codes(sorted(added)))
+            )
+    return table(("Version", "Plugin", "Hints of that version", "Events that do not wake a pod"), rows)
+
+
+def _changes(events: Iterable[EventInterest]) -> set[str]:
+    return {f"{one.resource} {action}" for one in events for action in one.actions or COMMON}
 
 
 def default_plugins() -> str:

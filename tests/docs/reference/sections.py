@@ -35,6 +35,7 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "point-settings": config.points,
     "limits": config.limits,
     "feature-gates": config.feature_gates,
+    "emulation": config.emulation,
     "conversions": conversions.conversions,
     "default-plugins": config.default_plugins,
     "chart-values": chart.values,

@@ -243,3 +243,9 @@ def test_an_error_after_conversion_comes_with_the_warnings() -> None:
     assert "warning: line 1: apiVersion" in result.stderr
     assert '"Foo" does not exist' in result.stderr
     assert shown(text)["warnings"]
+
+
+def test_emulated_version_is_shown() -> None:
+    assert "emulates" not in run(HEADER).stdout
+    shown_as = run(HEADER, "--emulated-version", "kube=1.36").stdout
+    assert any(line.split() == ["emulates", "kube-scheduler", "1.36"] for line in shown_as.splitlines())

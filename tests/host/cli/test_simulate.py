@@ -498,3 +498,43 @@ def test_feature_gates_reach_the_plugins(run: Run, write: Write) -> None:
     gate = "TaintTolerationComparisonOperators=true"
     result = run("simulate", "-f", path, "-o", "json", "--feature-gates", gate)
     assert list(placed(result)) == ["default/web"]
+
+
+def test_emulated_version_keeps_what_1_36_misses(run: Run, write: Write) -> None:
+    """kubernetes 139161: of two terms one applied to the pod that left."""
+
+    def noisy(**labels: str) -> dict[str, Any]:
+        return {"topologyKey": "deck", "labelSelector": {"matchLabels": labels}}
+
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": [noisy(app="noisy"), noisy(app="smelly")]}
+    node = node_object("a")
+    node["metadata"]["labels"] = {"deck": "one"}
+    port = [{"containerPort": 80, "hostPort": 80}]
+    blocker, vip = pod_object("blocker", nodeName="a"), pod_object("vip", priority=10)
+    blocker["metadata"]["labels"] = {"app": "noisy"}
+    for one in (blocker, vip):
+        one["spec"]["containers"][0]["ports"] = port
+    shy = pod_object("shy", priority=20, preemptionPolicy="Never", affinity={"podAntiAffinity": terms})
+    path = write(node, blocker, vip, shy)
+    assert set(placed(run("simulate", "-f", path, "-o", "json"))) == {"default/vip", "default/shy"}
+    for version in ("kube=1.36", "1.36"):
+        emulating = run("simulate", "-f", path, "-o", "json", "--emulated-version", version)
+        assert set(placed(emulating)) == {"default/vip"}
+
+
+@pytest.mark.parametrize("command", [["simulate"], ["why", "web"], ["check-config"]])
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("1.35", "cannot emulate kube-scheduler 1.35: want kube=1.36"),
+        ("apiserver=1.36", "component not registered: apiserver: want kube=MAJOR.MINOR"),
+        ("kube=1.36.2", "invalid version 1.36.2: want kube=MAJOR.MINOR, without a patch number"),
+        ("1.36,kube=1.36", "duplicate version flag, kube=1.36 and kube=1.36"),
+    ],
+)
+def test_emulated_version_that_cannot_be_had_is_refused(
+    run: Run, write: Write, command: list[str], value: str, problem: str
+) -> None:
+    result = run(*command, write(node_object("a")), "--emulated-version", value)
+    assert result.exit_code == 2
+    assert problem in " ".join(result.stderr.split())

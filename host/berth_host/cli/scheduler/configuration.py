@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from berth_host.cli import configuration, standard_input
-from berth_host.cli.scheduler.flag_kinds import DURATION, FlagKind, Value, gate_values
+from berth_host.cli.scheduler.flag_kinds import DURATION, FlagKind, Value, emulated_version, gate_values
 from berth_host.cli.scheduler.flag_problems import of_flags
 from berth_host.cli.scheduler.flags import FLAGS
 from berth_host.cli.scheduler.parsing import ParsedFlags
@@ -57,6 +57,7 @@ def loaded(
             plugins,
             convert_older=not flags.is_on("no-convert"),
             feature_gates=gate_values(flags.texts("feature-gates")),
+            emulated_version=emulated_version(flags.texts("emulated-version")),
             overrides=overrides(flags),
             read_stdin=read_stdin,
             read_config_map=partial(_config_map, flags),

@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from berth_host.config.decoding.duration import parse_duration
+from berth_host.config.emulation import EMULATIONS
 
 _SECOND_NS: Final = 1_000_000_000
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
@@ -23,6 +24,8 @@ _INTEGER: Final = re.compile(
     r"0[xX](_?[0-9a-fA-F])+|0[oO](_?[0-7])+|0[bB](_?[01])+)"
 )
 MAX_INT32: Final = 2**31 - 1
+_VERSION_NUMBER: Final = re.compile(r"[0-9]+\.[0-9]+")
+_KUBE: Final = "kube"
 _COMPONENT: Final = "kube:"
 """The component prefix that a gate may have: kube-scheduler knows no other component."""
 _MIXED: Final = (
@@ -120,6 +123,33 @@ def _gates(text: str) -> tuple[str, ...]:
     return gates
 
 
+def _emulated(text: str) -> tuple[str, ...]:
+    versions = _texts(text)
+    for component, version in map(_component_version, versions):
+        if component != _KUBE:
+            raise ValueError(f"component not registered: {component}: want kube=MAJOR.MINOR")
+        if not _VERSION_NUMBER.fullmatch(version):
+            raise ValueError(f"invalid version {version}: want kube=MAJOR.MINOR, without a patch number")
+        if version not in EMULATIONS:
+            raise ValueError(f"cannot emulate kube-scheduler {version}: want {_alternatives()}")
+    return versions
+
+
+def _alternatives() -> str:
+    return " or ".join(f"{_KUBE}={version}" for version in EMULATIONS)
+
+
+def _component_version(text: str) -> tuple[str, str]:
+    component, equals, version = (part.strip() for part in text.partition("="))
+    return (component, version) if equals else (_KUBE, component)
+
+
+def _one_version(versions: tuple[str, ...]) -> None:
+    if len(versions) > 1:
+        first, second = (f"{_KUBE}={_component_version(text)[1]}" for text in versions[:2])
+        raise ValueError(f"duplicate version flag, {first} and {second}")
+
+
 def _gates_of_one_kind(gates: tuple[str, ...]) -> None:
     if 0 < sum(gate.startswith(_COMPONENT) for gate in gates) < len(gates):
         raise ValueError(_MIXED)
@@ -137,6 +167,17 @@ FILE: Final = FlagKind("FILE", str)
 FOLDER: Final = FlagKind("DIR", str)
 STRINGS: Final = FlagKind("TEXT,...", _texts, adds=True)
 GATES: Final = FlagKind("GATE=true|false,...", _gates, adds=True, check=_gates_of_one_kind)
+
+EMULATED: Final = FlagKind("kube=MAJOR.MINOR", _emulated, adds=True, check=_one_version)
+EMULATED_HELP: Final = (
+    "Keep the behaviour of this version of kube-scheduler where berth mended it, as kube=1.36;"
+    " without it every mend is on."
+)
+
+
+def emulated_version(versions: tuple[str, ...]) -> str:
+    """Return the version of `kube=1.36` or `1.36`, as read by EMULATED; empty without one."""
+    return _component_version(versions[0])[1] if versions else ""
 
 
 def gate_values(gates: tuple[str, ...]) -> dict[str, bool]:

@@ -16,6 +16,8 @@ from berth_host.cli.scheduler.flag_kinds import (
     ADDRESS,
     BOOL,
     DURATION,
+    EMULATED,
+    EMULATED_HELP,
     FILE,
     FLOAT,
     FOLDER,
@@ -153,7 +155,7 @@ DEPRECATED: Final = (
 
 _FEATURE_GATES: Final = (
     Flag("feature-gates", GATES, (), "Feature gates that differ from the defaults of kube-scheduler 1.36."),
-    _ignored("emulated-version", STRINGS, ()),
+    Flag("emulated-version", EMULATED, (), EMULATED_HELP),
     _ignored("emulation-forward-compatible", BOOL, False),
     _ignored("min-compatibility-version", STRINGS, ()),
     _ignored("runtime-config-emulation-forward-compatible", BOOL, False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from berth_host.cli.scheduler.configuration import loaded
 from berth_host.cli.scheduler.flags import FLAGS
 from berth_host.cli.scheduler.parsing import FlagError, parse
+from berth_host.cli.scheduler.settings import settings
+from berth_host.config.emulation import EMULATIONS, NO_EMULATION
 from berth_host.config.errors import ConfigurationError
 
 
@@ -239,3 +242,34 @@ def test_feature_gates_reach_the_configuration() -> None:
     with pytest.raises(ConfigurationError, match="unrecognized feature gate: Nonsense"):
         loaded(parse(["--feature-gates=Nonsense=true"]), {})
     assert loaded(parse(["--feature-gates=SchedulerAsyncPreemption=false"]), {}).profiles
+
+
+@pytest.mark.parametrize("line", ["--emulated-version=kube=1.36", "--emulated-version=1.36"])
+def test_emulated_version_reaches_the_configuration_and_stays_through_a_reload(line: str) -> None:
+    flags = parse([line])
+    assert list(flags.warnings()) == []
+    configuration = loaded(flags, {})
+    assert configuration.emulation is EMULATIONS["1.36"]
+    assert settings(flags, configuration, {}).load().emulation is EMULATIONS["1.36"]
+
+
+def test_without_the_flag_every_mend_is_on() -> None:
+    assert loaded(parse([]), {}).emulation is NO_EMULATION
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("1.35", "cannot emulate kube-scheduler 1.35: want kube=1.36"),
+        ("wardle=1.2,kube=1.36", "component not registered: wardle"),
+        ("kube=1.36.1", "invalid version 1.36.1"),
+    ],
+)
+def test_emulated_version_that_cannot_be_had_is_refused(value: str, problem: str) -> None:
+    with pytest.raises(FlagError, match=re.escape(problem)):
+        parse([f"--emulated-version={value}"])
+
+
+def test_emulated_version_is_given_once() -> None:
+    with pytest.raises(FlagError, match="duplicate version flag"):
+        parse(["--emulated-version=1.36", "--emulated-version=kube=1.36"])
