@@ -116,7 +116,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.app.open_calls": "host/app/test_remote.py",
         "berth_host.app.process.process": "host/app/process/test_opening.py",
         "berth_host.app.readings": "host/app/test_host.py",
-        "berth_host.app.settle": "host/app/test_preemption_crash.py",
         "berth_host.attach.reconciling": "host/app/test_reconcile.py",
         "berth_host.framework.device_wait": "host/app/test_device_allocation.py",
         "berth_host.framework.measured": "host/app/test_host.py",

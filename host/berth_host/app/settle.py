@@ -7,8 +7,9 @@ bindings, evictions, status writes, watch events, controllers. In a real cluster
 attempt.
 
 The host's clock stands still while pods are scheduled; when only timers of the queue or of Permit are left
-it jumps to the next one. While a plugin elsewhere holds a pod at Permit, time passes as the real clock does
-for a while, as the decision may be on its way. RPC deadlines are real throughout.
+it jumps to the next one. While a plugin in another process holds a pod at Permit, the decision may be on its
+way: the run waits for it in real time, and the host's clock stands still meanwhile, so that no placement
+depends on how long the decision took. RPC deadlines are real throughout.
 
 It ends when no pod is active, in flight or awaiting a call, no attachment is being restored, and no timer can
 change that. A pod that was tried several times in a row while nothing changed in the cluster will not be
@@ -53,8 +54,8 @@ STEP_S: Final = 3.0
 that takes longer, as it may wait for a later pod, is not waited for any more.
 """
 DECISION_S: Final = 3.0
-"""Real seconds, without any change, for which a decision about a pod at Permit is awaited from a plugin
-elsewhere. After them the clock jumps to the end of the wait: nobody can tell a plugin that will not decide
+"""Real seconds, without any change, for which a decision about a pod at Permit is awaited from a plugin in
+another process. After them the clock jumps to its next timer: nobody can tell a plugin that will not decide
 from one that takes its time.
 """
 
@@ -147,7 +148,7 @@ class Settling:
             if not await self._stays_quiet(self._is_busy):
                 continue
             if self._awaits_decision():
-                await self._pass_time()
+                await self._wait_for_decision()
             elif not self._jump():
                 return
 
@@ -214,12 +215,11 @@ class Settling:
             self._awaited, self._awaited_s = awaited, 0.0
         return self._awaited_s < DECISION_S
 
-    async def _pass_time(self) -> None:
+    async def _wait_for_decision(self) -> None:
+        """Let a moment of real time pass, and none on the host's clock."""
         began_s = time.monotonic()
         await asyncio.sleep(_POLL_S)
-        passed_s = time.monotonic() - began_s
-        self._awaited_s += passed_s
-        self._clock.advance(passed_s)
+        self._awaited_s += time.monotonic() - began_s
 
     def _jump(self) -> bool:
         """Move the clock to the next timer that can move a pod; False if there is none."""

@@ -1,0 +1,115 @@
+"""A simulation waits for plugins in other processes in real time, and moves its own time by timers alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from berth_host.app import settle
+from berth_host.model.clock import ManualClock
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import Plugin
+from berth_sdk.pod import Pod
+from berth_sdk.results import PermitResult
+from berth_sdk.serve.server import PluginServer
+from berth_sdk.status import Status
+from support.hosts import World, node, pod
+
+HELD_S = 0.5
+
+
+class DecidesLater(Plugin):
+    """Holds every pod called `late...` for 30 s, and lets it through after `delay_s` of real time."""
+
+    delay_s: ClassVar[float] = 0.0
+    never: ClassVar[bool] = False
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult | Status:
+        """Wait, and start the timer of the decision."""
+        if not pod.name.startswith("late"):
+            return Status.success()
+        if not self.never:
+            threading.Timer(self.delay_s, self._let_through).start()
+        return PermitResult.wait(30.0)
+
+    def _let_through(self) -> None:
+        for waiting in self.handle.waiting_pods(only_mine=True):
+            self.handle.allow(waiting)
+
+
+class HoldsForAWhile(Plugin):
+    """Holds pods called `held...` for half a second of the host's time; says when pods are bound."""
+
+    clock: ClassVar[ManualClock]
+    start_s: ClassVar[float] = 0.0
+    bound: ClassVar[list[tuple[str, float]]] = []
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult | Status:
+        """Wait the first time; the pod is rejected when that time is over, and tried again."""
+        held = pod.name.startswith("held") and self.clock.monotonic_s() == self.start_s
+        return PermitResult.wait(HELD_S) if held else Status.success()
+
+    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Note the pod and the time of the host."""
+        self.bound.append((f"{pod.name} {node_name}", self.clock.monotonic_s() - self.start_s))
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Iterator[str]:
+    """A served plugin that decides in real time, and one in the host that holds pods by the host's."""
+    HoldsForAWhile.bound.clear()
+    DecidesLater.never = False
+    path = tmp_path / "p.sock"
+    with PluginServer({"DecidesLater": DecidesLater}) as server:
+        server.listen(f"unix:{path}")
+        yield (
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n"
+            "- plugins: {multiPoint: {enabled: [{name: DecidesLater}, {name: HoldsForAWhile}]}}\n"
+            "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 60s\n"
+            f"plugins:\n- {{name: DecidesLater, endpoint: 'unix://{path}'}}\n"
+            f"- {{name: HoldsForAWhile, inProcess: '{__name__}:HoldsForAWhile'}}\n"
+        )
+
+
+async def bound_in(text: str, *names: str) -> list[tuple[str, float]]:
+    """Which pods are bound, where, and when on the host's clock."""
+    world = World([node("n0", cpu="1"), node("n1", cpu="1")], configuration=text)
+    HoldsForAWhile.clock, HoldsForAWhile.start_s = world.clock, world.clock.monotonic_s()
+    async with world:
+        for name in names:
+            world.server.create(pod(name, cpu="600m"))
+        await world.settle()
+        assert world.everything_is_accounted_for()
+    return HoldsForAWhile.bound
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.9])
+async def test_no_placement_depends_on_how_long_a_decision_takes(text: str, delay_s: float) -> None:
+    DecidesLater.delay_s = delay_s
+    bound = await bound_in(text, "held", "late", "next")
+    # `held` leaves n0 when its half second is over, and `next` takes it; the decision about `late` is older.
+    assert bound[0] == ("late n1", 0.0)
+    (name, second_s), *rest = bound[1:]
+    assert (name, rest) == ("next n0", [])
+    assert second_s == pytest.approx(HELD_S)
+
+
+async def test_wait_of_a_plugin_that_does_not_decide_ends_when_its_time_is_over(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "DECISION_S", 0.1)
+    DecidesLater.never = True
+    world = World([node("n0")], configuration=text)
+    HoldsForAWhile.clock, HoldsForAWhile.start_s = world.clock, world.clock.monotonic_s()
+    async with world:
+        world.server.create(pod("late"))
+        began_s = world.clock.monotonic_s()
+        await world.settle()
+        assert world.node_of("late") == ""
+        said = world.message_of("late")
+        assert "rejected due to timeout after waiting 30s at plugin DecidesLater" in said
+        # Whole timers: the waits, and the backoffs between the tries.
+        assert (world.clock.monotonic_s() - began_s) % 1 == pytest.approx(0.0, abs=1e-6)
