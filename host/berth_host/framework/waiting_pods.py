@@ -14,11 +14,11 @@ Source: kube-scheduler `framework/runtime/waiting_pods_map.go`, v1.36; kubernete
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from berth_sdk.permit_wait import MAX_WAIT_S, timed_out
+from berth_sdk.permit_wait import MAX_WAIT_S, PermitWait, timed_out
 from berth_sdk.pod import Pod
 from berth_sdk.results import Decision, WaitingPod
 from berth_sdk.status import SUCCESS, Status
@@ -27,28 +27,26 @@ from berth_host.model.clock import Clock, Timer
 
 
 @dataclass(slots=True, eq=False)
-class _Entry:
-    pod: Pod
-    cycle_id: str
-    node_name: str
-    open: bool = True  # Permit plugins are still being asked
-    pending: dict[str, Timer] = field(default_factory=dict)
-    deadlines_s: dict[str, float] = field(default_factory=dict)
-    early_allows: set[str] = field(default_factory=set)  # holders whose wait was ended before Permit was over
-    early_rejects: list[Status] = field(default_factory=list)  # rejections before Permit was over
-    outcome: Status | None = None
+class _Entry(PermitWait):
+    timers: dict[str, Timer] = field(default_factory=dict)
     waiter: asyncio.Future[None] | None = None
 
     def decide(self, outcome: Status) -> bool:
-        """First signal wins."""
-        if self.outcome is not None:
+        # Without `super()`: a dataclass with slots is made twice, and the cell of the first one stays.
+        if not PermitWait.decide(self, outcome):
             return False
-        self.outcome = outcome
-        for timer in self.pending.values():
-            timer.cancel()
+        self.cancel_timers()
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
         return True
+
+    def release(self, plugin: str) -> None:
+        self.timers[plugin].cancel()
+        PermitWait.release(self, plugin)
+
+    def cancel_timers(self) -> None:
+        for timer in self.timers.values():
+            timer.cancel()
 
 
 class WaitingPods:
@@ -62,7 +60,7 @@ class WaitingPods:
         self._entries: dict[str, _Entry] = {}
 
     def __len__(self) -> int:
-        return sum(1 for entry in self._entries.values() if not entry.open)
+        return sum(1 for entry in self._entries.values() if not entry.is_open)
 
     # --- the framework's side ------------------------------------------------------------------
 
@@ -74,8 +72,7 @@ class WaitingPods:
         """No plugin holds the pod: Permit approved or denied at once."""
         entry = self._entries.pop(uid, None)
         if entry is not None:
-            for timer in entry.pending.values():
-                timer.cancel()
+            entry.cancel_timers()
 
     def will_hold(self, uid: str, plugin: str, wait_s: float) -> None:
         """The plugin waits, for so many seconds; others are still being asked."""
@@ -84,22 +81,14 @@ class WaitingPods:
     def hold(self, uid: str, waits_s: dict[str, float]) -> None:
         """Permit is over and these plugins wait, each for so many seconds."""
         entry = self._entries[uid]
-        entry.open = False
+        entry.is_open = False
         if entry.outcome is not None:
             return
-        for plugin, asked_s in waits_s.items():
-            wait_s = min(asked_s, MAX_WAIT_S)
-            entry.deadlines_s[plugin] = self._clock.now_s() + wait_s
-            entry.pending[plugin] = self._clock.call_at(
-                self._clock.monotonic_s() + wait_s, _Expiry(entry, plugin, wait_s)
-            )
-        for status in entry.early_rejects:
-            if self._may_reject(status.plugin, entry.pending):
-                entry.decide(status)
-                return
-        for plugin in entry.early_allows:
-            if plugin in entry.pending:
-                self._allow(entry, plugin)
+        entry.hold(waits_s, self._clock.now_s())
+        for plugin, wait_s in entry.pending.items():
+            ends_s = self._clock.monotonic_s() + wait_s
+            entry.timers[plugin] = self._clock.call_at(ends_s, _Expiry(entry, plugin, wait_s))
+        entry.apply_early()
 
     def held_by(self, uid: str) -> tuple[str, ...]:
         """The plugins that still hold the pod."""
@@ -109,13 +98,13 @@ class WaitingPods:
     def is_waiting(self, uid: str) -> bool:
         """True from `hold` until the wait has been collected."""
         entry = self._entries.get(uid)
-        return entry is not None and not entry.open
+        return entry is not None and not entry.is_open
 
     async def wait(self, uid: str) -> Status:
         """Block until decided; the entry is gone afterwards. SUCCESS at once for a pod that no plugin
         holds."""
         entry = self._entries.get(uid)
-        if entry is None or entry.open:
+        if entry is None or entry.is_open:
             return SUCCESS
         if entry.outcome is None:
             entry.waiter = asyncio.get_running_loop().create_future()
@@ -130,7 +119,7 @@ class WaitingPods:
             entry.cycle_id: entry.deadlines_s[plugin]
             for entry in self._entries.values()
             if entry.outcome is None
-            and (plugin in entry.pending or (entry.open and plugin in entry.deadlines_s))
+            and (plugin in entry.pending or (entry.is_open and plugin in entry.deadlines_s))
         }
 
     # --- decisions -----------------------------------------------------------------------------
@@ -138,49 +127,24 @@ class WaitingPods:
     def list(self, plugin: str | None = None) -> list[WaitingPod]:
         """Undecided waiting pods; `plugin`: only pods that this plugin holds."""
         return [
-            WaitingPod(
-                pod=entry.pod,
-                cycle_id=entry.cycle_id,
-                node_name=entry.node_name,
-                pending_plugins=tuple(entry.pending),
-                deadline_s=min(entry.deadlines_s[name] for name in entry.pending),
-            )
+            entry.shown()
             for entry in self._entries.values()
-            if not entry.open and entry.outcome is None and (plugin is None or plugin in entry.pending)
+            if entry.is_held and (plugin is None or plugin in entry.pending)
         ]
 
     def allow(self, plugin: str, uid: str, cycle_id: str, holder: str = "") -> Decision:
-        """End the wait of `holder` alone; empty: that of `plugin`, which decides."""
+        """End the wait of `holder` alone; empty: the wait of `plugin`, which decides."""
         found = self._find(uid, cycle_id)
         if isinstance(found, Decision):
             return found
-        holder = holder or plugin
-        if not self._may_allow(plugin, holder):
-            return Decision.NOT_PERMITTED
-        if found.open:
-            found.early_allows.add(holder)
-            return Decision.STORED_EARLY
-        if found.outcome is not None:
-            return Decision.ALREADY_DECIDED
-        if holder not in found.pending:
-            return Decision.ALREADY_DECIDED if holder in found.deadlines_s else Decision.NOT_PERMITTED
-        self._allow(found, holder)
-        return Decision.APPLIED
+        return found.allow(plugin, self._may_end.get(plugin), holder)
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
         """Send the pod back; all plugins that hold it are overruled."""
         found = self._find(uid, cycle_id)
         if isinstance(found, Decision):
             return found
-        status = Status.unschedulable(message).with_plugin(plugin)
-        if found.open:
-            # Counts only if the pod comes to wait: Permit itself may still deny it or let it through.
-            # Who holds it by then decides whether the plugin may reject it.
-            found.early_rejects.append(status)
-            return Decision.STORED_EARLY
-        if found.outcome is None and not self._may_reject(plugin, found.pending):
-            return Decision.NOT_PERMITTED
-        return Decision.APPLIED if found.decide(status) else Decision.ALREADY_DECIDED
+        return found.reject(plugin, self._may_end.get(plugin), message)
 
     def reject_pod(self, uid: str) -> bool:
         """The pod was removed or changed hands: end its wait. False if it did not wait."""
@@ -190,7 +154,7 @@ class WaitingPods:
     def preempt(self, uid: str, plugin: str, message: str) -> bool:
         """End the wait with an error, so that the pod is retried instead of parked."""
         entry = self._entries.get(uid)
-        if entry is None or entry.open:
+        if entry is None or entry.is_open:
             return False
         return entry.decide(Status.error(message).with_plugin(plugin))
 
@@ -199,22 +163,6 @@ class WaitingPods:
         if entry is None:
             return Decision.NOT_WAITING
         return entry if entry.cycle_id == cycle_id else Decision.STALE_CYCLE
-
-    def _may_allow(self, plugin: str, holder: str) -> bool:
-        named = self._may_end.get(plugin)
-        return named is None or holder == plugin or holder in named
-
-    def _may_reject(self, plugin: str, holders: Iterable[str]) -> bool:
-        """Return whether the plugin may end all waits of a pod. Its own wait suffices: it could have rejected
-        the pod at Permit.
-        """
-        named = self._may_end.get(plugin)
-        return named is None or plugin in holders or named.issuperset(holders)
-
-    def _allow(self, entry: _Entry, plugin: str) -> None:
-        entry.pending.pop(plugin).cancel()
-        if not entry.pending:
-            entry.decide(SUCCESS)
 
 
 @dataclass(slots=True)

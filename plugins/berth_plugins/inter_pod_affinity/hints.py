@@ -42,12 +42,10 @@ class Hints:
         return self._after_namespace(event, pod)
 
     def _after_pod(self, event: ClusterEvent, pod: Pod) -> bool:
-        if event.new is not None and as_pod(event.new).uid == pod.uid:
-            return True
-        other = as_pod(event.old if event.new is None else event.new)
-        if not holds_place(other):
-            return False
-        wanted = _readable(pod)
+        known = _about_pod(event, pod)
+        if isinstance(known, bool):
+            return known
+        other, wanted = known
         if event.old is None:
             return self._in_all(wanted.required, other)
         if event.new is None:
@@ -114,12 +112,10 @@ def pod_helped_in_1_36(event: ClusterEvent, pod: Pod) -> bool:
     """Return version 1.36's answer for a pod that came, left or changed its labels: anti-affinity counts only
     where all terms match, and namespaces have no labels. Raises SelectorError where required terms cannot be
     read."""
-    if event.new is not None and as_pod(event.new).uid == pod.uid:
-        return True
-    other = as_pod(event.old if event.new is None else event.new)
-    if not holds_place(other):
-        return False
-    wanted = _readable(pod)
+    known = _about_pod(event, pod)
+    if isinstance(known, bool):
+        return known
+    other, wanted = known
     if event.new is None:
         return _in_all(wanted.required_anti, other) or _in_all(_readable(other).required_anti, pod)
     if event.old is None:
@@ -141,6 +137,15 @@ def node_helped_in_1_36(event: ClusterEvent, pod: Pod) -> bool:
     return any(_appeared(term.topology_key, before, after) for term in wanted.required) or any(
         _appeared(term.topology_key, after, before) for term in wanted.required_anti
     )
+
+
+def _about_pod(event: ClusterEvent, pod: Pod) -> bool | tuple[Pod, PodAffinity]:
+    """Return the answer where the terms do not matter, else the event's pod and the terms of `pod`. Raises
+    SelectorError where required terms cannot be read."""
+    if event.new is not None and as_pod(event.new).uid == pod.uid:
+        return True
+    other = as_pod(event.old if event.new is None else event.new)
+    return (other, _readable(pod)) if holds_place(other) else False
 
 
 def _appeared(key: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:

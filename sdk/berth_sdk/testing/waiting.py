@@ -1,38 +1,21 @@
 """`WaitingRoom`: the pods that a test's host holds at Permit, with the rules of a real host.
 
-A test moves the clock, so nothing here sleeps. An entry exists from before the Permit plugins are asked:
-a decision that overtakes the reply of its own call is kept, and applied once Permit is over.
+A test moves the clock, so nothing here sleeps. The rules of a wait are those of `berth_sdk.permit_wait`.
 Source: kube-scheduler `framework/runtime/waiting_pods_map.go`, v1.36; kubernetes#88179, #82385.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from berth_sdk.permit_wait import MAX_WAIT_S, timed_out
+from berth_sdk.permit_wait import MAX_WAIT_S, MayEnd, PermitWait, timed_out
 from berth_sdk.pod import Pod
 from berth_sdk.results import Decision, WaitingPod
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.testing.clock import TestClock
 
 WAITS: Final = Status(Code.WAIT)
-MayEnd: TypeAlias = frozenset[str] | None
-"""The plugins whose waits a plugin may end beside its own; None: every plugin."""
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    pod: Pod
-    cycle_id: str
-    node_name: str
-    is_open: bool = True  # Permit plugins are still being asked
-    pending: dict[str, float] = field(default_factory=dict)  # the seconds of each plugin's wait
-    deadlines_s: dict[str, float] = field(default_factory=dict)
-    early_allows: list[str] = field(default_factory=list)
-    early_rejects: list[tuple[Status, MayEnd]] = field(default_factory=list)
-    outcome: Status | None = None
 
 
 class WaitingRoom:
@@ -41,7 +24,7 @@ class WaitingRoom:
     def __init__(self, clock: TestClock, on_decided: Callable[[str], None] = lambda uid: None) -> None:
         self._clock = clock
         self._on_decided = on_decided
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, PermitWait] = {}
 
     @property
     def now_s(self) -> float:
@@ -52,7 +35,7 @@ class WaitingRoom:
 
     def register(self, pod: Pod, cycle_id: str, node_name: str) -> None:
         """Accept decisions from now on: Permit is about to be asked."""
-        self._entries[pod.uid] = _Entry(pod, cycle_id, node_name)
+        self._entries[pod.uid] = PermitWait(pod, cycle_id, node_name)
 
     def discard(self, uid: str, cycle_id: str) -> None:
         """Forget the wait of this cycle, if there is one."""
@@ -64,17 +47,10 @@ class WaitingRoom:
         """Hold the pod for these plugins, each for so many seconds (None: the longest), as Permit is over."""
         entry = self._entries[uid]
         entry.is_open = False
-        for plugin, asked_s in waits_s.items():
-            wait_s = MAX_WAIT_S if asked_s is None else min(asked_s, MAX_WAIT_S)
-            entry.pending[plugin] = wait_s
-            entry.deadlines_s[plugin] = self._clock.now_s + wait_s
-        for status, may_end in entry.early_rejects:
-            if _may_reject(status.plugin, may_end, entry.pending):
-                self._decide(entry, status)
-                return
-        for plugin in entry.early_allows:
-            if plugin in entry.pending:
-                self._allow(entry, plugin)
+        asked_s = {plugin: MAX_WAIT_S if wait_s is None else wait_s for plugin, wait_s in waits_s.items()}
+        entry.hold(asked_s, self._clock.now_s)
+        entry.apply_early()
+        self._tell(entry)
 
     def outcome(self, uid: str, cycle_id: str) -> Status:
         """Return WAIT while a plugin holds the pod, else the decision; SUCCESS where nobody held the pod."""
@@ -96,76 +72,41 @@ class WaitingRoom:
             ended = [name for name in entry.pending if entry.deadlines_s[name] <= self._clock.now_s]
             if ended:
                 first = min(ended, key=lambda name: entry.deadlines_s[name])
-                self._decide(entry, timed_out(first, entry.pending[first]))
+                entry.decide(timed_out(first, entry.pending[first]))
+                self._tell(entry)
 
     # --- decisions -----------------------------------------------------------------------------
 
     def undecided(self, plugin: str | None = None) -> list[WaitingPod]:
         """Undecided pods; `plugin`: only pods that this plugin holds."""
-        return [
-            WaitingPod(
-                pod=entry.pod,
-                cycle_id=entry.cycle_id,
-                node_name=entry.node_name,
-                pending_plugins=tuple(entry.pending),
-                deadline_s=min(entry.deadlines_s[name] for name in entry.pending),
-            )
-            for entry in self._held()
-            if plugin is None or plugin in entry.pending
-        ]
+        return [entry.shown() for entry in self._held() if plugin is None or plugin in entry.pending]
 
     def allow(self, plugin: str, may_end: MayEnd, waiting: WaitingPod, holder: str = "") -> Decision:
         """End the wait of `holder` alone; empty: the wait of `plugin`, which decides."""
-        found = self._find(waiting)
-        if isinstance(found, Decision):
-            return found
-        holder = holder or plugin
-        if may_end is not None and holder != plugin and holder not in may_end:
-            return Decision.NOT_PERMITTED
-        if found.is_open:
-            found.early_allows.append(holder)
-            return Decision.STORED_EARLY
-        if found.outcome is not None:
-            return Decision.ALREADY_DECIDED
-        if holder not in found.pending:
-            return Decision.ALREADY_DECIDED if holder in found.deadlines_s else Decision.NOT_PERMITTED
-        self._allow(found, holder)
-        return Decision.APPLIED
+        return self._decided(waiting, lambda entry: entry.allow(plugin, may_end, holder))
 
     def reject(self, plugin: str, may_end: MayEnd, waiting: WaitingPod, message: str) -> Decision:
         """End the waits of all plugins: the pod goes back to the queue."""
+        return self._decided(waiting, lambda entry: entry.reject(plugin, may_end, message))
+
+    def _decided(self, waiting: WaitingPod, decide: Callable[[PermitWait], Decision]) -> Decision:
         found = self._find(waiting)
         if isinstance(found, Decision):
             return found
-        status = Status.unschedulable(message).with_plugin(plugin)
-        if found.is_open:
-            found.early_rejects.append((status, may_end))
-            return Decision.STORED_EARLY
-        if found.outcome is not None:
-            return Decision.ALREADY_DECIDED
-        if not _may_reject(plugin, may_end, found.pending):
-            return Decision.NOT_PERMITTED
-        self._decide(found, status)
-        return Decision.APPLIED
+        decision = decide(found)
+        if decision is Decision.APPLIED:
+            self._tell(found)
+        return decision
 
-    def _held(self) -> list[_Entry]:
-        return [entry for entry in self._entries.values() if not entry.is_open and entry.outcome is None]
+    def _held(self) -> list[PermitWait]:
+        return [entry for entry in self._entries.values() if entry.is_held]
 
-    def _find(self, waiting: WaitingPod) -> _Entry | Decision:
+    def _find(self, waiting: WaitingPod) -> PermitWait | Decision:
         entry = self._entries.get(waiting.pod.uid)
         if entry is None:
             return Decision.NOT_WAITING
         return entry if entry.cycle_id == waiting.cycle_id else Decision.STALE_CYCLE
 
-    def _allow(self, entry: _Entry, plugin: str) -> None:
-        del entry.pending[plugin]
-        if not entry.pending:
-            self._decide(entry, SUCCESS)
-
-    def _decide(self, entry: _Entry, outcome: Status) -> None:
-        entry.outcome = outcome
-        self._on_decided(entry.pod.uid)
-
-
-def _may_reject(plugin: str, may_end: MayEnd, holders: Collection[str]) -> bool:
-    return may_end is None or plugin in holders or may_end.issuperset(holders)
+    def _tell(self, entry: PermitWait) -> None:
+        if entry.outcome is not None:
+            self._on_decided(entry.pod.uid)
