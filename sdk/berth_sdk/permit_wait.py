@@ -22,11 +22,11 @@ MayEnd: TypeAlias = frozenset[str] | None
 
 @dataclass(slots=True, eq=False)
 class PermitWait:
-    """A pod at Permit, in one cycle. It is made before the Permit plugins are asked (`is_open`): a decision
-    that overtakes the reply of its own call is kept, and applied by `apply_early`.
-
-    """A pod at Permit, in one cycle, made before the Permit plugins are asked (`is_open`). A decision that
+    """A pod at Permit, in one cycle, made before the Permit plugins are asked (`is_open`): a decision that
     overtakes the reply of its own call is kept, and applied by `apply_early`.
+
+    `pending`: the plugins that hold the pod, each with the seconds of its wait. `deadlines_s`: the ends of
+    the waits, Unix seconds. The first decision counts: `outcome`.
     """
 
     pod: Pod
