@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
 from support.commands import answer
 from support.manifest_objects import node_object, pod_object
+from support.plugin_processes import TESTS
 
 from .conftest import Run, Write
 
@@ -85,3 +91,49 @@ def test_bad_input_exits_with_2(run: Run, write: Write) -> None:
     result = run("why", "web", "-f", write({"kind": "Pod"}))
     assert result.exit_code == 2
     assert "apiVersion: is required" in result.stderr
+
+
+def named_node(name: str) -> dict[str, Any]:
+    """An affinity to the node of that name, as a DaemonSet's controller writes it."""
+    here = [{"key": "metadata.name", "operator": "In", "values": [name]}]
+    terms = {"nodeSelectorTerms": [{"matchFields": here}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def rejected_by(got: dict[str, Any]) -> dict[str, set[str]]:
+    return {item["plugin"]: set(item["nodes"]) for item in got["rejections"]}
+
+
+def test_nodes_that_pre_filter_left_out_have_a_row_with_their_plugin(run: Run, write: Write) -> None:
+    """kubernetes 124930, 93934."""
+    nodes = [node_object("quay-a", cpu="8"), node_object("quay-b", cpu="1"), node_object("quay-c", cpu="8")]
+    lost = pod_object("lost", affinity=named_node("quay-z"))
+    agent = pod_object("agent-b", cpu="2", affinity=named_node("quay-b"))
+    path = write(*nodes, lost, agent)
+    got = answer(run("why", "lost", "-f", path, "-o", "json"))
+    assert got["attempts"] == 1, "it was tried again although nothing changed"
+    assert rejected_by(got) == {"NodeAffinity": {"quay-a", "quay-b", "quay-c"}}
+    got = answer(run("why", "agent-b", "-f", path, "-o", "json"))
+    assert rejected_by(got) == {"NodeAffinity": {"quay-a", "quay-c"}, "NodeResourcesFit": {"quay-b"}}
+
+
+@pytest.mark.parametrize("transport", ["in_process", "served"])
+def test_plugin_that_rejects_the_pod_in_pre_filter_has_a_row(
+    run: Run, write: Write, tmp_path: Path, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kubernetes 119767."""
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    served = f"command: ['{sys.executable}', -m, berth_sdk, serve, 'support.narrows:Left']"
+    where = served if transport == "served" else "inProcess: 'support.narrows:Left'"
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles: [{plugins: {preFilter: {enabled: [{name: Left}]}}}]\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 60s\n"
+        f"plugins: [{{name: Left, {where}, points: {{preFilter: {{deadline: 10s}}}}}}]\n"
+    )
+    web = pod_object("web", metadata={"labels": {"Left": "no"}})
+    path = write(node_object("a"), node_object("b"), web)
+    got = answer(run("why", "web", "-f", path, "-o", "json", "--config", str(config)))
+    assert rejected_by(got) == {"Left": {"a", "b"}}
+    assert "Left says no" in got["message"]
