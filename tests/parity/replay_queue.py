@@ -38,7 +38,7 @@ from berth_host.queue.events import QueueEvent
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.seams import HintVerdict, QueueObserver
 from berth_host.scheduler.failure import Failure
-from berth_sdk.kube_object import KubeObject
+from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 
@@ -122,8 +122,8 @@ class DeafCluster:
 
     answers_at_once = True
 
-    async def patch(self, resource: str, *details: object, **options: object) -> None:
-        return
+    async def patch(self, resource: str, ref: ObjectRef, *details: object, **options: object) -> KubeObject:
+        return KubeObject.of({"metadata": {"namespace": ref.namespace, "name": ref.name, "uid": ref.uid}})
 
     def record_event(self, pod: Pod, *details: str) -> None:
         return
