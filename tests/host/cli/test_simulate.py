@@ -489,6 +489,27 @@ def test_pods_that_admission_refuses_are_pending_with_the_words_of_the_api_serve
     assert "pod default/web-1 is not created" in refused.stderr
 
 
+def test_pod_of_an_unknown_class_is_refused_and_the_others_go_on(run: Run, write: Write) -> None:
+    path = write(node_object("a"), pod_object("web", priorityClassName="gone"), pod_object("other"))
+    result = run("simulate", "-f", path, "-o", "json")
+    assert list(placed(result)) == ["default/other"]
+    text = 'pods "web" is forbidden: no PriorityClass with name gone was found'
+    assert pending(result) == {"default/web": text}
+
+
+def test_priority_without_a_class_is_refused_in_a_new_pod_and_kept_with_a_warning_in_others(
+    run: Run, write: Write
+) -> None:
+    kept = run("simulate", "-f", write(node_object("a"), pod_object("web", priority=8)), "-o", "json")
+    assert list(placed(kept)) == ["default/web"]
+    assert "warning: kept the priority of pod default/web: an API server refuses a new pod" in kept.stderr
+    pod = pod_object("web", priority=8)
+    del pod["metadata"]["namespace"]  # no object of a cluster is without one
+    refused = run("simulate", "-f", write(node_object("a"), pod), "-o", "json")
+    assert refused.exit_code == 2
+    assert "spec.priority: the integer value of priority (8) must not be provided" in refused.stderr
+
+
 def test_feature_gates_reach_the_plugins(run: Run, write: Write) -> None:
     node = node_object("a")
     node["spec"] = {"taints": [{"key": "load", "value": "5", "effect": "NoSchedule"}]}

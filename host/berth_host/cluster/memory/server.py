@@ -17,7 +17,7 @@ from berth_sdk.kube_object import LAST_APPLIED, JsonObject, KubeObject, ObjectRe
 
 from berth_host.cluster.memory import answers, strategic_merge
 from berth_host.cluster.memory.admission import Admission
-from berth_host.cluster.memory.admission.gatekeeping import READ, Gatekeeping
+from berth_host.cluster.memory.admission.gatekeeping import READ, Gatekeeping, is_new_for_certain
 from berth_host.cluster.memory.admission.pod import new_pod_status
 from berth_host.cluster.memory.binding import bound
 from berth_host.cluster.memory.event_log import EventLog
@@ -82,9 +82,12 @@ class ApiServer:
             name = metadata.get("name") if isinstance(metadata, Mapping) else ""
             raise answers.invalid(kind, str(name), str(name), problems)
         refusal = ""
+        is_new = self._gatekeeping is not None and is_new_for_certain(obj)
         if self._gatekeeping is not None:
             obj, refusal = self._gatekeeping.completed(kind.kind, dict(obj))
-        admitted, problems = self._admission.admit(kind.kind, self._prepared(kind, obj, restore))
+        prepared = self._prepared(kind, obj, restore)
+        admitted, problems, own_refusal = self._admission.admit(kind.kind, prepared, is_new=is_new)
+        refusal = own_refusal or refusal
         metadata = admitted["metadata"]
         key = kind.key(metadata.get("namespace") or "", metadata["name"])
         if problems:
@@ -94,8 +97,8 @@ class ApiServer:
         if self._gatekeeping is not None:
             created = {**admitted, "metadata": {**metadata, "creationTimestamp": _created(obj)}}
             refusal = refusal or self._gatekeeping.refusal(kind.kind, created)
-            if refusal:
-                raise answers.forbidden(kind, key, metadata["name"], refusal)
+        if refusal:
+            raise answers.forbidden(kind, key, metadata["name"], refusal)
         if kind.namespaced:
             self._ensure_namespace(metadata["namespace"])
         return self._stored(kind, key, admitted)

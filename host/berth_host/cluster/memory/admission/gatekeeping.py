@@ -54,7 +54,7 @@ class Gatekeeping:
 
     def completed(self, kind: str, obj: Json) -> tuple[Json, str]:
         """The object with what the plugins add to it, and a refusal; "" if there is none."""
-        if kind != "Pod" or _is_restored(obj):
+        if kind != "Pod" or is_restored(obj):
             return obj, ""
         spec = with_defaults(obj.get("spec") or {}, self._of(obj))
         spec = _with_tolerations(spec)
@@ -65,21 +65,31 @@ class Gatekeeping:
         """Why a completed object with all its defaults is refused; "": it is admitted."""
         if kind not in ("Pod", "PersistentVolumeClaim"):
             return ""
-        is_restored = _is_restored(obj)
-        if not is_restored:
+        restored = is_restored(obj)
+        if not restored:
             judge = pod_problems if kind == "Pod" else claim_problems
             problems = judge(obj.get("spec") or {}, self._of(obj))
             if problems:
                 return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
-        return self.quotas.refusal(kind, obj, is_restored=is_restored)
+        return self.quotas.refusal(kind, obj, is_restored=restored)
 
     def _of(self, obj: Mapping[str, Any]) -> list[KubeObject]:
         ranges = self._ranges.get(obj["metadata"].get("namespace") or "default")
         return [ranges[name] for name in sorted(ranges)] if ranges else []
 
 
-def _is_restored(obj: Mapping[str, Any]) -> bool:
+def is_restored(obj: Mapping[str, Any]) -> bool:
+    """Return whether an object comes from a cluster: it has the time of its creation."""
     return bool((obj.get("metadata") or {}).get("creationTimestamp"))
+
+
+def is_new_for_certain(obj: Mapping[str, Any]) -> bool:
+    """Return whether an object cannot come from a cluster, whose objects all name their namespace.
+
+    A pod with a namespace and without the time of its creation may be a manifest, or come from a dump whose
+    times were taken out.
+    """
+    return not is_restored(obj) and not (obj.get("metadata") or {}).get("namespace")
 
 
 def _with_tolerations(spec: Json) -> Json:

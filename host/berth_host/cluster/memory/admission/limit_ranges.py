@@ -10,7 +10,9 @@ from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod_requests import requests_of
-from berth_sdk.quantity import milli_value, nano_value, whole_value
+from berth_sdk.quantity import NANO, milli_value, nano_value, whole_value
+
+from berth_host.cluster.memory.admission.amounts import is_binary_in, written
 
 _CONTAINERS: Final = ("containers", "initContainers")
 Json = dict[str, Any]
@@ -91,13 +93,14 @@ def _total(spec: Json, which: str) -> Json:
             if spec.get(key)
         }
         found = requests_of(spec, None).requests
-        return {name: _text(name, found[name]) for name in sorted(names) if name in found}
+        return {name: _text(spec, name, found[name]) for name in sorted(names) if name in found}
     found = requests_of({key: spec[key] for key in _CONTAINERS if spec.get(key)}, None).requests
-    return {name: _text(name, amount) for name, amount in found.items()}
+    return {name: _text(spec, name, amount) for name, amount in found.items()}
 
 
-def _text(name: str, amount: int) -> str:
-    return f"{amount}m" if name == "cpu" and amount % 1000 else str(amount // (1000 if name == "cpu" else 1))
+def _text(spec: Json, name: str, amount: int) -> str:
+    nano = amount * (NANO // 1000 if name == "cpu" else NANO)
+    return written(nano, binary=is_binary_in(spec, "requests", name))
 
 
 def _broken(item: Json, requests: Amounts, limits: Amounts) -> Iterator[str]:

@@ -1,19 +1,18 @@
 """priorityClassName -> priority and preemptionPolicy.
 
 Called by `Admission.admit` for every new pod. Source: `plugin/pkg/admission/priority/admission.go`, v1.36.
-Deviates: a pod without a class keeps its own priority, and a missing class is no error for a pod with its own
-priority; dumps of running clusters, and tests, have both.
+A pod that may have passed admission before, as one in the dump of a cluster, keeps its own priority.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
 
 from berth_host.errors.cluster import FieldProblem
 
+Json = dict[str, Any]
 DEFAULT_PREEMPTION_POLICY: Final = "PreemptLowerPriority"
 _SYSTEM: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
@@ -27,7 +26,7 @@ class PriorityClasses:
         }
         self._global_defaults: set[str] = set()
         self.version = 0
-        """Moves with every change: the answers of `resolve` hold until then."""
+        """Moves with every change: the answers of `admitted` hold until then."""
 
     def keep(self, obj: KubeObject) -> None:
         """A class was added or changed."""
@@ -48,23 +47,25 @@ class PriorityClasses:
         if name in _SYSTEM:
             self._classes[name] = (_SYSTEM[name], DEFAULT_PREEMPTION_POLICY)
 
-    def resolve(self, spec: dict[str, Any]) -> tuple[dict[str, Any], list[FieldProblem]]:
-        """The spec with priority and preemptionPolicy, and the problems with its class."""
-        name = spec.get("priorityClassName") or ""
-        said = spec.get("priority")
-        if not name and said is None:
-            name = self._global_default()
-        if not name:
-            return self._completed(spec, "", said or 0, DEFAULT_PREEMPTION_POLICY), []
-        found = self._classes.get(name)
-        if found is None:
-            if said is not None:
-                return self._completed(spec, name, said, DEFAULT_PREEMPTION_POLICY), []
-            cure = f"add it, or use {', '.join(sorted(self._classes))}"
-            text = f"no PriorityClass named {name!r} is there: {cure}"
-            return spec, [FieldProblem("spec.priorityClassName", text)]
-        value, policy = found
-        return self._completed(spec, name, value, policy), self._contradictions(spec, name, value, policy)
+    def admitted(self, spec: Json, *, is_new: bool) -> tuple[Json, list[FieldProblem], str]:
+        """Return the spec with priority and preemptionPolicy, the problems with its own ones, and the refusal
+        for a class that is missing ("": none).
+
+        `is_new`: the pod has passed no admission before. Another pod keeps the priority that it says, without
+        a class or with one that is missing.
+        """
+        said = None if is_new else spec.get("priority")
+        name = spec.get("priorityClassName") or ("" if said is not None else self._global_default())
+        found = self._classes.get(name) if name else None
+        if found is not None:
+            value, policy = found
+        elif name and said is None:
+            return spec, [], f"no PriorityClass with name {name} was found"
+        else:
+            value, policy = said or 0, DEFAULT_PREEMPTION_POLICY
+            spec = spec if is_new else {**spec, "preemptionPolicy": spec.get("preemptionPolicy") or policy}
+            policy = policy if is_new else spec["preemptionPolicy"]
+        return self._completed(spec, name, value, policy), _contradictions(spec, value, policy), ""
 
     def _global_default(self) -> str:
         # Several at once can only come from a race; the lowest one counts then.
@@ -72,7 +73,7 @@ class PriorityClasses:
         return defaults[0] if defaults else ""
 
     @staticmethod
-    def _completed(spec: dict[str, Any], name: str, value: int, policy: str) -> dict[str, Any]:
+    def _completed(spec: Json, name: str, value: int, policy: str) -> Json:
         completed = spec | {"priority": value}
         if name:
             completed["priorityClassName"] = name
@@ -80,22 +81,18 @@ class PriorityClasses:
             completed["preemptionPolicy"] = policy
         return completed
 
-    @staticmethod
-    def _contradictions(spec: Mapping[str, Any], name: str, value: int, policy: str) -> list[FieldProblem]:
-        problems = []
-        if spec.get("priority") not in (None, value):
-            problems.append(
-                FieldProblem(
-                    "spec.priority",
-                    f"{spec['priority']} is not the {value} of PriorityClass {name!r}: leave one of them out",
-                )
-            )
-        if spec.get("preemptionPolicy") not in (None, "", policy):
-            problems.append(
-                FieldProblem(
-                    "spec.preemptionPolicy",
-                    f"{spec['preemptionPolicy']} is not the {policy} of PriorityClass {name!r}:"
-                    " leave one of them out",
-                )
-            )
-        return problems
+
+def _contradictions(spec: Json, value: int, policy: str) -> list[FieldProblem]:
+    said = {
+        "priority": ("the integer value of priority", value),
+        "preemptionPolicy": ("the string value of PreemptionPolicy", policy),
+    }
+    return [
+        FieldProblem(
+            f"spec.{name}",
+            f"{what} ({spec[name]}) must not be provided in pod spec; priority admission controller computed "
+            f"{computed} from the given PriorityClass name: leave it out, or name the class that has it",
+        )
+        for name, (what, computed) in said.items()
+        if spec.get(name) not in (None, "", computed)
+    ]

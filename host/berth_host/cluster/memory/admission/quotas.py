@@ -16,6 +16,8 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod_requests import requests_of
 from berth_sdk.quantity import NANO, nano_value
 
+from berth_host.cluster.memory.admission.amounts import is_binary, is_binary_in, written
+
 _CONTAINERS: Final = ("containers", "initContainers")
 _SHORT: Final = ("cpu", "memory", "ephemeral-storage")
 _PODS: Final = ("pods", "count/pods")
@@ -211,9 +213,10 @@ def _problem(
     if not over:
         return ""
     said = quota.get("spec.hard") or {}
-    asked = ",".join(f"{name}={_text(name, usage[name])}" for name in over)
-    taken = ",".join(f"{name}={_text(name, used.get(name, 0))}" for name in over)
-    limits = ",".join(f"{name}={said[name]}" for name in over)
+    binary = {name: _is_binary(kind, obj.get("spec") or {}, name) for name in over}
+    asked = ",".join(f"{name}={written(usage[name], binary=binary[name])}" for name in over)
+    taken = ",".join(f"{name}={written(used.get(name, 0), binary=binary[name])}" for name in over)
+    limits = ",".join(f"{name}={written(hard[name], binary=is_binary(said[name]))}" for name in over)
     return f"exceeded quota: {quota.ref.name}, requested: {asked}, used: {taken}, limited: {limits}"
 
 
@@ -244,16 +247,10 @@ def _missing(spec: Mapping[str, Any], hard: Usage) -> str:
     return "; ".join(found)
 
 
-_BINARY: Final = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
-
-
-def _text(name: str, nano: int) -> str:
-    """An amount as the API server writes it: `1500m`, `2`, `3Gi`."""
-    if nano % NANO:
-        return f"{-(-nano // (NANO // 1000))}m"
-    amount = nano // NANO
-    if "memory" in name or "storage" in name or "hugepages" in name:
-        for power, suffix in zip(range(6, 0, -1), _BINARY, strict=True):
-            if amount and amount % 1024**power == 0:
-                return f"{amount // 1024**power}{suffix}"
-    return str(amount)
+def _is_binary(kind: str, spec: Mapping[str, Any], name: str) -> bool:
+    """Return whether the object says the amount of a quota's name in powers of 1024."""
+    if kind == "Pod":
+        which = "limits" if name.startswith("limits.") else "requests"
+        return is_binary_in(spec, which, name.removeprefix("requests.").removeprefix("limits."))
+    storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    return name.endswith("requests.storage") and is_binary(storage)

@@ -6,12 +6,13 @@ Called by `Gatekeeping`. Source: `plugin/pkg/admission/runtimeclass/admission.go
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.quantity import nano_value
 
 Json = dict[str, Any]
+_UNDEFINED: Final = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
 
 
 def with_runtime_class(spec: Json, classes: Mapping[str, KubeObject]) -> tuple[Json, str]:
@@ -19,7 +20,7 @@ def with_runtime_class(spec: Json, classes: Mapping[str, KubeObject]) -> tuple[J
     name = spec.get("runtimeClassName") or ""
     overhead = spec.get("overhead") or {}
     if not name:
-        return spec, "pod rejected: Pod Overhead set without corresponding RuntimeClass" if overhead else ""
+        return spec, _UNDEFINED if overhead else ""
     found = classes.get(name)
     if found is None:
         return spec, f'pod rejected: RuntimeClass "{name}" not found'
@@ -27,7 +28,7 @@ def with_runtime_class(spec: Json, classes: Mapping[str, KubeObject]) -> tuple[J
     if overhead and fixed and not _equal(overhead, fixed):
         return spec, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
     if overhead and not fixed:
-        return spec, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        return spec, _UNDEFINED
     selector = dict(spec.get("nodeSelector") or {})
     for key, wanted in (found.get("scheduling.nodeSelector") or {}).items():
         if selector.setdefault(key, wanted) != wanted:

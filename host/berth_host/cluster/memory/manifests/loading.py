@@ -23,6 +23,8 @@ from berth_host.errors.manifests import ManifestError, ManifestProblem
 
 _FIRST: Final = ("Namespace", "PriorityClass", "StorageClass", "RuntimeClass", "LimitRange", "ResourceQuota")
 _FINISHED: Final = ("Succeeded", "Failed")
+_SHOWN: Final = 3
+"""Pods that a warning names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def load(paths: Sequence[str], server: ApiServer, read_stdin: Callable[[], str])
         problems.sort(key=lambda problem: (order.get(problem.file, -1), problem.document, problem.line))
         raise ManifestError(problems)
     gaps = (*_emptiness(server, loader), *reading.misspelt, *_without_their_node(server))
-    warnings = (*reading.warnings, *loader.warnings)
+    warnings = (*reading.warnings, *loader.warnings, *_own_priorities(loader.own_priorities))
     return Loaded(
         tuple(loader.pod_keys), loader.owners, loader.finished_count, warnings, gaps, loader.refused
     )
@@ -67,6 +69,15 @@ def _emptiness(server: ApiServer, loader: _Loader) -> Iterator[str]:
         yield "the input has no pod" if server.list("nodes") else "the input has neither a pod nor a node"
     elif not server.list("nodes"):
         yield "the input has no node"
+
+
+def _own_priorities(keys: Sequence[str]) -> Iterator[str]:
+    if keys:
+        shown = ", ".join(keys[:_SHOWN]) + (f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else "")
+        yield (
+            f"kept the priority of pod {shown}: an API server refuses a new pod with spec.priority that no "
+            "PriorityClass gives it"
+        )
 
 
 def _without_their_node(server: ApiServer) -> Iterator[str]:
@@ -94,6 +105,7 @@ class _Loader:
         self.finished_count = 0
         self.refused: dict[str, str] = {}
         self.warnings: list[str] = []
+        self.own_priorities: list[str] = []
 
     def add(self, manifest: Manifest) -> None:
         """Create the object, and the objects that its controller would make."""
@@ -160,6 +172,8 @@ class _Loader:
         self._owner_of_uid[stored.ref.uid] = f"{kind.kind} {stored.ref.key}"
         if kind.kind == "Pod":
             self.pod_keys.append(stored.ref.key)
+            if _has_own_priority(obj):
+                self.own_priorities.append(stored.ref.key)
         return stored
 
     def _report(self, origin: Origin, problem: FieldProblem) -> None:
@@ -204,6 +218,13 @@ def _name(obj: Mapping[str, Any]) -> str:
 
 def _namespace(obj: Mapping[str, Any]) -> str:
     return str(_metadata(obj).get("namespace") or "default")
+
+
+def _has_own_priority(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod that no API server may have seen says a priority that it has no class for."""
+    spec = pod.get("spec") or {}
+    is_pending = not spec.get("nodeName") and not _metadata(pod).get("creationTimestamp")
+    return is_pending and bool(spec.get("priority")) and not spec.get("priorityClassName")
 
 
 def _phase(obj: Mapping[str, Any]) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from berth_host.cluster.memory.admission.gatekeeping import Gatekeeping
 from berth_host.cluster.memory.server import ApiServer
-from berth_host.errors.cluster import InvalidError
+from berth_host.errors.cluster import ForbiddenError, InvalidError
 from berth_host.model.clock import ManualClock
 from support.manifest_objects import node_object, pod_object
 
@@ -114,7 +116,7 @@ def test_deleted_global_default_counts_no_more(server: ApiServer) -> None:
 
 
 def test_unknown_class_is_refused_unless_the_pod_says_its_priority(server: ApiServer) -> None:
-    with pytest.raises(InvalidError, match="no PriorityClass named 'gone' is there: add it, or use system-"):
+    with pytest.raises(ForbiddenError, match='pods "web" is forbidden: no PriorityClass with name gone was'):
         server.create(pod_object("web", priorityClassName="gone"))
     assert server.create(pod_object("dump", priorityClassName="gone", priority=9)).get("spec.priority") == 9
 
@@ -123,7 +125,7 @@ def test_priority_that_contradicts_its_class_is_refused(server: ApiServer) -> No
     server.create(priority_class("batch", 10))
     server.create(pod_object("same", priorityClassName="batch", priority=10))
     with pytest.raises(
-        InvalidError, match=r"spec\.priority: Invalid value: 11 is not the 10 of PriorityClass 'batch'"
+        InvalidError, match=r"the integer value of priority \(11\) must not be provided .* computed 10 from"
     ):
         server.create(pod_object("web", priorityClassName="batch", priority=11))
 
@@ -156,3 +158,25 @@ def test_claim_gets_the_default_storage_class_unless_it_says_none(server: ApiSer
     assert claim("b", storageClassName="") == ""
     server.delete("storage.k8s.io/storageclasses", fast.ref)
     assert claim("c") is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"priority": 8}, "the integer value of priority (8) must not be provided in pod spec; priority"),
+        ({"preemptionPolicy": "Never"}, "the string value of PreemptionPolicy (Never) must not be provided"),
+        ({"priority": 0}, ""),
+    ],
+)
+def test_pod_that_is_new_for_certain_has_no_priority_of_its_own(spec: dict[str, Any], problem: str) -> None:
+    """A pod without a namespace and without a time of creation comes from no cluster."""
+    strict = ApiServer(ManualClock(1_800_000_000), Gatekeeping())
+    pod = pod_object("web", **spec)
+    del pod["metadata"]["namespace"]
+    if problem:
+        with pytest.raises(InvalidError, match=re.escape(problem)):
+            strict.create(pod)
+    else:
+        assert strict.create(pod).get("spec.priority") == 0
+    dumped = pod_object("dumped", metadata={"creationTimestamp": "2026-01-01T00:00:00Z"}, **spec)
+    assert strict.create(dumped, restore=True).get("spec.priority") == spec.get("priority", 0)

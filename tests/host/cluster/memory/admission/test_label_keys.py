@@ -19,7 +19,7 @@ NOT_IN = {"key": "rev", "operator": "NotIn", "values": ["2"]}
 
 def admit(spec: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     pod = {"metadata": {"labels": {"app": "web", "rev": "2"}}, "spec": spec}
-    stored, problems = Admission().admit("Pod", pod)
+    stored, problems, _ = Admission().admit("Pod", pod)
     return stored["spec"], [str(problem) for problem in problems]
 
 

@@ -204,7 +204,7 @@ spec:
   template:
     metadata: {labels: {app: web}}
     spec:
-      priorityClassName: gone
+      schedulerNam: gone
       containers: [{name: a}]
 ---
 apiVersion: apps/v1beta2
@@ -231,7 +231,7 @@ def test_every_problem_has_file_document_line_path_and_cure(server: ApiServer, t
     found = problems(server, path)
     assert [(item.document, item.line, item.path) for item in found] == [
         (2, 14, "spec.containers[0].resources.requests.cpu"),
-        (3, 25, "spec.template.spec.priorityClassName"),
+        (3, 25, "spec.template.spec.schedulerNam"),
         (4, 28, "apiVersion"),
         (5, 32, ""),
         (6, 34, "apiVersion"),

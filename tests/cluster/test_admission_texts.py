@@ -1,0 +1,221 @@
+"""The refusals of `berth simulate` are the API server's, word for word: both are given the same objects."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+import pytest
+from berth_host.cli.bench.versus.api import ApiClient, ApiError
+from berth_host.cli.bench.versus.real_servers import RealServers
+from berth_host.cluster.memory.admission.gatekeeping import Gatekeeping
+from berth_host.cluster.memory.server import ApiServer
+from berth_host.errors.cluster import ClusterError, InvalidError
+from berth_host.model.clock import ManualClock
+from support.observed.stage import api_of
+
+Json = dict[str, Any]
+PATIENCE_S: Final = 20
+
+
+def limits(*items: Json) -> Json:
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l"}, "spec": {"limits": [*items]}}
+
+
+def quota(hard: Json, **spec: Any) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q"},
+        "spec": {"hard": hard, **spec},
+    }
+
+
+def runtime(name: str, **more: Any) -> Json:
+    return {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": name},
+        "handler": "h",
+        **more,
+    }
+
+
+def priority(name: str, value: int, **more: Any) -> Json:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+        **more,
+    }
+
+
+def pod(requests: Json | None = None, limits: Json | None = None, **spec: Any) -> Json:
+    resources = {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web"},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}], **spec},
+    }
+
+
+def two(first: Json, second: Json) -> Json:
+    """A pod of two containers with these requests and limits."""
+    made = pod()
+    made["spec"]["containers"] = [
+        {"name": name, "image": "i", "resources": {"requests": amounts, "limits": amounts}}
+        for name, amounts in (("a", first), ("b", second))
+    ]
+    return made
+
+
+def claim(storage: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "s",
+            "resources": {"requests": {"storage": storage}},
+        },
+    }
+
+
+INPUTS: Final[dict[str, list[Json]]] = {
+    "maximum of a container": [
+        limits({"type": "Container", "max": {"cpu": "1"}}),
+        pod({"cpu": "2"}, {"cpu": "2"}),
+    ],
+    "minimum of a container": [
+        limits({"type": "Container", "min": {"memory": "1Gi"}}),
+        pod({"memory": "100Mi"}),
+    ],
+    "minimum and maximum": [
+        limits({"type": "Container", "min": {"cpu": "500m"}, "max": {"memory": "1Gi"}}),
+        pod({"cpu": "100m", "memory": "2Gi"}, {"memory": "2Gi"}),
+    ],
+    "ratio of limit and request": [
+        limits({"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}}),
+        pod({"cpu": "100m"}, {"cpu": "1"}),
+    ],
+    "ratio without a request": [
+        limits({"type": "Container", "maxLimitRequestRatio": {"memory": "2"}}),
+        pod({"cpu": "1"}),
+    ],
+    "maximum of a pod": [
+        limits({"type": "Pod", "max": {"cpu": "1500m"}}),
+        two({"cpu": "1"}, {"cpu": "700m"}),
+    ],
+    "maximum of a pod in memory": [
+        limits({"type": "Pod", "max": {"memory": "1Gi"}}),
+        two({"memory": "1Gi"}, {"memory": "512Mi"}),
+    ],
+    "maximum of a claim": [
+        limits({"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}),
+        claim("2Gi"),
+    ],
+    "minimum of a claim": [
+        limits({"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}}),
+        claim("100Mi"),
+    ],
+    "quota of requests": [quota({"requests.cpu": "1", "pods": "5"}), pod({"cpu": "1500m"})],
+    "quota of several amounts": [
+        quota({"requests.memory": "1Gi", "limits.cpu": "1"}),
+        pod({"memory": "1536Mi"}, {"memory": "2Gi", "cpu": "1500m"}),
+    ],
+    "quota in decimal amounts": [
+        quota({"requests.memory": "1.5G", "requests.cpu": "0.5"}),
+        pod({"memory": "2000M", "cpu": "0.75"}),
+    ],
+    "maximum of a pod in decimal amounts": [
+        limits({"type": "Pod", "max": {"memory": "1G"}}),
+        two({"memory": "1G"}, {"memory": "500M"}),
+    ],
+    "quota of pods": [quota({"pods": "0"}), pod()],
+    "quota that wants amounts": [quota({"limits.cpu": "1", "requests.memory": "1Gi"}), pod({"cpu": "1"})],
+    "quota of extended resources": [
+        quota({"requests.example.com/gpu": "1"}),
+        pod({"example.com/gpu": "2"}, {"example.com/gpu": "2"}),
+    ],
+    "quota of storage": [quota({"requests.storage": "1Gi", "persistentvolumeclaims": "5"}), claim("2Gi")],
+    "quota of a storage class": [
+        quota({"s.storageclass.storage.k8s.io/requests.storage": "1Gi"}),
+        claim("2Gi"),
+    ],
+    "unknown priority class": [pod(priorityClassName="gone")],
+    "priority without a class": [pod(priority=8)],
+    "priority of another class": [priority("ten", 10), pod(priorityClassName="ten", priority=11)],
+    "policy of another class": [priority("ten", 10), pod(priorityClassName="ten", preemptionPolicy="Never")],
+    "unknown runtime class": [pod(runtimeClassName="gone")],
+    "overhead without a class": [pod(overhead={"cpu": "1"})],
+    "overhead of another class": [
+        runtime("r", overhead={"podFixed": {"cpu": "100m"}}),
+        pod(runtimeClassName="r", overhead={"cpu": "1"}),
+    ],
+    "overhead that the class has not": [runtime("r"), pod(runtimeClassName="r", overhead={"cpu": "1"})],
+    "selector of another class": [
+        runtime("r", scheduling={"nodeSelector": {"a": "b"}}),
+        pod(runtimeClassName="r", nodeSelector={"a": "c"}),
+    ],
+}
+"""By what they try: objects, of which the last one is refused."""
+
+
+def own_refusal(objects: list[Json]) -> str:
+    """What the embedded API server says of the last object."""
+    server = ApiServer(ManualClock(1_800_000_000), Gatekeeping())
+    *others, last = json.loads(json.dumps(objects))
+    for one in others:
+        server.create(one)
+    with pytest.raises(ClusterError) as caught:
+        server.create(last)
+    if isinstance(caught.value, InvalidError):
+        # Found while the input is read, and told with its line and a cure.
+        (problem,) = caught.value.problems
+        return f'pods "web" is forbidden: {problem.problem.partition(": leave it out")[0]}'
+    return str(caught.value)
+
+
+async def put(api: ApiClient, content: Json, namespace: str) -> None:
+    """Make an object in the namespace of the tests; a quota as its controller leaves it."""
+    placed = {**content, "metadata": {**content["metadata"], "namespace": namespace}}
+    await api.create(placed)
+    if content["kind"] == "ResourceQuota":
+        hard = content["spec"]["hard"]
+        status = {"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}}
+        name = content["metadata"]["name"]
+        await api.patch("ResourceQuota", name, status, namespace=namespace, subresource="status")
+
+
+async def servers_refusal(api: ApiClient, content: Json, namespace: str) -> str:
+    """What the API server says of an object, once its admission plugins have seen the other objects."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await put(api, content, namespace)
+            except ApiError as err:
+                return err.message
+            name = content["metadata"]["name"]
+            await api.delete(content["kind"], name, namespace=namespace, grace_period_s=0)
+            await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize("name", INPUTS)
+async def test_refusal_is_the_api_servers(servers: RealServers, name: str) -> None:
+    *others, last = INPUTS[name]
+    async with api_of(servers) as api:
+        # One of its own: the server's plugins go on for a while with objects that were deleted.
+        namespace = f"texts-{list(INPUTS).index(name)}"
+        await api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        try:
+            for one in others:
+                await put(api, one, namespace)
+            said = await servers_refusal(api, last, namespace)
+        finally:
+            for one in others:
+                await api.delete(one["kind"], one["metadata"]["name"], namespace=namespace)
+    assert own_refusal(INPUTS[name]) == said
