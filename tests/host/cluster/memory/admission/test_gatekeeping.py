@@ -84,7 +84,7 @@ def test_pod_is_refused_where_it_contradicts_its_runtime_class(server: ApiServer
     text = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
     assert text in refusal(server, pod(runtimeClassName="boxed", overhead={"cpu": "2"}))
     server.create(pod(runtimeClassName="boxed", overhead={"cpu": "1000m"}), restore=True)
-    text = "pod rejected: Pod Overhead set without corresponding RuntimeClass"
+    text = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
     assert text in refusal(server, pod("q", overhead={"cpu": "2"}))
 
 
