@@ -8,6 +8,8 @@ or in what a plugin keeps with one in `recall_sign_mutants`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,11 @@ from berth_host.framework.recall import (
     recalled_scores,
     recalled_verdicts,
     said,
+    signing,
 )
 from berth_host.framework.recall.leaders import Leaders
+from berth_host.framework.recall.signing import recalled_by_row
+from berth_sdk.extension_points import DependsOn
 from berth_sdk.pod import Pod
 from berth_sdk.recall.recalled_answers import RowColumn
 from berth_sdk.tables import SlotFollower
@@ -32,6 +37,7 @@ from support.recall_steps import (
     cycles,
     failing,
     gone,
+    mood,
     node,
     nominated,
     once,
@@ -297,7 +303,38 @@ def objects_are_ignored(patch: pytest.MonkeyPatch, world: RecallMachine) -> None
     patch.setattr(answers, "_readers", ())
 
 
+def verdicts_are_kept_without_a_declaration(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """A plugin without depends_on counts as one that judges by the Node."""
+
+    def by_row(client: Any) -> bool:
+        declared = replace(client.descriptor, depends_on=client.descriptor.depends_on or DependsOn.NODE)
+        seen: Any = SimpleNamespace(local=client.local, settings=client.settings, descriptor=declared)
+        return recalled_by_row(seen)
+
+    patch.setattr(signing, "recalled_by_row", by_row)
+    _begin_anew(world)
+
+
+def skips_are_kept_without_a_declaration(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """What a plugin without depends_on answered at PreFilter is kept for pods with an equal signature."""
+    made = signing.Signer.__init__
+
+    def keeping(self: Any, client: Any, local: Any) -> None:
+        made(self, client, local)
+        self.keeps = True
+
+    patch.setattr(signing.Signer, "__init__", keeping)
+    _begin_anew(world)
+
+
+def _begin_anew(world: RecallMachine) -> None:
+    """Make the parts that were made before the mutant."""
+    vars(world).update(vars(RecallMachine()))
+
+
 MUTANTS: Mapping[Mutant, tuple[Step, ...]] = {
+    verdicts_are_kept_without_a_declaration: (cycles(), mood(is_closed=True), cycles()),
+    skips_are_kept_without_a_declaration: (cycles(labels=DB), mood(is_closed=True), cycles(labels=DB)),
     known_pods_do_not_catch_up: (cycles(), node(3, 0), cycles()),
     a_log_that_forgot_says_nothing_moved: (cycles(), node(3, 0), simply("logs_forget"), cycles()),
     verdicts_outlive_their_rows: (cycles(), placed("a", cpu=4), cycles()),

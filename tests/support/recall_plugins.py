@@ -1,6 +1,7 @@
 """Plugins beside the default ones for `recall_world`: they look at what no default plugin looks at.
 
-`Census` goes by all Node objects at every point. `Fickle` fails when it is told to.
+`Census` goes by all Node objects at every point. `Fickle` fails when it is told to. `Moody` goes by what
+nobody sees, and declares no `depends_on`.
 """
 
 from __future__ import annotations
@@ -80,3 +81,25 @@ class Fickle(Plugin):
         if Fickle.fails == "score":
             raise RuntimeError("fickle")
         return nodes.pod_count
+
+
+class Moody(Plugin):
+    """Goes by its mood alone, of which no declaration tells: all nodes are closed to a pod, or a database is
+    turned away at PreFilter.
+    """
+
+    is_closed: ClassVar[bool] = False
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """Filter does not concern databases; all others are the same."""
+        return (NoConcern.FILTER, ()) if _is_database(pod) else ()
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """SKIP for databases, unless they are turned away."""
+        if not _is_database(pod):
+            return Status.success()
+        return Status.unresolvable("turned away") if Moody.is_closed else Status.skip()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
+        """All nodes or none."""
+        return Status.unschedulable("closed") if Moody.is_closed else Status.success()

@@ -49,6 +49,11 @@ def nominated(name: str, number: int | None, spec: str = "plain", **fields: Any)
     return "nomination_comes_moves_or_goes", {"pod": pod(name, spec, **fields), "number": number}
 
 
+def mood(*, is_closed: bool) -> Step:
+    """A plugin that declares nothing changes its mind."""
+    return "mood_changes", {"is_closed": is_closed}
+
+
 def simply(what: str) -> Step:
     """A step without a choice."""
     return what, {}

@@ -29,7 +29,7 @@ from berth_sdk.testing import make_node
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from support.recall_objects import HOST, LABELS, NAMES, NODES, OBJECTS, PODS, kube_object
-from support.recall_plugins import Census, Fickle
+from support.recall_plugins import Census, Fickle, Moody
 
 NUMBERS = st.integers(0, 4)
 FORMS = st.sampled_from(sorted(OBJECTS)).flatmap(
@@ -42,7 +42,7 @@ def _node(fields: Mapping[str, Any], number: int) -> Node:
     return make_node(f"n{number}", **{"cpu": 4, "memory": "8Gi", "pods": 9, **fields, "labels": labels})
 
 
-PLUGINS = {"Census": Census, "Fickle": Fickle}
+PLUGINS = {"Census": Census, "Fickle": Fickle, "Moody": Moody}
 # At Filter they stand in front, among those whose verdicts are put together.
 _CONFIGURATION = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -50,7 +50,7 @@ kind: KubeSchedulerConfiguration
 profiles:
 - plugins:
     filter: {enabled: [{name: Census}, {name: Fickle}]}
-    multiPoint: {enabled: [{name: Census, weight: 3}, {name: Fickle}]}
+    multiPoint: {enabled: [{name: Census, weight: 3}, {name: Fickle}, {name: Moody}]}
 """
 
 
@@ -66,6 +66,7 @@ class RecallMachine(RuleBasedStateMachine):
             FrameworkAlone(configuration, plugins=PLUGINS, recall=recall) for recall in (True, False)
         )
         Fickle.fails = ""
+        Moody.is_closed = False
         self.placed: dict[str, Pod] = {}
         self.nominated: dict[str, Pod] = {}
         self.columns = [NominatedColumns() for _ in self.both]
@@ -148,6 +149,11 @@ class RecallMachine(RuleBasedStateMachine):
         Fickle.fails = point
         asyncio.run(self._said(self.both[0], self.nominations[0], pod))
         Fickle.fails = ""
+
+    @rule(is_closed=st.booleans())
+    def mood_changes(self, is_closed: bool) -> None:
+        """Nothing that the host can see."""
+        Moody.is_closed = is_closed
 
     @rule(pod=PODS, number=st.sampled_from((0, 1, 2, 3, 4, None)))
     def nomination_comes_moves_or_goes(self, pod: Pod, number: int | None) -> None:

@@ -204,6 +204,19 @@ class Landlord(Plugin):
         return nodes.pod_count * (1 if pod.priority else 0)
 
 
+class Undeclared(Plugin):
+    """Goes by what nobody sees, and declares no `depends_on`."""
+
+    height: ClassVar[int] = 0
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        low = nodes.allocatable("cpu") < 1000 * self.height
+        return Verdicts.reject_where(low, Status.unschedulable("low"))
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        return np.full(len(nodes), self.height)
+
+
 CLASSES: tuple[type, ...] = (
     NodeUnschedulable,
     NodeName,
@@ -220,6 +233,7 @@ CLASSES: tuple[type, ...] = (
     Licences,
     Porter,
     Landlord,
+    Undeclared,
 )
 # What a row shows of images is what it saw when it was last copied, as in kube-scheduler: a snapshot built
 # anew may show other numbers, with or without shared columns.
@@ -385,6 +399,7 @@ class RecalledColumnsMachine(RuleBasedStateMachine):
         self.by_host = AskedByHost(self.objects.of_resource)
         self.on_copy = Asked(self.copy.objects)
         self.placed: dict[str, Pod] = {}
+        Undeclared.height = 0
         for number in range(3):
             self.cache.add_node(replace(NODES[number], name=f"n{number}"))
 
@@ -434,6 +449,10 @@ class RecalledColumnsMachine(RuleBasedStateMachine):
             return
         raw = {"metadata": {"name": name, "namespace": "default"}, "spec": {"zone": zone}}
         self.objects.put("Service", KubeObject("v1", "Service", parsed=raw))
+
+    @rule(height=st.integers(0, 4))
+    def what_nobody_sees_changes(self, height: int) -> None:
+        Undeclared.height = height
 
     @rule()
     def copy_starts_anew(self) -> None:

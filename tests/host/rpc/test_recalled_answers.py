@@ -12,7 +12,7 @@ from berth_host.framework.recall.leaders import Leaders
 from berth_host.framework.recall.signing import Signers
 from berth_plugins.node_name import NodeName
 from berth_sdk import signature
-from berth_sdk.extension_points import NoConcern
+from berth_sdk.extension_points import DependsOn, NoConcern
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.recall import known_slots, recalled_answers
@@ -199,6 +199,26 @@ def what_was_said_is_not_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(known_pods.KnownPods, "catch_up", lambda self, columns: None)
 
 
+def answers_are_kept_without_a_declaration(patch: pytest.MonkeyPatch) -> None:
+    """A plugin without depends_on counts as one that goes by the tables."""
+    made = recalled_answers.RecalledAnswers.__init__
+
+    def counting(self: Any, plugin: str, depends_on: DependsOn | None, *args: Any, **more: Any) -> None:
+        made(self, plugin, depends_on or DependsOn.TABLE, *args, **more)
+
+    patch.setattr(recalled_answers.RecalledAnswers, "__init__", counting)
+
+
+def columns_are_kept_without_a_declaration(patch: pytest.MonkeyPatch) -> None:
+    """A plugin without depends_on counts as one that goes by the Node."""
+    made = recalled_answers.RecalledAnswers.__init__
+
+    def counting(self: Any, plugin: str, depends_on: DependsOn | None, *args: Any, **more: Any) -> None:
+        made(self, plugin, depends_on or DependsOn.NODE, *args, **more)
+
+    patch.setattr(recalled_answers.RecalledAnswers, "__init__", counting)
+
+
 def _without(field: str, value: Any) -> Callable[[Pod], bytes]:
     return lambda pod: signature.signature(replace(pod, **{field: value}))
 
@@ -226,6 +246,10 @@ def _placed(number: int, uid: str) -> Step:
 
 def _service(name: str) -> Step:
     return "object_comes_changes_or_goes", {"name": name, "zone": "a"}
+
+
+def _hidden(height: int) -> Step:
+    return "what_nobody_sees_changes", {"height": height}
 
 
 FAULTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Step, ...]] = {
@@ -267,6 +291,8 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Step, ...]] = {
     a_skip_is_recalled_that_was_not_signed: (_cycle(0), _service("s"), _service("t"), _cycle(0)),
     a_column_does_not_catch_up: (_cycle(0), _node(_CORDONED, 1), _cycle(0)),
     what_was_said_is_not_forgotten: (_cycle(0), _node(_CORDONED, 1), _cycle(0)),
+    answers_are_kept_without_a_declaration: (_cycle(0), _hidden(3), _cycle(0)),
+    columns_are_kept_without_a_declaration: (_cycle(0), _hidden(3), _cycle(0)),
 }
 
 
