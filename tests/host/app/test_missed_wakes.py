@@ -338,6 +338,13 @@ CAUGHT = {
         nodes=[node("n1")],
         pods=[asking(on("n1", "big"), cpu="2")],
     ),
+    "a running pod has finished": missed(
+        FIT,
+        asking(waiter(), cpu="3"),
+        comes("pods", {**asking(on("n1", "big"), cpu="2"), "status": {"phase": "Succeeded"}}),
+        nodes=[node("n1")],
+        pods=[asking(on("n1", "big"), cpu="2")],
+    ),
     "the kubelet has resized a running pod": missed(
         FIT,
         asking(waiter(), cpu="3"),
