@@ -290,7 +290,8 @@ class SchedulerProcess:
         """Take a new configuration over; one that cannot be used changes nothing, and says why."""
         self.signals.reloading.clear()
         try:
-            configuration = self._settings.load()
+            # It may have to ask the cluster (for a policy), and the Lease has to be renewed meanwhile.
+            configuration = await asyncio.to_thread(self._settings.load)
         except (ConfigurationError, PluginLoadError) as err:
             log.error("configuration.refused", error=str(err))
             return
