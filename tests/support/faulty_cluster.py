@@ -186,6 +186,11 @@ class FaultyCluster:
         self._inner.cut()
 
     @property
+    def kept_event_count(self) -> int:
+        """How many events are remembered, so that their repetitions become a series."""
+        return self._inner.kept_event_count
+
+    @property
     def undelivered_count(self) -> int:
         """Changes that are held back count."""
         return self._inner.undelivered_count + sum(map(len, self._waiting.values()))

@@ -10,6 +10,8 @@ from typing import Protocol
 from berth_host.attach.attachments import Condition
 from berth_host.cache.cache import Cache
 from berth_host.cluster.handlers import EventHandlers
+from berth_host.cluster.port import ClusterPort
+from berth_host.explain.diagnosis import Diagnoses
 from berth_host.metrics import families
 from berth_host.metrics.plugin_families import show_plugins
 from berth_host.metrics.plugin_stats import PluginStats
@@ -28,6 +30,8 @@ class MeasuredHost(Protocol):
     queue: SchedulingQueue
     binding: BindingCycle
     handlers: EventHandlers
+    cluster: ClusterPort
+    diagnoses: Diagnoses
 
     def plugin_stats(self) -> Mapping[str, PluginStats]:
         """The cost of each plugin, by name."""
@@ -90,6 +94,13 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
         families.PLUGIN_DRIFTS, lambda: [((plugin,), count) for plugin, count in host.drifts().items()]
     )
     metrics.read(families.TASKS, _tasks)
+    metrics.read(
+        families.KEPT_ENTRIES,
+        lambda: [
+            (("attempts",), host.diagnoses.attempt_count),
+            (("events",), host.cluster.kept_event_count),
+        ],
+    )
     show_plugins(metrics, host.plugin_stats)
 
 

@@ -78,6 +78,11 @@ class ClusterPort(Protocol):
         ...
 
     @property
+    def kept_event_count(self) -> int:
+        """How many events are remembered, so that their repetitions become a series."""
+        ...
+
+    @property
     def undelivered_count(self) -> int:
         """Changes that are known and not handed over yet; an adapter that cannot know answers 0."""
         ...

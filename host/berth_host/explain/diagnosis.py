@@ -235,6 +235,11 @@ class Diagnoses:
         self._earlier[uid] = count
         self._earlier.move_to_end(uid)
 
+    @property
+    def attempt_count(self) -> int:
+        """All attempts that are kept: the latest of each pod, and the earlier ones."""
+        return len(self._by_uid) + self._earlier_count
+
     def __iter__(self) -> Iterator[Diagnosis]:
         return iter(self._by_uid.values())
 

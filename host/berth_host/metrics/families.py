@@ -445,6 +445,13 @@ PLUGIN_CIRCUITS: Final = _gauge(
     "plugin extension_point",
     "1 while a plugin elsewhere is not asked at a point, or only tried, as it failed there too often.",
 )
+KEPT_ENTRIES: Final = _gauge(
+    "berth_kept_entries",
+    "ALPHA",
+    "store",
+    "Entries of the bounded stores that fill for minutes: attempts that `berth why` tells of, and events of which"
+    " a repetition would become a series.",
+)
 TASKS: Final = _gauge("berth_tasks", "ALPHA", "coroutine", "Tasks of the event loop, by what they run.")
 UNRESERVE_AGE: Final = _gauge(
     "berth_unreserve_age_seconds",

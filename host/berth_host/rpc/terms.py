@@ -43,7 +43,7 @@ class Terms:
         if kind is None:
             key = (self._stats.plugin, call.rpc)
             stats = self._stats.of(call.rpc)
-            seen: set[bytes] | None = None
+            seen: set[int] | None = None
             if self._stats.counts_alike and self.descriptor.depends_on is None and call.rpc in _KEPT_CALLS:
                 seen, stats.alike = set(), stats.alike or 0
             kind = self._kinds[call.rpc] = Kind(self.rules[call.rpc], key, stats, seen)
@@ -56,14 +56,14 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of call: its rule, and where its time is recorded. `seen`: the wishes of the pods that it was
+    """A kind of call: its rule, and where its time is recorded. `seen`: hashes of the wishes of the pods that it was
     about, None: equal pods are not counted.
     """
 
     rule: CallRule
     key: tuple[str, str]
     stats: CallStats
-    seen: set[bytes] | None = None
+    seen: set[int] | None = None
 
     def observe(self, cycle: CycleContext | None, duration_s: float, answer: object = None) -> None:
         """Record one call; `answer` None: it failed."""
@@ -76,9 +76,9 @@ class Kind:
             if cycle.sampler is not None:
                 cycle.sampler.called(*self.key, duration_s, answer)
 
-    def _count_alike(self, seen: set[bytes], cycle: CycleContext) -> None:
+    def _count_alike(self, seen: set[int], cycle: CycleContext) -> None:
         """Count the call if an earlier one was about an equal pod."""
-        pod = wishes(cycle.pod)
+        pod = hash(wishes(cycle.pod))
         if pod in seen:
             self.stats.alike = (self.stats.alike or 0) + 1
         elif len(seen) < _MOST_SEEN:

@@ -83,6 +83,11 @@ class KubeCluster:
         self.events.cut()
 
     @property
+    def kept_event_count(self) -> int:
+        """How many events are remembered, so that their repetitions become a series."""
+        return self.events.kept_count
+
+    @property
     def undelivered_count(self) -> int:
         """Changes that have arrived and were not handed over yet."""
         return 0 if self._delivery is None else self._delivery.waiting_count

@@ -85,6 +85,11 @@ class EventWriter:
         if self._sweep is None:
             self._plan_sweep()
 
+    @property
+    def kept_count(self) -> int:
+        """How many events are remembered, so that their repetitions become a series."""
+        return len(self._series)
+
     async def stop(self, within_s: float = FLUSH_S) -> None:
         """Write the remaining events for at most this long; then drop the rest."""
         self._is_stopped = True

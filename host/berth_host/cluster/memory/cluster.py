@@ -67,6 +67,11 @@ class MemoryCluster:
         self._deliveries.clear()
 
     @property
+    def kept_event_count(self) -> int:
+        """How many events are remembered, so that their repetitions become a series."""
+        return 0
+
+    @property
     def undelivered_count(self) -> int:
         """Changes that a handler has not seen yet."""
         return sum(delivery.pending_count for delivery in self._deliveries)

@@ -95,6 +95,12 @@ class Hosts:
         except (OSError, LookupError):
             return 0.0
 
+    async def memory(self) -> measures.Memory | None:
+        """Return the resident memory, and what known stores hold of it; None where the host does not say."""
+        kept = await measures.fill(self._process.port)
+        mb = self.memory_mb()
+        return measures.Memory(mb, kept) if kept and mb else None
+
     async def at_rest(
         self, rest_s: float, since: measures.Reading | None = None, looks_s: float = 0.0
     ) -> measures.Reading:

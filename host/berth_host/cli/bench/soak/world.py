@@ -122,15 +122,17 @@ async def _warm_up(plan: Plan, load: Load) -> None:
     await task
 
 
-async def _under_load(plan: Plan, hosts: Hosts, load: Load, faults: Faults, account: Account) -> list[float]:
-    """For so many minutes; the host's memory in MB, sample by sample, where growth can be told."""
+async def _under_load(
+    plan: Plan, hosts: Hosts, load: Load, faults: Faults, account: Account
+) -> list[measures.Memory]:
+    """For so many minutes; the host's memory, sample by sample, where growth can be told."""
     began_s = asyncio.get_running_loop().time()
     ends_s = began_s + 60 * plan.minutes
     # A new host fills its caches for minutes: where growth is told from the second third on, the host lives
     # from the first sixth on.
     tells_growth = plan.minutes >= GROWTH_FROM_MINUTES
     host_until_s = began_s + 60 * plan.minutes / 6 if tells_growth else ends_s
-    memory: list[float] = []
+    memory: list[measures.Memory] = []
     loading = asyncio.create_task(load.run())
     failing = asyncio.create_task(faults.run(host_until_s))
     says_s = began_s
@@ -142,8 +144,8 @@ async def _under_load(plan: Plan, hosts: Hosts, load: Load, faults: Faults, acco
             for task in done:
                 _raise_failure(task)
             hosts.check()
-            if tells_growth:
-                memory.append(hosts.memory_mb())
+            if tells_growth and (sample := await hosts.memory()) is not None:
+                memory.append(sample)
             now_s = asyncio.get_running_loop().time()
             if now_s - says_s >= 60:
                 says_s = now_s
