@@ -2,7 +2,9 @@
 
 Nearly all of it is known from equal pods; only the rows that moved are left. So a plugin elsewhere need not
 wait for their verdicts: it is asked about these rows as well, and its answer about a row that is rejected
-here counts for nothing. Plugins elsewhere are asked one after the other (`filtering`). Called by `recall`.
+here counts for nothing. That holds for plugins that declare `depends_on`: their answer about a row is the same
+whatever else they are asked. Any other may remember what it was asked, and waits for the verdicts. Plugins
+elsewhere are asked one after the other (`filtering`). Called by `recall`.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ async def judge_early(
     if judges:
         likely = None
         whole = len(rows) == len(statuses.table) and statuses.is_empty
-        if whole and all(client.is_remote for client in clients):
+        if whole and all(_may_be_asked_more(client) for client in clients):
             likely = known.verdicts.expected(judges, statuses.table)
         if likely is None:
             expected = rows = await known.verdicts.ask(judges, cycle, statuses, rows)
@@ -63,6 +65,11 @@ async def judge_early(
             here.cancel()
             await asyncio.wait({here})
     return _of_both(statuses, left, elsewhere) if judges else passed
+
+
+def _may_be_asked_more(client: PluginClient) -> bool:
+    """Return True for a plugin elsewhere whose answer about a row depends on what it declares alone."""
+    return client.is_remote and client.descriptor.depends_on is not None
 
 
 async def _here(

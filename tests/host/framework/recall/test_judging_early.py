@@ -54,11 +54,12 @@ class Refuses(ByPods):
 
 @asynccontextmanager
 async def with_a_filter_elsewhere(
-    tmp_path: Path, plugin: type[Plugin]
+    tmp_path: Path, plugin: type[Plugin], depends_on: DependsOn | None = DependsOn.TABLE
 ) -> AsyncIterator[tuple[Framework, AttachedHost, ScriptedPlugin]]:
-    """`plugin` here, a Filter in another process."""
+    """`plugin` here, a Filter in another process, which declares `depends_on`."""
     ByPods.asked.clear()
-    served = ScriptedPlugin(descriptor("Elsewhere", "FILTER"))
+    declared = {} if depends_on is None else {"depends_on": depends_on.value}
+    served = ScriptedPlugin(descriptor("Elsewhere", "FILTER", **declared))
     path = tmp_path / "p.sock"
     async with served.serving(path), attached_host(at_socket(path, "Elsewhere"), points=POINTS) as host:
         framework = framework_of(
@@ -237,6 +238,22 @@ async def test_rows_that_moved_are_judged_while_a_remote_filter_is_asked(tmp_pat
     whole = pb.NodeSet(complement=True)
     # The second request had gone before the node was judged, the third one knew it.
     assert [candidates for candidates, _ in asked] == [whole, whole, pb.NodeSet(bitmap=b"\x05")]
+
+
+async def test_plugin_that_declares_nothing_sees_no_row_that_is_rejected_before_it(tmp_path: Path) -> None:
+    """As in the host: it may remember what it was asked about."""
+    asked: list[pb.NodeSet] = []
+
+    def filtered(request: spb.FilterRequest) -> spb.FilterResponse:
+        asked.append(request.candidates)
+        return spb.FilterResponse()
+
+    async with with_a_filter_elsewhere(tmp_path, Empty, depends_on=None) as (framework, host, served):
+        served.on("Filter", filtered)
+        assert await judged(framework, host) == ([0, 1, 2], {})
+        host.state.put(make_pod("bound", uid="bound"), "n1")
+        assert await judged(framework, host) == ([0, 2], {"n1": "full"})
+    assert asked == [pb.NodeSet(complement=True), pb.NodeSet(bitmap=b"\x05")]
 
 
 async def test_remote_verdict_on_a_row_that_the_host_rejects_is_not_counted(
