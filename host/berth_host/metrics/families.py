@@ -449,8 +449,7 @@ KEPT_ENTRIES: Final = _gauge(
     "berth_kept_entries",
     "ALPHA",
     "store",
-    "Entries of the bounded stores that fill for minutes: attempts that `berth why` tells of, and events of which"
-    " a repetition would become a series.",
+    "Entries of bounded stores that fill for minutes: attempts for `berth why`, events that may recur.",
 )
 TASKS: Final = _gauge("berth_tasks", "ALPHA", "coroutine", "Tasks of the event loop, by what they run.")
 UNRESERVE_AGE: Final = _gauge(

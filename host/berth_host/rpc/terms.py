@@ -56,8 +56,8 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of call: its rule, and where its time is recorded. `seen`: hashes of the wishes of the pods that it was
-    about, None: equal pods are not counted.
+    """A kind of call: its rule, and where its time is recorded. `seen`: hashes of the wishes of the pods that
+    it was about, None: equal pods are not counted.
     """
 
     rule: CallRule

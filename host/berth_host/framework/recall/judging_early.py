@@ -2,9 +2,9 @@
 
 Nearly all of it is known from equal pods; only the rows that moved are left. So a plugin elsewhere need not
 wait for their verdicts: it is asked about these rows as well, and its answer about a row that is rejected
-here counts for nothing. That holds for plugins that declare `depends_on`: their answer about a row is the same
-whatever else they are asked. Any other may remember what it was asked, and waits for the verdicts. Plugins
-elsewhere are asked one after the other (`filtering`). Called by `recall`.
+here counts for nothing. That holds for plugins that declare `depends_on`: their answer about a row is the
+same whatever else they are asked. Any other may remember what it was asked, and waits for the verdicts.
+Plugins elsewhere are asked one after the other (`filtering`). Called by `recall`.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ ENTRY_KB: Final[Mapping[str, float]] = {"events": 1.4, "attempts": 2.0, "pods": 
 """About how much memory an entry takes, in KiB, by tracemalloc over a soak.
 
 An event that is remembered for its repetitions (its JSON, key and times) goes when it was quiet for six
-minutes, or as the oldest of 10 000. An attempt is a diagnosis with its share of the pod's history: the latest of
-4096 pods and as many earlier ones are kept. A pod is its parsed object, its record and its row.
+minutes, or as the oldest of 10 000. An attempt is a diagnosis with its share of the pod's history. The latest
+attempts of 4096 pods are kept, and as many earlier ones. A pod is its parsed object, its record and its row.
 """
 
 
