@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ async def with_a_filter_elsewhere(
 ) -> AsyncIterator[tuple[Framework, AttachedHost, ScriptedPlugin]]:
     """`plugin` here, a Filter in another process, which declares `depends_on`."""
     ByPods.asked.clear()
-    declared = {} if depends_on is None else {"depends_on": depends_on.value}
+    declared: dict[str, Any] = {} if depends_on is None else {"depends_on": depends_on.value}
     served = ScriptedPlugin(descriptor("Elsewhere", "FILTER", **declared))
     path = tmp_path / "p.sock"
     async with served.serving(path), attached_host(at_socket(path, "Elsewhere"), points=POINTS) as host:
