@@ -9,10 +9,10 @@ has a store of its own and publishes the values that others may read.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
-from berth_sdk.errors import BerthError
+from berth_sdk.errors import BerthError, UndeclaredError
 from berth_sdk.pod import Pod
 
 T = TypeVar("T")
@@ -78,6 +78,7 @@ class CycleState:
         "cycle_id",
         "plugin",
         "pod_deleted",
+        "readable",
         "signature",
         "signed_at",
         "writes",
@@ -92,6 +93,8 @@ class CycleState:
         self._store: dict[str, Any] = {}
         self._shared = shared if shared is not None else SharedState()
         self._published: set[str] = set()
+        self.readable: Collection[str] | None = None
+        """The shared keys that the plugin declared; None: any may be read, as outside of a call."""
         self.signature: Hashable = None
         """The answer of the plugin's `sign` in this cycle; None: it was not asked in this process."""
         self.pod_deleted = False
@@ -165,8 +168,12 @@ class CycleState:
     def read_shared(self, key: str) -> bytes:
         """A value published as `<plugin>/<key>`. Raises StateNotFoundError.
 
-        A plugin declares the keys that it reads in `reads_shared`; others are not forwarded to it.
+        A plugin declares the keys of others that it reads in `reads_shared`: UndeclaredError for the rest.
         """
+        if self.readable is not None and key not in self.readable and not key.startswith(f"{self.plugin}/"):
+            raise UndeclaredError(
+                f"the shared value {key!r}", key, self.plugin, cure=f"add {key!r} to `reads_shared`"
+            )
         try:
             return self._shared.values[key]
         except KeyError:
@@ -193,6 +200,7 @@ class CycleState:
         """A copy for a what-if: values with a `clone` method are copied, other values are shared."""
         copy = CycleState(self.cycle_id, plugin=self.plugin, shared=SharedState(self._shared.values))
         copy.token = self.token
+        copy.readable = self.readable
         copy._store = {
             key: value.clone() if isinstance(value, Cloneable) else value
             for key, value in self._store.items()

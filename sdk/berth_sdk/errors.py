@@ -65,18 +65,20 @@ class ScoreRefusedError(BerthError):
 
 class UndeclaredError(BerthError):
     """A plugin read a part that it did not declare. Attributes: part, need (as it is written in `needs`),
-    plugin (empty: not known where it was raised).
+    plugin (empty: not known where it was raised), cure (what to do; empty: add the need to `needs`).
     """
 
-    def __init__(self, part: str, need: str, plugin: str = "") -> None:
+    def __init__(self, part: str, need: str, plugin: str = "", *, cure: str = "") -> None:
         self.part = part
         self.need = need
         self.plugin = plugin
+        self.cure = cure
         super().__init__(part, need)
 
     def __str__(self) -> str:
         who = self.plugin or "this plugin"
-        return f"{who} reads {self.part}, which it did not declare: add {self.need} to `needs`"
+        cure = self.cure or f"add {self.need} to `needs`"
+        return f"{who} reads {self.part}, which it did not declare: {cure}"
 
 
 class HandleError(BerthError):

@@ -1,8 +1,8 @@
 """The data that a plugin wants at hand beside the pod's summary: the contract's
 DeclaredNeed.
 
-Declared in `Plugin.needs`. Undeclared data does not travel to a served plugin; in process the same
-declaration decides which objects `handle.objects` may read.
+Declared in `Plugin.needs`. Undeclared data does not travel to a served plugin. Reading undeclared data raises
+UndeclaredError, in process, served and in `berth_sdk.testing`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Need:
 
     `drop_fields`: dotted paths stripped from objects. `label_prefixes`, `annotation_prefixes`:
     of summaries, keys that begin with one of them are kept, so that none keeps nothing and "" keeps all.
-    `images`: node summaries list images.
+    `images`: node summaries list images. Reading a key or a field that is left out raises UndeclaredError.
     """
 
     kind: NeedKind
@@ -50,9 +50,19 @@ class Need:
         return self.kind is not NeedKind.WHOLE_POD
 
     @staticmethod
-    def nodes(*, images: bool = False, annotation_prefixes: tuple[str, ...] = ()) -> Need:
+    def nodes(
+        *,
+        images: bool = False,
+        label_prefixes: tuple[str, ...] = ("",),
+        annotation_prefixes: tuple[str, ...] = (),
+    ) -> Need:
         """Labels, taints, allocatable and usage of every node."""
-        return Need(kind=NeedKind.NODE_SUMMARY, images=images, annotation_prefixes=annotation_prefixes)
+        return Need(
+            kind=NeedKind.NODE_SUMMARY,
+            images=images,
+            label_prefixes=label_prefixes,
+            annotation_prefixes=annotation_prefixes,
+        )
 
     @staticmethod
     def node_objects(*drop_fields: str) -> Need:
@@ -60,9 +70,13 @@ class Need:
         return Need(kind=NeedKind.NODE_OBJECT, drop_fields=drop_fields)
 
     @staticmethod
-    def pods(*, annotation_prefixes: tuple[str, ...] = ()) -> Need:
+    def pods(*, label_prefixes: tuple[str, ...] = ("",), annotation_prefixes: tuple[str, ...] = ()) -> Need:
         """A summary of every pod on a node."""
-        return Need(kind=NeedKind.POD_SUMMARY, annotation_prefixes=annotation_prefixes)
+        return Need(
+            kind=NeedKind.POD_SUMMARY,
+            label_prefixes=label_prefixes,
+            annotation_prefixes=annotation_prefixes,
+        )
 
     @staticmethod
     def pod_objects(*drop_fields: str) -> Need:

@@ -6,8 +6,8 @@ Made once, at ingest (host) or from a `PodSummary` (served plugin). Fields follo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -22,7 +22,7 @@ from berth_sdk.parsing.pod_spec import PodSpec
 from berth_sdk.parsing.pod_spec import Toleration as Toleration
 from berth_sdk.pod_affinity import PodAffinity
 from berth_sdk.pod_volume import PodVolume, volumes_of
-from berth_sdk.undeclared import POD_OBJECT, Undeclared
+from berth_sdk.undeclared import POD_OBJECT, TrimmedObject, Undeclared
 
 _EMPTY: Final[Mapping[str, Any]] = {}
 _NOT_READ: Final = PodAffinity()
@@ -104,7 +104,8 @@ class Pod:
         item = self.object
         if item is None:
             return _EMPTY
-        _check(item, "pod.spec")
+        if isinstance(item, Undeclared):
+            item.refuse("pod.spec")
         return item.parsed.get("spec") or _EMPTY
 
     @property
@@ -119,14 +120,14 @@ class Pod:
         return known
 
     def _read_pod_affinity(self) -> PodAffinity | None:
-        if self.object is None:
+        item = _readable(self.object, "spec.affinity", "pod.pod_affinity")
+        if item is None:
             return None
-        _check(self.object, "pod.pod_affinity")
-        was_parsed = self.object.is_parsed
-        known = PodAffinity.of_spec(self.spec, self.namespace)
+        was_parsed = item.is_parsed
+        known = PodAffinity.of_spec(item.parsed.get("spec") or _EMPTY, self.namespace)
         if not was_parsed:
             # One of many pods on nodes: no code reads more of its object, and the parsed form is large.
-            self.object.release()
+            item.release()
         return known
 
     @property
@@ -134,13 +135,12 @@ class Pod:
         """The volumes that name storage, in order; empty where the object is not known."""
         known = self._volumes
         if known is None:
-            if self.object is not None:
-                _check(self.object, "pod.volumes")
-            was_parsed = self.object is None or self.object.is_parsed
-            known = volumes_of(self.spec, self.name)
+            item = _readable(self.object, "spec.volumes", "pod.volumes")
+            was_parsed = item is None or item.is_parsed
+            known = () if item is None else volumes_of(item.parsed.get("spec") or _EMPTY, self.name)
             object.__setattr__(self, "_volumes", known)
-            if self.node_name and self.object is not None and not was_parsed:
-                self.object.release()
+            if self.node_name and item is not None and not was_parsed:
+                item.release()
         return known
 
     @property
@@ -150,9 +150,8 @@ class Pod:
         """
         known = self._claims_made
         if known is None:
-            if self.object is not None:
-                _check(self.object, "pod.generated_claims")
-            status = {} if self.object is None else self.object.parsed.get("status") or {}
+            item = _readable(self.object, "status.resourceClaimStatuses", "pod.generated_claims")
+            status = _EMPTY if item is None else item.parsed.get("status") or _EMPTY
             known = _claims_made(status.get("resourceClaimStatuses"))
             object.__setattr__(self, "_claims_made", known)
         return known
@@ -178,6 +177,37 @@ class Pod:
             known = cast("Pod", draft)
             object.__setattr__(self, "_summary", known)
         return known
+
+    def limited(self, labels: Any, annotations: Any, item: Any, dropped: Container[str]) -> Pod:
+        """Return this pod with other labels, annotations and object, for `berth_sdk.limits`.
+
+        `dropped`: the derived readings (`pod_affinity`, `volumes`, `generated_claims`) that raise.
+        """
+        draft = _copied(self)
+        draft.labels = labels
+        draft.annotations = annotations
+        draft.object = item
+        if "pod_affinity" in dropped:
+            draft._pod_affinity = _NOT_READ
+        if "volumes" in dropped:
+            draft._volumes = None
+        if "generated_claims" in dropped:
+            draft._claims_made = None
+        draft._summary = None
+        draft.__class__ = Pod
+        return cast("Pod", draft)
+
+    def bare(self, absent: Callable[[str], Any]) -> Pod:
+        """Return a pod of which name, namespace, uid and resource version are known. `absent`: makes what
+        stands for another field, by its name.
+        """
+        draft = _copied(self)
+        for name in _BEYOND_REF:
+            setattr(draft, name, absent(name))
+        draft._pod_affinity = _NOT_READ
+        draft._volumes = draft._claims_made = draft._summary = draft._read = draft._signature = None
+        draft.__class__ = Pod
+        return cast("Pod", draft)
 
     def on_node(self, node_name: str) -> Pod:
         """This pod as it will be once it is bound to `node_name`."""
@@ -268,11 +298,24 @@ class Pod:
 
 _Draft: Final = draft_of(Pod)
 _copied: Final = drafting_copier(Pod, _Draft)
+_BEYOND_REF: Final = tuple(
+    one.name
+    for one in fields(Pod)
+    if one.init and one.name not in ("name", "namespace", "uid", "resource_version")
+)
 
 
-def _check(item: object, part: str) -> None:
+def _readable(item: KubeObject | Undeclared | None, path: str, part: str) -> KubeObject | None:
+    """Return the whole object for a reading of the field at `path`. Raises UndeclaredError where the plugin
+    did not declare the object, or drops the field.
+    """
     if isinstance(item, Undeclared):
         item.refuse(part)
+    if not isinstance(item, TrimmedObject):
+        return item
+    if dropped := item.drops.touch(path):
+        item.drops.undeclared(part, dropped).refuse()
+    return item.origin
 
 
 def timestamp(text: str | None) -> float | None:

@@ -76,6 +76,13 @@ class Scenarios:
         """All pods of the snapshot, leaving pods included. Raises ValueError if unknown."""
         return self.nodes.pods
 
+    def limited(self, nodes: NodeTable, removed: PodChanges, added: PodChanges) -> Scenarios:
+        """The same scenarios, seen through other tables of the same rows: for `berth_sdk.runtime`."""
+        seen = Scenarios.__new__(Scenarios)
+        seen._items = None
+        seen.nodes, seen.removed, seen.added = nodes, removed, added
+        return seen
+
     def take(self, positions: NDArray[Any] | Sequence[int]) -> Scenarios:
         """Some of them: positions (intp[k]) or a mask (bool[m])."""
         chosen = np.asarray(positions, dtype=None if len(positions) else np.intp)
@@ -92,4 +99,4 @@ class Scenarios:
         node = self.nodes.node(i)
         gone = {pod.uid for pod in removed}
         pods = (*(pod for pod in node.pods if pod.uid not in gone), *added)
-        return node.with_pods(pods, node.usage)
+        return node.with_pods(pods)

@@ -1,52 +1,232 @@
-"""`Undeclared`: stands in a record for a part that the plugin did not declare in `needs`.
+"""`Undeclared`, `DeclaredKeys` and `trimmed`: records without the parts that the plugin did not declare in
+`needs`.
 
-Every use of it raises UndeclaredError, which names the part and the need: in the host, in a process of the
-plugin's own, and in `berth_sdk.testing`. So a part that was not asked for never looks empty.
+Every use of an undeclared part raises UndeclaredError, which names the part and the need: in the host, in a
+process of the plugin's own, and in `berth_sdk.testing`. So a part that was not asked for never looks empty.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NoReturn, TypeVar
 
 from berth_sdk.errors import UndeclaredError
+from berth_sdk.kube_object import JsonObject, KubeObject, ObjectRef
+
+V = TypeVar("V")
 
 
 class Undeclared:
-    """One part, as a plugin writes it (`pod.object`), and the need that brings it (`Need.whole_pod()`)."""
+    """One part, as a plugin writes it (`pod.object`), and the need that brings it (`Need.whole_pod()`).
 
-    __slots__ = ("need", "part")
+    `cure`: as for UndeclaredError.
+    """
 
-    def __init__(self, part: str, need: str) -> None:
+    __slots__ = ("cure", "need", "part")
+
+    def __init__(self, part: str, need: str, cure: str = "") -> None:
         self.part = part
         self.need = need
+        self.cure = cure
 
     def refuse(self, part: str = "") -> NoReturn:
         """Raise UndeclaredError. `part`: the part that was read, where it lies within this one."""
-        raise UndeclaredError(part or self.part, self.need)
+        raise UndeclaredError(part or self.part, self.need, cure=self.cure)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)  # protocols of Python itself, such as copying
         self.refuse()
 
-    def __bool__(self) -> bool:
-        raise UndeclaredError(self.part, self.need)
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Undeclared):
+            self.refuse()
+        return (self.part, self.need) == (other.part, other.need)
 
-    def __len__(self) -> int:
-        raise UndeclaredError(self.part, self.need)
-
-    def __iter__(self) -> Any:
-        self.refuse()
-
-    def __contains__(self, item: object) -> bool:
-        self.refuse()
-
-    def __getitem__(self, key: object) -> Any:
-        self.refuse()
+    def __hash__(self) -> int:
+        return hash((self.part, self.need))
 
     def __repr__(self) -> str:
         return f"<undeclared {self.part}>"
 
 
+def _refuse(self: Undeclared, *_args: object) -> Any:
+    self.refuse()
+
+
+for _name in (
+    *("__bool__", "__len__", "__iter__", "__contains__", "__getitem__", "__str__", "__format__"),
+    *("__int__", "__float__", "__index__", "__lt__", "__le__", "__gt__", "__ge__", "__neg__"),
+    *("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__"),
+    *("__floordiv__", "__rfloordiv__", "__truediv__", "__rtruediv__"),
+):
+    setattr(Undeclared, _name, _refuse)
+
 POD_OBJECT: Final = Undeclared("pod.object", "Need.whole_pod()")
 """The JSON of the pod that a call is about."""
+
+
+class DeclaredKeys(dict[str, V]):
+    """The labels or annotations whose keys begin with a declared prefix. Looking up any other key raises
+    UndeclaredError.
+    """
+
+    __slots__ = ("_need", "_part", "_prefixes")
+
+    def __init__(self, values: Mapping[str, V], prefixes: tuple[str, ...], part: str, need: str) -> None:
+        """`part`: as a plugin writes it (`node.labels`). `need`: with {} in the place of the key."""
+        super().__init__({key: value for key, value in values.items() if key.startswith(prefixes)})
+        self._prefixes = prefixes
+        self._part = part
+        self._need = need
+
+    def __missing__(self, key: str) -> V:
+        self._check(key)
+        raise KeyError(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value, or `default`."""
+        if super().__contains__(key):
+            return self[key]
+        self._check(key)
+        return default
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or self._check(key)
+
+    def _check(self, key: object) -> bool:
+        if isinstance(key, str) and not key.startswith(self._prefixes):
+            raise UndeclaredError(f"{self._part}[{key!r}]", self._need.format(repr(key)))
+        return False
+
+
+class Drops:
+    """The fields that a plugin drops from one kind of objects. `paths`: dotted. `part`: the object as a
+    plugin writes it (`node.object`). `need`: the need that drops them (`Need.node_objects`).
+    """
+
+    __slots__ = ("need", "part", "paths", "tree")
+
+    def __init__(self, paths: Iterable[str], part: str, need: str) -> None:
+        self.paths = tuple(paths)
+        self.part = part
+        self.need = need
+        self.tree: dict[str, Any] = {}
+        """The dropped fields: a str, the dropped path, at the end of each branch."""
+        for path in sorted(self.paths, key=len, reverse=True):
+            branch = self.tree
+            *way, last = path.split(".")
+            for key in way:
+                branch = branch.setdefault(key, {})
+            branch[last] = path
+
+    def touch(self, path: str) -> str:
+        """Return a dropped path that holds, or lies within, the field at `path`; "": there is none."""
+        for dropped in self.paths:
+            if f"{path}.".startswith(f"{dropped}.") or dropped.startswith(f"{path}."):
+                return dropped
+        return ""
+
+    def undeclared(self, part: str, dropped: str) -> Undeclared:
+        """Return what stands for a part that the dropped path takes away."""
+        return Undeclared(part, self.need, f"do not drop {dropped!r} in {self.need} of `needs`")
+
+    def refuse(self, dropped: str) -> NoReturn:
+        """Raise UndeclaredError for a read of a dropped path."""
+        self.undeclared(f"{dropped!r} of {self.part}", dropped).refuse()
+
+
+class TrimmedObject(KubeObject):
+    """An object without the fields that the plugin drops: looking these up raises UndeclaredError.
+
+    The trimmed form is made once it is read.
+    """
+
+    __slots__ = ("drops", "origin")
+
+    def __init__(self, origin: KubeObject, drops: Drops) -> None:
+        super().__init__(origin.api_version, origin.kind, raw=b"")
+        self.origin = origin
+        self.drops = drops
+        self._raw = None
+
+    @property
+    def ref(self) -> ObjectRef:
+        """Namespace, name, uid and resource version, which cannot be dropped."""
+        return self.origin.ref
+
+    @property
+    def raw(self) -> bytes:
+        """The trimmed object as JSON bytes."""
+        if self._parsed is None:
+            self._parsed = self._trim()
+        return super().raw
+
+    def parse(self, decode: Any) -> JsonObject:
+        """The trimmed object."""
+        if self._parsed is None:
+            self._parsed = self._trim()
+        return self._parsed
+
+    def release(self, encode: Any = None) -> None:
+        """Forget the trimmed form: it is made again when it is read."""
+        self._parsed = self._raw = None
+
+    def _trim(self) -> JsonObject:
+        origin = self.origin
+        was_parsed = origin.is_parsed
+        parsed: JsonObject = _trimmed(origin.parsed, self.drops.tree, self.drops)
+        if not was_parsed:
+            origin.release()
+        return parsed
+
+
+def trimmed(item: KubeObject, drops: Drops) -> KubeObject:
+    """Return the object without the dropped fields."""
+    return TrimmedObject(item, drops) if drops.paths else item
+
+
+class _TrimmedFields(dict[str, Any]):
+    """A JSON object without some of its fields."""
+
+    __slots__ = ("_drops", "_tree")
+
+    def __init__(self, fields: Mapping[str, Any], tree: dict[str, Any], drops: Drops) -> None:
+        super().__init__(fields)
+        self._tree = tree
+        self._drops = drops
+
+    def __missing__(self, key: str) -> Any:
+        self._check(key)
+        raise KeyError(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value, or `default`."""
+        if super().__contains__(key):
+            return self[key]
+        self._check(key)
+        return default
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or self._check(key)
+
+    def _check(self, key: object) -> bool:
+        dropped = self._tree.get(key) if isinstance(key, str) else None
+        if isinstance(dropped, str):
+            self._drops.refuse(dropped)
+        return False
+
+
+def _trimmed(value: Any, tree: dict[str, Any], drops: Drops) -> Any:
+    """A copy along the dropped paths; a list on the way stands for each of its elements."""
+    if isinstance(value, list):
+        return [_trimmed(element, tree, drops) for element in value]
+    if not isinstance(value, Mapping):
+        return value
+    fields = _TrimmedFields(value, tree, drops)
+    for key, branch in tree.items():
+        if isinstance(branch, str):
+            fields.pop(key, None)
+        elif dict.__contains__(fields, key):
+            fields[key] = _trimmed(fields[key], branch, drops)
+    return fields

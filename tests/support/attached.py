@@ -22,7 +22,7 @@ from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.config.berth.points import POINT_RULES
-from berth_host.model.state_changes import StateChanges, StateSelection
+from berth_host.model.state_changes import StateChanges
 from berth_host.rpc.call_rules import PointPolicy
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
@@ -31,6 +31,7 @@ from berth_host.rpc.route import ClientSettings
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.selection import StateSelection
 from berth_sdk.tables import NodeTable, StateVersion
 from berth_sdk.testing.builders import make_node, make_pod
 from support.waiting import PATIENCE_S

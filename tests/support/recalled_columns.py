@@ -25,7 +25,6 @@ from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import ManualClock
 from berth_host.model.node_statuses import NodeStatuses
-from berth_host.model.state_changes import StateSelection
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.in_process import InProcessTransport
@@ -48,6 +47,7 @@ from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
+from berth_sdk.selection import StateSelection
 from berth_sdk.serve.state_copy import StateCopy, Taken
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable, NodeView, StateVersion

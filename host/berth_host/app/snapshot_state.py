@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from berth_sdk.selection import StateSelection
 from berth_sdk.tables import StateVersion
 
 from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.snapshot import Snapshot
-from berth_host.model.state_changes import StateChanges, StateSelection
+from berth_host.model.state_changes import StateChanges
 
 
 class SnapshotState:

@@ -11,10 +11,10 @@ from typing import Protocol
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
+from berth_sdk.selection import StateSelection
 from berth_sdk.tables import StateVersion
 
 from berth_host.errors.state import InvariantError
-from berth_host.model.state_changes import StateSelection
 from berth_host.rpc.state_codec import MAX_DELTA_NODES, StateEncoder, StateSource, fits_in_call
 
 

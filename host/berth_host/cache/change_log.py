@@ -12,13 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.selection import StateSelection
 from berth_sdk.tables import NodeUsage, StateVersion
 from berth_sdk.tables.object_store import StoredObject
 
 from berth_host.cache.resources import kind_of
 from berth_host.cache.snapshot import Snapshot
 from berth_host.errors.state import InvariantError
-from berth_host.model.state_changes import Lazy, NodeChange, ObjectChange, StateChanges, StateSelection
+from berth_host.model.state_changes import Lazy, NodeChange, ObjectChange, StateChanges
 
 _MODULUS = 2**53
 

@@ -11,13 +11,13 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, identity_pb2
+from berth_sdk.selection import StateSelection
 from berth_sdk.wire import records as wire
 
 from berth_host.attach.feed import HostState
 from berth_host.errors import HostError
 from berth_host.errors.state import InvariantError
 from berth_host.handle.backend import UnknownNodesError
-from berth_host.model.state_changes import StateSelection
 from berth_host.rpc.pace import Pace
 from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
 from berth_host.rpc.state_codec import StateEncoder

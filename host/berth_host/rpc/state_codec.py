@@ -15,16 +15,11 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import Pod
+from berth_sdk.selection import Prefixes, StateSelection
 from berth_sdk.tables import StateVersion
 from berth_sdk.wire import records as wire
 
-from berth_host.model.state_changes import (
-    NodeChange,
-    ObjectChange,
-    Prefixes,
-    StateChanges,
-    StateSelection,
-)
+from berth_host.model.state_changes import NodeChange, ObjectChange, StateChanges
 from berth_host.rpc.state_chunks import ChunkWriter, StateTooLargeError
 
 __all__ = ["StateEncoder", "StateSource", "StateTooLargeError", "fits_in_call"]

@@ -1,46 +1,75 @@
 """What one plugin may read, by the `needs` of its class. Used by `plugin_runtime`, and so by both transports
 and by `testing`.
 
-A plugin that did not declare the whole pod gets records in which reading it raises UndeclaredError. Each is
-made once, and kept beside the record that the host has.
+Every pod, table and object on its way to the plugin passes here, and comes out as a view in which reading an
+undeclared part raises UndeclaredError. Views are made once, and kept beside the record or table that the host
+has.
 """
 
 from __future__ import annotations
 
+import builtins
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
+from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import UndeclaredError
 from berth_sdk.handle import Handle, ObjectReader
-from berth_sdk.needs import NeedKind
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.limits import node_limits, pod_limits
 from berth_sdk.pod import Pod
-from berth_sdk.results import NominatedPod, QueuedPod, WaitingPod
+from berth_sdk.results import LiveReservation, NominatedPod, QueuedPod, WaitingPod
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.selection import StateSelection
 from berth_sdk.tables import NodeTable
+from berth_sdk.tables.limited_tables import LimitedNodeTable, table_class
+from berth_sdk.undeclared import Drops, trimmed
 
 _QUEUED: Final = ("pre_enqueue", "sort_key", "less")
 """The methods that are handed pods as the queue holds them."""
-_POD_FIRST: Final = ("sign", "sign_spec", "sign_queue")
+_POD_ALONE: Final = ("sign_spec", "sign_queue")
+_OVER_NODES: Final = ("pre_filter", "filter_nodes", "pre_score", "score_nodes")
+"""The methods that are handed (state, pod, nodes)."""
 
 
 class Declared:
     """The parts that a plugin declared."""
 
     def __init__(self, descriptor: Descriptor) -> None:
+        selection = StateSelection.of(descriptor.needs)
         self.plugin = descriptor.name
         self.whole_pod = descriptor.wants_whole_pod
         self.has_snapshot = descriptor.keeps_state
-        self.resources = frozenset(need.resource for need in descriptor.needs if need.kind is NeedKind.OBJECT)
+        self.resources = dict(selection.resources)
+        """The fields that the plugin drops, by declared resource."""
+        self.shared = frozenset(descriptor.reads_shared)
+        self._table: type[LimitedNodeTable] = table_class(
+            node_limits(selection, descriptor.keeps_state), pod_limits(selection), self.whole_pod
+        )
 
     def pod(self, pod: Pod) -> Pod:
         """Return the pod of a call as the plugin may read it."""
         return pod if self.whole_pod else pod.as_summary()
 
+    def nodes(self, nodes: NodeTable) -> NodeTable:
+        """Return a table as the plugin may read it."""
+        return nodes if isinstance(nodes, LimitedNodeTable) else nodes.seen_as(self._table)
+
+    def scenarios(self, scenarios: Scenarios) -> Scenarios:
+        """Return what-ifs as the plugin may read them."""
+        nodes = scenarios.nodes.seen_as(self._table)
+        return scenarios.limited(nodes, *nodes.limited_changes(scenarios.removed, scenarios.added))
+
     def queued(self, pod: QueuedPod) -> QueuedPod:
         """Return a pod of the queue as the plugin may read it."""
         return pod if self.whole_pod else replace(pod, pod=pod.pod.as_summary())
+
+    def live(self, reservation: LiveReservation) -> LiveReservation:
+        """Return a reservation with its pod as the plugin may read it."""
+        return reservation if self.whole_pod else replace(reservation, pod=reservation.pod.as_summary())
 
     def name(self, err: UndeclaredError) -> None:
         """Write the plugin's name into the error."""
@@ -51,7 +80,7 @@ class Declared:
         return {method: self._calling(method, function) for method, function in methods.items()}
 
     def _calling(self, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        seen = function if self.whole_pod else self._seeing(method, function)
+        seen = self._seeing(method, function)
         name = self.name
         if inspect.iscoroutinefunction(function):
 
@@ -74,14 +103,35 @@ class Declared:
         return call
 
     def _seeing(self, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        pod_of, table, shared = self.pod, self._table, self.shared
         if method in _QUEUED:
-            return lambda *pods: function(*[self.queued(pod) for pod in pods])
-        if method in _POD_FIRST:
-            return lambda pod, *rest: function(pod.as_summary(), *rest)
+            return function if self.whole_pod else lambda *pods: function(*[self.queued(pod) for pod in pods])
+        if method in _POD_ALONE:
+            return function if self.whole_pod else lambda pod: function(pod.as_summary())
+        if method == "sign":
+            return lambda pod, nodes: function(pod_of(pod), nodes.seen_as(table))
         if method == "reconcile":
-            return function
-        # (state, pod, ...), and (event, pod).
-        return lambda first, pod, *rest: function(first, pod.as_summary(), *rest)
+            return lambda live: function([self.live(one) for one in live])
+        if method == "queueing_hint":
+            return function if self.whole_pod else lambda event, pod: function(event, pod.as_summary())
+
+        if method in _OVER_NODES:
+
+            def over_nodes(state: CycleState, pod: Pod, nodes: NodeTable) -> Any:
+                state.readable = shared
+                return function(state, pod_of(pod), nodes.seen_as(table))
+
+            return over_nodes
+
+        def about_pod(state: CycleState, pod: Pod, *rest: Any) -> Any:
+            state.readable = shared
+            return function(state, pod_of(pod), *rest)
+
+        if method == "filter_scenarios":
+            return lambda state, pod, scenarios: about_pod(state, pod, self.scenarios(scenarios))
+        if method == "normalize":
+            return lambda state, pod, scores, nodes: about_pod(state, pod, scores, nodes.seen_as(table))
+        return about_pod
 
 
 class DeclaredHandle:
@@ -96,17 +146,21 @@ class DeclaredHandle:
 
     def objects(self, resource: str) -> ObjectReader:
         """Return the objects of a declared resource. Raises UndeclaredError for others."""
-        if resource not in self._declared.resources:
+        dropped = self._declared.resources.get(resource)
+        if dropped is None:
             raise UndeclaredError(
                 f"objects of {resource!r}", f"Need.objects({resource!r})", self._declared.plugin
             )
-        return self._handle.objects(resource)
+        reader = self._handle.objects(resource)
+        if not dropped:
+            return reader
+        return _TrimmedReader(reader, Drops(dropped, f"objects of {resource!r}", "Need.objects"))
 
     def snapshot(self) -> NodeTable:
         """Return every node. Raises UndeclaredError in a plugin that declared no state."""
         if not self._declared.has_snapshot:
             raise UndeclaredError("the snapshot (handle.snapshot)", "Need.nodes()", self._declared.plugin)
-        return self._handle.snapshot()
+        return self._declared.nodes(self._handle.snapshot())
 
     def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
         """Return the pods held at Permit, as the plugin may read them."""
@@ -121,6 +175,50 @@ class DeclaredHandle:
         if self._declared.whole_pod:
             return list(nominated)
         return [replace(one, pod=one.pod.as_summary()) for one in nominated]
+
+
+class _TrimmedReader:
+    """The objects of one resource without the fields that the plugin drops. The same object each time, while
+    the host's is the same.
+    """
+
+    def __init__(self, reader: ObjectReader, drops: Drops) -> None:
+        self._reader = reader
+        self._drops = drops
+        self._seen: dict[str, tuple[KubeObject, KubeObject]] = {}
+
+    @property
+    def version(self) -> int:
+        """Moves with any change of the objects."""
+        return self._reader.version
+
+    def get(self, name: str, namespace: str = "") -> KubeObject | None:
+        """One object, or None."""
+        item = self._reader.get(name, namespace)
+        if item is None:
+            self._seen.pop(f"{namespace}/{name}" if namespace else name, None)
+            return None
+        return self._trimmed(item)
+
+    def moved_since(self, version: int) -> builtins.list[tuple[str, str]] | None:
+        """The changes after `version`; None: everything may have changed."""
+        return self._reader.moved_since(version)
+
+    def list(self, namespace: str | None = None) -> builtins.list[KubeObject]:
+        """All objects, or one namespace's, by key."""
+        items = self._reader.list(namespace)
+        seen = [self._trimmed(item) for item in items]
+        if namespace is None and len(self._seen) > len(items):
+            kept = {item.ref.key for item in items}
+            self._seen = {key: one for key, one in self._seen.items() if key in kept}
+        return seen
+
+    def _trimmed(self, item: KubeObject) -> KubeObject:
+        key = item.ref.key
+        known = self._seen.get(key)
+        if known is None or known[0] is not item:
+            known = self._seen[key] = (item, trimmed(item, self._drops))
+        return known[1]
 
 
 def declared_handle(handle: Handle, descriptor: Descriptor) -> Handle:

@@ -312,9 +312,10 @@ class PluginRuntime:
     def _filter_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
         function = self._own_method("filter")
         read, seen = self._read.status, self._declared.pod(pod)
+        state.readable = self._declared.shared
         statuses: list[Status] = []
         try:
-            for node in nodes:
+            for node in self._declared.nodes(nodes):
                 answer = function(state, seen, node)
                 statuses.append(read("filter", (yield answer) if must_wait(answer) else answer))
         except UndeclaredError as err:
@@ -350,10 +351,11 @@ class PluginRuntime:
             answer = yield self._method("filter_nodes")(state, pod, scenarios.nodes)
             return self._read.filter_nodes(answer, len(scenarios)).verdicts
         statuses = []
-        seen = self._declared.pod(pod)
+        seen, what_ifs = self._declared.pod(pod), self._declared.scenarios(scenarios)
+        state.readable = self._declared.shared
         try:
             for i in range(len(scenarios)):
-                verdict = yield from scenario_verdict(self.plugin, self._read, state, seen, (scenarios, i))
+                verdict = yield from scenario_verdict(self.plugin, self._read, state, seen, (what_ifs, i))
                 statuses.append(verdict)
         except UndeclaredError as err:
             self._declared.name(err)
@@ -393,9 +395,10 @@ class PluginRuntime:
     def _score_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
         function = self._own_method("score")
         seen = self._declared.pod(pod)
+        state.readable = self._declared.shared
         scores: list[int] = []
         try:
-            for node in nodes:
+            for node in self._declared.nodes(nodes):
                 answer = function(state, seen, node)
                 scores.append(self._read.score((yield answer) if must_wait(answer) else answer))
         except UndeclaredError as err:

@@ -25,11 +25,11 @@ def scenario_verdict(
     scenarios, i = which
     state = state.clone()
     view = _changed_node(scenarios, i)
-    for method, pods in (("remove_pod", scenarios.items[i].removed), ("add_pod", scenarios.items[i].added)):
+    for method, changes in (("remove_pod", scenarios.removed), ("add_pod", scenarios.added)):
         change = getattr(plugin, method, None)
         if change is None:
             continue
-        for other in pods:
+        for other in changes.pods(i):
             status = read.status(method, (yield change(state, pod, other, view)))
             if not status.is_success:
                 word = "AddPod" if method == "add_pod" else "RemovePod"
@@ -41,8 +41,5 @@ def scenario_verdict(
 
 
 def _changed_node(scenarios: Scenarios, i: int) -> NodeView:
-    """The node as it would be; without its pods where the table does not know any."""
-    try:
-        return scenarios.view(i)
-    except ValueError:
-        return scenarios.nodes.node(i)
+    """The node as it would be; without its pods where the plugin did not declare them."""
+    return scenarios.nodes.node(i) if scenarios.nodes.known_pods is None else scenarios.view(i)

@@ -7,7 +7,7 @@ NodeInfo, v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,6 +120,9 @@ class NodeColumns:
         """Positions that do not change, the rows that they were taken from, and the result."""
         self.few: tuple[int, list[int], NodeTable] | None = None
         """A table of few rows that `NodeTable.take` made: for which version, and of which slots."""
+        self.views: dict[Hashable, tuple[Any, Any]] = {}
+        """Views that plugins with limited needs get: the record or table that each was made of, and the view.
+        See `limited_tables`."""
         self._grow(_FIRST_CAPACITY)
         for name in ("cpu", "memory", "ephemeral-storage", "pods"):
             self.resource_row(name)

@@ -7,7 +7,7 @@ read-only, has one entry per row, and belongs to one version of the snapshot.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from berth_sdk.tables.pod_changes import PodChanges
     from berth_sdk.tables.pod_table import PodTable
 
+T = TypeVar("T", bound="NodeTable")
+
 
 class NodeTable:
     """n candidate nodes. `slots` (intp[n]) are their stable indices, as in the contract; a row
@@ -35,7 +37,8 @@ class NodeTable:
     `berth_sdk.scenarios`.
     """
 
-    __slots__ = ("_all", "_changes", "_columns", "_several_of", "_sorted", "is_whole", "slots")
+    __slots__ = ("_all", "_changes", "_columns", "_limited", "_several_of", "_sorted", "is_whole", "slots")
+    _view: ClassVar[type[NodeView]] = NodeView
 
     def __init__(
         self,
@@ -62,6 +65,8 @@ class NodeTable:
         )
         self._changes = changes
         self._several_of: dict[tuple[str, tuple[str, ...]], NDArray[np.int64]] = {}
+        self._limited: dict[type[NodeTable], NodeTable] | None = None
+        """See `seen_as`, once asked."""
 
     @classmethod
     def of(cls, columns: NodeColumns) -> NodeTable:
@@ -309,7 +314,7 @@ class NodeTable:
         if self._changes is not None:
             removed, added = self._changes
             usage = changed_usage(usage, removed.pods(position), added.pods(position))
-        return NodeView(
+        return self._view(
             _known(self._columns.nodes[slot]),
             slot,
             usage,
@@ -373,9 +378,26 @@ class NodeTable:
         changed._columns, changed.slots = self._columns, self.slots
         changed._all, changed._sorted, changed.is_whole = self._all, self._sorted, False
         changed._changes = (removed, added)
+        changed._limited = None
         # No pod changes the values kept there.
         changed._several_of = self._several_of if self._changes is None else {}
         return changed
+
+    def seen_as(self, kind: type[T]) -> T:
+        """The same rows in a table of this class, which adds nothing to a table but limits; the same table
+        each time.
+        """
+        known = self._limited
+        if known is None:
+            known = self._limited = {}
+        seen = known.get(kind)
+        if seen is None:
+            seen = known[kind] = kind.__new__(kind)
+            seen._columns, seen.slots = self._columns, self.slots
+            seen._all, seen._sorted, seen.is_whole = self._all, self._sorted, self.is_whole
+            seen._changes, seen._several_of = self._changes, self._several_of
+            seen._limited = None
+        return seen  # type: ignore[return-value]  # made under its own class
 
     @property
     def changes(self) -> tuple[PodChanges, PodChanges] | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class NodeView:
     """Node object, its usage by pods, and the pods. Read-only, of one snapshot version."""
 
-    __slots__ = ("_pods", "_table", "generation", "index", "node", "usage")
+    __slots__ = ("_node", "_pods", "_table", "_usage", "generation", "index")
 
     def __init__(
         self,
@@ -27,78 +27,88 @@ class NodeView:
         generation: int,
         table: NodeTable,
     ) -> None:
-        self.node = node
+        self._node = node
         self.index = index
-        self.usage = usage
+        self._usage = usage
         self.generation = generation
         self._table = table
         self._pods: tuple[Pod, ...] | None = None
 
     @property
+    def node(self) -> Node:
+        """The node's record."""
+        return self._node
+
+    @property
+    def usage(self) -> NodeUsage:
+        """The node's usage by pods."""
+        return self._usage
+
+    @property
     def name(self) -> str:
         """metadata.name."""
-        return self.node.name
+        return self._node.name
 
     @property
     def labels(self) -> Mapping[str, str]:
         """metadata.labels."""
-        return self.node.labels
+        return self._node.labels
 
     @property
     def annotations(self) -> Mapping[str, str]:
         """metadata.annotations."""
-        return self.node.annotations
+        return self._node.annotations
 
     @property
     def taints(self) -> tuple[Taint, ...]:
         """spec.taints, in order."""
-        return self.node.taints
+        return self._node.taints
 
     @property
     def unschedulable(self) -> bool:
         """spec.unschedulable."""
-        return self.node.unschedulable
+        return self._node.unschedulable
 
     @property
     def allocatable(self) -> Mapping[str, int]:
         """status.allocatable: cpu in milli, all else in base units."""
-        return self.node.allocatable
+        return self._node.allocatable
 
     @property
     def requested(self) -> Mapping[str, int]:
         """Requests of the pods on the node: cpu in milli, all else in base units."""
-        return self.usage.requested
+        return self._usage.requested
 
     @property
     def non_zero_requested(self) -> Mapping[str, int]:
         """cpu (milli) and memory (bytes), with defaults for containers that request nothing."""
-        return self.usage.non_zero_requested
+        return self._usage.non_zero_requested
 
     @property
     def pod_count(self) -> int:
         """Pods on the node, reserved ones included."""
-        return self.usage.pod_count
+        return self._usage.pod_count
 
     @property
     def host_ports(self) -> frozenset[HostPort]:
         """Host ports in use."""
-        return self.usage.host_ports
+        return self._usage.host_ports
 
     @property
     def object(self) -> KubeObject | None:
-        """The Node's JSON, where it is known (in process, or with KIND_NODE_OBJECT)."""
-        return self.node.object
+        """The Node's JSON (`Need.node_objects()`); None in a table that was made without it."""
+        return self._node.object
 
     @property
     def pods(self) -> tuple[Pod, ...]:
-        """The pods on the node, reserved ones included (needs KIND_POD_SUMMARY when served)."""
+        """The pods on the node, reserved ones included (`Need.pods()`)."""
         if self._pods is None:
             self._pods = tuple(self._table.pods.on_node(self.index))
         return self._pods
 
-    def with_pods(self, pods: tuple[Pod, ...], usage: NodeUsage) -> NodeView:
-        """The same node as it would be with other pods on it."""
-        view = NodeView(self.node, self.index, usage, self.generation, self._table)
+    def with_pods(self, pods: tuple[Pod, ...], usage: NodeUsage | None = None) -> NodeView:
+        """The same node as it would be with other pods on it. `usage` None: as much as before."""
+        view = type(self)(self._node, self.index, usage or self._usage, self.generation, self._table)
         view._pods = pods
         return view
 

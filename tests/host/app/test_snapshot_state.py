@@ -10,8 +10,8 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
-from berth_host.model.state_changes import StateSelection
 from berth_sdk.needs import Need
+from berth_sdk.selection import StateSelection
 from berth_sdk.testing import make_node
 
 

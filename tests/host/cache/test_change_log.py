@@ -9,11 +9,12 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
-from berth_host.model.state_changes import NodeChange, StateChanges, StateSelection
+from berth_host.model.state_changes import NodeChange, StateChanges
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import Need
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.selection import StateSelection
 from berth_sdk.tables import StateVersion
 from berth_sdk.tables.generation_log import GenerationLog
 from hypothesis import given

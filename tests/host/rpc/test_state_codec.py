@@ -10,7 +10,7 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
-from berth_host.model.state_changes import StateChanges, StateSelection
+from berth_host.model.state_changes import StateChanges
 from berth_host.rpc.state_codec import (
     MAX_DELTA_NODES,
     StateEncoder,
@@ -23,6 +23,7 @@ from berth_sdk.node import Node, NodeImage
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import Pod
+from berth_sdk.selection import StateSelection
 
 CLAIMS, KIND = "persistentvolumeclaims", "PersistentVolumeClaim"
 GIB = 2**30

@@ -13,7 +13,7 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
-from berth_host.model.state_changes import StateChanges, StateSelection
+from berth_host.model.state_changes import StateChanges
 from berth_host.rpc.state_codec import StateEncoder
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import Need, NeedKind
@@ -21,6 +21,7 @@ from berth_sdk.node import Node, NodeImage, Taint
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import HostPort, Pod
+from berth_sdk.selection import StateSelection
 from berth_sdk.serve.state_copy import StateCopy, Taken
 from berth_sdk.tables import NodeTable, StateVersion
 from berth_sdk.tables.generation_log import GenerationLog

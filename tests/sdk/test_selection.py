@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from berth_host.model.state_changes import StateSelection
 from berth_sdk.needs import Need, NeedKind
+from berth_sdk.selection import StateSelection
 
 
 def nodes(*label_prefixes: str, annotation_prefixes: tuple[str, ...] = (), images: bool = False) -> Need:
