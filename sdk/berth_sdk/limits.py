@@ -186,9 +186,22 @@ class CallPodLimits(PodLimits):
         return pod if self.is_whole else pod.as_summary()
 
 
-@lru_cache(maxsize=256)
 def node_limits(selection: StateSelection, has_state: bool) -> NodeLimits:
-    """Return the limits for nodes, the same for equal selections."""
+    """Return the limits for nodes, the same for selections that are equal in these."""
+    return _node_limits(
+        StateSelection(
+            node_summary=selection.node_summary,
+            node_labels=selection.node_labels,
+            node_annotations=selection.node_annotations,
+            images=selection.images,
+            node_object=selection.node_object,
+        ),
+        has_state,
+    )
+
+
+@lru_cache(maxsize=256)
+def _node_limits(selection: StateSelection, has_state: bool) -> NodeLimits:
     return NodeLimits(selection, has_state)
 
 

@@ -201,6 +201,25 @@ class QueuedPod:
     added_at_s: float = 0.0
     first_attempt_at_s: float | None = None
     victims_pending: bool = False
+    _summary: QueuedPod | None = field(default=None, init=False, repr=False, compare=False)
+    """See `as_summary`, once asked."""
+
+    def as_summary(self) -> QueuedPod:
+        """Return this pod for a plugin that did not declare Need.whole_pod(), as `Pod.as_summary` does.
+
+        The same record each time: several plugins are asked about it.
+        """
+        known = self._summary
+        if known is None:
+            known = QueuedPod(
+                pod=self.pod.as_summary(),
+                attempts=self.attempts,
+                added_at_s=self.added_at_s,
+                first_attempt_at_s=self.first_attempt_at_s,
+                victims_pending=self.victims_pending,
+            )
+            object.__setattr__(self, "_summary", known)
+        return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

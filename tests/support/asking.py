@@ -18,7 +18,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, PreFilterResult, QueuedPod
-from berth_sdk.runtime.plugin_runtime import PluginRuntime
+from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable, ObjectStore
@@ -46,7 +46,7 @@ class Plug:
                     shown = KubeObject.of(item)
                     store.put(shown.ref, shown, generation)
         handle = RecordingHandle(_no_snapshot, stores)
-        return PluginRuntime(self.cls(self.args or {}, handle), handle=handle)
+        return PluginRuntime(make_plugin(self.cls, self.args or {}, handle), handle=handle)
 
 
 class Ask(Protocol):

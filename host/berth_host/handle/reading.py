@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 
+from berth_sdk.errors import UndeclaredError
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, identity_pb2
@@ -15,7 +16,6 @@ from berth_sdk.selection import StateSelection
 from berth_sdk.wire import records as wire
 
 from berth_host.attach.feed import HostState
-from berth_host.errors import HostError
 from berth_host.errors.state import InvariantError
 from berth_host.handle.backend import UnknownNodesError
 from berth_host.rpc.pace import Pace
@@ -23,20 +23,21 @@ from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
 from berth_host.rpc.state_codec import StateEncoder
 
 
-class UndeclaredError(HostError):
-    """The plugin may not read that. The text follows its name."""
+def readable(
+    plugin: str, asked: Iterable[identity_pb2.DeclaredNeed], declared: Sequence[Need]
+) -> Sequence[Need]:
+    """Return the needs that a read of `plugin` is about: those that it asks for, or where it asks for none
+    those that it declared. Nodes and pods are for every plugin; of other objects the host also holds what
+    others declared, which may be secrets.
 
-
-def readable(asked: Iterable[identity_pb2.DeclaredNeed], declared: Sequence[Need]) -> Sequence[Need]:
-    """What a plugin reads that asks for `asked`; nothing: what it declared. Nodes and pods are for every
-    plugin; of other objects the host also holds what others declared, which may be secrets. Raises ValueError
-    and UndeclaredError.
+    Raises ValueError for a need that cannot be read, UndeclaredError for an object that is not declared.
     """
     needs = [wire.decode_need(need) for need in asked]
     own = {need.resource for need in declared if need.kind is NeedKind.OBJECT}
     for need in needs:
         if need.kind is NeedKind.OBJECT and need.resource not in own:
-            raise UndeclaredError(f"has not declared {need.resource} among its needs")
+            resource = need.resource
+            raise UndeclaredError(f"objects of {resource!r}", f"Need.objects({resource!r})", plugin)
     return needs or declared
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
 import grpc
+from berth_sdk.errors import UndeclaredError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc
@@ -41,7 +42,7 @@ from berth_host.handle.event_bounds import MAX_EVENTS, MAX_NOTE_BYTES, is_writab
 from berth_host.handle.grants import Grants
 from berth_host.handle.nominated import nominate, nominated_chunks
 from berth_host.handle.rates import CALLS_PER_S, CallRates, RefusedRates
-from berth_host.handle.reading import StateReader, UndeclaredError, readable
+from berth_host.handle.reading import StateReader, readable
 from berth_host.handle.refusals import Refusals
 from berth_host.handle.scenarios import ScenarioError, ScenarioReader
 from berth_host.rpc.pace import each
@@ -172,7 +173,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
             return StateReader(state, needs, request.nodes if request.HasField("nodes") else None)
         except UndeclaredError as err:
             await self._note(request, context, str(err))
-            await _refuse(context, StatusCode.PERMISSION_DENIED, f"{request.plugin} {err}")
+            await _refuse(context, StatusCode.PERMISSION_DENIED, str(err))
         except (ValueError, UnknownNodesError) as err:
             await _refuse(context, StatusCode.INVALID_ARGUMENT, str(err))
 
@@ -180,7 +181,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         """Raises ValueError and UndeclaredError."""
         descriptor = self._seams.descriptor_of(request.plugin)
         declared = () if descriptor is None else descriptor.needs
-        return readable(request.needs, declared)
+        return readable(request.plugin, request.needs, declared)
 
     # --- from an open call -------------------------------------------------------------------------
 

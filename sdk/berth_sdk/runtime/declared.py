@@ -20,7 +20,7 @@ from berth_sdk.handle import Handle, ObjectReader
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.limits import node_limits, pod_limits
 from berth_sdk.pod import Pod
-from berth_sdk.results import LiveReservation, NominatedPod, QueuedPod, WaitingPod
+from berth_sdk.results import LiveReservation, NominatedPod, WaitingPod
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.selection import StateSelection
@@ -63,10 +63,6 @@ class Declared:
         nodes = scenarios.nodes.seen_as(self._table)
         return scenarios.limited(nodes, *nodes.limited_changes(scenarios.removed, scenarios.added))
 
-    def queued(self, pod: QueuedPod) -> QueuedPod:
-        """Return a pod of the queue as the plugin may read it."""
-        return pod if self.whole_pod else replace(pod, pod=pod.pod.as_summary())
-
     def live(self, reservation: LiveReservation) -> LiveReservation:
         """Return a reservation with its pod as the plugin may read it."""
         return reservation if self.whole_pod else replace(reservation, pod=reservation.pod.as_summary())
@@ -80,18 +76,11 @@ class Declared:
         return {method: self._calling(method, function) for method, function in methods.items()}
 
     def _calling(self, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        seen = self._seeing(method, function)
-        name = self.name
         if inspect.iscoroutinefunction(function):
-
-            async def call_async(*args: Any) -> Any:
-                try:
-                    return await seen(*args)
-                except UndeclaredError as err:
-                    name(err)
-                    raise
-
-            return call_async
+            return self._calling_async(self._seeing(method, function))
+        if method in _OVER_NODES:
+            return self._calling_over_nodes(function)
+        seen, name = self._seeing(method, function), self.name
 
         def call(*args: Any) -> Any:
             try:
@@ -102,10 +91,34 @@ class Declared:
 
         return call
 
+    def _calling_async(self, seen: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(*args: Any) -> Any:
+            try:
+                return await seen(*args)
+            except UndeclaredError as err:
+                self.name(err)
+                raise
+
+        return call
+
+    def _calling_over_nodes(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """In one step: in every cycle several plugins are asked in this way."""
+        whole_pod, table, shared, name = self.whole_pod, self._table, self.shared, self.name
+
+        def call(state: CycleState, pod: Pod, nodes: NodeTable) -> Any:
+            state.readable = shared
+            try:
+                return function(state, pod if whole_pod else pod.as_summary(), nodes.seen_as(table))
+            except UndeclaredError as err:
+                name(err)
+                raise
+
+        return call
+
     def _seeing(self, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
         pod_of, table, shared = self.pod, self._table, self.shared
         if method in _QUEUED:
-            return function if self.whole_pod else lambda *pods: function(*[self.queued(pod) for pod in pods])
+            return function if self.whole_pod else lambda *pods: function(*[pod.as_summary() for pod in pods])
         if method in _POD_ALONE:
             return function if self.whole_pod else lambda pod: function(pod.as_summary())
         if method == "sign":
@@ -115,14 +128,6 @@ class Declared:
         if method == "queueing_hint":
             return function if self.whole_pod else lambda event, pod: function(event, pod.as_summary())
 
-        if method in _OVER_NODES:
-
-            def over_nodes(state: CycleState, pod: Pod, nodes: NodeTable) -> Any:
-                state.readable = shared
-                return function(state, pod_of(pod), nodes.seen_as(table))
-
-            return over_nodes
-
         def about_pod(state: CycleState, pod: Pod, *rest: Any) -> Any:
             state.readable = shared
             return function(state, pod_of(pod), *rest)
@@ -131,6 +136,8 @@ class Declared:
             return lambda state, pod, scenarios: about_pod(state, pod, self.scenarios(scenarios))
         if method == "normalize":
             return lambda state, pod, scores, nodes: about_pod(state, pod, scores, nodes.seen_as(table))
+        if method in _OVER_NODES:
+            return lambda state, pod, nodes: about_pod(state, pod, nodes.seen_as(table))
         return about_pod
 
 

@@ -91,7 +91,10 @@ async def test_objects_that_another_plugin_declared_are_not_read() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await read(host, needs=[*objects("configmaps"), *objects("secrets")])
         assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
-        assert caught.value.details() == "Demo has not declared secrets among its needs"
+        assert caught.value.details() == (
+            "Demo reads objects of 'secrets', which it did not declare:"
+            " add Need.objects('secrets') to `needs`"
+        )
 
 
 async def test_other_versions_cannot_be_read_and_the_current_one_is_named() -> None:
