@@ -12,6 +12,8 @@ from berth_host.framework.recall.signing import Signers
 from berth_plugins.pod_topology_spread.domains import Area
 from berth_sdk.extension_points import NoConcern
 from berth_sdk.pod import Pod
+from berth_sdk.runtime.declared import Declared
+from berth_sdk.runtime.descriptor import describe
 from support.recall_objects import REPLICA_SET, pod
 from support.recall_steps import (
     DB,
@@ -65,8 +67,10 @@ def terms_of_others_are_not_looked_for(patch: pytest.MonkeyPatch, world: RecallM
 
 def a_new_term_means_nobody(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
     """The terms found for a pod's labels are kept although a term appeared."""
-    carried = plugin_of(world, "InterPodAffinity")._carried
-    carried.catch_up(world.both[0].cycle(pod("p0")).nodes.pods)
+    plugin = plugin_of(world, "InterPodAffinity")
+    carried = plugin._carried
+    seen = Declared(describe(type(plugin))).nodes(world.both[0].cycle(pod("p0")).nodes)
+    carried.catch_up(seen.pods)
     for index in (carried.anti, carried.scored):
         known: dict[Any, Any] = {}
         meaning = index.meaning
