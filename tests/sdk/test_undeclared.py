@@ -1,0 +1,108 @@
+"""What stands for an undeclared part raises at every use; declared keys and fields are as ever."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from berth_sdk.errors import UndeclaredError
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.undeclared import DeclaredKeys, Drops, Undeclared, trimmed
+
+PART: Any = Undeclared("node.annotations", "Need.nodes(annotation_prefixes=('...',))")
+OBJECT = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web", "namespace": "shop", "uid": "u"},
+    "spec": {"nodeName": "n1", "containers": [{"name": "a", "env": ["secret"]}, {"name": "b"}]},
+    "status": {"phase": "Running"},
+}
+
+USES: dict[str, Callable[[], object]] = {
+    "attribute": lambda: PART.get("x"),
+    "condition": lambda: not PART,
+    "length": lambda: len(PART),
+    "loop": lambda: list(PART),
+    "membership": lambda: "x" in PART,
+    "item": lambda: PART["x"],
+    "text": lambda: f"{PART}",
+    "comparison": lambda: PART == {},
+    "order": lambda: PART > 3,
+    "order from the other side": lambda: PART < 3,
+    "number": lambda: int(PART),
+    "sum": lambda: sum([PART]),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_every_use_of_an_undeclared_part_raises(use: str) -> None:
+    with pytest.raises(UndeclaredError, match=r"reads node\.annotations, .* add Need\.nodes\(annotation_pre"):
+        USES[use]()
+
+
+def test_undeclared_part_can_be_shown_copied_and_compared_with_itself() -> None:
+    assert repr(PART) == "<undeclared node.annotations>"
+    assert copy.copy(PART) == PART
+    assert len({PART, Undeclared(PART.part, PART.need)}) == 1
+
+
+def test_keys_of_other_prefixes_raise_and_absent_ones_of_declared_prefixes_do_not() -> None:
+    keys = DeclaredKeys({"a/x": "1", "b/x": "2"}, ("a/",), "pod.labels", "Need.pods(label_prefixes=({},))")
+    assert dict(keys) == {"a/x": "1"}
+    assert keys["a/x"] == keys.get("a/x") == "1"
+    assert keys.get("a/y", "none") == "none" and "a/y" not in keys
+    with pytest.raises(KeyError):
+        keys["a/y"]
+    for read in (lambda: keys["b/x"], lambda: keys.get("b/x"), lambda: "b/x" in keys):
+        with pytest.raises(UndeclaredError, match=r"pod\.labels\['b/x'\].*label_prefixes=\('b/x',\)"):
+            read()
+
+
+def test_object_without_dropped_fields_raises_where_they_were() -> None:
+    drops = Drops(("status", "spec.containers.env", "metadata"), "pod.object", "Need.pod_objects")
+    item = KubeObject("v1", "Pod", raw=json.dumps(OBJECT).encode())
+    seen = trimmed(item, drops)
+    assert not item.is_parsed
+    assert seen.get("spec.nodeName") == "n1"
+    assert [one["name"] for one in seen.parsed["spec"]["containers"]] == ["a", "b"]
+    assert not item.is_parsed  # of many pods, only the bytes are kept
+    assert seen.ref == item.ref
+    assert json.loads(seen.raw) == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {"nodeName": "n1", "containers": [{"name": "a"}, {"name": "b"}]},
+    }
+    reads: dict[str, Callable[[], object]] = {
+        "status": lambda: seen.get("status.phase"),
+        "metadata": lambda: "metadata" in seen.parsed,
+        "spec.containers.env": lambda: seen.parsed["spec"]["containers"][1].get("env"),
+    }
+    for field, read in reads.items():
+        with pytest.raises(UndeclaredError) as refused:
+            read()
+        assert str(refused.value) == (
+            f"this plugin reads {field!r} of pod.object, which it did not declare:"
+            f" do not drop {field!r} in Need.pod_objects of `needs`"
+        )
+    with pytest.raises(KeyError):
+        seen.parsed["spec"]["volumes"]
+    seen.release()
+    assert seen.get("spec.nodeName") == "n1"
+
+
+def test_object_of_which_nothing_is_dropped_is_the_object_itself() -> None:
+    item = KubeObject.of(OBJECT)
+    assert trimmed(item, Drops((), "pod.object", "Need.pod_objects")) is item
+
+
+@pytest.mark.parametrize(
+    ("path", "touched"),
+    [("status", "status.phase"), ("status.phase", "status.phase"), ("status.phase.x", "status.phase")],
+)
+def test_dropped_field_touches_what_holds_it_and_what_it_holds(path: str, touched: str) -> None:
+    drops = Drops(("status.phase",), "pod.object", "Need.pod_objects")
+    assert drops.touch(path) == touched
+    assert drops.touch("status.phases") == drops.touch("spec") == ""
