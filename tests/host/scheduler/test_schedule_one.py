@@ -110,6 +110,8 @@ async def test_victims_of_post_filter_are_evicted_and_the_pod_takes_the_place() 
 
 async def test_post_filter_that_names_a_stronger_victim_is_refused_and_evicts_no_pod() -> None:
     class Traitor(Plugin):
+        needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
+
         def post_filter(self, state: object, pod: Pod, rejections: NodeRejections) -> PostFilterResult:
             other = next(other for each in self.handle.snapshot() for other in each.pods)
             return PostFilterResult(Status.success(), "n0", victims=(other.ref,))
