@@ -112,7 +112,9 @@ class Backend:
         self.asked.append(("nominate", plugin, uid, node_name))
         return Nomination[uid]
 
-    def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
+    def requeue(
+        self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool, asking: str = ""
+    ) -> int:
         self.asked.append(("requeue", plugin, None if uids is None else list(uids), reason, skip_backoff))
         return 2
 

@@ -123,9 +123,11 @@ class Backend:
         log.info("pod.nominated_by_plugin", pod=pod.key, plugin=plugin, node=queue.nominator.node_of(uid))
         return Nomination.APPLIED
 
-    def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
+    def requeue(
+        self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool, asking: str = ""
+    ) -> int:
         """Try these pods again, and drop what is kept of the plugin's answers; how many moved."""
-        self._later.clients.forget(plugin)
+        self._later.clients.forget(plugin, asking)
         wanted = None if uids is None else frozenset(uids)
         return self._later.queue.requeue(PluginRequest(plugin=plugin, uids=wanted, skip_backoff=skip_backoff))
 

@@ -66,14 +66,12 @@ class Clients:
             except (Exception, SystemExit) as err:  # a plugin's own code may raise anything
                 raise PluginExceptionError(name, "Reconcile", raised_text(err)) from err
 
-    def forget(self, plugin: str) -> None:
-        """Drop what is kept of the answers of an in-process plugin, in every profile. A served plugin keeps
-        its answers itself, and its SDK drops them.
-        """
+    def forget(self, plugin: str, asking: str = "") -> None:
+        """Drop what is kept of the plugin's answers, in every profile and process. `asking`: see `Route`."""
         for clients in self.by_profile.values():
             client = clients.get(plugin)
-            if client is not None and client.local is not None:
-                client.local.recalled.forget()
+            if client is not None:
+                client.route.forget(asking)
 
     def close(self) -> None:
         """Let in-process plugins' threads go."""

@@ -211,6 +211,13 @@ class PluginRoute:
         """Let another cycle try the instance that is on trial."""
         self.plugin.cycle_ended(cycle)
 
+    def forget(self, asking: str) -> None:
+        """Have the other instances drop what they keep, before they are asked again."""
+        for offer in self.plugin.offers:
+            link = offer.transports[self.profile.scheduler_name].link
+            if link.identity.attachment_id != asking:
+                link.drop_kept()
+
     def _to(self, offer: Offer | None) -> GrpcTransport | None:
         return None if offer is None else offer.transports[self.profile.scheduler_name]
 

@@ -84,8 +84,12 @@ class HandleBackend(Protocol):
         """Promise a pending pod a node that exists; None: the one in its status; "": none."""
         ...
 
-    def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
-        """Try these pods again, or (None) all that the plugin rejected; how many moved."""
+    def requeue(
+        self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool, asking: str = ""
+    ) -> int:
+        """Try these pods again, or (None) all that the plugin rejected; how many moved. `asking`: the
+        attachment of the instance that asks; empty: the plugin is in the host.
+        """
         ...
 
     def invalidate_sort_keys(self, plugin: str, uids: Iterable[str] | None) -> None:

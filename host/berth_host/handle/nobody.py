@@ -81,7 +81,9 @@ class NoHost:
         """No pod is pending."""
         return Nomination.NOT_PENDING
 
-    def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
+    def requeue(
+        self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool, asking: str = ""
+    ) -> int:
         """There is no queue."""
         return 0
 

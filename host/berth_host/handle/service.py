@@ -275,7 +275,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         self, request: handle_pb2.RequeueRequest, context: Context
     ) -> handle_pb2.RequeueResponse:
         """Try pods again."""
-        await self._admit(request, context)
+        asking = await self._admit(request, context)
         moved = 0
         wanted: list[Iterable[str] | None] = []
         if request.pod_uids:
@@ -283,7 +283,8 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         if request.all_rejected_by_me:
             wanted.append(None)
         for uids in wanted:
-            moved += self._backend.requeue(request.plugin, uids, cut(request.reason), request.skip_backoff)
+            reason = cut(request.reason)
+            moved += self._backend.requeue(request.plugin, uids, reason, request.skip_backoff, asking)
         return handle_pb2.RequeueResponse(moved=moved)
 
     async def InvalidateSortKeys(
@@ -322,8 +323,8 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
 
     # --- the caller --------------------------------------------------------------------------------
 
-    async def _admit(self, request: Any, context: Context) -> None:
-        """Let the call pass, or end it."""
+    async def _admit(self, request: Any, context: Context) -> str:
+        """Let the call pass, or end it; return the attachment that it comes from."""
         token = _bearer(context)
         grant = None if token is None else self._grants.find(token)
         if grant is None:
@@ -348,6 +349,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         wait_s = self._rates.take(request.plugin)
         if wait_s > 0:
             await _refuse_for_now(context, request.plugin, wait_s)
+        return grant.attachment_id
 
     async def _note(self, request: Any, context: Context, why: str) -> None:
         """Write the refusal down, and wait where this peer is refused too often."""

@@ -39,6 +39,12 @@ class Route(Protocol):
         """Note the end of a cycle that `for_cycle` was asked about."""
         ...
 
+    def forget(self, asking: str) -> None:
+        """Drop what is kept of the plugin's answers, wherever it is kept. `asking`: the attachment of the
+        instance that wants this, and drops its own by itself; empty: the plugin is in the host.
+        """
+        ...
+
     @property
     def descriptor(self) -> Descriptor:
         """The descriptor of the instance; before the first instance, as the configuration tells it."""
@@ -66,6 +72,10 @@ class LocalRoute:
 
     def cycle_ended(self, cycle: CycleContext) -> None:
         """Note nothing: a class is never on trial."""
+
+    def forget(self, asking: str) -> None:
+        """Drop what the class, and the framework, keep of its answers."""
+        self.transport.runtime.recalled.forget()
 
     @property
     def descriptor(self) -> Descriptor:

@@ -19,6 +19,7 @@ from berth_sdk.serve.server import PluginServer
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from support.hosts import World, enabling, node, pod
+from support.waiting import until
 
 
 class ReadsAFile(Plugin):
@@ -111,3 +112,35 @@ async def test_requeue_drops_what_is_kept_of_the_plugin(
         await asyncio.to_thread(cls.handles[-1].requeue)
         await world.settle()
         assert [world.node_of(name) for name in ("one", "two", "three", "four")] == ["a"] * 4
+
+
+async def test_requeue_of_one_instance_drops_what_another_instance_keeps(tmp_path: Path) -> None:
+    folder = tmp_path / "sockets"
+    folder.mkdir()
+    DeclaresNode.folder, DeclaresNode.handles, DeclaresNode.asked = tmp_path, [], 0
+    text = enabling(
+        ["DeclaresNode"],
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 60s\n"
+        f"socketFolder: {folder}\nplugins:\n- name: DeclaresNode\n",
+    )
+    with PluginServer({"DeclaresNode": DeclaresNode}) as older:
+        older.listen(f"unix:{folder / 'older.sock'}")
+        async with World([node("a")], configuration=text) as world:
+            plugin = world.host.attachments.attached_places.plugins["DeclaresNode"]
+            await until(lambda: plugin.is_attached)
+            for name in ("one", "two", "three"):
+                world.server.create(pod(name))
+                await world.settle()
+                assert world.message_of(name).startswith("0/1 nodes are available: 1 closed.")
+            with PluginServer({"DeclaresNode": DeclaresNode}) as newer:
+                newer.listen(f"unix:{folder / 'newer.sock'}")
+                await until(lambda: len(plugin.offers) == 2)
+                (tmp_path / "open").touch()
+                await asyncio.to_thread(DeclaresNode.handles[-1].requeue)
+                await world.settle()
+                assert [world.node_of(name) for name in ("one", "two", "three")] == ["a"] * 3
+            await until(lambda: len(plugin.offers) == 1)
+            # The older one is asked again, which rejected such pods when the file was not there.
+            world.server.create(pod("four"))
+            await world.settle()
+            assert world.node_of("four") == "a"

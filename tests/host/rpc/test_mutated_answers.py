@@ -134,6 +134,9 @@ class Asked:
     def cycle_ended(self, cycle: CycleContext) -> None:
         """Nothing is on trial."""
 
+    def forget(self, asking: str) -> None:
+        """Nothing is kept."""
+
     def _answer(self, rpc: str, request: Any) -> bytes:
         honest = self._answers.to(rpc, request)
         if rpc != self._rpc:

@@ -187,6 +187,9 @@ class Away:
     def cycle_ended(self, cycle: CycleContext) -> None:
         """Nothing is on trial."""
 
+    def forget(self, asking: str) -> None:
+        """Nothing is kept."""
+
 
 def away(*, required: bool = False) -> PluginClient:
     return PluginClient("Breaks", PROFILE, Away(), Facts(), settings=ClientSettings(required=required))

@@ -116,6 +116,7 @@ class InstanceLink:
         self.held: StateVersion | None = None
         self.sending: StateVersion | None = None
         self.wants_full = False
+        self._keeps_stale = False
         self.synced_bytes = 0
         self.on_drift: Callable[[], None] = lambda: None
         """Called when the instance has dropped a copy that it had confirmed."""
@@ -239,12 +240,21 @@ class InstanceLink:
 
     # --- the copy of the snapshot --------------------------------------------------------------------
 
+    def drop_kept(self) -> None:
+        """Send the instance a new copy before its next call: what it keeps of its plugins' answers ends with
+        the old one.
+        """
+        self._keeps_stale = True
+
     async def delta_for_call(self, asked: tuple[str, str], ends_s: float) -> pb.StateDelta | None:
         """The delta that the next call has to carry so that the instance's copy equals the snapshot.
 
         None: nothing to carry. A delta that is too large for a call is sent before it. Raises PluginError.
         """
         feed = self.feed
+        if self._keeps_stale:
+            self._keeps_stale = False
+            self.held, self.wants_full = None, True
         while feed is not None and self.held != feed.version:
             # A second delta from the same base would race with the one under way, and one of both be refused.
             # Everything takes longer than a call may wait.
