@@ -174,7 +174,7 @@ class PreBindRunner:
             await sleep(self._clock, duration_s, done)
         finally:
             del cycle.between_rounds[client.name]
-        cycle.idle = False
+            cycle.idle = False  # also where the wait is cut off: the cycle is undone then
 
 
 async def run_bind(plugins: Sequence[PluginClient], cycle: Cycle, node_name: str) -> tuple[str, BindResult]:

@@ -231,8 +231,10 @@ class Framework:
     async def wait_on_permit(self, cycle: Cycle) -> Status:
         """Block until all plugins allowed the pod, or a plugin or the timeout rejected it."""
         cycle.idle = True
-        status = await self.waiting_pods.wait(cycle.pod.uid)
-        cycle.idle = False
+        try:
+            status = await self.waiting_pods.wait(cycle.pod.uid)
+        finally:
+            cycle.idle = False  # also where the wait is cut off: the cycle is undone then
         if status.code is Code.ERROR:
             return Status(Code.ERROR, (f"waiting on permit for pod: {status.message}",), status.plugin)
         return status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Sequence
 from typing import ClassVar
 
@@ -23,7 +24,7 @@ from berth_sdk.results import (
 from berth_sdk.status import Status
 from support.hosts import World, node, pod
 from support.ledger import Ledger
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, until
 
 
 @pytest.fixture(autouse=True)
@@ -276,6 +277,35 @@ async def test_a_binding_cycle_counts_as_active_unless_it_waits_for_a_decision(i
     binding = in_pre_bind.host.binding
     assert (len(binding), binding.active_count) == (1, 1)
     assert [queued.pod.name for queued in binding.queued()] == ["web"]
+
+
+@pytest.mark.parametrize("point", ["permit", "pre_bind"])
+async def test_a_binding_cycle_that_is_undone_after_its_wait_counts_as_active(point: str) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    class Waits(Plugin):
+        def reserve(self, state: object, pod: Pod, node_name: str) -> Status:
+            return Status.success()
+
+        def unreserve(self, state: object, pod: Pod, node_name: str) -> None:
+            begun.set()
+            assert goes_on.wait(PATIENCE_S)
+
+        def permit(self, state: object, pod: Pod, node_name: str) -> PermitResult | Status:
+            return PermitResult.wait(600.0) if point == "permit" else Status.success()
+
+        def pre_bind(
+            self, state: object, pod: Pod, node_name: str, patched: Sequence[PatchResult]
+        ) -> PreBindResult:
+            return PreBindResult(Status.success(), ask_again_after_s=600.0)
+
+    async with World([node("n0"), pod("web")], [Waits]) as world:
+        binding = world.host.binding
+        await until(lambda: len(binding) == 1 and binding.active_count == 0)
+        binding.attempts()[0].abort("made room")
+        await until(begun.is_set)
+        assert binding.active_count == 1
+        goes_on.set()
 
 
 async def test_a_drain_sends_back_a_pod_that_waits_and_awaits_one_that_binds(in_pre_bind: World) -> None:
