@@ -22,6 +22,8 @@ from berth_host.cli.scheduler.parsing import parse
 from berth_host.cli.scheduler.settings import settings
 from berth_host.errors.state import InvariantError
 from berth_sdk.plugin.v1 import identity_pb2
+from berth_sdk.serve.server import PluginServer
+from support.limits_pods import REFUSED, Limits
 from support.scripted_plugin import ScriptedPlugin, descriptor
 
 PATIENCE_S: Final = 60.0
@@ -37,6 +39,10 @@ SLOW: Final = (
     "plugins: [{name: SlowPreBind, inProcess: 'support.slow_pre_bind:SlowPreBind'}]\n",
 )
 TWO_PROFILES: Final = ELECTING + "profiles: [{schedulerName: default-scheduler}, {schedulerName: second}]\n"
+LIMITED: Final = (
+    ELECTING + "profiles:\n- plugins: {multiPoint: {enabled: [{name: Limits}]}}\n"
+    "  pluginConfig: [{name: Limits, args: {limit: %d}}]\n"
+)
 
 Start = Callable[..., Awaitable[SchedulerProcess]]
 
@@ -337,6 +343,33 @@ async def test_a_bad_file_changes_nothing_and_says_why(
     add_pod(empty_servers, "p1")
     await until(lambda: node_of(empty_servers, "p1") == "n1", "p1 is bound")
     assert len(logged(process, "configuration.loaded")) == 1
+
+
+@pytest.mark.parametrize("where", ["in the host", "served"])
+async def test_arguments_that_a_plugin_refuses_are_a_bad_file(
+    empty_servers: RealServers, start: Start, tmp_path: Path, where: str
+) -> None:
+    add_node(empty_servers)
+    with PluginServer({"Limits": Limits}) as server:
+        server.listen(f"unix:{tmp_path / 'p.sock'}")
+        place = "inProcess: 'support.limits_pods:Limits'"
+        if where == "served":
+            place = f"endpoint: 'unix://{tmp_path / 'p.sock'}'"
+        own = "apiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        process = await start(LIMITED % 2, f"{own}plugins: [{{name: Limits, {place}}}]\n")
+        path = tmp_path / "scheduler.yaml"
+        path.write_text(path.read_text().replace("limit: 2", "limit: 0"))
+        os.kill(process.pid, signal.SIGHUP)
+
+        await until(lambda: logged(process, "configuration.refused"), "it is refused")
+        (said,) = logged(process, "configuration.refused")
+        assert said["error"].startswith("plugin Limits (")
+        assert said["error"].endswith(REFUSED)
+        for name in ("p1", "p2"):
+            add_pod(empty_servers, name)
+            await until(lambda name=name: node_of(empty_servers, name) == "n1", f"{name} is bound")
+        assert len(logged(process, "configuration.loaded")) == 1
+        assert await process.stop() == 0
 
 
 async def test_the_client_connection_needs_a_restart(
