@@ -365,9 +365,10 @@ async def test_arguments_that_a_plugin_refuses_are_a_bad_file(
         (said,) = logged(process, "configuration.refused")
         assert said["error"].startswith("plugin Limits (")
         assert said["error"].endswith(REFUSED)
-        for name in ("p1", "p2"):
-            add_pod(empty_servers, name)
-            await until(lambda name=name: node_of(empty_servers, name) == "n1", f"{name} is bound")
+        add_pod(empty_servers, "p1")
+        add_pod(empty_servers, "p2")
+        await until(lambda: node_of(empty_servers, "p1") == "n1", "p1 is bound")
+        await until(lambda: node_of(empty_servers, "p2") == "n1", "p2 is bound")
         assert len(logged(process, "configuration.loaded")) == 1
         assert await process.stop() == 0
 
