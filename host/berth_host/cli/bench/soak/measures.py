@@ -17,8 +17,8 @@ from prometheus_client.samples import Sample
 from berth_host.cli.bench.soak.descriptors import descriptors
 
 _ANSWERS_WITHIN_S: Final = 10.0
-ENTRY_KB: Final[Mapping[str, float]] = {"events": 1.4, "attempts": 2.0, "pods": 6.0}
-"""About how much memory an entry takes, in KiB, by tracemalloc over a soak.
+ENTRY_KB: Final[Mapping[str, float]] = {"events": 3.0, "attempts": 4.0, "pods": 6.0}
+"""About how much memory an entry takes, in KiB of resident memory, as seen in a soak.
 
 An event that is remembered for its repetitions (its JSON, key and times) goes when it was quiet for six
 minutes, or as the oldest of 10 000. An attempt is a diagnosis with its share of the pod's history. The latest
