@@ -23,7 +23,7 @@ help:
 	@echo "make e2e     run Kubernetes' own scheduling specs against kube-scheduler and berth; needs Go, an hour"
 	@echo 'make scheduler-perf-data get the workloads that Kubernetes measures its scheduler with; needs Go'
 	@echo 'make test-long run what takes long and rarely fails: mutants, a short soak, spoilt answers'
-	@echo 'make soak    50 fail-overs, many kills, an outage, every recorded scenario, suites on a late cluster, berth bench soak, 100000 spoilt answers; 90 minutes'
+	@echo 'make soak    50 fail-overs, many kills, an outage, every recorded scenario, suites on a late cluster, berth bench soak, 100000 spoilt answers, 30000 spoilt command lines; 100 minutes'
 
 setup: $(STAMP)
 
@@ -44,6 +44,7 @@ soak: $(STAMP)
 	BERTH_FUZZ_ANSWERS=100000 $(BIN)/pytest $(TWO_AT_ONCE) -m "long or not long" tests/host/rpc/test_mutated_answers.py \
 		tests/host/attach/test_mutated_answers.py tests/host/app/test_mutated_answers.py \
 		tests/host/handle/test_mutated_requests.py
+	BERTH_FUZZ_INPUTS=30000 $(BIN)/pytest $(TWO_AT_ONCE) tests/host/cli/test_any_input.py
 	BERTH_FAILOVERS=50 BERTH_KILLS=40 BERTH_OUTAGE_S=60 BERTH_REAL_SOAK_S=120 $(BIN)/pytest -v \
 		tests/cluster/test_failover.py tests/cluster/test_kill.py tests/cluster/test_outage.py \
 		tests/cluster/test_soak.py $(PYTEST_ARGS)

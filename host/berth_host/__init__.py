@@ -23,9 +23,9 @@ def run(plugins: Mapping[str, type] | None = None, arguments: Sequence[str] | No
     try:
         # Not at the top: plugins and tools import this package without wanting a command line, and gRPC's
         # settings must be there before gRPC is.
-        from berth_sdk.runtime.standard_streams import hold_closed
+        from berth_sdk.runtime.standard_streams import prepare_streams
 
-        hold_closed()
+        prepare_streams()
         from berth_sdk.wire.grpc_core import poll_by_the_caller, write_errors_alone
 
         poll_by_the_caller()

@@ -22,9 +22,9 @@ def kubectl() -> NoReturn:
     """`kubectl berth`: kubectl runs `kubectl-berth` with what is behind its first word."""
     try:
         # Not at the top, where gRPC would come with it, before `run` has set how it waits.
-        from berth_sdk.runtime.standard_streams import hold_closed
+        from berth_sdk.runtime.standard_streams import prepare_streams
 
-        hold_closed()
+        prepare_streams()
         from berth_host.cli.kubectl.command import kubectl_berth
         from berth_host.cli.main import run_group
 

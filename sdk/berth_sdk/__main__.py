@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from berth_sdk.cli import completion
-from berth_sdk.runtime.standard_streams import hold_closed, result_written
+from berth_sdk.runtime.standard_streams import prepare_streams, result_written
 from berth_sdk.wire.grpc_core import poll_by_the_caller, write_errors_alone
 
 INTERRUPTED: Final = 130
@@ -17,7 +17,7 @@ INTERRUPTED: Final = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; answers its exit code."""
-    hold_closed()
+    prepare_streams()
     try:
         return _run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ plugins that this build does not have are left out of the profiles, and named on
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from berth_sdk.errors import PluginArgsError, PluginDefinitionError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.handle import Handle
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
-from berth_sdk.runtime.raised import raised_text
+from berth_sdk.runtime.raised import place_of_class, raised_text
 
 from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class, not_loaded
 from berth_host.app.scope import scope_of
@@ -63,7 +64,9 @@ class Clients:
                 answer = transport.runtime.reconcile(())
                 if inspect.isawaitable(answer):
                     await answer
-            except (Exception, SystemExit) as err:  # a plugin's own code may raise anything
+            except (KeyboardInterrupt, asyncio.CancelledError):
+                raise
+            except BaseException as err:  # a plugin's own code may raise anything
                 raise PluginExceptionError(name, "Reconcile", raised_text(err)) from err
 
     def forget(self, plugin: str, asking: str = "") -> None:
@@ -158,9 +161,11 @@ def _make(name: str, cls: type, profile: ResolvedProfile, seams: ClientSeams) ->
         # Equal pods share by row in the framework, across plugins.
         return PluginRuntime(plugin, name=name, handle=handle, recalls_rows=False)
     except (PluginArgsError, PluginDefinitionError) as err:
-        raise PluginLoadError(name, f"{cls.__module__}:{cls.__qualname__}", err) from err
-    except (Exception, SystemExit) as err:  # a plugin's own __init__ may raise anything
-        raise not_loaded(name, f"{cls.__module__}:{cls.__qualname__}", err) from err
+        raise PluginLoadError(name, place_of_class(cls), err) from err
+    except KeyboardInterrupt:
+        raise
+    except BaseException as err:  # a plugin's own __init__ may raise anything
+        raise not_loaded(name, place_of_class(cls), err) from err
 
 
 def _client_settings(plugin: BerthPlugin | None, objects: ObjectStores) -> ClientSettings:

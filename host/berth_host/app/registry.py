@@ -14,7 +14,7 @@ from typing import Final
 
 from berth_sdk.errors import PluginDefinitionError
 from berth_sdk.runtime.descriptor import describe
-from berth_sdk.runtime.raised import author_trace, place_of, raised_text
+from berth_sdk.runtime.raised import author_trace, is_class, place_of, place_of_class, raised_text
 
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.errors import HostError
@@ -90,7 +90,9 @@ class ClassRegistry:
             return None
         try:
             loaded = entry_point.load()
-        except (Exception, SystemExit) as err:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as err:  # a module may raise anything while it is imported
             raise not_loaded(name, entry_point.value, err) from err
         return _checked(name, entry_point.value, loaded)
 
@@ -113,7 +115,9 @@ def load_class(name: str, where: str) -> type:
         sys.path.insert(0, _WORKING_FOLDER)
     try:
         loaded = getattr(importlib.import_module(module_name), attribute)
-    except (Exception, SystemExit) as err:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as err:  # see `find`
         raise not_loaded(name, where, err) from err
     return _checked(name, where, loaded)
 
@@ -123,7 +127,11 @@ def points_of_class(name: str, cls: type) -> frozenset[str]:
     try:
         descriptor = describe(cls, name)
     except PluginDefinitionError as err:
-        raise PluginLoadError(name, f"{cls.__module__}:{cls.__qualname__}", err) from err
+        raise PluginLoadError(name, place_of_class(cls), err) from err
+    except KeyboardInterrupt:
+        raise
+    except BaseException as err:  # a metaclass of the plugin's may raise anything
+        raise not_loaded(name, place_of_class(cls), err) from err
     return frozenset(point.config_name for point in descriptor.points) - {"normalizeScore"}
 
 
@@ -137,6 +145,6 @@ def not_loaded(name: str, where: str, err: BaseException) -> PluginLoadError:
 
 
 def _checked(name: str, where: str, loaded: object) -> type:
-    if not isinstance(loaded, type):
+    if not is_class(loaded):
         raise PluginLoadError(name, where, f"it is a {type(loaded).__name__}, not a class")
     return loaded

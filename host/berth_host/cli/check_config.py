@@ -15,7 +15,9 @@ from typing import Final, NoReturn
 
 import click
 
+from berth_host import log
 from berth_host.app.registry import ClassRegistry
+from berth_host.cli import plugin_output
 from berth_host.cli.configuration import load_text
 from berth_host.cli.input_errors import BAD_INPUT, reported
 from berth_host.cli.options import (
@@ -70,22 +72,24 @@ def check_config(
     KubeSchedulerConfiguration or a Policy is converted to v1, with a warning for each change. Shows the
     plugins of every profile in the order in which they run. Exits 2 if the file cannot be used.
     """
+    log.configure("ERROR", for_people=True)
     source = "standard input" if file == "-" else file
     given = _parse_plugins(plugins)
     try:
         text = _read(file, source)
-        with reported():
-            registered = ClassRegistry(own_plugins()).points()
-        loaded = load_text(
-            text,
-            source,
-            registered,
-            feature_gates=feature_gates,
-            emulated_version=emulated_version,
-            convert_older=not no_convert,
-            given=given,
-            cure="; install it, or check the file without it: --plugin {}=POINT,POINT".format,
-        )
+        with plugin_output.on_standard_error():
+            with reported():
+                registered = ClassRegistry(own_plugins()).points()
+            loaded = load_text(
+                text,
+                source,
+                registered,
+                feature_gates=feature_gates,
+                emulated_version=emulated_version,
+                convert_older=not no_convert,
+                given=given,
+                cure="; install it, or check the file without it: --plugin {}=POINT,POINT".format,
+            )
     except ConfigurationError as err:
         _fail(err, output)
     loaded = replace(loaded, warnings=(*loaded.warnings, *_not_here(loaded.berth)))
@@ -114,8 +118,13 @@ def _fail(error: ConfigurationError, output: str) -> NoReturn:
 def _read(file: str, source: str) -> str:
     if file == "-" and sys.stdin is None:
         raise ConfigurationError("decode", [Finding("cannot be read: it is closed")], source=source)
-    with click.open_file(file, "rb") as opened:
-        data: bytes = opened.read()
+    try:
+        with click.open_file(file, "rb") as opened:
+            data: bytes = opened.read()
+    except OSError as err:
+        raise ConfigurationError(
+            "decode", [Finding(f"cannot be read: {err.strerror}")], source=source
+        ) from err
     try:
         return data.decode()
     except UnicodeDecodeError as err:

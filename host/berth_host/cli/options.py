@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
 from typing import Any, Final, TypeVar, cast
 
 import click
@@ -13,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from berth_host import log
 from berth_host.app import event_loop
-from berth_host.cli import standard_input
+from berth_host.cli import plugin_output, standard_input
 from berth_host.cli.input_errors import fail
 from berth_host.cli.output import output_option
 from berth_host.cli.scheduler.flag_kinds import EMULATED, EMULATED_HELP, GATES, emulated_version, gate_values
@@ -152,7 +150,7 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
         read_stdin=standard_input.read_text,
         plugins=own_plugins(),
     )
-    with redirect_stdout(sys.stderr):  # plugins' own prints are no part of the result
+    with plugin_output.on_standard_error():  # plugins' own prints are no part of the result
         ready = prepare(request)
     # Plugins elsewhere are attached by the run, which warns itself where they differ from the file.
     known = [text for text in ready.configuration.warnings if not text.endswith(UNTIL_ATTACHED)]
@@ -165,7 +163,7 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
 
 def finished(ready: Prepared) -> Finished:
     """Run it, with a progress bar where standard error is a terminal."""
-    with redirect_stdout(sys.stderr):
+    with plugin_output.on_standard_error():
         done = _run(ready)
     for warning in (*done.lapses, *done.remarks):
         click.echo(f"warning: {warning}", err=True)

@@ -11,7 +11,9 @@ from typing import Any
 
 import click
 
+from berth_host import log
 from berth_host.app.registry import ClassRegistry, PluginLoadError, points_of_class
+from berth_host.cli import plugin_output
 from berth_host.cli.folder_plugins import show_folder
 from berth_host.cli.input_errors import fail, reported
 from berth_host.cli.kubectl.command import show_running_plugins, watch_option
@@ -39,6 +41,7 @@ def plugins(output: str, folder: str | None, watch: bool, **options: Any) -> Non
     With --server the plugins of a running host: where they run, whether they can be asked, how they fare.
     With --folder those that sidecars serve there, without a host.
     """
+    log.configure("ERROR", for_people=True)
     if options["server"] and folder is None:
         show_running_plugins(options, output, watch=watch)
         return
@@ -51,7 +54,7 @@ def plugins(output: str, folder: str | None, watch: bool, **options: Any) -> Non
         fail("--watch needs --server or --folder: what is installed does not change")
     if any(options.values()):
         fail("the options of a connection need --server; kubectl berth plugins finds the scheduler itself")
-    with reported():
+    with reported(), plugin_output.on_standard_error():
         rows = _rows()
     if output in STRUCTURED:
         value = {"plugins": [dict(zip(("name", "origin", "points"), row, strict=True)) for row in rows]}

@@ -110,7 +110,9 @@ class InProcessTransport:
         except ScoreRefusedError as err:
             refused: Any = Status(Code.ERROR, err.reasons)
             return refused  # type: ignore[no-any-return]  # one of the row's answers
-        except (Exception, SystemExit) as err:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as err:  # a plugin may raise anything
             raise self._failure(call, err) from err
         return self._mapped(call, self._bounded(call, deadline_s, answer)) if must_wait(answer) else answer
 
@@ -126,7 +128,9 @@ class InProcessTransport:
             answer: Any = question()
         except PluginError:
             raise
-        except (Exception, SystemExit) as err:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as err:  # see `ask`
             raise self._failure(call, err) from err
         if type(answer) not in SETTLED and must_wait(answer):
             if inspect.iscoroutine(answer):
@@ -145,7 +149,9 @@ class InProcessTransport:
                 answers.append(await self._bounded(call, deadline_s, answer) if must_wait(answer) else answer)
         except PluginError:
             raise
-        except (Exception, SystemExit) as err:
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise
+        except BaseException as err:  # see `ask`
             raise self._failure(call, err) from err
         return answers  # type: ignore[no-any-return]  # the row's own type
 
@@ -190,7 +196,9 @@ class InProcessTransport:
         except ScoreRefusedError as err:
             refused: Any = Status(Code.ERROR, err.reasons)
             return refused  # type: ignore[no-any-return]  # one of the row's answers
-        except (Exception, SystemExit) as err:
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise
+        except BaseException as err:  # see `ask`
             raise self._failure(call, err) from err
 
     async def _bounded(self, call: AnyCall, deadline_s: float, answer: Awaitable[T]) -> T:
@@ -203,7 +211,7 @@ class InProcessTransport:
                 raise  # the plugin's own TimeoutError
             raise PluginTimeoutError(self._name, call.rpc, deadline_s) from err
 
-    def _failure(self, call: AnyCall, err: Exception | SystemExit) -> PluginError:
+    def _failure(self, call: AnyCall, err: BaseException) -> PluginError:
         if isinstance(err, PluginAnswerError):
             return PluginProtocolError(self._name, call.rpc, f"broke the contract ({err})")
         return PluginExceptionError(self._name, call.rpc, raised_text(err))

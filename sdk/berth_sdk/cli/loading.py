@@ -9,7 +9,7 @@ from typing import Final
 
 from berth_sdk.errors import PluginDefinitionError
 from berth_sdk.extension_points import name_of
-from berth_sdk.runtime.raised import place_of, raised_text
+from berth_sdk.runtime.raised import is_class, place_of, raised_text
 
 GROUP: Final = "berth.plugins"
 
@@ -40,7 +40,9 @@ def _from_entry_point(name: str) -> type:
         )
     try:
         loaded = entry.load()
-    except (Exception, SystemExit) as err:  # a module may raise anything while it is imported
+    except KeyboardInterrupt:
+        raise
+    except BaseException as err:  # a module may raise anything while it is imported
         raise _not_loaded(f"plugin {name} ({entry.value})", err) from err
     return _checked(name, loaded)
 
@@ -52,7 +54,9 @@ def _from_module(where: str) -> tuple[str, type]:
         sys.path.insert(0, "")
     try:
         loaded = getattr(importlib.import_module(module_name), attribute)
-    except (Exception, SystemExit) as err:  # a module may raise anything while it is imported
+    except KeyboardInterrupt:
+        raise
+    except BaseException as err:  # a module may raise anything while it is imported
         raise _not_loaded(where, err) from err
     cls = _checked(where, loaded)
     return name_of(cls), cls
@@ -64,7 +68,7 @@ def _not_loaded(what: str, err: BaseException) -> PluginDefinitionError:
 
 
 def _checked(where: str, loaded: object) -> type:
-    if not isinstance(loaded, type):
+    if not is_class(loaded):
         raise PluginDefinitionError(
             f"{where} is a {type(loaded).__name__}, not a class: name the plugin's class"
         )

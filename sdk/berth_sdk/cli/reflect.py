@@ -49,6 +49,8 @@ def _channel(options: Namespace) -> grpc.Channel:
         "--tls-cert": options.tls_cert,
         "--tls-key": options.tls_key,
     }
+    if not options.endpoint.isprintable() or not (options.tls_server_name or "").isprintable():
+        raise _OptionError(f"{options.endpoint!r} is no address: write unix:PATH or HOST:PORT")
     missing = [name for name, path in given.items() if not path]
     if len(missing) == len(given) and not options.tls_server_name:
         return grpc.insecure_channel(options.endpoint)

@@ -55,7 +55,9 @@ def serve(options: Namespace) -> int:
         return _refused(str(err))  # what it came from has no line of the plugin's
     except BerthError as err:
         return _refused(str(err), err.__cause__)
-    except Exception as err:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as err:
         if not place_of(err):
             raise  # no line of the plugin's: a fault of ours
         return _refused(f"{', '.join(options.names)} cannot be served: {raised_text(err)}", err)

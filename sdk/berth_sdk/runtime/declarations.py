@@ -118,7 +118,7 @@ def check_methods(title: str, cls: type) -> None:
         own = () if isinstance(bound, (staticmethod, classmethod)) else ("self",)
         try:
             inspect.signature(function).bind(*own, *parameters)
-        except TypeError as err:
+        except (TypeError, ValueError) as err:  # ValueError: a built-in function without a signature
             wanted = ", ".join(("self", *parameters))
             raise PluginDefinitionError(
                 f"{title}.{method} cannot be called ({err}): write it as `def {method}({wanted})`"
@@ -126,7 +126,7 @@ def check_methods(title: str, cls: type) -> None:
     if cls.__init__ is not object.__init__:  # type: ignore[misc]  # compared, not called
         try:
             inspect.signature(cls).bind("args", "handle")
-        except TypeError as err:
+        except (TypeError, ValueError) as err:  # ValueError: a built-in class without a signature
             raise PluginDefinitionError(
                 f"{title} cannot be made ({err}): write it as `def __init__(self, args, handle)`"
             ) from err

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from traceback import StackSummary, TracebackException
 from types import FrameType, TracebackType
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 _MAX_MESSAGE: Final = 400
 _MAX_SOURCE: Final = 160
@@ -24,9 +24,26 @@ _Step: TypeAlias = tuple[TracebackType, FrameType]
 
 def raised_text(err: BaseException) -> str:
     """Type, message and place: `KeyError: 'x' at my_plugin.py:12: return nodes["x"]`."""
-    message = str(err.msg if isinstance(err, SyntaxError) else err)
+    message = _message(err)
     said = f"{type(err).__name__}: {_cut(message, _MAX_MESSAGE)}" if message else type(err).__name__
     return f"{said}{place_of(err)}"
+
+
+def is_class(value: object) -> TypeGuard[type]:
+    """Return True for a class. `isinstance` would run code of the value's."""
+    return issubclass(type(value), type)
+
+
+def place_of_class(cls: type) -> str:
+    """Return `module:Class`. The class's own attributes would run code of its metaclass."""
+    return ":".join(str(type.__getattribute__(cls, name)) for name in ("__module__", "__qualname__"))
+
+
+def _message(err: BaseException) -> str:
+    try:
+        return str(err.msg if isinstance(err, SyntaxError) else err)
+    except Exception as failure:  # noqa: BLE001 (an exception of a plugin's own class)
+        return f"its message cannot be made ({type(failure).__name__})"
 
 
 def place_of(err: BaseException) -> str:
@@ -43,9 +60,14 @@ def place_of(err: BaseException) -> str:
 
 
 def author_trace(err: BaseException) -> TracebackType | None:
-    """The traceback from the first line of the author's on; all of it if there is none."""
+    """The traceback from the first line of the author's on; all of it if there is none.
+
+    None for a module that cannot be compiled: the exception itself names the line.
+    """
     steps = _of_the_author(err.__traceback__)
-    return steps[0][0] if steps else err.__traceback__
+    if steps:
+        return steps[0][0]
+    return None if isinstance(err, SyntaxError) else err.__traceback__
 
 
 def author_traceback(err: BaseException) -> str:

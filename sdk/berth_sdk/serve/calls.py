@@ -64,7 +64,9 @@ def ask(
         return loop.wait_for(answer, context) if must_wait(answer) else answer
     except (CallCancelledError, ScoreRefusedError):
         raise
-    except (Exception, SystemExit) as err:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as err:
         # An exit as well: it would end this thread alone and leave the host without an answer.
         LOG.exception("%s.%s failed", served.name, method)
         text = f"{served.name}.{method} raised {raised_text(err)}"

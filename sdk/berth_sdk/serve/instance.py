@@ -264,7 +264,9 @@ class Instance:
             plugin = make_plugin(self.classes[item.name], decode_args(item.args), handle, item.name)
         except PluginArgsError:
             raise
-        except (Exception, SystemExit) as err:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as err:
             LOG.exception("%s could not be made", item.name)
             text = f"{item.name}.__init__ raised {raised_text(err)}"
             raise CallRefusedError(grpc.StatusCode.INTERNAL, text) from err

@@ -23,7 +23,7 @@ def read_credential(path: str) -> str:
     """The text of the file, without the space around it. Raises CredentialError."""
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as err:
+    except (OSError, ValueError) as err:
         why = err.strerror if isinstance(err, OSError) else "it is no text"
         raise CredentialError(f"the credential in {path} cannot be read: {why}") from err
     if not text:

@@ -15,6 +15,7 @@ from cryptography import x509
 
 from berth_host.attach.peer import DialError
 from berth_host.config.berth.configuration import TlsFiles
+from berth_host.model.paths import why_unread
 
 
 def channel_credentials(files: TlsFiles) -> grpc.ChannelCredentials:
@@ -66,5 +67,5 @@ def _time(moment: datetime) -> str:
 def _read(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
-    except OSError as err:
-        raise DialError(f"{path} cannot be read: {err.strerror}") from err
+    except (OSError, ValueError) as err:
+        raise DialError(f"{path!r} cannot be read: {why_unread(err)}") from err

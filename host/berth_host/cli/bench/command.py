@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from berth_host.cli import standard_input
+from berth_host import log
+from berth_host.cli import plugin_output, standard_input
 from berth_host.cli.bench import openb, own
 from berth_host.cli.bench.attach.command import attach
 from berth_host.cli.bench.children import run_in_child
@@ -222,6 +222,7 @@ def _run(
     command_of: Callable[[Workload], tuple[str, ...]],
     shown_nodes: int | None = None,
 ) -> None:
+    log.configure(log.EVERY_ATTEMPT if options.get("verbose") else "ERROR", for_people=True)
     settings = replace(_settings(options), standard_input=_standard_input(options))
     if options.get("nodes"):
         workloads = [resized(workload, options["nodes"]) for workload in workloads]
@@ -232,7 +233,7 @@ def _run(
             if value:
                 fail(f"{option} is for one run, and these are {len(runs)}: name one workload, one --config")
     # Plugins are imported here: their output is no part of the result.
-    with reported(), redirect_stdout(sys.stderr):
+    with reported(), plugin_output.on_standard_error():
         for workload, own_settings in runs:
             loaded(workload, own_settings)  # a bad configuration is found before anything runs
     more = _more_arguments(options | {"nodes": options.get("nodes") or shown_nodes})
@@ -305,9 +306,9 @@ def _absolute(path: str | None) -> str:
     """A file to be written; that must be possible, or all the work is for nothing."""
     if not path:
         return ""
-    where = Path(path).absolute()
-    was_there = where.exists()
     try:
+        where = Path(path).absolute()
+        was_there = where.exists()
         where.open("ab").close()
     except OSError as err:
         fail(f"{path} cannot be written: {err.strerror}")

@@ -118,13 +118,13 @@ def _copy(row: Row, again: int) -> Row:
 
 
 def _rows(path: Path, wanted: tuple[str, ...]) -> Iterator[Row]:
+    number = 1
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             lacking = [name for name in wanted if name not in (reader.fieldnames or ())]
             if lacking:
                 raise _failed(path, 1, f"lacks the columns {', '.join(lacking)}: is it the trace's own file?")
-            number = 1
             for number, row in enumerate(reader, start=2):
                 _check(path, number, row, wanted)
                 yield row
@@ -133,6 +133,8 @@ def _rows(path: Path, wanted: tuple[str, ...]) -> Iterator[Row]:
     except OSError as err:
         text = f"cannot be read: {err.strerror}; the folder must hold {NODES} and {TASKS}"
         raise _failed(path, 0, text) from err
+    except csv.Error as err:
+        raise _failed(path, number, f"is no CSV: {err}: is it the trace's own file?") from err
     except UnicodeDecodeError as err:
         raise _failed(path, 0, f"is not UTF-8 text (byte {err.start})") from err
 

@@ -152,7 +152,7 @@ def fail(err: AskError) -> NoReturn:
 def _key(pod: str, namespace: str, options: Mapping[str, Any]) -> str:
     given, _, name = pod.rpartition("/")
     # A URL's step up is no name, nor are a terminal's control characters.
-    is_odd = "." in (given, name) or ".." in (given, name) or not pod.isprintable()
+    is_odd = "." in (given, name) or ".." in (given, name) or not f"{namespace}{pod}".isprintable()
     if is_odd or "/" in given or not name or (given and namespace and given != namespace):
         raise AskError(f"{pod!r} is no pod: write NAME, or NAMESPACE/NAME without -n", BAD_USAGE)
     return f"{quote(given or namespace or _context_namespace(options), safe='')}/{quote(name, safe='')}"

@@ -21,6 +21,7 @@ from berth_host.cli.scheduler.shown import shown
 from berth_host.cluster.kube import lease_settings
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.endpoints.options import ServingOptions
+from berth_host.model.paths import expanded, is_file
 from berth_host.model.user import ClientTrust
 
 _FORMATS: Final = ("text", "json")

@@ -32,6 +32,7 @@ from berth_host.cluster.kube.kubeconfig import Entry, read_kubeconfig
 from berth_host.cluster.kube.kubeconfig_fields import check_proxy, check_server_name
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.log import get_logger
+from berth_host.model.paths import expanded, is_file, why_unread
 
 log = get_logger()
 
@@ -228,8 +229,8 @@ def _load_service_account(configuration: Configuration) -> Path:
 
 def _offer() -> str:
     """Return the cure, with kubectl's own file by name where it exists. That file is not taken unasked."""
-    path = Path("~/.kube/config").expanduser()
-    return f"--kubeconfig={path} uses kubectl's" if path.is_file() else "set one of them"
+    path = expanded("~/.kube/config")
+    return f"--kubeconfig={path} uses kubectl's" if is_file(path) else "set one of them"
 
 
 def _check_host(host: str) -> None:
@@ -247,7 +248,7 @@ def _read_token(path: Path) -> str:
     try:
         # Written by an editor or by echo, it ends in a line feed, which no header may hold.
         token = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as err:
+    except (OSError, ValueError) as err:
         raise ClientConfigError(f"token file {str(path)!r} cannot be read: {err}") from err
     _check_header(token, f"token file {str(path)!r}")
     if not token:
@@ -271,10 +272,10 @@ def _pem(source: bytes | Path) -> bytes:
         return source
     try:
         return source.read_bytes()
-    except OSError as err:
+    except (OSError, ValueError) as err:
         raise ClientConfigError(
-            f"{str(source)!r} cannot be read: {err.strerror}; the kubeconfig names it as client-certificate"
-            " or client-key"
+            f"{str(source)!r} cannot be read: {why_unread(err)}; the kubeconfig names it as"
+            " client-certificate or client-key"
         ) from err
 
 

@@ -25,6 +25,7 @@ from berth_host.cluster.kube.kubeconfig_fields import (
     check_types,
 )
 from berth_host.errors.cluster import ClientConfigError
+from berth_host.model.paths import expanded, is_file
 from berth_host.yaml.reader import read_one
 from berth_host.yaml.scalars import YamlTextError
 
@@ -113,11 +114,11 @@ def _read(path_text: str) -> tuple[Path, Mapping[str, Any]]:
 
     Missing files of a list are skipped. Source: client-go `clientcmd.ClientConfigLoadingRules`.
     """
-    whole = Path(path_text).expanduser().absolute()
-    if whole.is_file() or os.pathsep not in path_text:
+    whole = expanded(path_text).absolute()
+    if is_file(whole) or os.pathsep not in path_text:
         return whole, _with_whole_paths(_load(whole), whole)
-    paths = [Path(part).expanduser().absolute() for part in path_text.split(os.pathsep) if part]
-    existing = [path for path in paths if path.exists()]
+    paths = [expanded(part).absolute() for part in path_text.split(os.pathsep) if part]
+    existing = [path for path in paths if is_file(path)]
     shown = os.pathsep.join(str(path) for path in existing or paths)
     if not existing:
         raise _wrong(Path(shown), "none of these files exists", "give the path of an existing one")

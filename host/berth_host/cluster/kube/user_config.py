@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from berth_host.errors.cluster import ClientConfigError
+from berth_host.model.paths import expanded, is_file
 from berth_host.yaml.reader import read_one
 from berth_host.yaml.scalars import YamlTextError
 
@@ -32,7 +32,7 @@ class UserConfig:
     def find(cls, kubeconfig: str = "", context: str = "") -> UserConfig:
         """Raises ClientConfigError where there is no file, or none has the context."""
         paths = [kubeconfig] if kubeconfig else _paths()
-        existing = [path for path in paths if Path(path).expanduser().is_file()]
+        existing = [path for path in paths if is_file(expanded(path))]
         if not existing:
             raise ClientConfigError(
                 f"there is no kubeconfig {', '.join(paths)}: give one with --kubeconfig or KUBECONFIG,"
@@ -43,10 +43,16 @@ class UserConfig:
         for content in contents:
             found = _context(content, name)
             if found is not None:
+                namespace = found.get("namespace") or _DEFAULT_NAMESPACE
+                if not isinstance(namespace, str):
+                    raise ClientConfigError(
+                        f"{', '.join(existing)}: the namespace {namespace!r} of context {name!r} is not text;"
+                        " put it in quotes"
+                    )
                 return cls(
                     path=os.pathsep.join(existing),
                     context=context,
-                    namespace=found.get("namespace") or _DEFAULT_NAMESPACE,
+                    namespace=namespace,
                 )
         what = f"no context {context!r}" if context else "no current-context"
         raise ClientConfigError(
@@ -56,13 +62,13 @@ class UserConfig:
 
 def _paths() -> list[str]:
     given = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    return given or [str(Path("~/.kube/config").expanduser())]
+    return given or [str(expanded("~/.kube/config"))]
 
 
 def _read(path: str) -> Mapping[str, Any]:
     """Read one kubeconfig. A field of a wrong type is reported by the code that loads the file later."""
     try:
-        content = read_one(Path(path).expanduser().read_text(encoding="utf-8"))
+        content = read_one(expanded(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, YamlTextError) as err:
         raise ClientConfigError(f"kubeconfig {path!r} cannot be read: {err}; check the file") from err
     return content if isinstance(content, dict) else {}

@@ -197,7 +197,7 @@ def _check_nothing_beside(root: SourceNode, remarks: Remarks) -> None:
 def _file_text(file: SourceNode, remarks: Remarks) -> str:
     try:
         return Path(text_of(file, "path")).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as err:
+    except (OSError, ValueError) as err:
         message = f"cannot read the policy: {getattr(err, 'strerror', None) or err}"
         raise remarks.refusal(message, "algorithmSource.policy.file.path", file) from err
 

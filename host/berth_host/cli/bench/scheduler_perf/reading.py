@@ -15,6 +15,7 @@ from berth_host.cli.bench.scheduler_perf.params import Params
 from berth_host.cli.bench.templates import Template, TemplateError
 from berth_host.cluster.memory.kinds import BY_KIND
 from berth_host.cluster.memory.validation import problems_of
+from berth_host.model.paths import why_unread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +64,11 @@ class OpReader:
         where = self.context.folder / path
         try:
             text = where.read_text(encoding="utf-8")
-        except OSError as err:
-            self.fields.refuse(field, f"{path} cannot be read: {err.strerror}")
-            return None
         except UnicodeDecodeError as err:
             self.fields.refuse(field, f"{path} is not UTF-8 text (byte {err.start})")
+            return None
+        except (OSError, ValueError) as err:
+            self.fields.refuse(field, f"{path!r} cannot be read: {why_unread(err)}")
             return None
         template = Template(path=str(where), text=text, params=params or {}, typed_as=typed_as)
         self._check(template, typed_as)

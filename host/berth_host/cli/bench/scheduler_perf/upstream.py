@@ -14,6 +14,7 @@ from typing import Final
 from berth_host.cli.bench.scheduler_perf.cases import read_thresholds
 from berth_host.cli.bench.workload import Workload
 from berth_host.errors.manifests import ManifestError, ManifestProblem
+from berth_host.model.paths import is_file
 
 DATA: Final = Path(".cache/scheduler-perf")
 VERSION: Final = "v1.36.2"
@@ -27,7 +28,10 @@ def files(given: Sequence[str], data: Path) -> list[Path]:
 
     Raises ManifestError for a name where the data, or an area of that name, is missing.
     """
-    known = {path.parent.name: path for path in sorted((data / VERSION).glob(f"*/{FILE}"))}
+    try:
+        known = {path.parent.name: path for path in sorted((data / VERSION).glob(f"*/{FILE}"))}
+    except OSError as err:
+        raise _failed(data, f"cannot be read: {err.strerror}: {CURE}") from err
     if not given:
         if not known:
             raise _failed(data, f"there are no files of scheduler_perf: {CURE}")
@@ -37,7 +41,7 @@ def files(given: Sequence[str], data: Path) -> list[Path]:
 
 def _path(name: str, data: Path, known: Sequence[str]) -> Path:
     path = Path(name)
-    if path.exists() or path.name != name or path.suffix:
+    if is_file(path) or path.name != name or path.suffix:
         return path  # what is wrong with it is said where it is read
     if known:
         raise _failed(data, f"there is no {name}: there are {', '.join(known)}, or say the path of a file")

@@ -66,7 +66,7 @@ def sources_of(
             text = f"no manifests here: a folder needs files that end in {', '.join(SUFFIXES)}"
             problems.append(ManifestProblem(file=path, problem=text))
         for file in found:
-            resolved = file.resolve()
+            resolved = _resolved(file)
             if resolved in seen:
                 continue
             seen.add(resolved)
@@ -74,11 +74,18 @@ def sources_of(
     return sources, problems
 
 
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # the working folder is gone, or a link leads to itself: see who reads it
+        return path
+
+
 def _files(path: Path, seen_folders: set[Path]) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    resolved = path.resolve()
+    resolved = _resolved(path)
     if resolved in seen_folders:
         return
     seen_folders.add(resolved)

@@ -88,6 +88,9 @@ def _pod_status_problems(status: Any) -> list[FieldProblem]:
 def _metadata_problems(kind: Kind, obj: Mapping[str, Any]) -> Problems:
     problems = Problems()
     metadata = obj.get("metadata") or {}
+    if not isinstance(metadata, Mapping):
+        problems.add("metadata", "must be a map, with the object's name")
+        return problems
     if metadata.get("name") or not metadata.get("generateName"):
         check_object_name(problems, metadata.get("name"), "metadata.name")
     if kind.namespaced and metadata.get("namespace"):

@@ -70,6 +70,8 @@ def check_object_name(problems: Problems, name: Any, path: str, *, label: bool =
     """A DNS subdomain, or with `label` a DNS label."""
     if not name:
         problems.add(path, "is required")
+    elif not isinstance(name, str):
+        problems.add(path, f"must be text, and is {name!r:.60}: put it in quotes")
     elif label and not _DNS_LABEL.fullmatch(name):
         problems.add(path, f"{name!r} is not a DNS label: use at most 63 lower case letters, digits and '-'")
     elif not label and (len(name) > MAX_SUBDOMAIN or not _DNS_SUBDOMAIN.fullmatch(name)):

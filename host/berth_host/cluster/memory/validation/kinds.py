@@ -15,6 +15,7 @@ from berth_host.cluster.memory.validation.fields import (
     check_int32,
     check_label_key,
     check_metadata,
+    check_object_name,
     items,
     label_value_problem,
 )
@@ -57,6 +58,11 @@ def _workload(problems: Problems, workload: Object) -> None:
     template = spec["template"]
     check_metadata(problems, template.get("metadata") or {}, "spec.template.metadata")
     check_pod_spec(problems, template.get("spec") or {}, "spec.template.spec")
+    for path, claim in items(spec, "spec", "volumeClaimTemplates"):
+        # The API server takes any; the pods could not be made without these.
+        metadata = claim.get("metadata") or {}
+        check_object_name(problems, metadata.get("name"), f"{path}.metadata.name")
+        problems.required(claim, path, "spec")
 
 
 def _selecting_workload(problems: Problems, workload: Object) -> None:
