@@ -26,6 +26,7 @@ from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.errors.plugins import PluginExceptionError
 from berth_host.framework.score_table import WeightedPlugin
+from berth_host.log.hidden import without_hidden
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.in_process import InProcessTransport
@@ -161,7 +162,7 @@ def _make(name: str, cls: type, profile: ResolvedProfile, seams: ClientSeams) ->
         # Equal pods share by row in the framework, across plugins.
         return PluginRuntime(plugin, name=name, handle=handle, recalls_rows=False)
     except (PluginArgsError, PluginDefinitionError) as err:
-        raise PluginLoadError(name, place_of_class(cls), err) from err
+        raise PluginLoadError(name, place_of_class(cls), without_hidden(str(err))) from err
     except KeyboardInterrupt:
         raise
     except BaseException as err:  # a plugin's own __init__ may raise anything

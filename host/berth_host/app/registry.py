@@ -19,6 +19,7 @@ from berth_sdk.runtime.raised import author_trace, is_class, place_of, place_of_
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.errors import HostError
 from berth_host.log import get_logger
+from berth_host.log.hidden import without_hidden
 
 GROUP: Final = "berth.plugins"
 _LOG = get_logger()
@@ -141,7 +142,7 @@ def not_loaded(name: str, where: str, err: BaseException) -> PluginLoadError:
     if place:
         _LOG.debug("plugin.not_loaded", plugin=name, exc_info=(type(err), err, author_trace(err)))
     plain = not place and isinstance(err, ImportError | AttributeError | ValueError)
-    return PluginLoadError(name, where, err if plain else raised_text(err))
+    return PluginLoadError(name, where, without_hidden(str(err) if plain else raised_text(err)))
 
 
 def _checked(name: str, where: str, loaded: object) -> type:

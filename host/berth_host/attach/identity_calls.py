@@ -22,6 +22,7 @@ from berth_host.attach.dialing import DialError
 from berth_host.attach.handshake import OFFERED, ArgumentsRefusedError, RefusedError
 from berth_host.attach.wanted import Place
 from berth_host.log import get_logger
+from berth_host.log.hidden import without_hidden
 from berth_host.rpc.remote.grpc_errors import in_time, readable
 
 HANDSHAKE_S: Final = 5.0
@@ -71,7 +72,7 @@ class IdentityCalls:
                 ) from err
             if err.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise DialError(f"does not shake hands (no answer within {HANDSHAKE_S:g} s)") from err
-            raise DialError(f"does not shake hands ({err.code().name}: {err.details()})") from err
+            raise DialError(f"does not shake hands ({err.code().name}: {_details(err)})") from err
 
     async def configure(self, request: identity_pb2.ConfigureRequest) -> Sequence[str]:
         """Accept the instance; its warnings. Raises ArgumentsRefusedError, RefusedError, DialError and
@@ -82,15 +83,15 @@ class IdentityCalls:
             reply = readable(answer, self._plugin, "Configure")
         except grpc.aio.AioRpcError as err:
             if err.code() is grpc.StatusCode.INVALID_ARGUMENT:
-                raise RefusedError(f"calls its configuration faulty: {err.details()}") from err
+                raise RefusedError(f"calls its configuration faulty: {_details(err)}") from err
             if err.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise DialError(
                     f"did not answer Configure within {CONFIGURE_S:g} s: the classes are made then, so see"
                     " what __init__ waits for"
                 ) from err
-            raise DialError(f"cannot be configured ({err.code().name}: {err.details()})") from err
+            raise DialError(f"cannot be configured ({err.code().name}: {_details(err)})") from err
         if reply.error:
-            raise ArgumentsRefusedError(reply.error)
+            raise ArgumentsRefusedError(without_hidden(reply.error))
         return reply.warnings
 
     async def refuse(self, reason: str) -> None:
@@ -99,7 +100,7 @@ class IdentityCalls:
         try:
             await in_time(self._stub.Configure(request, timeout=HANDSHAKE_S), HANDSHAKE_S)
         except grpc.aio.AioRpcError as err:
-            _LOG.debug("attachment.refusal_unheard", place=self._place.title, error=err.details())
+            _LOG.debug("attachment.refusal_unheard", place=self._place.title, error=_details(err))
 
     async def drain(self, reason: str, grace_s: float, ends_s: float, *, final: bool) -> None:
         """Announce the end of new work. The instance may be gone.
@@ -118,7 +119,7 @@ class IdentityCalls:
         try:
             await in_time(self._stub.Drain(request, timeout=left_s), left_s)
         except grpc.aio.AioRpcError as err:
-            _LOG.debug("attachment.drain_unheard", place=self._place.title, error=err.details())
+            _LOG.debug("attachment.drain_unheard", place=self._place.title, error=_details(err))
 
 
 def credential_for(place: Place, child: Child | None) -> str:
@@ -131,3 +132,8 @@ def credential_for(place: Place, child: Child | None) -> str:
         return read_credential(place.credential_file)
     except CredentialError as err:
         raise DialError(str(err)) from err
+
+
+def _details(err: grpc.aio.AioRpcError) -> str:
+    """Return the server's words, without the secrets of the configuration that it was sent."""
+    return without_hidden(err.details() or "")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from berth_host.config.berth.configuration import BerthPlugin, TlsFiles, Transport
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
+from berth_host.config.secrets import masked_arguments
 from berth_host.config.source.node import Json
 from berth_host.rpc.call_rules import PointPolicy
 
@@ -59,7 +60,7 @@ class Place:
     @property
     def title(self) -> str:
         """For messages."""
-        return self.endpoint or " ".join(self.command)
+        return self.endpoint or " ".join(masked_arguments(self.command))
 
     def plugin(self, name: str) -> WantedPlugin | None:
         """The plugin called `name`, if it is expected here."""

@@ -33,7 +33,8 @@ from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import EXTENSION_POINTS, WEIGHTED_POINTS
 from berth_host.config.errors import ConfigurationError, Finding, nearest
 from berth_host.config.rendering import configuration_to_json, error_to_json
-from berth_host.config.secrets import masked_object
+from berth_host.config.secrets import masked, masked_arguments, masked_object
+from berth_host.log.hidden import without_hidden
 
 _POINTS_AS_THEY_RUN: Final = (
     *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "reserve"),
@@ -94,10 +95,10 @@ def check_config(
         _fail(err, output)
     loaded = replace(loaded, warnings=(*loaded.warnings, *_not_here(loaded.berth)))
     if output == "json":
-        click.echo(json.dumps(masked_object(configuration_to_json(loaded))))
+        click.echo(without_hidden(json.dumps(masked_object(configuration_to_json(loaded)))))
         return
     for warning in loaded.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        click.echo(without_hidden(f"warning: {warning}"), err=True)
     if output == "yaml":
         click.echo(file_text(loaded), nl=False)
         return
@@ -107,11 +108,11 @@ def check_config(
 
 def _fail(error: ConfigurationError, output: str) -> NoReturn:
     if output == "json":
-        click.echo(json.dumps(masked_object(error_to_json(error))))
+        click.echo(without_hidden(json.dumps(masked_object(error_to_json(error)))))
     else:
         for warning in error.warnings:
             click.echo(f"warning: {warning}", err=True)
-        click.echo(error.text, err=True)
+        click.echo(without_hidden(error.text), err=True)
     sys.exit(BAD_INPUT)
 
 
@@ -193,7 +194,9 @@ def _settings(loaded: LoadedConfiguration) -> dict[str, str]:
     if loaded.emulation.version:
         rows["emulates"] = f"kube-scheduler {loaded.emulation.version}"
     if scheduler.extenders:
-        rows["HTTP extenders"] = ", ".join(extender.url_prefix or '""' for extender in scheduler.extenders)
+        rows["HTTP extenders"] = ", ".join(
+            str(masked(extender.url_prefix)) or '""' for extender in scheduler.extenders
+        )
     return rows
 
 
@@ -216,7 +219,7 @@ def _points(profile: ResolvedProfile) -> dict[str, str]:
 
 
 def _where(plugin: BerthPlugin) -> str:
-    place = plugin.endpoint or plugin.in_process or " ".join(plugin.command or ())
+    place = plugin.endpoint or plugin.in_process or " ".join(masked_arguments(plugin.command or ()))
     return f"{place}, required" if plugin.required else place
 
 

@@ -12,6 +12,7 @@ import click
 from berth_host.app.registry import DuplicatePluginError, PluginLoadError
 from berth_host.config.errors import ConfigurationError
 from berth_host.errors.manifests import ManifestError
+from berth_host.log.hidden import without_hidden
 
 BAD_INPUT: Final = 2
 INPUT_ERRORS: Final = (ConfigurationError, ManifestError, PluginLoadError, DuplicatePluginError)
@@ -28,5 +29,5 @@ def reported() -> Iterator[None]:
 
 def fail(text: str) -> NoReturn:
     """Print the error and exit with 2."""
-    click.echo(text, err=True)
+    click.echo(without_hidden(text), err=True)
     sys.exit(BAD_INPUT)

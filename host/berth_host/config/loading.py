@@ -34,8 +34,10 @@ from berth_host.config.profiles.building import build_profiles
 from berth_host.config.profiles.defaulting import DefaultedScheduler, apply_defaults
 from berth_host.config.profiles.expansion import ProfileError
 from berth_host.config.profiles.registry import plugin_registry
+from berth_host.config.secrets import errors_without_secrets, secrets_of
 from berth_host.config.source.documents import Documents, read_documents, read_rest
 from berth_host.config.source.node import Json, SourceError, SourceNode
+from berth_host.log.hidden import hide
 
 _NO_PLUGINS: Final[Mapping[str, frozenset[str]]] = {}
 _NO_GATES: Final[Mapping[str, bool]] = {}
@@ -67,9 +69,24 @@ def load_configuration(
     """
     gates = resolve_feature_gates(feature_gates, source=source)
     emulation = emulation_of(emulated_version, source=source)
+    given = _Given(
+        source=source,
+        registered=registered,
+        gates=gates,
+        berth=berth,
+        warnings=gates.warnings,
+        overrides=overrides,
+        emulation=emulation,
+    )
+    with errors_without_secrets(text):
+        return _read_and_load(text, given, convert_older=convert_older)
+
+
+def _read_and_load(text: str, given: _Given, *, convert_older: bool) -> LoadedConfiguration:
+    source = given.source
     documents = _read(text, source, convert_older=convert_older)
     root, form = documents.scheduler, None
-    warnings = (*gates.warnings, *documents.warnings)
+    warnings = (*given.warnings, *documents.warnings)
     try:
         if convert_older and root is not None:
             form = form_of(root)
@@ -80,15 +97,7 @@ def load_configuration(
         return _load(
             replace(documents, scheduler=root),
             form,
-            _Given(
-                source=source,
-                registered=registered,
-                gates=gates,
-                berth=berth,
-                warnings=warnings,
-                overrides=overrides,
-                emulation=emulation,
-            ),
+            replace(given, warnings=warnings),
         )
     except ConfigurationError as err:
         if form is not None:
@@ -163,14 +172,18 @@ def load_berth_configuration(text: str, *, source: str) -> BerthConfiguration:
 
     For callers that need the places of plugins before they can name the points of each plugin.
     """
-    return _berth_of(_read(text, source), source) or BerthConfiguration()
+    with errors_without_secrets(text):
+        return _berth_of(_read(text, source), source) or BerthConfiguration()
 
 
 def _read(text: str, source: str, *, convert_older: bool = False) -> Documents:
     try:
-        return read_documents(text, joins_rest=is_older) if convert_older else read_documents(text)
+        documents = read_documents(text, joins_rest=is_older) if convert_older else read_documents(text)
     except SourceError as err:
         raise _with_those_of_berth(_unreadable(err, source), read_rest(text), source) from err
+    roots = (documents.scheduler, documents.berth)
+    hide(secrets_of(*(root.to_json() for root in roots if root is not None)))
+    return documents
 
 
 def _unreadable(error: SourceError, source: str) -> ConfigurationError:

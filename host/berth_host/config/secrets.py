@@ -1,42 +1,178 @@
-"""Masks secrets wherever a configuration is shown: check-config, /configz, the log.
+"""Masks secrets wherever a configuration is shown: check-config, /configz, the log, messages, errors.
 
-`--write-config-to` writes a file to start from, so there secrets stay.
+    masked(value)              a value, with every secret by the name of its field, flag or variable replaced
+    masked_arguments(words)    a command line
+    secrets_of(value)          the secrets themselves, for `log.hidden`
+    without_secrets(message, text)  a message about a text, which may be no YAML
+
+A secret is told by its name alone. `--write-config-to` writes a file to start from, so there secrets stay.
 Source of the mask: kubectl config view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
 
+from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.config.source.node import Json
+from berth_host.log.hidden import MASK
 
-MASK: Final = "DATA+OMITTED"
-_ENDINGS: Final = (
-    "keydata",
-    "key-data",
-    "token",
-    "password",
-    "passwd",
-    "secret",
-    "apikey",
-    "api-key",
-    "api_key",
+_NAMES: Final = (
+    r"(?:key[-_]?data|token|password|passwd|passphrase|secret|credential|authorization|"
+    r"(?:api|private|secret|access)[-_]?key)s?"
 )
+_NAME: Final = rf"[\w.-]*{_NAMES}"
+_SECRET_NAME: Final = re.compile(_NAME, re.IGNORECASE)
+_QUOTED: Final = r"\"(?:[^\"\\]|\\.)*\"|'[^']*'"
+_ARGUMENT: Final = re.compile(rf"(-{{0,2}}{_NAME})=(.+)", re.IGNORECASE | re.DOTALL)
+_FLAG: Final = re.compile(rf"--?{_NAME}", re.IGNORECASE)
+_IN_URL: Final = re.compile(r"(?<=://)([^/@\s:'\"]*):([^/@\s'\"]+)(?=@)")
+_BEARER: Final = re.compile(r"\b(Bearer|Basic)\s+([^\s'\"]+)", re.IGNORECASE)
+_ASSIGNED: Final = re.compile(rf"(-{{0,2}}{_NAME})(=|:\s+)({_QUOTED}|\S+)", re.IGNORECASE)
+_AFTER_FLAG: Final = re.compile(rf"(--?{_NAME})(\s+)({_QUOTED}|[^\s-]\S*)", re.IGNORECASE)
+_VALUE: Final = rf"(?:[!&]\S*\s+)*\*?({_QUOTED}|[^\s,}}\]\[{{#]+)"
+_IN_TEXT: Final = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"{_NAME}[\"']?\s*[:=]\s*{_VALUE}",
+        rf"--?{_NAME}[\"']?(?:\s*,|\s*\n\s*-|\s)\s*{_VALUE}",
+        rf"{_NAME}[\"']?\s*[,\n]\s*[\"']?value[\"']?\s*[:=]\s*{_VALUE}",
+    )
+)
+"""`token: x`, `"token": "x"` and `--token=x`; `--token, x` and `- --token\\n- x`; `name: TOKEN, value: x`."""
 
 
 def masked(value: Json) -> Json:
-    """Return `value` with every text under the name of a secret replaced by MASK."""
+    """Return `value` with every secret in it replaced by MASK."""
     if isinstance(value, dict):
         return masked_object(value)
     if isinstance(value, list):
-        return [masked(item) for item in value]
-    return value
+        return _masked_list(value)
+    return _masked_urls(value) if isinstance(value, str) else value
 
 
 def masked_object(value: Mapping[str, Json]) -> dict[str, Json]:
     """Return an object with its secrets masked; empty ones stay empty."""
+    is_variable = isinstance(name := value.get("name"), str) and _is_secret(name)
     return {
-        key: MASK if item and isinstance(item, str) and key.lower().endswith(_ENDINGS) else masked(item)
+        key: _hidden(item) if _is_secret(key) or (is_variable and key == "value") else masked(item)
         for key, item in value.items()
     }
+
+
+def masked_arguments(words: Sequence[str]) -> list[str]:
+    """Return a command line with the values of `--token x`, `--token=x` and `TOKEN=x` masked."""
+    return [str(item) for item in _masked_list(list(words))]
+
+
+def without_secrets(message: str, *texts: str) -> str:
+    """Return a message about some texts without what looks like a secret in them. They may be no YAML."""
+    message = _masked_urls(message)
+    for secret in sorted({found for text in texts for found in _secrets_in(text)}, key=len, reverse=True):
+        if secret in message:
+            # As a word: a secret of one letter is not every letter of the message.
+            message = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, message)
+    return message
+
+
+@contextmanager
+def errors_without_secrets(text: str) -> Iterator[None]:
+    """Take the secrets of a configuration's text out of the errors about it."""
+    try:
+        yield
+    except ConfigurationError as err:
+        findings = [_without(finding, text) for finding in err.findings]
+        clean = ConfigurationError(err.kind, findings, source=err.source, config=err.config)
+        clean.warnings = tuple(without_secrets(warning, text) for warning in err.warnings)
+        raise clean from None
+
+
+def secrets_of(*values: Any) -> set[str]:
+    """Return the secrets of some values of JSON, such as a whole document."""
+    return {secret for value in values for secret in _secrets_of(value)}
+
+
+def _without(finding: Finding, text: str) -> Finding:
+    return replace(finding, message=without_secrets(finding.message, text))
+
+
+def _is_secret(name: str) -> bool:
+    found = _SECRET_NAME.fullmatch(name)
+    return found is not None
+
+
+def _hidden(value: Json) -> Json:
+    if isinstance(value, list):
+        return [_hidden(item) for item in value]
+    if isinstance(value, dict):
+        return masked_object(value)
+    return value if isinstance(value, bool) or value in (None, "") else MASK
+
+
+def _masked_list(items: list[Json]) -> list[Json]:
+    shown: list[Json] = []
+    is_next_secret = False
+    for item in items:
+        if not isinstance(item, str):
+            shown.append(masked(item))
+        elif is_next_secret:
+            shown.append(MASK)
+        else:
+            shown.append(_masked_word(item))
+        is_next_secret = isinstance(item, str) and not is_next_secret and _FLAG.fullmatch(item) is not None
+    return shown
+
+
+def _masked_word(word: str) -> str:
+    whole = _ARGUMENT.fullmatch(word)
+    if whole is not None:
+        return f"{whole[1]}={MASK}"
+    # A word may be a whole command: `sh -c "TOKEN=x serve"`.
+    for pattern in (_ASSIGNED, _AFTER_FLAG):
+        word = pattern.sub(rf"\1\2{MASK}", word)
+    return _masked_urls(word)
+
+
+def _masked_urls(text: str) -> str:
+    return _BEARER.sub(rf"\1 {MASK}", _IN_URL.sub(rf"\1:{MASK}", text))
+
+
+def _secrets_of(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        for pattern, group in ((_ASSIGNED, 3), (_AFTER_FLAG, 3), (_IN_URL, 2), (_BEARER, 2)):
+            yield from (_unquoted(found[group]) for found in pattern.finditer(value))
+    elif isinstance(value, Mapping):
+        is_variable = isinstance(name := value.get("name"), str) and _is_secret(name)
+        for key, item in value.items():
+            if (_is_secret(str(key)) or (is_variable and key == "value")) and not isinstance(item, bool):
+                yield from _scalars(item)
+            else:
+                yield from _secrets_of(item)
+    elif isinstance(value, list | tuple):
+        for before, item in zip(("", *value), value, strict=False):
+            if isinstance(before, str) and _FLAG.fullmatch(before):
+                yield from _scalars(item)
+            yield from _secrets_of(item)
+
+
+def _secrets_in(text: str) -> set[str]:
+    """Return what looks like a secret in a text, which may be no YAML."""
+    found = {_unquoted(match[1]) for pattern in _IN_TEXT for match in pattern.finditer(text)}
+    return found | set(_secrets_of(text))
+
+
+def _unquoted(word: str) -> str:
+    return word[1:-1] if len(word) > 1 and word[0] in "\"'" and word[-1] == word[0] else word
+
+
+def _scalars(value: Any) -> Iterator[str]:
+    if isinstance(value, list | tuple):
+        yield from (scalar for item in value for scalar in _scalars(item))
+    elif isinstance(value, Mapping):
+        yield from _secrets_of(value)
+    elif value not in (None, ""):
+        yield str(value)

@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from berth_host.log.hidden import without_hidden
 from berth_host.log.plain_lines import plain_lines
 
 EVENTS: Final = frozenset(
@@ -146,6 +147,10 @@ def _filtering(level: str) -> type[structlog.typing.FilteringBoundLogger]:
     return structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level])
 
 
+def _without_secrets(renderer: structlog.typing.Processor) -> structlog.typing.Processor:
+    return lambda logger, method, event: without_hidden(str(renderer(logger, method, event)))
+
+
 def configure(level: str = "INFO", output: str = "auto", *, for_people: bool = False) -> None:
     """Set the level (a logging name) and the form: `json`, `text`, or `auto` by the terminal.
 
@@ -163,7 +168,7 @@ def configure(level: str = "INFO", output: str = "auto", *, for_people: bool = F
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            plain_lines(renderer) if text or for_people else renderer,
+            _without_secrets(plain_lines(renderer) if text or for_people else renderer),
         ],
         wrapper_class=_filtering(level),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),

@@ -32,6 +32,7 @@ from berth_host.errors.plugins import (
     PluginProtocolError,
     PluginTimeoutError,
 )
+from berth_host.log.hidden import without_hidden
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.cycle import CycleContext, CycleEnd, Reserved
 
@@ -214,7 +215,7 @@ class InProcessTransport:
     def _failure(self, call: AnyCall, err: BaseException) -> PluginError:
         if isinstance(err, PluginAnswerError):
             return PluginProtocolError(self._name, call.rpc, f"broke the contract ({err})")
-        return PluginExceptionError(self._name, call.rpc, raised_text(err))
+        return PluginExceptionError(self._name, call.rpc, without_hidden(raised_text(err)))
 
 
 def reserve(runtime: PluginRuntime, state: CycleState, pod: Pod, node_name: str) -> Answer[Reserved]:

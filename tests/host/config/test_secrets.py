@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from berth_host.cli.main import berth
-from berth_host.config.secrets import MASK, masked_object
+from berth_host.config.secrets import masked_object
+from berth_host.log.hidden import MASK
 from click.testing import CliRunner
 
 CONFIGURATION = """\

@@ -28,6 +28,7 @@ from berth_host.cluster.kube.user_config import UserConfig
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.explain.diagnosis import ATTEMPTS_KEPT
 from berth_host.explain.pod_answer import PodAnswer, PodState
+from berth_host.log.hidden import without_hidden
 
 PENDING: Final = 3
 PLUGINS_PATH: Final = "/berth/v1/plugins"
@@ -145,7 +146,7 @@ async def asked(
 
 def fail(err: AskError) -> NoReturn:
     """Say why there is no answer, and exit."""
-    click.echo(f"error: {err}", err=True)
+    click.echo(without_hidden(f"error: {err}"), err=True)
     sys.exit(err.exit_code)
 
 

@@ -25,6 +25,7 @@ from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.credentials import Credentials
 from berth_host.cluster.kube.lease_record import LABEL
 from berth_host.cluster.kube.user_config import UserConfig
+from berth_host.config.secrets import masked
 from berth_host.errors.cluster import ClientConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -113,7 +114,7 @@ async def target(options: Mapping[str, Any]) -> AsyncIterator[Target]:
 def _check(options: Mapping[str, Any]) -> None:
     url = options["server"]
     if url and not _is_url(url):
-        raise AskError(f"--server {url}: write it as https://HOST:PORT", BAD_USAGE)
+        raise AskError(f"--server {masked(url)}: write it as https://HOST:PORT", BAD_USAGE)
     if options["token"] and options["token_file"]:
         raise AskError("--token and --token-file exclude each other: give one", BAD_USAGE)
     if bool(options["client_certificate"]) != bool(options["client_key"]):
@@ -143,7 +144,7 @@ async def _named(options: Mapping[str, Any]) -> Target:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     url = options["server"].rstrip("/")
-    return Target(url=url, title=url, context=context, authorization=authorization)
+    return Target(url=url, title=str(masked(url)), context=context, authorization=authorization)
 
 
 async def _credentials(

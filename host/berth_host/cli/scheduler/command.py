@@ -30,6 +30,7 @@ from berth_host.cli.scheduler.shown import shown
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
 from berth_host.errors import HostError
+from berth_host.log.hidden import without_hidden
 
 FAILED: Final = 1
 _MARKS: Final = {Standing.IN_EFFECT: "", Standing.DEPRECATED: "Deprecated: ", Standing.WITHOUT_EFFECT: ""}
@@ -87,7 +88,7 @@ def scheduler(flags: ParsedFlags) -> None:
         read_stdin = cache(standard_input.read_text)
         configuration = loaded(flags, plugins, read_stdin)
         for warning in configuration.warnings:
-            click.echo(f"warning: {warning}", err=True)
+            click.echo(without_hidden(f"warning: {warning}"), err=True)
         if flags.text("write-config-to"):
             _write(flags.text("write-config-to"), configuration)
             return
@@ -115,5 +116,5 @@ def _reported() -> Iterator[None]:
 
 def _fail(text: str) -> NoReturn:
     """Print the error, and end as kube-scheduler does."""
-    click.echo(f"berth: {text}", err=True)
+    click.echo(without_hidden(f"berth: {text}"), err=True)
     sys.exit(FAILED)

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final
 
 from berth_host.cli import configuration, standard_input
@@ -23,6 +22,7 @@ from berth_host.cluster.kube.connection import Connection
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.overrides import Overrides
+from berth_host.model.paths import expanded, is_file
 
 _LEADER_ELECTION: Final = {
     "leader-elect": "leader_elect",
@@ -81,7 +81,7 @@ def _config_map(flags: ParsedFlags, namespace: str, name: str, kubeconfig: str) 
 def kubeconfig_of_environment() -> str:
     """Return the files of KUBECONFIG that exist, which are merged as kubectl does; all if none exists."""
     paths = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    existing = [path for path in paths if Path(path).expanduser().is_file()]
+    existing = [path for path in paths if is_file(expanded(path))]
     return os.pathsep.join(existing or paths)
 
 

@@ -20,8 +20,8 @@ from berth_host.cli.scheduler.parsing import FlagError, ParsedFlags
 from berth_host.cli.scheduler.shown import shown
 from berth_host.cluster.kube import lease_settings
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.secrets import masked
 from berth_host.endpoints.options import ServingOptions
-from berth_host.model.paths import expanded, is_file
 from berth_host.model.user import ClientTrust
 
 _FORMATS: Final = ("text", "json")
@@ -53,7 +53,9 @@ def settings(
         serving=_serving(flags, configuration),
         authentication_kubeconfig=flags.text("authentication-kubeconfig"),
         authorization_kubeconfig=flags.text("authorization-kubeconfig"),
-        flags=tuple((name, shown(flag, flags.value(name))) for name, flag in sorted(FLAGS.items())),
+        flags=tuple(
+            (name, str(masked(shown(flag, flags.value(name))))) for name, flag in sorted(FLAGS.items())
+        ),
         options=HostOptions(
             plugins=plugins,
             max_in_pool_s=flags.number("pod-max-in-unschedulable-pods-duration"),

@@ -24,7 +24,9 @@ from berth_host.cluster.kube.kubeconfig_fields import (
     check_server_name,
     check_types,
 )
+from berth_host.config.secrets import secrets_of, without_secrets
 from berth_host.errors.cluster import ClientConfigError
+from berth_host.log.hidden import hide, without_hidden
 from berth_host.model.paths import expanded, is_file
 from berth_host.yaml.reader import read_one
 from berth_host.yaml.scalars import YamlTextError
@@ -163,7 +165,8 @@ def _is_path(value: Any) -> TypeGuard[str]:
 
 def _load(path: Path) -> Mapping[str, Any]:
     try:
-        content = read_one(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        content = read_one(text)
     except FileNotFoundError as err:
         raise _wrong(path, "no such file", "give the path of an existing one") from err
     except (OSError, UnicodeDecodeError) as err:
@@ -171,7 +174,8 @@ def _load(path: Path) -> Mapping[str, Any]:
     except YamlTextError as err:
         line = f"line {err.line}: " if err.line else ""
         cure = "see it with kubectl config view --kubeconfig"
-        raise _wrong(path, f"is not YAML: {line}{err.message}", cure) from err
+        raise _wrong(path, f"is not YAML: {line}{without_secrets(err.message, text)}", cure) from err
+    hide(secrets_of(content))
     if not isinstance(content, dict) or content.get("kind", "Config") != "Config":
         raise _wrong(path, "is not a kubeconfig", "it needs kind: Config, clusters, contexts and users")
     return content
@@ -264,4 +268,4 @@ def _taken_impersonation(user: dict[str, Any], path: Path) -> tuple[tuple[str, s
 
 
 def _wrong(path: Path, problem: str, cure: str, *, joint: str = "; ") -> ClientConfigError:
-    return ClientConfigError(f"kubeconfig {str(path)!r}: {problem}{joint}{cure}")
+    return ClientConfigError(without_hidden(f"kubeconfig {str(path)!r}: {problem}{joint}{cure}"))

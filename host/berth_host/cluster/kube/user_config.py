@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from berth_host.config.secrets import secrets_of, without_secrets
 from berth_host.errors.cluster import ClientConfigError
+from berth_host.log.hidden import hide
 from berth_host.model.paths import expanded, is_file
 from berth_host.yaml.reader import read_one
 from berth_host.yaml.scalars import YamlTextError
@@ -67,10 +69,14 @@ def _paths() -> list[str]:
 
 def _read(path: str) -> Mapping[str, Any]:
     """Read one kubeconfig. A field of a wrong type is reported by the code that loads the file later."""
+    text = ""
     try:
-        content = read_one(expanded(path).read_text(encoding="utf-8"))
+        text = expanded(path).read_text(encoding="utf-8")
+        content = read_one(text)
     except (OSError, UnicodeDecodeError, YamlTextError) as err:
-        raise ClientConfigError(f"kubeconfig {path!r} cannot be read: {err}; check the file") from err
+        problem = without_secrets(str(err), text)
+        raise ClientConfigError(f"kubeconfig {path!r} cannot be read: {problem}; check the file") from err
+    hide(secrets_of(content))
     return content if isinstance(content, dict) else {}
 
 

@@ -18,6 +18,7 @@ from berth_host.config.older.rows import Form
 from berth_host.config.older.shapes import check_shape
 from berth_host.config.older.table import COMPONENT_FORMS
 from berth_host.config.older.warnings import Remarks
+from berth_host.config.secrets import errors_without_secrets
 from berth_host.config.source.documents import read_documents
 from berth_host.config.source.node import SourceError, SourceNode
 
@@ -78,6 +79,11 @@ def _parse_policy(text: str, path: str, remarks: Remarks) -> PolicyParts:
 
     `remarks` gets the policy's warnings.
     """
+    with errors_without_secrets(text):
+        return _policy_of(text, path, remarks)
+
+
+def _policy_of(text: str, path: str, remarks: Remarks) -> PolicyParts:
     own = Remarks(Form.POLICY, path)
     try:
         documents = read_documents(text, joins_rest=is_older)

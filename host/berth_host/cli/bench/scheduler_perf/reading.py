@@ -68,7 +68,7 @@ class OpReader:
             self.fields.refuse(field, f"{path} is not UTF-8 text (byte {err.start})")
             return None
         except (OSError, ValueError) as err:
-            self.fields.refuse(field, f"{path!r} cannot be read: {why_unread(err)}")
+            self.fields.refuse(field, f"{path} cannot be read: {why_unread(err)}")
             return None
         template = Template(path=str(where), text=text, params=params or {}, typed_as=typed_as)
         self._check(template, typed_as)

@@ -8,7 +8,7 @@ pods. Every problem is collected; with one problem or more nothing is usable and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
@@ -18,6 +18,7 @@ from berth_host.cluster.memory.manifests import workloads
 from berth_host.cluster.memory.manifests.files import sources_of
 from berth_host.cluster.memory.manifests.reading import Manifest, Origin, read
 from berth_host.cluster.memory.server import ApiServer
+from berth_host.config.secrets import without_secrets
 from berth_host.errors.cluster import ConflictError, FieldProblem, ForbiddenError, InvalidError
 from berth_host.errors.manifests import ManifestError, ManifestProblem
 
@@ -56,7 +57,10 @@ def load(paths: Sequence[str], server: ApiServer, read_stdin: Callable[[], str])
     if problems:
         order = {source.name: i for i, source in enumerate(sources)}
         problems.sort(key=lambda problem: (order.get(problem.file, -1), problem.document, problem.line))
-        raise ManifestError(problems)
+        texts = [source.text for source in sources]
+        raise ManifestError(
+            [replace(problem, problem=without_secrets(problem.problem, *texts)) for problem in problems]
+        )
     gaps = (*_emptiness(server, loader), *reading.misspelt, *_without_their_node(server))
     warnings = (*reading.warnings, *loader.warnings, *_own_priorities(loader.own_priorities))
     return Loaded(

@@ -1,0 +1,32 @@
+"""The secrets of the configuration in use, which no log line and no error of a plugin may show.
+
+A plugin gets its arguments, and may write them into its log or raise them. `hide` is called whenever a
+configuration or a kubeconfig is read; a secret of an earlier one stays hidden.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+MASK: Final = "DATA+OMITTED"
+"""What stands for a secret, as `kubectl config view` shows it."""
+_MIN_LENGTH: Final = 4
+"""Shorter values are words such as `on`, which lines hold for other reasons."""
+_hidden: dict[str, re.Pattern[str]] = {}
+
+
+def hide(secrets: Iterable[str]) -> None:
+    """Hide these values from now on."""
+    for secret in secrets:
+        if len(secret) >= _MIN_LENGTH:
+            _hidden.setdefault(secret, re.compile(rf"(?<!\w){re.escape(secret)}(?!\w)"))
+
+
+def without_hidden(text: str) -> str:
+    """Return the text with MASK in place of every hidden value."""
+    for secret, pattern in _hidden.items():
+        if secret in text:
+            text = pattern.sub(MASK, text)
+    return text
