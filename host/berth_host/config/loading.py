@@ -79,10 +79,12 @@ def load_configuration(
         emulation=emulation,
     )
     with errors_without_secrets(text):
-        return _read_and_load(text, given, convert_older=convert_older)
+        return _read_and_load(text, given, convert_older=convert_older, read_config_map=read_config_map)
 
 
-def _read_and_load(text: str, given: _Given, *, convert_older: bool) -> LoadedConfiguration:
+def _read_and_load(
+    text: str, given: _Given, *, convert_older: bool, read_config_map: ReadConfigMap | None
+) -> LoadedConfiguration:
     source = given.source
     documents = _read(text, source, convert_older=convert_older)
     root, form = documents.scheduler, None
