@@ -12,34 +12,52 @@ Source of the mask: kubectl config view.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from berth_host.config.errors import ConfigurationError, Finding
+from berth_host.config.errors import ConfigurationError
 from berth_host.config.source.node import Json
 from berth_host.log.hidden import MASK
 
+_STEMS: Final = (
+    *("keydata", "key-data", "key_data", "apikey", "api-key", "api_key", "privatekey", "private-key"),
+    *(
+        "private_key",
+        "accesskey",
+        "access-key",
+        "access_key",
+        "token",
+        "passw",
+        "passphrase",
+        "secret",
+        "credential",
+    ),
+    "authorization",
+)
 _NAMES: Final = (
     r"(?:key[-_]?data|token|password|passwd|passphrase|secret|credential|authorization|"
     r"(?:api|private|secret|access)[-_]?key)s?"
 )
-_NAME: Final = rf"[\w.-]*{_NAMES}"
+# From the start of a word only: a search would take quadratic time in a long word.
+_START: Final = r"(?<![\w.-])"
+_NAME: Final = rf"{_START}[\w.-]*{_NAMES}"
+_FLAG_NAME: Final = rf"{_START}-[\w.-]*{_NAMES}"
 _SECRET_NAME: Final = re.compile(_NAME, re.IGNORECASE)
 _QUOTED: Final = r"\"(?:[^\"\\]|\\.)*\"|'[^']*'"
-_ARGUMENT: Final = re.compile(rf"(-{{0,2}}{_NAME})=(.+)", re.IGNORECASE | re.DOTALL)
-_FLAG: Final = re.compile(rf"--?{_NAME}", re.IGNORECASE)
+_ARGUMENT: Final = re.compile(rf"({_NAME})=(.+)", re.IGNORECASE | re.DOTALL)
+_FLAG: Final = re.compile(_FLAG_NAME, re.IGNORECASE)
 _IN_URL: Final = re.compile(r"(?<=://)([^/@\s:'\"]*):([^/@\s'\"]+)(?=@)")
 _BEARER: Final = re.compile(r"\b(Bearer|Basic)\s+([^\s'\"]+)", re.IGNORECASE)
-_ASSIGNED: Final = re.compile(rf"(-{{0,2}}{_NAME})(=|:\s+)({_QUOTED}|\S+)", re.IGNORECASE)
-_AFTER_FLAG: Final = re.compile(rf"(--?{_NAME})(\s+)({_QUOTED}|[^\s-]\S*)", re.IGNORECASE)
+_ASSIGNED: Final = re.compile(rf"({_NAME})(=|:\s+)({_QUOTED}|\S+)", re.IGNORECASE)
+_AFTER_FLAG: Final = re.compile(rf"({_FLAG_NAME})(\s+)({_QUOTED}|[^\s-]\S*)", re.IGNORECASE)
 _VALUE: Final = rf"(?:[!&]\S*\s+)*\*?({_QUOTED}|[^\s,}}\]\[{{#]+)"
 _IN_TEXT: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         rf"{_NAME}[\"']?\s*[:=]\s*{_VALUE}",
-        rf"--?{_NAME}[\"']?(?:\s*,|\s*\n\s*-|\s)\s*{_VALUE}",
+        rf"{_FLAG_NAME}[\"']?(?:\s*,|\s*\n\s*-|\s)\s*{_VALUE}",
         rf"{_NAME}[\"']?\s*[,\n]\s*[\"']?value[\"']?\s*[:=]\s*{_VALUE}",
     )
 )
@@ -71,12 +89,7 @@ def masked_arguments(words: Sequence[str]) -> list[str]:
 
 def without_secrets(message: str, *texts: str) -> str:
     """Return a message about some texts without what looks like a secret in them. They may be no YAML."""
-    message = _masked_urls(message)
-    for secret in sorted({found for text in texts for found in _secrets_in(text)}, key=len, reverse=True):
-        if secret in message:
-            # As a word: a secret of one letter is not every letter of the message.
-            message = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, message)
-    return message
+    return _hiding({found for text in texts for found in _secrets_in(text)})(message)
 
 
 @contextmanager
@@ -85,19 +98,28 @@ def errors_without_secrets(text: str) -> Iterator[None]:
     try:
         yield
     except ConfigurationError as err:
-        findings = [_without(finding, text) for finding in err.findings]
+        shown = _hiding(_secrets_in(text))
+        findings = [replace(finding, message=shown(finding.message)) for finding in err.findings]
         clean = ConfigurationError(err.kind, findings, source=err.source, config=err.config)
-        clean.warnings = tuple(without_secrets(warning, text) for warning in err.warnings)
+        clean.warnings = tuple(map(shown, err.warnings))
         raise clean from None
+
+
+def _hiding(secrets: set[str]) -> Callable[[str], str]:
+    """Return what hides the secrets in a message: made once for all messages, of which there may be many."""
+    longest_first = sorted(secrets, key=len, reverse=True)
+    # As words: a secret of one letter is not every letter of the message.
+    pattern = re.compile("|".join(rf"(?<!\w){re.escape(secret)}(?!\w)" for secret in longest_first))
+
+    def shown(message: str) -> str:
+        return pattern.sub(MASK, _masked_urls(message)) if longest_first else _masked_urls(message)
+
+    return shown
 
 
 def secrets_of(*values: Any) -> set[str]:
     """Return the secrets of some values of JSON, such as a whole document."""
     return {secret for value in values for secret in _secrets_of(value)}
-
-
-def _without(finding: Finding, text: str) -> Finding:
-    return replace(finding, message=without_secrets(finding.message, text))
 
 
 def _is_secret(name: str) -> bool:
@@ -161,8 +183,21 @@ def _secrets_of(value: Any) -> Iterator[str]:
 
 def _secrets_in(text: str) -> set[str]:
     """Return what looks like a secret in a text, which may be no YAML."""
-    found = {_unquoted(match[1]) for pattern in _IN_TEXT for match in pattern.finditer(text)}
-    return found | set(_secrets_of(text))
+    near = _near_names(text)
+    found = {_unquoted(match[1]) for pattern in _IN_TEXT for match in pattern.finditer(near)}
+    urls = {url[2] for url in _IN_URL.finditer(text)} if "@" in text else set()
+    return found | urls | set(_secrets_of(near))
+
+
+def _near_names(text: str) -> str:
+    """Return the lines that hold a part of a secret's name, each with the next one."""
+    lowered = text.lower()
+    stems = [stem for stem in _STEMS if stem in lowered]
+    if not stems:
+        return ""
+    lines = text.split("\n")
+    near = [number for number, line in enumerate(lines) if any(stem in line.lower() for stem in stems)]
+    return "\n".join("\n".join(lines[number : number + 2]) for number in near)
 
 
 def _unquoted(word: str) -> str:
