@@ -48,6 +48,7 @@ _SECRET_NAME: Final = re.compile(_NAME, re.IGNORECASE)
 _QUOTED: Final = r"\"(?:[^\"\\]|\\.)*\"|'[^']*'"
 _ARGUMENT: Final = re.compile(rf"({_NAME})=(.+)", re.IGNORECASE | re.DOTALL)
 _FLAG: Final = re.compile(_FLAG_NAME, re.IGNORECASE)
+_WORD: Final = re.compile(r"\w+")
 _IN_URL: Final = re.compile(r"(?<=://)([^/@\s:'\"]*):([^/@\s'\"]+)(?=@)")
 _BEARER: Final = re.compile(r"\b(Bearer|Basic)\s+([^\s'\"]+)", re.IGNORECASE)
 _ASSIGNED: Final = re.compile(rf"({_NAME})(=|:\s+)({_QUOTED}|\S+)", re.IGNORECASE)
@@ -106,13 +107,22 @@ def errors_without_secrets(text: str) -> Iterator[None]:
 
 
 def _hiding(secrets: set[str]) -> Callable[[str], str]:
-    """Return what hides the secrets in a message: made once for all messages, of which there may be many."""
-    longest_first = sorted(secrets, key=len, reverse=True)
-    # As words: a secret of one letter is not every letter of the message.
-    pattern = re.compile("|".join(rf"(?<!\w){re.escape(secret)}(?!\w)" for secret in longest_first))
+    """Return what hides the secrets in a message: made once for all messages, of which there may be many.
+
+    Secrets count as words: one of a single letter is not every letter of the message.
+    """
+    words = {secret for secret in secrets if _WORD.fullmatch(secret)}
+    others = [
+        (secret, re.compile(rf"(?<!\w){re.escape(secret)}(?!\w)"))
+        for secret in sorted(secrets - words, key=len, reverse=True)
+    ]
 
     def shown(message: str) -> str:
-        return pattern.sub(MASK, _masked_urls(message)) if longest_first else _masked_urls(message)
+        message = _masked_urls(message)
+        for secret, pattern in others:
+            if secret in message:
+                message = pattern.sub(MASK, message)
+        return _WORD.sub(lambda word: MASK if word[0] in words else word[0], message) if words else message
 
     return shown
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 from berth_host.cli.main import berth
+from berth_host.config.errors import ConfigurationError
+from berth_host.config.loading import load_berth_configuration
 from berth_host.config.secrets import masked_object
 from berth_host.log.hidden import MASK
 from click.testing import CliRunner
@@ -37,3 +40,19 @@ def test_check_config_shows_no_secret(output: str, tmp_path: Path) -> None:
     assert "/path" in result.output
     if output == "json":
         json.loads(result.stdout)
+
+
+def test_errors_of_a_long_file_with_secrets_take_linear_time() -> None:
+    def seconds(keys: int) -> float:
+        text = "apiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n" + "".join(
+            f"token{number}: hunter{number}\n" for number in range(keys)
+        )
+        started = time.process_time()
+        with pytest.raises(ConfigurationError) as caught:
+            load_berth_configuration(text, source="f")
+        assert len(caught.value.findings) == keys
+        return time.process_time() - started
+
+    seconds(100)
+    short = seconds(1000)
+    assert seconds(8000) < 8 * 3 * short

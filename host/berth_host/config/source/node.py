@@ -132,5 +132,14 @@ def child(path: str, name: str) -> str:
 
 def _checked(size: int, line: int) -> int:
     if size > MAX_VALUES:
-        raise SourceError(f"the document holds more than {MAX_VALUES} values; are aliases nested?", line)
+        raise too_many_values(line)
     return size
+
+
+def too_many_values(line: int) -> SourceError:
+    """Return the error for a document of more than MAX_VALUES values; `line`: where they are too many."""
+    return SourceError(
+        f"the document holds more than {MAX_VALUES} values, the limit for a configuration: take out what is"
+        " not read; an alias counts as all the values that it stands for",
+        line,
+    )

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 
 import yaml
 
-from berth_host.config.source.node import Member, RepeatedKey, SourceError, SourceNode
+from berth_host.config.source.node import (
+    MAX_VALUES,
+    Member,
+    RepeatedKey,
+    SourceError,
+    SourceNode,
+    too_many_values,
+)
 from berth_host.yaml.reader import DocumentReader, Entries
 from berth_host.yaml.scalars import Scalar, YamlTextError
 
@@ -39,7 +46,12 @@ def read_yaml(text: str, *, first_line: int = 1) -> YamlDocument:
 
 
 class _NodeReader(DocumentReader[SourceNode]):
+    _scalars = 0
+
     def scalar(self, value: Scalar, event: yaml.ScalarEvent, line: int) -> SourceNode:
+        self._scalars += 1
+        if self._scalars > MAX_VALUES:  # at once: the rest of the text need not be read
+            raise too_many_values(line)
         return SourceNode(value, line, plain=event.value if event.implicit[0] else None)
 
     def sequence(self, items: list[SourceNode], line: int) -> SourceNode:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.config.source.node import SourceError, SourceNode
+from berth_host.config.source.node import MAX_VALUES, SourceError, SourceNode
 from berth_host.config.source.yaml_reader import read_yaml
 from berth_host.yaml.reader import MAX_DEPTH
 
@@ -102,3 +102,11 @@ def test_aliases_of_aliases_are_stopped() -> None:
     lines += [f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
     with pytest.raises(SourceError, match="aliases"):
         read("\n".join(lines))
+
+
+def test_document_of_too_many_values_is_refused_where_they_are_too_many() -> None:
+    """The rest is not read: what is refused costs no more for being longer."""
+    text = "".join(f"key{number}: 1\n" for number in range(MAX_VALUES + 100_000))
+    with pytest.raises(SourceError, match=f"more than {MAX_VALUES} values, the limit .* take out") as caught:
+        read_yaml(text)
+    assert caught.value.line == MAX_VALUES + 1
