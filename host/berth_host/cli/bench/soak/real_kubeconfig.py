@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
-import yaml
-
 from berth_host.cli.bench.soak.clusters import SoakError
 from berth_host.cluster.kube.kubeconfig import read_kubeconfig
+from berth_host.yaml.reader import read_one
 
 _PORTS: Final = {"http": 80, "https": 443}
 _FILES: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
@@ -31,7 +30,7 @@ class RealKubeconfig:
         entry = read_kubeconfig(str(path))
         self.path = entry.path
         # The entry lacks what the client takes out; the file is known to be sound now.
-        self._content: dict[str, Any] = yaml.safe_load(self.path.read_text())
+        self._content: dict[str, Any] = read_one(self.path.read_text(encoding="utf-8"))
         cluster = entry.content["clusters"][0]["cluster"]
         if cluster.get("proxy-url"):
             raise SoakError(
@@ -45,7 +44,7 @@ class RealKubeconfig:
         holds: it can be read by its owner alone.
         """
         content = copy.deepcopy(self._content)
-        for place in (*content["clusters"], *content.get("users", ())):
+        for place in (*content["clusters"], *(content.get("users") or ())):
             part = place.get("cluster") or place.get("user")
             if isinstance(part, dict):
                 self._with_absolute_paths(part)
@@ -69,9 +68,9 @@ class RealKubeconfig:
 
 
 def _current_cluster(content: Mapping[str, Any]) -> dict[str, Any]:
-    contexts = {one["name"]: one["context"] for one in content["contexts"]}
+    contexts = {one.get("name"): one.get("context") for one in content["contexts"]}
     name = contexts[content["current-context"]]["cluster"]
-    found: dict[str, Any] = next(one["cluster"] for one in content["clusters"] if one["name"] == name)
+    found: dict[str, Any] = next(one["cluster"] for one in content["clusters"] if one.get("name") == name)
     return found
 
 

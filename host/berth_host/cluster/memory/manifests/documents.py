@@ -18,6 +18,9 @@ from berth_host.yaml.reader import MAX_DEPTH, read_values
 from berth_host.yaml.scalars import YamlTextError
 
 _JSON_START: Final = re.compile(r"\s*\{")
+_NO_SEPARATOR: Final = re.compile(
+    r"^(?:---[^\S\n]*(?P<content>[^\s#][^\n]*)|(?P<directive>%(?:YAML|TAG)\b))", re.MULTILINE
+)
 _SPACE: Final = re.compile(r"\s*")
 
 
@@ -47,12 +50,29 @@ def documents_of(text: str) -> Iterator[tuple[Any, Repeated]]:
         else:
             yield from documents
             return
+    text = text.removeprefix("\ufeff")
+    _check_separators(text)
     try:
-        yield from read_values(text.removeprefix("\ufeff"))
+        yield from read_values(text)
     except YamlTextError as err:
         # A text that ends too early is marked behind its last line.
         line = min(err.line or 0, text.count("\n") + 1)
         raise DocumentError(line, f"is not YAML that Kubernetes reads: {err.message}") from err
+
+
+def _check_separators(text: str) -> None:
+    """Refuse what kubectl, which splits a text at its lines `---`, refuses there.
+
+    Source: `k8s.io/apimachinery/pkg/util/yaml/decoder.go`, v1.36.
+    """
+    found = _NO_SEPARATOR.search(text)
+    if found is None:
+        return
+    line = text.count("\n", 0, found.start()) + 1
+    if found["directive"]:
+        raise DocumentError(line, f"has a directive, {found['directive']}, which kubectl refuses: remove it")
+    content = found["content"].strip()
+    raise DocumentError(line, f"{content!r:.60} stands on the line of a separator: write it on the next line")
 
 
 def line_of(text: str, document: int, path: str) -> int:

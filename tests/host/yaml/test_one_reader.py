@@ -1,0 +1,33 @@
+"""No code of berth reads YAML with PyYAML's loader, which takes words for other values than Kubernetes."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[3]
+LOADERS: Final = frozenset({"load", "load_all", "safe_load", "safe_load_all", "full_load", "unsafe_load"})
+
+
+def calls_of_loaders(source: str) -> list[int]:
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+        and node.attr in LOADERS
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "yaml"
+    ]
+
+
+def test_yaml_is_read_by_the_one_reader() -> None:
+    files = [
+        path
+        for folder in ("host/berth_host", "sdk/berth_sdk", "plugins/berth_plugins", "examples")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    assert len(files) > 300
+    found = {str(path): lines for path in files if (lines := calls_of_loaders(path.read_text()))}
+    assert found == {}
+    assert calls_of_loaders("import yaml\nyaml.safe_load('a')") == [2]
