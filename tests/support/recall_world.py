@@ -185,7 +185,11 @@ class RecallMachine(RuleBasedStateMachine):
             asyncio.run(self._said(alone, nominations, pod))
             for alone, nominations in zip(self.both, self.nominations, strict=True)
         )
-        assert recalled == asked
+        assert recalled == asked, {
+            what: (recalled.get(what), asked.get(what))
+            for what in recalled.keys() | asked.keys()
+            if recalled.get(what) != asked.get(what)
+        }
 
     async def _said(self, alone: FrameworkAlone, nominations: Nominations, pod: Pod) -> dict[str, Any]:
         cycle, framework = alone.cycle(pod), alone.framework
