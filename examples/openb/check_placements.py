@@ -203,18 +203,22 @@ def main() -> int:
     what.add_argument("--placements", type=Path, help="the file of berth bench --dump-placements")
     parser.add_argument("--shared-gpus", action="store_true", help="check each GPU, not the count of them")
     arguments = parser.parse_args()
-    if arguments.placements is not None:
-        try:
+    try:
+        if arguments.placements is not None:
             result = read_placements(arguments.placements)
-        except ValueError as err:
-            print(err, file=sys.stderr)
-            return 2
-    else:
-        result = json.loads(arguments.result.read_text())
-    found = list(violations(arguments.manifests, result, shared_gpus=arguments.shared_gpus))
+        else:
+            result = json.loads(arguments.result.read_text())
+        found = list(violations(arguments.manifests, result, shared_gpus=arguments.shared_gpus))
+        counts = f"{len(result['placements'])} placed, {len(result['pending'])} pending"
+    except (OSError, ValueError) as err:
+        print(err, file=sys.stderr)
+        return 2
+    except (LookupError, TypeError, AttributeError) as err:
+        print(f"the files are not what berth wrote ({type(err).__name__}: {err})", file=sys.stderr)
+        return 2
     for line in found:
         print(line)
-    print(f"{len(result['placements'])} placed, {len(result['pending'])} pending, {len(found)} violations")
+    print(f"{counts}, {len(found)} violations")
     return 1 if found else 0
 
 

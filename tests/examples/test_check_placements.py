@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +186,23 @@ def test_whole_gpus_that_are_only_requested_count_as_well(tmp_path: Path) -> Non
     assert list(check.violations(tmp_path, placements(tmp_path, p0="0"), shared_gpus=True)) == []
     twice = check.violations(tmp_path, placements(tmp_path, p0="0", p1="0"), shared_gpus=True)
     assert list(twice) == ["node n0: GPU 0 over-committed by 1000 milli"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff{", b"{", b"[]", b"{}", b'{"placements": [5], "pending": []}', b"5"]
+)
+def test_result_that_berth_did_not_write_is_refused_in_words(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_bytes(content)
+    script = Path(__file__).parents[2] / "examples/openb/check_placements.py"
+    for option in ("--result", "--placements"):
+        words = [
+            sys.executable,
+            str(script),
+            "--manifests",
+            str(tmp_path),
+            option,
+            str(tmp_path / "result.json"),
+        ]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert (done.returncode, "Traceback" in done.stderr) == (2, False), done
+        assert done.stderr.strip()
