@@ -143,11 +143,13 @@ class RecallMachine(RuleBasedStateMachine):
 
     @rule(pod=PODS, point=st.sampled_from(("filter", "score")))
     def plugin_fails(self, pod: Pod, point: str) -> None:
-        """What it says then is no answer."""
+        """What it says then is no answer. Both clusters see the pods of this cycle: a plugin remembers which
+        terms it has ever seen."""
         for alone in self.both:
             alone.snapshot.update(alone.cache)  # so that both give out their slots alike
         Fickle.fails = point
-        asyncio.run(self._said(self.both[0], self.nominations[0], pod))
+        for alone, nominations in zip(self.both, self.nominations, strict=True):
+            asyncio.run(self._said(alone, nominations, pod))
         Fickle.fails = ""
 
     @rule(is_closed=st.booleans())
