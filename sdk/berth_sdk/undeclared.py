@@ -7,7 +7,7 @@ process of the plugin's own, and in `berth_sdk.testing`. So a part that was not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import ItemsView, Iterable, KeysView, Mapping, Set
 from typing import Any, Final, NoReturn, TypeVar
 
 from berth_sdk.errors import UndeclaredError
@@ -39,12 +39,12 @@ class Undeclared:
         self.refuse()
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Undeclared):
-            self.refuse()
-        return (self.part, self.need) == (other.part, other.need)
+        """Raise UndeclaredError, also for two undeclared parts: their values are not known to be equal."""
+        self.refuse()
 
     def __hash__(self) -> int:
-        return hash((self.part, self.need))
+        """Raise UndeclaredError: as a key, one undeclared part would stand for all objects."""
+        self.refuse()
 
     def __repr__(self) -> str:
         return f"<undeclared {self.part}>"
@@ -66,19 +66,47 @@ POD_OBJECT: Final = Undeclared("pod.object", "Need.whole_pod()")
 """The JSON of the pod that a call is about."""
 
 
-class DeclaredKeys(dict[str, V]):
-    """The labels or annotations whose keys begin with a declared prefix. Looking up any other key raises
-    UndeclaredError.
+class _Keys(KeysView[str]):
+    """The keys of a limited map; asking for an undeclared one raises UndeclaredError."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Set) and self >= other and len(self) == len(other)
+
+    def __ge__(self, other: Any) -> bool:
+        return all([key in self for key in other])  # a list: each key is looked up
+
+    def __gt__(self, other: Any) -> bool:
+        return self >= other and len(self) > len(other)
+
+
+class _Items(ItemsView[str, V]):
+    """The items of a limited map; asking for one with an undeclared key raises UndeclaredError."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Set) and self >= other and len(self) == len(other)
+
+    def __ge__(self, other: Any) -> bool:
+        return all([item in self for item in other])  # a list: each key is looked up
+
+    def __gt__(self, other: Any) -> bool:
+        return self >= other and len(self) > len(other)
+
+
+class _Limited(dict[str, V]):
+    """A map of which some keys may not be read: every way of asking for one of them raises UndeclaredError.
+
+    Subclasses say which (`_check`). Loops see the keys that may be read.
     """
 
-    __slots__ = ("_need", "_part", "_prefixes")
+    __slots__ = ()
 
-    def __init__(self, values: Mapping[str, V], prefixes: tuple[str, ...], part: str, need: str) -> None:
-        """`part`: as a plugin writes it (`node.labels`). `need`: with {} in the place of the key."""
-        super().__init__({key: value for key, value in values.items() if key.startswith(prefixes)})
-        self._prefixes = prefixes
-        self._part = part
-        self._need = need
+    def _check(self, key: object) -> bool:
+        """Raise UndeclaredError for a key that may not be read, else return False."""
+        raise NotImplementedError
 
     def __missing__(self, key: str) -> V:
         self._check(key)
@@ -93,6 +121,49 @@ class DeclaredKeys(dict[str, V]):
 
     def __contains__(self, key: object) -> bool:
         return super().__contains__(key) or self._check(key)
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """Remove the key and return its value, or `default`."""
+        self._check(key)
+        return super().pop(key, *default)
+
+    def keys(self) -> Any:
+        """The keys that may be read."""
+        return _Keys(self)
+
+    def items(self) -> Any:
+        """The keys that may be read, with their values."""
+        return _Items(self)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Mapping) and not isinstance(other, _Limited):
+            for key in other:
+                key in self  # noqa: B015  # raises
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment]  # as of every dict
+
+
+class DeclaredKeys(_Limited[V]):
+    """The labels or annotations whose keys begin with a declared prefix. Looking up any other key raises
+    UndeclaredError.
+    """
+
+    __slots__ = ("_need", "_part", "_prefixes")
+
+    def __init__(self, values: Mapping[str, V], prefixes: tuple[str, ...], part: str, need: str) -> None:
+        """`part`: as a plugin writes it (`node.labels`). `need`: with {} in the place of the key."""
+        super().__init__({key: value for key, value in values.items() if key.startswith(prefixes)})
+        self._prefixes = prefixes
+        self._part = part
+        self._need = need
+
+    def copy(self) -> DeclaredKeys[V]:
+        """A copy with the same limits."""
+        return DeclaredKeys(self, self._prefixes, self._part, self._need)
 
     def _check(self, key: object) -> bool:
         if isinstance(key, str) and not key.startswith(self._prefixes):
@@ -186,7 +257,7 @@ def trimmed(item: KubeObject, drops: Drops) -> KubeObject:
     return TrimmedObject(item, drops) if drops.paths else item
 
 
-class _TrimmedFields(dict[str, Any]):
+class _TrimmedFields(_Limited[Any]):
     """A JSON object without some of its fields."""
 
     __slots__ = ("_drops", "_tree")
@@ -196,19 +267,9 @@ class _TrimmedFields(dict[str, Any]):
         self._tree = tree
         self._drops = drops
 
-    def __missing__(self, key: str) -> Any:
-        self._check(key)
-        raise KeyError(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value, or `default`."""
-        if super().__contains__(key):
-            return self[key]
-        self._check(key)
-        return default
-
-    def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or self._check(key)
+    def copy(self) -> _TrimmedFields:
+        """A copy with the same limits."""
+        return _TrimmedFields(self, self._tree, self._drops)
 
     def _check(self, key: object) -> bool:
         dropped = self._tree.get(key) if isinstance(key, str) else None
@@ -226,7 +287,7 @@ def _trimmed(value: Any, tree: dict[str, Any], drops: Drops) -> Any:
     fields = _TrimmedFields(value, tree, drops)
     for key, branch in tree.items():
         if isinstance(branch, str):
-            fields.pop(key, None)
+            dict.pop(fields, key, None)
         elif dict.__contains__(fields, key):
             fields[key] = _trimmed(fields[key], branch, drops)
     return fields

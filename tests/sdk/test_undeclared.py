@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from berth_sdk.errors import UndeclaredError
 from berth_sdk.kube_object import KubeObject
+from berth_sdk.testing import make_pod
 from berth_sdk.undeclared import DeclaredKeys, Drops, Undeclared, trimmed
 
 PART: Any = Undeclared("node.annotations", "Need.nodes(annotation_prefixes=('...',))")
@@ -30,6 +32,10 @@ USES: dict[str, Callable[[], object]] = {
     "item": lambda: PART["x"],
     "text": lambda: f"{PART}",
     "comparison": lambda: PART == {},
+    "comparison with another undeclared part": lambda: PART == Undeclared(PART.part, PART.need),
+    "comparison from the other side": lambda: {} != PART,
+    "key of a cache": lambda: {PART: 1},
+    "membership in a set": lambda: PART in {"x"},
     "order": lambda: PART > 3,
     "order from the other side": lambda: PART < 3,
     "number": lambda: int(PART),
@@ -43,20 +49,45 @@ def test_every_use_of_an_undeclared_part_raises(use: str) -> None:
         USES[use]()
 
 
-def test_undeclared_part_can_be_shown_copied_and_compared_with_itself() -> None:
+def test_undeclared_part_can_be_shown_copied_and_sent_and_records_with_it_compare() -> None:
     assert repr(PART) == "<undeclared node.annotations>"
-    assert copy.copy(PART) == PART
-    assert len({PART, Undeclared(PART.part, PART.need)}) == 1
+    for same in (copy.copy(PART), copy.deepcopy(PART), pickle.loads(pickle.dumps(PART))):
+        assert (same.part, same.need, same.cure) == (PART.part, PART.need, PART.cure)
+    pod = make_pod("web")
+    assert pod.as_summary() == pod.as_summary() != make_pod("db").as_summary()
 
 
 def test_keys_of_other_prefixes_raise_and_absent_ones_of_declared_prefixes_do_not() -> None:
     keys = DeclaredKeys({"a/x": "1", "b/x": "2"}, ("a/",), "pod.labels", "Need.pods(label_prefixes=({},))")
     assert dict(keys) == {"a/x": "1"}
     assert keys["a/x"] == keys.get("a/x") == "1"
+    assert {"a/x": "1"}.items() <= keys.items() and not {"a/x": "2"}.items() <= keys.items()
+    assert keys == {"a/x": "1"} == keys.copy() and keys != {"a/x": "2"} and keys != {}
+    assert keys.keys() == {"a/x"} and {"a/x"} <= keys.keys() and not keys.keys() > {"a/x"}
+    assert {**keys} == {"a/x": "1"} and json.dumps(keys) == '{"a/x": "1"}'
     assert keys.get("a/y", "none") == "none" and "a/y" not in keys
     with pytest.raises(KeyError):
         keys["a/y"]
-    for read in (lambda: keys["b/x"], lambda: keys.get("b/x"), lambda: "b/x" in keys):
+    other = {"b/x": "2"}
+    reads: tuple[Callable[[], object], ...] = (
+        lambda: keys["b/x"],
+        lambda: keys.get("b/x"),
+        lambda: "b/x" in keys,
+        lambda: "b/x" in keys.keys(),  # noqa: SIM118  # the view is what is tried
+        lambda: ("b/x", "2") in keys.items(),
+        lambda: other.items() <= keys.items(),
+        lambda: {"a/x": "1", **other}.items() <= keys.items(),
+        lambda: other.keys() < keys.keys(),
+        lambda: {"b/x"} == keys.keys(),
+        lambda: keys.keys() & {"b/x"},
+        lambda: other == keys,
+        lambda: keys != other,
+        lambda: keys.pop("b/x", ""),
+        lambda: keys.copy().get("b/x"),
+        lambda: copy.deepcopy(keys).get("b/x"),
+        lambda: pickle.loads(pickle.dumps(keys)).get("b/x"),
+    )
+    for read in reads:
         with pytest.raises(UndeclaredError, match=r"pod\.labels\['b/x'\].*label_prefixes=\('b/x',\)"):
             read()
 
