@@ -38,14 +38,6 @@ class Undeclared:
             raise AttributeError(name)  # protocols of Python itself, such as copying
         self.refuse()
 
-    def __eq__(self, other: object) -> bool:
-        """Raise UndeclaredError, also for two undeclared parts: their values are not known to be equal."""
-        self.refuse()
-
-    def __hash__(self) -> int:
-        """Raise UndeclaredError: as a key, one undeclared part would stand for all objects."""
-        self.refuse()
-
     def __repr__(self) -> str:
         return f"<undeclared {self.part}>"
 
@@ -54,7 +46,10 @@ def _refuse(self: Undeclared, *_args: object) -> Any:
     self.refuse()
 
 
+# Comparing and hashing, too: two undeclared parts are not known to be equal, and as a key one of them would
+# stand for all objects.
 for _name in (
+    *("__eq__", "__ne__", "__hash__"),
     *("__bool__", "__len__", "__iter__", "__contains__", "__getitem__", "__str__", "__format__"),
     *("__int__", "__float__", "__index__", "__lt__", "__le__", "__gt__", "__ge__", "__neg__"),
     *("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__"),
@@ -66,34 +61,33 @@ POD_OBJECT: Final = Undeclared("pod.object", "Need.whole_pod()")
 """The JSON of the pod that a call is about."""
 
 
-class _Keys(KeysView[str]):
+class _Asking(Set[Any]):
+    """A view of a limited map in which a comparison looks up each element of the other side."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]  # as of every view of a dict
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Set) and self >= other and len(self) == len(other)
+
+    def __ge__(self, other: Any) -> bool:
+        found = [one in self for one in other]
+        return all(found)
+
+    def __gt__(self, other: Any) -> bool:
+        return self >= other and len(self) > len(other)
+
+
+class _Keys(_Asking, KeysView[str]):
     """The keys of a limited map; asking for an undeclared one raises UndeclaredError."""
 
     __slots__ = ()
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Set) and self >= other and len(self) == len(other)
 
-    def __ge__(self, other: Any) -> bool:
-        return all([key in self for key in other])  # a list: each key is looked up
-
-    def __gt__(self, other: Any) -> bool:
-        return self >= other and len(self) > len(other)
-
-
-class _Items(ItemsView[str, V]):
+class _Items(_Asking, ItemsView[str, Any]):
     """The items of a limited map; asking for one with an undeclared key raises UndeclaredError."""
 
     __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Set) and self >= other and len(self) == len(other)
-
-    def __ge__(self, other: Any) -> bool:
-        return all([item in self for item in other])  # a list: each key is looked up
-
-    def __gt__(self, other: Any) -> bool:
-        return self >= other and len(self) > len(other)
 
 
 class _Limited(dict[str, V]):
@@ -144,7 +138,7 @@ class _Limited(dict[str, V]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = None  # type: ignore[assignment]  # as of every dict
+    __hash__ = None  # as of every dict
 
 
 class DeclaredKeys(_Limited[V]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import operator
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -32,8 +33,8 @@ USES: dict[str, Callable[[], object]] = {
     "item": lambda: PART["x"],
     "text": lambda: f"{PART}",
     "comparison": lambda: PART == {},
-    "comparison with another undeclared part": lambda: PART == Undeclared(PART.part, PART.need),
-    "comparison from the other side": lambda: {} != PART,
+    "comparison with another undeclared part": lambda: operator.eq(PART, Undeclared(PART.part, PART.need)),
+    "comparison from the other side": lambda: operator.ne({}, PART),
     "key of a cache": lambda: {PART: 1},
     "membership in a set": lambda: PART in {"x"},
     "order": lambda: PART > 3,

@@ -36,6 +36,7 @@ from berth_host.errors.plugins import PluginAbsentError, PluginError, PluginNotA
 from berth_host.errors.state import InvariantError
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.rpc import calls
+from berth_host.rpc.batches import ask_batch
 from berth_host.rpc.call import Call
 from berth_host.rpc.call_rules import Policy
 from berth_host.rpc.cycle import CycleContext, CycleEnd, EarlyScores
@@ -139,7 +140,9 @@ class PluginClient:
         """Return one status per pod. An ERROR keeps the pod gated, and the queue asks again later. A SUCCESS
         with a reason: the pod goes on without the plugin's answer, and the reason says why.
         """
-        return await self._relay.ask(calls.PRE_ENQUEUE, None, (pods,), self._without_gate(len(pods)))
+        return await ask_batch(
+            self._relay, calls.PRE_ENQUEUE, pods, lambda asked: (asked,), self._without_gate
+        )
 
     def pre_enqueue_at_once(self, pod: QueuedPod) -> Status | None:
         """Return what `pre_enqueue` would, for one pod; None where the answer has to be awaited."""
@@ -157,7 +160,7 @@ class PluginClient:
 
     async def sort_keys(self, pods: Sequence[QueuedPod]) -> list[bytes]:
         """Return one key per pod. An empty key means the fallback order, and the queue asks again later."""
-        return await self._relay.ask(calls.SORT_KEYS, None, (pods,), _without_keys(len(pods)))
+        return await ask_batch(self._relay, calls.SORT_KEYS, pods, lambda asked: (asked,), _without_keys)
 
     def sort_key_at_once(self, pod: QueuedPod) -> bytes | None:
         """Return what `sort_keys` would, for one pod; None where the answer has to be awaited."""
@@ -166,7 +169,9 @@ class PluginClient:
 
     async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> list[bool]:
         """Return one hint per pod: True where no answer came, so that no pod is forgotten."""
-        return await self._relay.ask(calls.QUEUEING_HINTS, None, (event, pods), _without_hints(len(pods)))
+        return await ask_batch(
+            self._relay, calls.QUEUEING_HINTS, pods, lambda asked: (event, asked), _without_hints
+        )
 
     def queueing_hint_at_once(self, event: ClusterEvent, pod: Pod) -> bool | None:
         """Return what `queueing_hints` would, for one pod; None where the answer has to be awaited."""

@@ -162,7 +162,7 @@ class Conduct:
 
 def _tell(breaker: Breaker, failure: BaseException) -> None:
     if isinstance(failure, PluginError) and _says_something(failure):
-        breaker.failed(failure.detail)
+        breaker.failed(failure.said_of_it)
     else:
         breaker.came_to_nothing()
 

@@ -315,7 +315,7 @@ class Checker:
             self._violation(call, f"answered {got} {what} for {want}")
 
     def _undecided(self, call: AnyCall) -> NoReturn:
-        self._violation(call, "did not decide (unset status code)")
+        self._violation(call, "did not decide (no status code): it has to answer a Status")
 
     def _violation(self, call: AnyCall, detail: str) -> NoReturn:
         raise PluginProtocolError(self.descriptor.name, call.rpc, detail)

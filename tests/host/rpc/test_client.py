@@ -431,7 +431,9 @@ async def test_no_decision_is_an_error_that_says_so(call: str) -> None:
     client = local_client(Undecided())
     got = status_of(await ask(client, make_cycle(), some_nodes()))
     assert got.code is Code.ERROR
-    assert got.message == f'plugin "Undecided" did not decide (unset status code) at {call}'
+    assert got.message == (
+        f'plugin "Undecided" did not decide (no status code): it has to answer a Status at {call}'
+    )
 
 
 class LongToken:

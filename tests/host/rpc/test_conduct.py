@@ -12,6 +12,7 @@ from berth_host.errors.plugins import (
     CycleRestartError,
     HostFaultError,
     PluginError,
+    PluginExceptionError,
     PluginOverloadedError,
     PluginProtocolError,
     PluginRaisedError,
@@ -80,6 +81,16 @@ def test_failures_of_the_instance_open_the_circuit(conduct: Conduct, failure: Pl
         raise AssertionError("it was asked")
     assert failure.detail in refused.value.text
     assert not refused.value.outcome_unknown
+
+
+def test_exception_of_the_plugin_is_told_in_a_whole_sentence(conduct: Conduct) -> None:
+    fail(conduct, PluginExceptionError("P", "Score", "ValueError: no price at p.py:3"))
+    with pytest.raises(CircuitOpenError) as refused, conduct.watched(FILTER):
+        raise AssertionError("it was asked")
+    assert refused.value.text == (
+        'plugin "P" is not asked until it is well again (it failed: ValueError: no price at p.py:3) at Filter'
+    )
+    assert conduct.complaint == "is not asked at filter: failed: ValueError: no price at p.py:3"
 
 
 @pytest.mark.parametrize("failure", NOT_OWN, ids=lambda error: type(error).__name__)

@@ -124,6 +124,7 @@ def _berth_warnings(profiles: Sequence[DefaultedProfile], berth: BerthConfigurat
     for plugin in berth.plugins:
         if not any(_is_enabled(profile, plugin.name) for profile in profiles):
             yield f'plugin "{plugin.name}" of BerthConfiguration is enabled in no profile: it is never asked'
+        yield from _permit_warnings(profiles, plugin)
         for point in sorted(plugin.points_given):
             is_in_cycle = POINT_RULES[point].config_point in _CYCLE_POINTS
             if is_in_cycle and plugin.points[point].deadline_s > berth.cycle_budget_s:
@@ -131,6 +132,22 @@ def _berth_warnings(profiles: Sequence[DefaultedProfile], berth: BerthConfigurat
                     f'plugin "{plugin.name}": the deadline at {point} is longer than cycleBudget, '
                     "which cuts it short"
                 )
+
+
+def _permit_warnings(profiles: Sequence[DefaultedProfile], plugin: BerthPlugin) -> Iterator[str]:
+    enabled = {
+        ref.name
+        for profile in profiles
+        for point in (MULTI_POINT, "permit")
+        for ref in profile.plugins[point].enabled
+    }
+    for name in sorted(plugin.may_end_waits_of or ()):
+        if name not in enabled:
+            others = enabled - {plugin.name}
+            yield (
+                f'plugin "{plugin.name}": handle.permit names "{name}", which no profile enables at permit:'
+                f" it holds no pods{_cure(name, others)}"
+            )
 
 
 _CYCLE_POINTS = frozenset({"preFilter", "filter", "postFilter", "preScore", "score", "reserve", "permit"})

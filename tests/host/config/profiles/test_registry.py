@@ -53,6 +53,16 @@ def test_plugin_in_no_profile_is_named() -> None:
     assert any("is enabled in no profile" in warning for warning in load("{}", GPU + "}").warnings)
 
 
+def test_name_in_handle_permit_that_no_profile_enables_is_named_with_the_one_that_was_meant() -> None:
+    both = "{multiPoint: {enabled: [{name: Gpu}, {name: Gang}]}}"
+    gang = "}\n- {name: Gang, endpoint: 'unix:///run/gang.sock'}"
+    loaded = load(both, GPU + ", handle: {permit: [Gnag, Gang]}" + gang)
+    assert [warning for warning in loaded.warnings if "handle.permit" in warning] == [
+        'plugin "Gpu": handle.permit names "Gnag", which no profile enables at permit: it holds no pods'
+        ' (did you mean "Gang"?)'
+    ]
+
+
 def test_deadline_beyond_the_cycle_budget_is_named() -> None:
     loaded = load(EVERYWHERE, GPU + ", points: {filter: {deadline: 5s}, preBind: {deadline: 60s}}}")
     assert sum("longer than cycleBudget" in warning for warning in loaded.warnings) == 1
