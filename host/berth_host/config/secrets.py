@@ -5,7 +5,8 @@
     secrets_of(value)          the secrets themselves, for `log.hidden`
     without_secrets(message, text)  a message about a text, which may be no YAML
 
-A secret is told by its name alone. `--write-config-to` writes a file to start from, so there secrets stay.
+A secret is told by its name, by its place (the password in a URL, the value of an Authorization header) or by
+its form (a private key in PEM, a JSON Web Token). `--write-config-to` writes a file to start from, so there secrets stay.
 Source of the mask: kubectl config view.
 """
 
@@ -21,24 +22,16 @@ from berth_host.config.errors import ConfigurationError
 from berth_host.config.source.node import Json
 from berth_host.log.hidden import MASK
 
+_KEYS: Final = ("api", "private", "secret", "access", "signing", "encryption", "shared", "master", "account")
 _STEMS: Final = (
-    *("keydata", "key-data", "key_data", "apikey", "api-key", "api_key", "privatekey", "private-key"),
-    *(
-        "private_key",
-        "accesskey",
-        "access-key",
-        "access_key",
-        "token",
-        "passw",
-        "passphrase",
-        "secret",
-        "credential",
-    ),
-    "authorization",
+    *(f"{word}{dash}key" for word in _KEYS for dash in ("", "-", "_")),
+    *("keydata", "key-data", "key_data", "token", "passw", "pass-w", "pass_w", "passphrase", "pwd"),
+    *("secret", "credential", "authorization", "bearer", "cookie"),
 )
+"""Parts of secrets' names, one in each of them: a line without a part holds no name."""
 _NAMES: Final = (
-    r"(?:key[-_]?data|token|password|passwd|passphrase|secret|credential|authorization|"
-    r"(?:api|private|secret|access)[-_]?key)s?"
+    r"(?:key[-_]?data|token|pass[-_]?word|passwd|passphrase|pwd|secret|credential|authorization|bearer|cookie|"
+    rf"(?:{'|'.join(_KEYS)})[-_]?key)s?"
 )
 # From the start of a word only: a search would take quadratic time in a long word.
 _START: Final = r"(?<![\w.-])"
@@ -51,6 +44,16 @@ _FLAG: Final = re.compile(_FLAG_NAME, re.IGNORECASE)
 _WORD: Final = re.compile(r"\w+")
 _IN_URL: Final = re.compile(r"(?<=://)([^/@\s:'\"]*):([^/@\s'\"]+)(?=@)")
 _BEARER: Final = re.compile(r"\b(Bearer|Basic)\s+([^\s'\"]+)", re.IGNORECASE)
+_HEADER: Final = re.compile(
+    rf"({_START}(?:[\w-]+-)?(?:authorization|cookie)\s*:\s+)([^\s'\"][^\n'\"]*)", re.IGNORECASE
+)
+"""A header of HTTP whose value may be of several words: `Authorization: token x`."""
+_BY_FORM: Final = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    r"|\beyJ[\w-]{10,}\.[\w-]{2,}\.[\w-]{10,}",
+    re.DOTALL,
+)
+"""A private key in PEM, and a JSON Web Token, such as the token of a service account."""
 _ASSIGNED: Final = re.compile(rf"({_NAME})(=|:\s+)({_QUOTED}|\S+)", re.IGNORECASE)
 _AFTER_FLAG: Final = re.compile(rf"({_FLAG_NAME})(\s+)({_QUOTED}|[^\s-]\S*)", re.IGNORECASE)
 _VALUE: Final = rf"(?:[!&]\S*\s+)*\*?({_QUOTED}|[^\s,}}\]\[{{#]+)"
@@ -71,7 +74,7 @@ def masked(value: Json) -> Json:
         return masked_object(value)
     if isinstance(value, list):
         return _masked_list(value)
-    return _masked_urls(value) if isinstance(value, str) else value
+    return _masked_word(value) if isinstance(value, str) else value
 
 
 def masked_object(value: Mapping[str, Json]) -> dict[str, Json]:
@@ -118,7 +121,7 @@ def _hiding(secrets: set[str]) -> Callable[[str], str]:
     ]
 
     def shown(message: str) -> str:
-        message = _masked_urls(message)
+        message = _masked_text(message)
         for secret, pattern in others:
             if secret in message:
                 message = pattern.sub(MASK, message)
@@ -164,18 +167,24 @@ def _masked_word(word: str) -> str:
     if whole is not None:
         return f"{whole[1]}={MASK}"
     # A word may be a whole command: `sh -c "TOKEN=x serve"`.
+    word = _HEADER.sub(rf"\1{MASK}", word)
     for pattern in (_ASSIGNED, _AFTER_FLAG):
         word = pattern.sub(rf"\1\2{MASK}", word)
-    return _masked_urls(word)
+    return _masked_text(word)
 
 
-def _masked_urls(text: str) -> str:
+def _masked_text(text: str) -> str:
+    """Return a text without the secrets in it that need no name."""
+    text = _HEADER.sub(rf"\1{MASK}", _BY_FORM.sub(MASK, text))
     return _BEARER.sub(rf"\1 {MASK}", _IN_URL.sub(rf"\1:{MASK}", text))
 
 
 def _secrets_of(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        for pattern, group in ((_ASSIGNED, 3), (_AFTER_FLAG, 3), (_IN_URL, 2), (_BEARER, 2)):
+        for pattern, group in (
+            *((_HEADER, 2), (_ASSIGNED, 3), (_AFTER_FLAG, 3)),
+            *((_IN_URL, 2), (_BEARER, 2), (_BY_FORM, 0)),
+        ):
             yield from (_unquoted(found[group]) for found in pattern.finditer(value))
     elif isinstance(value, Mapping):
         is_variable = isinstance(name := value.get("name"), str) and _is_secret(name)
@@ -196,7 +205,8 @@ def _secrets_in(text: str) -> set[str]:
     near = _near_names(text)
     found = {_unquoted(match[1]) for pattern in _IN_TEXT for match in pattern.finditer(near)}
     urls = {url[2] for url in _IN_URL.finditer(text)} if "@" in text else set()
-    return found | urls | set(_secrets_of(near))
+    formed = set(_BY_FORM.findall(text)) if "-----BEGIN" in text or "eyJ" in text else set[str]()
+    return found | urls | formed | set(_secrets_of(near))
 
 
 def _near_names(text: str) -> str:
