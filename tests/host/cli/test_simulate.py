@@ -503,6 +503,11 @@ def test_priority_without_a_class_is_refused_in_a_new_pod_and_kept_with_a_warnin
     kept = run("simulate", "-f", write(node_object("a"), pod_object("web", priority=8)), "-o", "json")
     assert list(placed(kept)) == ["default/web"]
     assert "warning: kept the priority of pod default/web: an API server refuses a new pod" in kept.stderr
+    unknown = pod_object("web", priority=8, priorityClassName="gone")
+    kept = run("simulate", "-f", write(node_object("a"), unknown), "-o", "json")
+    assert "warning: kept the priority of pod default/web: an API server refuses a new pod" in kept.stderr
+    named = pod_object("web", priority=2_000_000_000, priorityClassName="system-cluster-critical")
+    assert run("simulate", "-f", write(node_object("a"), named)).stderr == ""
     pod = pod_object("web", priority=8)
     del pod["metadata"]["namespace"]  # no object of a cluster is without one
     refused = run("simulate", "-f", write(node_object("a"), pod), "-o", "json")

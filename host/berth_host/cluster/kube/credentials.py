@@ -228,9 +228,11 @@ def _load_service_account(configuration: Configuration) -> Path:
 
 
 def _offer() -> str:
-    """Return the cure, with kubectl's own file by name where it exists. That file is not taken unasked."""
+    """Return the cure, which names kubectl's own file. That file is not taken unasked."""
     path = expanded("~/.kube/config")
-    return f"--kubeconfig={path} uses kubectl's" if is_file(path) else "set one of them"
+    if is_file(path):
+        return f"--kubeconfig={path} uses kubectl's file (~/.kube/config)"
+    return "set one of them (kubectl's file, ~/.kube/config, is not there)"
 
 
 def _check_host(host: str) -> None:

@@ -25,6 +25,7 @@ from berth_host.cluster.memory.kinds import BY_KIND, BY_RESOURCE, NAMESPACE, POD
 from berth_host.cluster.memory.resize import resize_problems, resized
 from berth_host.cluster.memory.store import ObjectStore
 from berth_host.cluster.memory.validation import own_problems, problems_of, status_problems
+from berth_host.cluster.memory.validation.schema import with_zero_values
 from berth_host.errors.cluster import ConflictError, FieldProblem, InvalidError, NotFoundError
 from berth_host.model.clock import Clock, rfc3339
 from berth_host.model.merge_patch import merged
@@ -78,6 +79,10 @@ class ApiServer:
         kind = _kind_of(obj)
         problems = problems_of(kind, obj)
         if problems:
+            # Rarely needed, so only an object that is refused otherwise is copied.
+            obj = with_zero_values(kind.kind, obj)
+            problems = problems_of(kind, obj)
+        if problems:
             metadata = obj.get("metadata")
             name = metadata.get("name") if isinstance(metadata, Mapping) else ""
             raise answers.invalid(kind, str(name), str(name), problems)
@@ -103,6 +108,10 @@ class ApiServer:
             self._ensure_namespace(metadata["namespace"])
         return self._stored(kind, key, admitted)
 
+    def has_priority_class(self, name: str) -> bool:
+        """Return whether there is a PriorityClass of that name, stored here or one of the two in every cluster."""
+        return name in self._admission.priorities
+
     def create_named(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
         """Store a new object of a resource; a name that ends in "-" is completed. Raises as `create` does."""
         kind = _kind(resource)
@@ -127,7 +136,8 @@ class ApiServer:
             raise answers.invalid(kind, "", "", [problem])
         current = self._current(kind, ref)
         self._check_version(kind, current, ref.resource_version)
-        wanted = {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k != "managedFields"}}
+        wanted = with_zero_values(kind.kind, obj)
+        wanted["metadata"] = {k: v for k, v in wanted["metadata"].items() if k != "managedFields"}
         return self._replace(kind, current, wanted, subresource)
 
     def patch(

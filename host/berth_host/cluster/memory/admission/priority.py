@@ -47,6 +47,9 @@ class PriorityClasses:
         if name in _SYSTEM:
             self._classes[name] = (_SYSTEM[name], DEFAULT_PREEMPTION_POLICY)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._classes
+
     def admitted(self, spec: Json, *, is_new: bool) -> tuple[Json, list[FieldProblem], str]:
         """Return the spec with priority and preemptionPolicy, the problems with its own ones, and the refusal
         for a class that is missing ("": none).

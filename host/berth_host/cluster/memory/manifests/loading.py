@@ -25,7 +25,8 @@ from berth_host.errors.manifests import ManifestError, ManifestProblem
 _FIRST: Final = ("Namespace", "PriorityClass", "StorageClass", "RuntimeClass", "LimitRange", "ResourceQuota")
 _FINISHED: Final = ("Succeeded", "Failed")
 _SHOWN: Final = 3
-"""Pods that a warning names."""
+"""Pods, or namespaces, that a warning names."""
+_ENFORCED: Final = "pod-security.kubernetes.io/enforce"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,10 @@ def load(paths: Sequence[str], server: ApiServer, read_stdin: Callable[[], str])
             [replace(problem, problem=without_secrets(problem.problem, *texts)) for problem in problems]
         )
     gaps = (*_emptiness(server, loader), *reading.misspelt, *_without_their_node(server))
-    warnings = (*reading.warnings, *loader.warnings, *_own_priorities(loader.own_priorities))
+    warnings = (
+        *(*reading.warnings, *loader.warnings),
+        *(*_own_priorities(loader.own_priorities), *_pod_security(server)),
+    )
     return Loaded(
         tuple(loader.pod_keys), loader.owners, loader.finished_count, warnings, gaps, loader.refused
     )
@@ -77,11 +81,28 @@ def _emptiness(server: ApiServer, loader: _Loader) -> Iterator[str]:
 
 def _own_priorities(keys: Sequence[str]) -> Iterator[str]:
     if keys:
-        shown = ", ".join(keys[:_SHOWN]) + (f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else "")
         yield (
-            f"kept the priority of pod {shown}: an API server refuses a new pod with spec.priority that no "
+            f"kept the priority of pod {_some(keys)}: an API server refuses a new pod with spec.priority that no "
             "PriorityClass gives it"
         )
+
+
+def _pod_security(server: ApiServer) -> Iterator[str]:
+    restricted = [
+        namespace.ref.name
+        for namespace in server.list("namespaces")
+        if (namespace.get("metadata.labels") or {}).get(_ENFORCED) in ("baseline", "restricted")
+    ]
+    if restricted:
+        yield (
+            f"admission by PodSecurity is not run: pods that namespace {_some(restricted)} would refuse by its "
+            f"label {_ENFORCED} are scheduled"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def _without_their_node(server: ApiServer) -> Iterator[str]:
@@ -176,9 +197,17 @@ class _Loader:
         self._owner_of_uid[stored.ref.uid] = f"{kind.kind} {stored.ref.key}"
         if kind.kind == "Pod":
             self.pod_keys.append(stored.ref.key)
-            if _has_own_priority(obj):
+            if self._has_own_priority(obj):
                 self.own_priorities.append(stored.ref.key)
         return stored
+
+    def _has_own_priority(self, pod: Mapping[str, Any]) -> bool:
+        """Return whether a pod that no API server may have seen has a priority that no known class gives it."""
+        spec = pod.get("spec") or {}
+        is_pending = not spec.get("nodeName") and not _metadata(pod).get("creationTimestamp")
+        if not is_pending or not spec.get("priority"):
+            return False
+        return not self._server.has_priority_class(str(spec.get("priorityClassName") or ""))
 
     def _report(self, origin: Origin, problem: FieldProblem) -> None:
         # The pods of one template have the same problem; it is said once.
@@ -222,13 +251,6 @@ def _name(obj: Mapping[str, Any]) -> str:
 
 def _namespace(obj: Mapping[str, Any]) -> str:
     return str(_metadata(obj).get("namespace") or "default")
-
-
-def _has_own_priority(pod: Mapping[str, Any]) -> bool:
-    """Return whether a pod that no API server may have seen says a priority that it has no class for."""
-    spec = pod.get("spec") or {}
-    is_pending = not spec.get("nodeName") and not _metadata(pod).get("creationTimestamp")
-    return is_pending and bool(spec.get("priority")) and not spec.get("priorityClassName")
 
 
 def _phase(obj: Mapping[str, Any]) -> str:

@@ -87,9 +87,9 @@ class Reading:
     def misspelt(self) -> list[str]:
         """One sentence per kind that is nearly the name of one that is read."""
         return [
-            f"{_names_text(kind, names)} is no kind: did you mean {near[0]}?"
+            f"{_names_text(kind, names)} is no kind: did you mean {near}?"
             for kind, names in sorted(self.left_out.items())
-            if kind not in _HINTS and (near := get_close_matches(kind, BY_KIND, n=1, cutoff=_NEAR))
+            if (near := _near_kind(kind))
         ]
 
     @property
@@ -131,15 +131,18 @@ def _take(reading: Reading, origin: Origin, obj: Any) -> None:
             _take(reading, item_origin, item)
         return
     problem = _kind_problem(obj)
+    foreign = "" if problem is not None else _foreign_name(obj)
+    if problem is None and not foreign:
+        problem = _version_problem(obj)
     if problem is not None:
         reading.problems.append(origin.problem(*problem))
-    elif kind in BY_KIND:
+    elif kind in BY_KIND and not foreign:
         reading.manifests.append(Manifest(origin, obj))
     else:
         metadata = obj.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
         names = [str(metadata[key]) for key in ("namespace", "name") if metadata.get(key)]
-        reading.left_out.setdefault(str(kind), []).append("/".join(names) or str(origin))
+        reading.left_out.setdefault(foreign or str(kind), []).append("/".join(names) or str(origin))
 
 
 def _items(reading: Reading, origin: Origin, obj: Mapping[str, Any]) -> Iterator[tuple[Origin, Any]]:
@@ -165,6 +168,20 @@ def _kind_problem(obj: Mapping[str, Any]) -> tuple[str, str] | None:
         value = obj.get(key)
         if not isinstance(value, str) or not value:
             return key, "is required, such as apiVersion: v1 and kind: Pod"
+    return None
+
+
+def _foreign_name(obj: Mapping[str, Any]) -> str:
+    """Return kubectl's name for a kind of somebody's own group, such as Service.serving.knative.dev; empty for
+    kinds of Kubernetes' groups.
+    """
+    kind, (group, slash, _) = obj["kind"], obj["apiVersion"].partition("/")
+    is_foreign = bool(slash) and "." in group and not group.endswith("k8s.io") and kind not in _HINTS
+    return f"{kind}.{group}" if is_foreign else ""
+
+
+def _version_problem(obj: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Path and text of a problem with the apiVersion of a kind that is read."""
     known = BY_KIND.get(obj["kind"])
     if known is not None and known.api_version != obj["apiVersion"]:
         return "apiVersion", f"{obj['apiVersion']!r} has no {known.kind} here: use {known.api_version}"
@@ -172,7 +189,18 @@ def _kind_problem(obj: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _left_out_text(kind: str, names: list[str]) -> str:
-    return f"left out {_names_text(kind, names)}: {_HINTS.get(kind, 'scheduling does not read this kind')}"
+    near = _near_kind(kind)
+    unread = f"there is no such kind; did you mean {near}?" if near else "scheduling does not read this kind"
+    return f"left out {_names_text(kind, names)}: {_HINTS.get(kind, unread)}"
+
+
+def _near_kind(kind: str) -> str:
+    """Return the kind that `kind` is nearly the name of, in any case: pod, Pods, Deploymnet. Empty: none."""
+    if kind in _HINTS:
+        return ""
+    by_lower = {known.lower(): known for known in BY_KIND}
+    near = get_close_matches(kind.lower(), by_lower, n=1, cutoff=_NEAR)
+    return by_lower[near[0]] if near else ""
 
 
 def _names_text(kind: str, names: list[str]) -> str:

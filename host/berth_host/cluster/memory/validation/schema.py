@@ -30,6 +30,7 @@ _TYPE_WORDS: Final[dict[type, str]] = {
     float: "a number",
     type(None): "null",
 }
+_ZERO: Final = {"string": "", "quantity": "0"}
 _SIMPLE: Final[dict[str, type]] = {"string": str, "integer": int, "boolean": bool}
 
 
@@ -79,6 +80,32 @@ def _spelled(field_type: str, value: Any) -> Any:
         own = name if name in fields else by_lower.get(str(name).lower(), str(name))
         result[own] = _spelled(fields[own], item) if own in fields else item
     return result
+
+
+def with_zero_values(kind: str, obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy with each null in a map or list of texts or quantities replaced by what Go's decoder makes
+    of it: an empty text, or 0. People write `labels: {node-role.kubernetes.io/worker: }`.
+    """
+    return _with_zero_values(kind, obj) if kind in _table() else dict(obj)
+
+
+def _with_zero_values(field_type: str, value: Any) -> Any:
+    if field_type[0] in "[{":
+        own = field_type[1:-1]
+        if isinstance(value, list) and field_type[0] == "[":
+            return [_with_zero_values(own, _ZERO.get(own) if item is None else item) for item in value]
+        if isinstance(value, dict) and field_type[0] == "{":
+            return {
+                name: _with_zero_values(own, _ZERO.get(own) if item is None else item)
+                for name, item in value.items()
+            }
+    elif isinstance(value, dict) and field_type[0].isupper():
+        fields = _table()[field_type]
+        return {
+            name: _with_zero_values(fields[name], item) if name in fields else item
+            for name, item in value.items()
+        }
+    return value
 
 
 def _struct(problems: list[FieldProblem], struct: str, value: Any, path: str, *, lenient: bool) -> None:

@@ -179,6 +179,63 @@ def test_object_that_is_left_out_is_named(server: ApiServer) -> None:
     )
 
 
+@pytest.mark.parametrize(("kind", "meant"), [("pod", "Pod"), ("POD", "Pod"), ("deploymnet", "Deployment")])
+def test_kind_that_is_misspelt_is_not_said_to_be_unread(server: ApiServer, kind: str, meant: str) -> None:
+    found = loaded(server, "-", stdin=f"apiVersion: v1\nkind: {kind}\nmetadata: {{name: a}}\n")
+    assert found.warnings == (f"left out {kind} a: there is no such kind; did you mean {meant}?",)
+    assert f"{kind} a is no kind: did you mean {meant}?" in found.gaps
+
+
+def test_kind_of_another_group_that_has_the_name_of_a_known_one_is_left_out(server: ApiServer) -> None:
+    service = {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "web"}}
+    found = loaded(server, "-", stdin=yaml.safe_dump(service))
+    assert found.warnings == ("left out Service.serving.knative.dev web: scheduling does not read this kind",)
+    assert found.gaps == ("the input has neither a pod nor a node",)
+
+
+def test_null_in_a_map_of_texts_is_empty_and_of_quantities_zero_as_for_kubectl(server: ApiServer) -> None:
+    text = """\
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {node-role.kubernetes.io/worker: }}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: a, labels: {x: }, annotations: {note: }}
+spec:
+  nodeSelector: {disk: }
+  tolerations:
+  containers: [{name: main, image: img, args: [~], resources: {requests: {cpu: }}}]
+"""
+    assert loaded(server, "-", stdin=text).warnings == ()
+    (node,), (pod,) = server.list("nodes"), server.list("pods")
+    assert node.get("metadata.labels") == {"node-role.kubernetes.io/worker": ""}
+    assert pod.get("metadata.labels") == {"x": ""}
+    assert pod.get("metadata.annotations") == {"note": ""}
+    assert pod.get("spec.nodeSelector") == {"disk": ""}
+    (container,) = pod.get("spec.containers")
+    assert (container["args"], container["resources"]) == ([""], {"requests": {"cpu": "0"}})
+
+
+def test_null_labels_in_an_update_are_empty_too(server: ApiServer) -> None:
+    loaded(server, "-", stdin=yaml.safe_dump(node_object("a")))
+    (node,) = server.list("nodes")
+    changed = {**node.parsed, "metadata": {**node.parsed["metadata"], "labels": {"x": None}}}
+    assert server.update(changed).get("metadata.labels") == {"x": ""}
+
+
+@pytest.mark.parametrize("level", ["privileged", "baseline", "restricted"])
+def test_namespace_whose_pod_security_is_not_run_is_named(server: ApiServer, level: str) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": level}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "locked", "labels": labels}}
+    warnings = loaded(server, "-", stdin=yaml.safe_dump(namespace)).warnings
+    if level == "privileged":
+        assert warnings == ()
+    else:
+        (warning,) = warnings
+        assert warning.startswith("admission by PodSecurity is not run: pods that namespace locked would refuse")
+
+
 BAD = """\
 apiVersion: v1
 kind: Pod
