@@ -3,10 +3,11 @@
     masked(value)              a value, with every secret by the name of its field, flag or variable replaced
     masked_arguments(words)    a command line
     secrets_of(value)          the secrets themselves, for `log.hidden`
-    without_secrets(message, text)  a message about a text, which may be no YAML
+    without_secrets(message, text)  a message about a text, which may be no YAML; `hider_of` for many messages
 
 A secret is told by its name, by its place (the password in a URL, the value of an Authorization header) or by
-its form (a private key in PEM, a JSON Web Token). `--write-config-to` writes a file to start from, so there secrets stay.
+its form (a private key in PEM, a JSON Web Token). `--write-config-to` writes a file to start from, so there
+secrets stay.
 Source of the mask: kubectl config view.
 """
 
@@ -93,7 +94,12 @@ def masked_arguments(words: Sequence[str]) -> list[str]:
 
 def without_secrets(message: str, *texts: str) -> str:
     """Return a message about some texts without what looks like a secret in them. They may be no YAML."""
-    return _hiding({found for text in texts for found in _secrets_in(text)})(message)
+    return hider_of(*texts)(message)
+
+
+def hider_of(*texts: str) -> Callable[[str], str]:
+    """Return what takes the secrets of some texts out of a message: `without_secrets` for many messages."""
+    return _hiding({found for text in texts for found in _secrets_in(text)})
 
 
 @contextmanager

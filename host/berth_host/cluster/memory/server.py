@@ -80,8 +80,9 @@ class ApiServer:
         problems = problems_of(kind, obj)
         if problems:
             # Rarely needed, so only an object that is refused otherwise is copied.
-            obj = with_zero_values(kind.kind, obj)
-            problems = problems_of(kind, obj)
+            filled = with_zero_values(kind.kind, obj)
+            problems = problems if filled == obj else problems_of(kind, filled)
+            obj = filled
         if problems:
             metadata = obj.get("metadata")
             name = metadata.get("name") if isinstance(metadata, Mapping) else ""
@@ -109,7 +110,7 @@ class ApiServer:
         return self._stored(kind, key, admitted)
 
     def has_priority_class(self, name: str) -> bool:
-        """Return whether there is a PriorityClass of that name, stored here or one of the two in every cluster."""
+        """Return whether there is a PriorityClass of that name; every cluster has two."""
         return name in self._admission.priorities
 
     def create_named(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:

@@ -77,8 +77,12 @@ def _check_separators(text: str) -> None:
 
 def line_of(text: str, document: int, path: str) -> int:
     """The line of a field, or of the nearest field above it; 0 where the text cannot be read again."""
-    node = _composed(text).document(document)
-    return 0 if node is None else _line(node, re.findall(r"[^.\[\]]+|\[\d+\]", path))
+    composed = _composed(text)
+    node = composed.document(document)
+    return 0 if node is None else _line(composed, node, re.findall(r"[^.\[\]]+|\[\d+\]", path))
+
+
+Children: TypeAlias = dict[str, tuple[yaml.Node, yaml.Node]]
 
 
 class _Composed:
@@ -87,6 +91,15 @@ class _Composed:
     def __init__(self, text: str) -> None:
         self._rest = yaml.compose_all(text, Loader=yaml.CSafeLoader)
         self._nodes: list[yaml.Node] = []
+        self._children: dict[int, Children] = {}
+
+    def children(self, node: yaml.MappingNode) -> Children:
+        """Return the keys and values of a map by name, made once: a map may have many problems."""
+        found = self._children.get(id(node))
+        if found is None:
+            found = {key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+            self._children[id(node)] = found
+        return found
 
     def document(self, number: int) -> yaml.Node | None:
         """The root of a document, counted from 1; None where there is none."""
@@ -138,10 +151,10 @@ def _line_number(of: yaml.Node | yaml.Event) -> int:
     return int(of.start_mark.line) + 1 if of.start_mark else 0
 
 
-def _line(node: yaml.Node, tokens: list[str]) -> int:
+def _line(composed: _Composed, node: yaml.Node, tokens: list[str]) -> int:
     line = _line_number(node)
     while tokens:
-        found = _child(node, tokens)
+        found = _child(composed, node, tokens)
         if found is None:
             break
         line, node, used = found
@@ -149,7 +162,7 @@ def _line(node: yaml.Node, tokens: list[str]) -> int:
     return line
 
 
-def _child(node: yaml.Node, tokens: list[str]) -> tuple[int, yaml.Node, int] | None:
+def _child(composed: _Composed, node: yaml.Node, tokens: list[str]) -> tuple[int, yaml.Node, int] | None:
     """Line and node of the child that the first tokens name; keys may hold dots themselves."""
     if isinstance(node, yaml.SequenceNode) and tokens[0].startswith("["):
         index = int(tokens[0][1:-1])
@@ -157,7 +170,7 @@ def _child(node: yaml.Node, tokens: list[str]) -> tuple[int, yaml.Node, int] | N
             item = node.value[index]
             return _line_number(item), item, 1
     elif isinstance(node, yaml.MappingNode):
-        names = {key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+        names = composed.children(node)
         for used in range(1, len(tokens) + 1):
             if (name := ".".join(tokens[:used])) in names:
                 key, value = names[name]

@@ -18,7 +18,7 @@ from berth_host.cluster.memory.manifests import workloads
 from berth_host.cluster.memory.manifests.files import sources_of
 from berth_host.cluster.memory.manifests.reading import Manifest, Origin, read
 from berth_host.cluster.memory.server import ApiServer
-from berth_host.config.secrets import without_secrets
+from berth_host.config.secrets import hider_of
 from berth_host.errors.cluster import ConflictError, FieldProblem, ForbiddenError, InvalidError
 from berth_host.errors.manifests import ManifestError, ManifestProblem
 
@@ -58,10 +58,8 @@ def load(paths: Sequence[str], server: ApiServer, read_stdin: Callable[[], str])
     if problems:
         order = {source.name: i for i, source in enumerate(sources)}
         problems.sort(key=lambda problem: (order.get(problem.file, -1), problem.document, problem.line))
-        texts = [source.text for source in sources]
-        raise ManifestError(
-            [replace(problem, problem=without_secrets(problem.problem, *texts)) for problem in problems]
-        )
+        shown = hider_of(*(source.text for source in sources))
+        raise ManifestError([replace(problem, problem=shown(problem.problem)) for problem in problems])
     gaps = (*_emptiness(server, loader), *reading.misspelt, *_without_their_node(server))
     warnings = (
         *(*reading.warnings, *loader.warnings),
@@ -82,8 +80,8 @@ def _emptiness(server: ApiServer, loader: _Loader) -> Iterator[str]:
 def _own_priorities(keys: Sequence[str]) -> Iterator[str]:
     if keys:
         yield (
-            f"kept the priority of pod {_some(keys)}: an API server refuses a new pod with spec.priority that no "
-            "PriorityClass gives it"
+            f"kept the priority of pod {_some(keys)}: an API server refuses a new pod with spec.priority "
+            "that no PriorityClass gives it"
         )
 
 
@@ -95,8 +93,8 @@ def _pod_security(server: ApiServer) -> Iterator[str]:
     ]
     if restricted:
         yield (
-            f"admission by PodSecurity is not run: pods that namespace {_some(restricted)} would refuse by its "
-            f"label {_ENFORCED} are scheduled"
+            f"admission by PodSecurity is not run: pods that namespace {_some(restricted)} would refuse by "
+            f"its label {_ENFORCED} are scheduled"
         )
 
 
@@ -202,7 +200,7 @@ class _Loader:
         return stored
 
     def _has_own_priority(self, pod: Mapping[str, Any]) -> bool:
-        """Return whether a pod that no API server may have seen has a priority that no known class gives it."""
+        """Return whether a pod that may be new has a priority that no known class gives it."""
         spec = pod.get("spec") or {}
         is_pending = not spec.get("nodeName") and not _metadata(pod).get("creationTimestamp")
         if not is_pending or not spec.get("priority"):

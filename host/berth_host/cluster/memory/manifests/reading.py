@@ -172,8 +172,9 @@ def _kind_problem(obj: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _foreign_name(obj: Mapping[str, Any]) -> str:
-    """Return kubectl's name for a kind of somebody's own group, such as Service.serving.knative.dev; empty for
-    kinds of Kubernetes' groups.
+    """Return kubectl's name for a kind outside Kubernetes' own groups, such as Service.serving.knative.dev.
+
+    Empty for kinds of Kubernetes' groups.
     """
     kind, (group, slash, _) = obj["kind"], obj["apiVersion"].partition("/")
     is_foreign = bool(slash) and "." in group and not group.endswith("k8s.io") and kind not in _HINTS

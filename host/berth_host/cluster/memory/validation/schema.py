@@ -12,7 +12,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,8 @@ _TYPE_WORDS: Final[dict[type, str]] = {
     float: "a number",
     type(None): "null",
 }
+_EXPLAINED: Final = 100
+"""An object with more problems is another kind of object; looking for near names takes most of the time."""
 _ZERO: Final = {"string": "", "quantity": "0"}
 _SIMPLE: Final[dict[str, type]] = {"string": str, "integer": int, "boolean": bool}
 
@@ -83,8 +85,9 @@ def _spelled(field_type: str, value: Any) -> Any:
 
 
 def with_zero_values(kind: str, obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy with each null in a map or list of texts or quantities replaced by what Go's decoder makes
-    of it: an empty text, or 0. People write `labels: {node-role.kubernetes.io/worker: }`.
+    """Return a copy in which null, in a map or list of texts or quantities, is empty text or 0.
+
+    Go's decoder makes that of null. People write `labels: {node-role.kubernetes.io/worker: }`.
     """
     return _with_zero_values(kind, obj) if kind in _table() else dict(obj)
 
@@ -120,7 +123,7 @@ def _struct(problems: list[FieldProblem], struct: str, value: Any, path: str, *,
         field_type = fields.get(name)
         if field_type is None:
             if not lenient:
-                problems.append(FieldProblem(here, _unknown(struct, name, fields)))
+                problems.append(FieldProblem(here, _unknown(struct, name, fields, len(problems))))
         elif item is not None:
             _value(problems, field_type, item, here, lenient=lenient or (not path and name == "status"))
 
@@ -197,7 +200,15 @@ def _shown(value: Any) -> str:
     return repr(value)
 
 
-def _unknown(struct: str, name: str, fields: Mapping[str, str]) -> str:
-    near = difflib.get_close_matches(name, fields, n=1)
-    cure = f"did you mean {near[0]!r}?" if near else f"remove it, or use one of {', '.join(sorted(fields))}"
+@lru_cache(maxsize=1024)
+def _near(struct: str, name: str) -> str:
+    """Return the field whose name is nearly this one, or "". Many objects may have the same slip."""
+    return next(iter(difflib.get_close_matches(name, _table()[struct], n=1)), "")
+
+
+def _unknown(struct: str, name: str, fields: Mapping[str, str], problems_before: int) -> str:
+    if problems_before >= _EXPLAINED:
+        return f"unknown field {name!r} of {struct}"
+    near = _near(struct, name)
+    cure = f"did you mean {near!r}?" if near else f"remove it, or use one of {', '.join(sorted(fields))}"
     return f"unknown field {name!r} of {struct}: {cure}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,22 @@ def test_namespace_whose_pod_security_is_not_run_is_named(server: ApiServer, lev
         assert warnings == ()
     else:
         (warning,) = warnings
-        assert warning.startswith("admission by PodSecurity is not run: pods that namespace locked would refuse")
+        assert warning.startswith(
+            "admission by PodSecurity is not run: pods that namespace locked would refuse"
+        )
+
+
+def test_object_with_very_many_problems_is_refused_in_linear_time() -> None:
+    def seconds(count: int) -> float:
+        keys = "".join(f"  token{number}: x\n" for number in range(count))
+        text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec:\n  containers: []\n{keys}"
+        started = time.process_time()
+        assert len(problems(ApiServer(ManualClock(0)), "-", stdin=text)) == count
+        return time.process_time() - started
+
+    seconds(200)
+    short = seconds(1000)
+    assert seconds(8000) < 8 * 3 * short
 
 
 BAD = """\
