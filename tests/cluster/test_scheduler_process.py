@@ -418,7 +418,7 @@ async def refused(*arguments: str) -> str:
 
 
 async def test_credentials_that_are_refused(servers: RealServers) -> None:
-    kubeconfig = servers.kubeconfig(token="expired")
+    kubeconfig = servers.kubeconfig(token="no-longer-known")
     assert await refused(f"--kubeconfig={kubeconfig}", "--secure-port=0") == (
         f"berth: {servers.url} does not accept the credentials (Unauthorized): they are wrong or expired; "
         "renew the token or the client certificate of the kubeconfig"

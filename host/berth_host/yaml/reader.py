@@ -335,10 +335,10 @@ def _key_name(key: Scalar, line: int) -> str:
 
 def _float_key(key: float) -> str:
     # Go writes the key with the digits of a float32, and with an exponent from six digits on.
-    if math.isnan(key) or math.isinf(key):
-        return ".nan" if math.isnan(key) else (".inf" if key > 0 else "-.inf")
     with np.errstate(over="ignore"):
         number = np.float32(key)
+    if not np.isfinite(number):
+        return ".nan" if math.isnan(key) else (".inf" if key > 0 else "-.inf")
     text = np.format_float_scientific(number, unique=True, trim="-", exp_digits=2)
     exponent = int(text.partition("e")[2])
     return text if not -5 < exponent < _LONG else np.format_float_positional(number, unique=True, trim="-")

@@ -199,7 +199,7 @@ async def test_reads_of_a_plugin_are_bounded_and_leave_nothing_behind() -> None:
 def captured() -> int:
     """Reads whose state is kept alive."""
     gc.collect()
-    return sum(isinstance(item, StateReader) for item in gc.get_objects())
+    return sum(type(item) is StateReader for item in gc.get_objects())
 
 
 async def test_unknown_nodes_are_refused() -> None:

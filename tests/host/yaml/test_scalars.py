@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from berth_host.yaml.reader import read_one
 from berth_host.yaml.scalars import YamlTextError as SourceError
 from berth_host.yaml.scalars import resolve_tagged, resolve_word
 
@@ -77,3 +78,7 @@ def test_tag_that_does_not_fit_is_an_error_with_its_line(tag: str, text: str) ->
     with pytest.raises(SourceError) as caught:
         resolve_tagged(tag, text, 7)
     assert caught.value.line == 7
+
+
+def test_keys_beyond_a_float32_are_infinite_as_in_go() -> None:
+    assert read_one("{1e100: a, -1e100: b, 1e30: c}") == {".inf": "a", "-.inf": "b", "1e+30": "c"}

@@ -29,7 +29,7 @@ async def play(api: ApiClient, operations: Iterable[Json]) -> None:
 async def _play_one(api: ApiClient, operation: Json) -> None:
     match operation:
         case {"create": content}:
-            made = await api.create(content)
+            made = await _created(api, content)
             await _with_status(api, content, made)
         case {"patch": name, "kind": kind, "body": body, **more}:
             subresource = str(more.get("subresource", ""))
@@ -43,6 +43,18 @@ async def _play_one(api: ApiClient, operation: Json) -> None:
             await asyncio.sleep(float(seconds))
         case _:
             raise ValueError(f"unknown operation: {sorted(operation)}")
+
+
+async def _created(api: ApiClient, content: Json) -> Json:
+    """Create an object; wait until admission has seen the PriorityClass that was made just before a pod."""
+    ends_s = time.monotonic() + POLICY_S
+    while True:
+        try:
+            return await api.create(content)
+        except ApiError as err:
+            if "no PriorityClass with name" not in err.message or time.monotonic() > ends_s:
+                raise
+        await asyncio.sleep(0.05)  # the server does not say when it has
 
 
 async def _with_status(api: ApiClient, content: Json, made: Json) -> None:
