@@ -15,7 +15,7 @@ from berth_sdk.results import Decision, WaitingPod
 from berth_sdk.status import SUCCESS, Status
 
 MAX_WAIT_S: Final = 15 * 60.0
-"""Longer waits are cut to this many seconds."""
+"""Longer waits are cut to this many seconds, and waits below zero end at once."""
 MayEnd: TypeAlias = frozenset[str] | None
 """The plugins whose waits a plugin may end beside its own; None: every plugin."""
 
@@ -58,7 +58,7 @@ class PermitWait:
         """Hold the pod for these plugins, each for so many seconds, as Permit is over. `now_s`: Unix seconds.
         `apply_early` comes next."""
         for plugin, asked_s in waits_s.items():
-            wait_s = min(asked_s, MAX_WAIT_S)
+            wait_s = min(max(asked_s, 0.0), MAX_WAIT_S)
             self.pending[plugin] = wait_s
             self.deadlines_s[plugin] = now_s + wait_s
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from berth_sdk.errors import PluginAnswerError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.status import SUCCESS, Code, Status
-from berth_sdk.testing.attempt import Attempt, Cycle
+from berth_sdk.testing.attempt import MAX_ROUNDS, Attempt, Cycle
 from berth_sdk.testing.waiting import WAITS
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class Way:
     def _pre_bind(self, member: Attempt) -> Generator[None, None, Status]:
         in_pre_bind, uid = self._host.in_pre_bind, self.cycle.pod.uid
         in_pre_bind[uid] = self.cycle.cycle_id
+        at_once = 0
         try:
             while True:
                 result = member.pre_bind(self._node_name)
@@ -129,6 +131,13 @@ class Way:
                 if result.ask_again_after_s is None:
                     return SUCCESS
                 self.wake_at_s = self._host.clock.now_s + result.ask_again_after_s
+                at_once = 0 if result.ask_again_after_s > 0 else at_once + 1
+                if at_once == MAX_ROUNDS:
+                    # A host's deadline ends this; here no time passes between two rounds.
+                    raise PluginAnswerError(
+                        f"{member.name}.pre_bind asked {MAX_ROUNDS} times to be called again at once: let"
+                        " `ask_again_after_s` be more than 0"
+                    )
                 while self._host.clock.now_s < self.wake_at_s:
                     yield
                     if self._aborted is not None:

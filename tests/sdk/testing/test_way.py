@@ -26,6 +26,7 @@ from berth_sdk import (
     Status,
     WaitingPod,
 )
+from berth_sdk.errors import PluginAnswerError
 from berth_sdk.testing import Attempt, PluginHost, make_node, make_pod
 from support.hosts import World, node, pod
 
@@ -371,6 +372,18 @@ SCENARIOS: dict[str, tuple[Answers, list[Step]]] = {
         {"A": {"pre_bind": [PreBindResult(Status.success(), ask_again_after_s=2.0), Status.success()]}},
         [Place("p"), Pass(1.5), Pass(0.5)],
     ),
+    "pre-bind asks for a time that is over": (
+        {"A": {"pre_bind": [PreBindResult(Status.success(), ask_again_after_s=-2.0), Status.success()]}},
+        [Place("p"), Pass(0.5)],
+    ),
+    "a wait at Permit that is over before it began": (
+        calls({"permit": PermitResult.wait(-5)}),
+        [Place("p"), Pass(0.5)],
+    ),
+    "pre-bind asks for more time than its deadline": (
+        {"A": {"pre_bind": PreBindResult(Status.success(), ask_again_after_s=25.0)}},
+        [Place("p"), Pass(20), Pass(20), Pass(30)],
+    ),
     "a pod is deleted between two rounds of pre-bind, and the plugin says so": (
         {"A": {"pre_bind": seen_deleted(BROKEN)}, "B": {}},
         [Place("p"), Remove("p"), Pass(9)],
@@ -386,6 +399,13 @@ SCENARIOS: dict[str, tuple[Answers, list[Step]]] = {
     "a binding that waits at Permit is not in PreBind": (HELD, [Place("p"), Cancel("B", "p"), Pass(9)]),
     "a pod that waits is deleted": (HELD, [Place("p"), Remove("p"), Decide("A", "allow", "p")]),
 }
+
+
+@pytest.mark.parametrize("after_s", [0.0, -1.0])
+async def test_pre_bind_that_asks_again_at_once_without_end_is_an_error_with_the_cure(after_s: float) -> None:
+    pretended = Pretended({"A": {"pre_bind": PreBindResult(Status.success(), ask_again_after_s=after_s)}})
+    with pytest.raises(PluginAnswerError, match=r"A\.pre_bind asked 64 times .*: let `ask_again_after_s` be"):
+        await pretended.place("p")
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
