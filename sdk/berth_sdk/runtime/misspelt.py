@@ -1,7 +1,8 @@
 """Names of a plugin class that nobody would read: misspelt methods and attributes, other frameworks' names.
 
 Called by `descriptor.describe`: the host, a server, `berth_sdk.testing` and `berth check-config` refuse the
-same classes. A name that the class's own code uses is a helper, and so are private names and constants.
+same classes. A name that the class's own code uses is a helper, and so are private names and constants. Names
+of a base class from another distribution are not the author's, unless that class is a plugin itself.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from berth_sdk.errors import PluginDefinitionError
 from berth_sdk.extension_points import Plugin
+from berth_sdk.runtime.raised import is_class
 
 _OTHERS: Final[Mapping[str, str]] = {
     "addpod": "add_pod",
@@ -64,7 +66,7 @@ def check_names(title: str, cls: type, methods: Iterable[str]) -> None:
     attributes = [name for name in Plugin.__annotations__ if not name.startswith("_")]
     ours = {_plain(name): name for name in (*methods, *attributes)}
     known = {*ours.values(), "args", "handle"}
-    authors = [one for one in cls.__mro__ if one not in (Plugin, object)]
+    authors = [one for one in cls.__mro__ if _is_authors(one, cls)]
     used = frozenset(name for one in authors for name in _used_names(vars(one).values()))
     for one in authors:
         for name, value in vars(one).items():
@@ -72,11 +74,23 @@ def check_names(title: str, cls: type, methods: Iterable[str]) -> None:
                 continue
             meant = _meant(name, ours)
             if meant:
-                what = "method" if callable(getattr(value, "__func__", value)) else "attribute"
+                is_method = callable(getattr(value, "__func__", value)) and not is_class(value)
+                what = "method" if is_method else "attribute"
+                origin = "" if one is cls else f" of its base class {one.__qualname__}"
                 raise PluginDefinitionError(
-                    f"{title} has the {what} `{name}`, which is never read: did you mean `{meant}`?"
+                    f"{title} has the {what} `{name}`{origin}, which is never read: did you mean `{meant}`?"
                     f" Rename it, or call it `_{name}` if it is your own"
                 )
+
+
+def _is_authors(one: type, cls: type) -> bool:
+    if one in (Plugin, object):
+        return False
+    return issubclass(one, Plugin) or _package(one) == _package(cls)
+
+
+def _package(cls: type) -> str:
+    return cls.__module__.partition(".")[0]
 
 
 def _meant(name: str, ours: Mapping[str, str]) -> str:

@@ -80,6 +80,28 @@ def test_helper_that_the_class_calls_may_be_called_anything() -> None:
     describe(Helped)
 
 
+class Shared:
+    def prefilter(self, node: Any) -> None: ...
+
+
+def test_misspelt_name_of_a_base_class_is_refused_with_that_class() -> None:
+    class Heir(Shared, Plugin):
+        filter = nothing
+
+    with pytest.raises(
+        PluginDefinitionError, match="has the method `prefilter` of its base class Shared, which"
+    ):
+        describe(Heir)
+
+
+def test_names_of_a_base_class_from_another_distribution_are_no_concern() -> None:
+    foreign = type("Foreign", (), {"filter_node": nothing, "event": (), "__module__": "elsewhere.mixins"})
+    describe(type("Heir", (foreign, Plugin), {"filter": nothing, "__module__": __name__}))
+    plugin = type("Base", (Plugin,), {"filter_node": nothing, "__module__": "elsewhere.plugins"})
+    with pytest.raises(PluginDefinitionError, match="`filter_node` of its base class Base"):
+        describe(type("Heir", (plugin,), {"filter": nothing, "__module__": __name__}))
+
+
 class Misspelt(Plugin):
     def filter(self, state: Any, pod: Any, node: Any) -> None: ...
 
