@@ -161,7 +161,10 @@ def _make(name: str, cls: type, profile: ResolvedProfile, seams: ClientSeams) ->
         plugin = make_plugin(cls, args or {}, handle, name)
         # Equal pods share by row in the framework, across plugins.
         return PluginRuntime(plugin, name=name, handle=handle, recalls_rows=False)
-    except (PluginArgsError, PluginDefinitionError) as err:
+    except PluginArgsError as err:
+        problem = f"it refuses its arguments in profile {profile.scheduler_name}: {without_hidden(str(err))}"
+        raise PluginLoadError(name, place_of_class(cls), problem) from err
+    except PluginDefinitionError as err:
         raise PluginLoadError(name, place_of_class(cls), without_hidden(str(err))) from err
     except KeyboardInterrupt:
         raise

@@ -89,7 +89,7 @@ def check_config(
                 emulated_version=emulated_version,
                 convert_older=not no_convert,
                 given=given,
-                cure="; install it, or check the file without it: --plugin {}=POINT,POINT".format,
+                cure="; install or mend it, or check the file without it: --plugin {}=POINT,POINT".format,
             )
     except ConfigurationError as err:
         _fail(err, output)

@@ -149,7 +149,8 @@ def test_plugin_that_refuses_its_arguments_ends_the_command_with_its_words(
     done = yard.simulate("Choosy", place("Choosy"), command=command)
     assert (done.returncode, done.stdout) == (2, "")
     assert "plugin Choosy (" in done.stderr
-    assert "cannot be loaded: " in done.stderr
+    assert "cannot be loaded: it refuses its arguments" in done.stderr
+    assert "in profile default-scheduler" in done.stderr
     assert "limit must be positive" in done.stderr
     assert "Traceback" not in done.stderr
 
