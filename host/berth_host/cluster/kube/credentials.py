@@ -13,11 +13,12 @@ import ssl
 import tempfile
 import time
 import urllib.request
+from base64 import b64encode
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
@@ -63,11 +64,11 @@ class Credentials:
         self._exec_cluster = exec_cluster
         self._lock = asyncio.Lock()
         self._certificate: tuple[bytes, bytes] | None = None
-        self.host: str = str(configuration.host).rstrip("/")
+        self.host, in_url = _without_user(str(configuration.host).rstrip("/"))
         self.server_hostname: str | None = configuration.tls_server_name or None
         self.proxy: str | None = configuration.proxy or proxy_of_environment(self.host)
         self.impersonation = entry.impersonation if entry is not None else ()
-        self.authorization: str = configuration.api_key.get("BearerToken") or ""
+        self.authorization: str = configuration.api_key.get("BearerToken") or in_url
         if entry is not None:
             _check_header(self.authorization, f"the token of kubeconfig {str(entry.path)!r}")
         self.ssl_context = _ssl_context(configuration)
@@ -233,6 +234,20 @@ def _offer() -> str:
     if is_file(path):
         return f"--kubeconfig={path} uses kubectl's file (~/.kube/config)"
     return "set one of them (kubectl's file, ~/.kube/config, is not there)"
+
+
+def _without_user(url: str) -> tuple[str, str]:
+    """Return a server's URL without `user:password@`, and these as an Authorization header.
+
+    As in Go's client, the header counts where the kubeconfig has no other credentials. Empty: the URL has none.
+    """
+    parts = urlsplit(url)
+    user, at, server = parts.netloc.rpartition("@")
+    if not at:
+        return url, ""
+    name, _, password = user.partition(":")
+    encoded = b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode("ascii")
+    return parts._replace(netloc=server).geturl(), f"Basic {encoded}"
 
 
 def _check_host(host: str) -> None:

@@ -388,6 +388,22 @@ async def test_exec_plugin_that_fails_later_leaves_the_last_word_to_the_server(
     assert api.requests[-1].authorization == "Bearer token1"
 
 
+@pytest.mark.parametrize(
+    ("user", "want"),
+    [({"token": "t"}, "Bearer t"), ({}, "Basic " + base64.b64encode(b"me:p@ss").decode())],
+    ids=["token wins", "alone"],
+)
+async def test_user_in_the_url_of_the_server_counts_where_there_is_no_token(
+    api: KubeApi, authority: Authority, tmp_path: Path, user: dict[str, str], want: str
+) -> None:
+    server = api.url.replace("https://", "https://me:p%40ss@")
+    cluster = {"server": server, "certificate-authority-data": data(authority.pem)}
+    async with opened(kubeconfig(tmp_path, cluster, user)) as client:
+        await read(client)
+        assert client.credentials.host == api.url
+    assert api.requests[-1].authorization == want
+
+
 # --- in a pod --------------------------------------------------------------------------------------
 
 
