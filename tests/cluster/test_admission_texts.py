@@ -62,6 +62,13 @@ def pod(requests: Json | None = None, limits: Json | None = None, **spec: Any) -
     }
 
 
+def whole(amounts: Json) -> Json:
+    """A pod that says its requests and limits as a whole, and none of its container."""
+    made = pod()
+    made["spec"]["resources"] = {"requests": amounts, "limits": amounts}
+    return made
+
+
 def two(first: Json, second: Json) -> Json:
     """A pod of two containers with these requests and limits."""
     made = pod()
@@ -113,6 +120,33 @@ INPUTS: Final[dict[str, list[Json]]] = {
     "maximum of a pod in memory": [
         limits({"type": "Pod", "max": {"memory": "1Gi"}}),
         two({"memory": "1Gi"}, {"memory": "512Mi"}),
+    ],
+    "maximum of a pod with a container that goes on running": [
+        limits({"type": "Pod", "max": {"cpu": "1"}}),
+        pod(
+            {"cpu": "600m"},
+            {"cpu": "600m"},
+            initContainers=[
+                {
+                    "name": "i",
+                    "image": "i",
+                    "restartPolicy": "Always",
+                    "resources": {"limits": {"cpu": "600m"}},
+                }
+            ],
+        ),
+    ],
+    "maximum of a pod that says its amounts as a whole": [
+        limits({"type": "Pod", "max": {"cpu": "1"}}),
+        whole({"cpu": "2"}),
+    ],
+    "default limit below the request": [
+        limits({"type": "Container", "default": {"cpu": "1"}}),
+        pod({"cpu": "2"}),
+    ],
+    "default limit of an extended resource": [
+        limits({"type": "Container", "default": {"example.com/gpu": "2"}}),
+        pod({"example.com/gpu": "1"}),
     ],
     "maximum of a claim": [
         limits({"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}),

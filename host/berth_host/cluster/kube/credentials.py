@@ -239,7 +239,8 @@ def _offer() -> str:
 def _without_user(url: str) -> tuple[str, str]:
     """Return a server's URL without `user:password@`, and these as an Authorization header.
 
-    As in Go's client, the header counts where the kubeconfig has no other credentials. Empty: the URL has none.
+    As in Go's client, the header counts where the kubeconfig has no other credentials. It is empty if the URL
+    has no user.
     """
     parts = urlsplit(url)
     user, at, server = parts.netloc.rpartition("@")

@@ -73,6 +73,13 @@ def forbidden(kind: Kind, key: str, name: str, reason: str) -> ForbiddenError:
     return ForbiddenError(kind.resource, key, reason, server_message=says)
 
 
+def contradictory(kind: Kind, key: str, name: str, causes: Sequence[str]) -> ForbiddenError:
+    """The object is refused for what admission plugins added to it. The object as it was written is good."""
+    text = causes[0] if len(causes) == 1 else f"[{', '.join(causes)}]"
+    says = f'{kind.qualified_kind} "{name}" is invalid: {text}'
+    return ForbiddenError(kind.resource, key, text, server_message=says)
+
+
 def invalid(kind: Kind, key: str, name: str, problems: Sequence[FieldProblem]) -> InvalidError:
     """The object is refused for its content; every problem is named."""
     causes = [_cause(problem) for problem in problems]

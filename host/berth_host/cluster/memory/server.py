@@ -102,6 +102,8 @@ class ApiServer:
             raise answers.already_exists(kind, key, metadata["name"])
         if self._gatekeeping is not None:
             created = {**admitted, "metadata": {**metadata, "creationTimestamp": _created(obj)}}
+            if not refusal and (wrong := self._gatekeeping.contradictions(kind.kind, created)):
+                raise answers.contradictory(kind, key, metadata["name"], wrong)
             refusal = refusal or self._gatekeeping.refusal(kind.kind, created)
         if refusal:
             raise answers.forbidden(kind, key, metadata["name"], refusal)

@@ -30,6 +30,38 @@ def written(nano: int, *, binary: bool) -> str:
     return "0"
 
 
+def shape_of(spec: Mapping[str, Any], which: str) -> dict[str, Any]:
+    """Return a pod's spec with nothing but its amounts, as requests, so that `requests_of` adds them up.
+
+    `which`: `requests` or `limits`. Init containers that go on running keep their restartPolicy. Amounts of
+    the pod as a whole count before those of its containers. The overhead is left out.
+    """
+
+    def amounts(holder: Mapping[str, Any]) -> dict[str, Any]:
+        return {"requests": (holder.get("resources") or {}).get(which) or {}}
+
+    shape: dict[str, Any] = {
+        key: [
+            {
+                "resources": amounts(container),
+                **({"restartPolicy": container["restartPolicy"]} if container.get("restartPolicy") else {}),
+            }
+            for container in spec[key]
+        ]
+        for key in _CONTAINERS
+        if spec.get(key)
+    }
+    if (own := amounts(spec))["requests"]:
+        shape["resources"] = own
+    return shape
+
+
+def named_in(shape: Mapping[str, Any]) -> set[str]:
+    """Return the names of all amounts in a `shape_of`."""
+    holders = (shape, *(container for key in _CONTAINERS for container in shape.get(key, ())))
+    return {name for holder in holders for name in (holder.get("resources") or {}).get("requests") or {}}
+
+
 def is_binary(amount: Any) -> bool:
     """Return whether an amount is written in powers of 1024."""
     return str(amount).endswith("i")

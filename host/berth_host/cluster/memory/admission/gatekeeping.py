@@ -15,7 +15,12 @@ from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
 
-from berth_host.cluster.memory.admission.limit_ranges import claim_problems, pod_problems, with_defaults
+from berth_host.cluster.memory.admission.limit_ranges import (
+    claim_problems,
+    contradictions,
+    pod_problems,
+    with_defaults,
+)
 from berth_host.cluster.memory.admission.quotas import Quotas
 from berth_host.cluster.memory.admission.runtime_classes import with_runtime_class
 
@@ -60,6 +65,13 @@ class Gatekeeping:
         spec = _with_tolerations(spec)
         spec, refusal = with_runtime_class(spec, self._classes)
         return {**obj, "spec": spec}, refusal
+
+    @staticmethod
+    def contradictions(kind: str, obj: Json) -> list[str]:
+        """What the API server finds wrong in a pod that the plugins have completed: a default limit may be
+        lower than the pod's own request.
+        """
+        return [] if kind != "Pod" or is_restored(obj) else contradictions(obj.get("spec") or {})
 
     def refusal(self, kind: str, obj: Json) -> str:
         """Why a completed object with all its defaults is refused; "": it is admitted."""

@@ -12,7 +12,8 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod_requests import requests_of
 from berth_sdk.quantity import NANO, milli_value, nano_value, whole_value
 
-from berth_host.cluster.memory.admission.amounts import is_binary_in, written
+from berth_host.cluster.memory.admission.amounts import is_binary_in, named_in, shape_of, written
+from berth_host.cluster.memory.validation.pod import not_overcommitted
 
 _CONTAINERS: Final = ("containers", "initContainers")
 Json = dict[str, Any]
@@ -60,6 +61,22 @@ def pod_problems(spec: Json, ranges: list[KubeObject]) -> list[str]:
     return problems
 
 
+def contradictions(spec: Json) -> list[str]:
+    """Every request that does not go with a limit, which a default may be, in the API server's words."""
+    return [
+        f'spec.{key}[{i}].resources.requests: Invalid value: "{amount}": '
+        f"must be {'equal to' if is_exact else 'less than or equal to'} {name} limit of {limits[name]}"
+        for key in _CONTAINERS
+        for i, container in enumerate(spec.get(key) or ())
+        if (limits := (container.get("resources") or {}).get("limits"))
+        for name, amount in ((container["resources"].get("requests")) or {}).items()
+        if name in limits
+        for is_exact in (not_overcommitted(name),)
+        if nano_value(amount) > nano_value(limits[name])
+        or (is_exact and nano_value(amount) != nano_value(limits[name]))
+    ]
+
+
 def claim_problems(spec: Json, ranges: list[KubeObject]) -> list[str]:
     """Every limit that the claim breaks."""
     requests = (spec.get("resources") or {}).get("requests") or {}
@@ -80,22 +97,11 @@ def _items(ranges: list[KubeObject], kind: str) -> Iterator[Json]:
 
 
 def _total(spec: Json, which: str) -> Json:
-    """The pod's requests, or its limits, over all containers; a limit counts if all containers have one."""
-    if which == "limits":
-        lists = [container for key in _CONTAINERS for container in spec.get(key) or ()]
-        names = {name for c in lists for name in (c.get("resources") or {}).get("limits") or {}}
-        spec = {
-            key: [
-                {"resources": {"requests": (container.get("resources") or {}).get("limits") or {}}}
-                for container in spec[key]
-            ]
-            for key in _CONTAINERS
-            if spec.get(key)
-        }
-        found = requests_of(spec, None).requests
-        return {name: _text(spec, name, found[name]) for name in sorted(names) if name in found}
-    found = requests_of({key: spec[key] for key in _CONTAINERS if spec.get(key)}, None).requests
-    return {name: _text(spec, name, amount) for name, amount in found.items()}
+    """The pod's requests, or its limits: of the pod as a whole, or over all containers that say one."""
+    shape = shape_of(spec, which)
+    names = named_in(shape)
+    found = requests_of(shape, None).requests
+    return {name: _text(shape, name, amount) for name, amount in found.items() if name in names}
 
 
 def _text(spec: Json, name: str, amount: int) -> str:

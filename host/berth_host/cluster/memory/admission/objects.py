@@ -11,6 +11,8 @@ from typing import Any, Final
 from berth_sdk.kube_object import KubeObject
 
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
+CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
+"""Names a claim's class before the field does, and also where it is empty."""
 DEFAULT_CLASS_ANNOTATIONS: Final = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
@@ -30,7 +32,9 @@ def default_claim(claim: Object, default_class: str | None) -> Object:
     """The default StorageClass, for a claim that says none ("" says none on purpose)."""
     spec = claim.get("spec") or {}
     changes: Object = {}
-    if spec.get("storageClassName") is None and default_class is not None:
+    annotations = (claim.get("metadata") or {}).get("annotations") or {}
+    names_none = spec.get("storageClassName") is None and CLASS_ANNOTATION not in annotations
+    if names_none and default_class is not None:
         changes["storageClassName"] = default_class
     if not spec.get("volumeMode"):
         changes["volumeMode"] = "Filesystem"

@@ -16,7 +16,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod_requests import requests_of
 from berth_sdk.quantity import NANO, nano_value
 
-from berth_host.cluster.memory.admission.amounts import is_binary, is_binary_in, written
+from berth_host.cluster.memory.admission.amounts import is_binary, is_binary_in, named_in, shape_of, written
 
 _CONTAINERS: Final = ("containers", "initContainers")
 _SHORT: Final = ("cpu", "memory", "ephemeral-storage")
@@ -116,29 +116,11 @@ def pod_usage(pod: Mapping[str, Any]) -> Usage:
 
 
 def _summed(spec: Json, which: str) -> Usage:
-    def resources(holder: Mapping[str, Any]) -> Json:
-        return (holder.get("resources") or {}).get(which) or {}
-
-    shape: Json = {
-        key: [
-            {
-                "resources": {"requests": resources(container)},
-                **({"restartPolicy": container["restartPolicy"]} if container.get("restartPolicy") else {}),
-            }
-            for container in spec[key]
-        ]
-        for key in _CONTAINERS
-        if spec.get(key)
-    }
-    if resources(spec):
-        shape["resources"] = {"requests": resources(spec)}
-    names = {
-        name for key in _CONTAINERS for one in shape.get(key, ()) for name in one["resources"]["requests"]
-    }
-    if spec.get("overhead") and names:
+    shape = shape_of(spec, which)
+    names = named_in(shape)
+    if spec.get("overhead") and any(named_in({key: shape.get(key, ())}) for key in _CONTAINERS):
         shape["overhead"] = spec["overhead"]
         names |= spec["overhead"].keys()
-    names |= resources(spec).keys()
     found = requests_of(shape, None).requests
     return {
         name: amount * (NANO // 1000 if name == "cpu" else NANO)

@@ -113,7 +113,7 @@ def _check_resources(problems: Problems, resources: Spec | None, path: str) -> N
         here = f"{join(path, 'requests')}.{name}"
         if limit is None:
             continue
-        if _not_overcommitted(name) and nano_value(amount) != nano_value(limit):
+        if not_overcommitted(name) and nano_value(amount) != nano_value(limit):
             problems.add(here, f"{amount!r} must equal the limit {limit!r}: {name} cannot be overcommitted")
         elif nano_value(amount) > nano_value(limit):
             problems.add(here, f"{amount!r} is above the limit {limit!r}: lower it, or raise the limit")
@@ -123,8 +123,11 @@ def _is_resource(name: str) -> bool:
     return "/" in name or name in _RESOURCES or name.startswith("hugepages-")
 
 
-def _not_overcommitted(resource: str) -> bool:
-    # Extended resources and huge pages: the limit must equal the request.
+def not_overcommitted(resource: str) -> bool:
+    """Return whether a container's limit of this resource must equal its request.
+
+    That holds for extended resources and huge pages.
+    """
     native = "/" not in resource or resource.partition("/")[0].endswith("kubernetes.io")
     return resource.startswith("hugepages-") or not native
 

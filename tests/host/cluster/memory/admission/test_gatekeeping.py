@@ -88,6 +88,63 @@ def test_pod_is_refused_where_it_contradicts_its_runtime_class(server: ApiServer
     assert text in refusal(server, pod("q", overhead={"cpu": "2"}))
 
 
+def test_pod_is_refused_where_a_default_limit_is_below_its_request(server: ApiServer) -> None:
+    server.create(limits({"type": "Container", "default": {"cpu": "1"}}))
+    assert refusal(server, pod("p", {"requests": {"cpu": "2"}})) == (
+        'Pod "p" is invalid: spec.containers[0].resources.requests: Invalid value: "2": '
+        "must be less than or equal to cpu limit of 1"
+    )
+    # A pod of a cluster was there before the LimitRange.
+    old = pod("old", {"requests": {"cpu": "2"}})
+    old["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    server.create(old, restore=True)
+
+
+def test_amounts_of_the_pod_as_a_whole_count_for_a_limit_range(server: ApiServer) -> None:
+    server.create(limits({"type": "Pod", "max": {"cpu": "3"}}))
+
+    def whole(name: str, limit: str) -> dict[str, Any]:
+        made = pod(name)
+        made["spec"]["resources"] = {"requests": {"cpu": "2"}, "limits": {"cpu": limit}}
+        return made
+
+    server.create(whole("fits", "2"), restore=True)
+    text = "maximum cpu usage per Pod is 3, but limit is 4"
+    assert text in refusal(server, whole("large", "4"))
+
+
+def test_limits_of_a_container_that_goes_on_running_are_added(server: ApiServer) -> None:
+    server.create(limits({"type": "Pod", "max": {"cpu": "1"}}))
+    amounts = {"requests": {"cpu": "100m"}, "limits": {"cpu": "600m"}}
+    sidecar = {"name": "side", "image": "i", "restartPolicy": "Always", "resources": amounts}
+    text = "maximum cpu usage per Pod is 1, but limit is 1200m"
+    assert text in refusal(server, pod("p", amounts, initContainers=[sidecar]))
+
+
+def test_claim_with_the_old_annotation_of_a_class_gets_no_default_class(server: ApiServer) -> None:
+    server.create(
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {
+                "name": "usual",
+                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+            },
+            "provisioner": "example.com/disks",
+        }
+    )
+    claim: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "new", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    assert server.create(claim, restore=True).get("spec.storageClassName") == "usual"
+    annotations = {"volume.beta.kubernetes.io/storage-class": "slow"}
+    old = {**claim, "metadata": {**claim["metadata"], "name": "old", "annotations": annotations}}
+    assert server.create(old, restore=True).get("spec.storageClassName") is None
+
+
 def test_containers_get_the_defaults_of_a_limit_range(server: ApiServer) -> None:
     server.create(
         limits(
