@@ -207,6 +207,9 @@ def _config_map_text(
 ) -> str:
     path = "algorithmSource.policy.configMap"
     namespace, name = text_of(config_map, "namespace"), text_of(config_map, "name")
+    missing = [field for field, text in (("namespace", namespace), ("name", name)) if not text]
+    if missing:
+        raise remarks.refusal(f"the ConfigMap's {' and '.join(missing)} is missing: add it", path, config_map)
     if read is None:
         message = (
             "there is no API server here to read the policy from: write it to a file (kubectl -n "

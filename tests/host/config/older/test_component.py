@@ -408,6 +408,8 @@ def test_plugins_beside_the_autoscaler_provider_change_its_own_list(
             "kubectl -n a get configmap b -o 'jsonpath={.data.policy\\.cfg}' > policy.cfg",
         ),
         ("{policy: {configMap: {namespace: a, name: b}}}", "berth scheduler reads the ConfigMap itself"),
+        ("{policy: {configMap: {name: b}}}", "the ConfigMap's namespace is missing: add it"),
+        ("{policy: {configMap: {}}}", "the ConfigMap's namespace and name is missing: add it"),
         ("{policy: {}}", "name the policy's file"),
         ("{provider: Other}", 'no provider "Other"'),
     ],
