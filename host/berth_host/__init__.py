@@ -20,6 +20,12 @@ def run(plugins: Mapping[str, type] | None = None, arguments: Sequence[str] | No
     Exits with 2 for a name that a default or an installed plugin has already, and for a value that is no
     class.
     """
+    given = sys.argv[1:] if arguments is None else arguments
+    if list(given[:1]) == ["scheduler"]:
+        # Before the imports, which take a second: a signal that comes meanwhile must not end the scheduler.
+        from berth_host.model.meaningless_signals import HEARD_LATER, MEANINGLESS, pass_over
+
+        pass_over((*MEANINGLESS, *HEARD_LATER))
     try:
         # Not at the top: plugins and tools import this package without wanting a command line, and gRPC's
         # settings must be there before gRPC is.

@@ -4,8 +4,7 @@ kube-scheduler's.
 QUIT ends the process, as it does kube-scheduler. Signals without a meaning (USR1, ALRM, real-time signals,
 ...) end a Python process by default, and a Go process takes no notice of them: nor does this one. Python
 itself passes over PIPE and XFSZ.
-Source: `k8s.io/apiserver/pkg/server/signal.go`, `cache/debugger/signal.go`; Go's
-`runtime/sigtab_linux_generic.go`.
+Source: `k8s.io/apiserver/pkg/server/signal.go`, `cache/debugger/signal.go`.
 """
 
 from __future__ import annotations
@@ -17,12 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from berth_host.model.meaningless_signals import HEARD_LATER, MEANINGLESS, pass_over
+
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
-_MEANINGLESS: Final = tuple(
-    number
-    for name in ("SIGUSR1", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGPWR", "SIGSTKFLT", "SIGXCPU")
-    if (number := getattr(signal, name, None)) is not None
-) + tuple(range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if hasattr(signal, "SIGRTMIN") else ())
 
 
 class Signals:
@@ -39,17 +35,16 @@ class Signals:
     def heard(self) -> Iterator[Signals]:
         """Take the signals over, on the running loop."""
         loop = asyncio.get_running_loop()
-        for number in _STOPPING:
-            loop.add_signal_handler(number, self.stop)
+        before = pass_over((*MEANINGLESS, *HEARD_LATER))
+        for stopping in _STOPPING:
+            loop.add_signal_handler(stopping, self.stop)
         loop.add_signal_handler(signal.SIGHUP, self.reloading.set)
         loop.add_signal_handler(signal.SIGUSR2, self.dumping.set)
-        # A handler, and not SIG_IGN: child processes would inherit that one.
-        before = {number: signal.signal(number, _pass_over) for number in _MEANINGLESS}
         try:
             yield self
         finally:
-            for number in (*_STOPPING, signal.SIGHUP, signal.SIGUSR2):
-                loop.remove_signal_handler(number)
+            for heard in (*_STOPPING, *HEARD_LATER):
+                loop.remove_signal_handler(heard)
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -58,7 +53,3 @@ class Signals:
         if self.stopping.is_set():
             os._exit(1)
         self.stopping.set()
-
-
-def _pass_over(number: int, frame: object) -> None:
-    """Do nothing."""

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from berth_host.app.process.signals import Signals
+from berth_host.model.meaningless_signals import pass_over
 from support.waiting import PATIENCE_S
 
 
@@ -57,6 +58,7 @@ CRASHES = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRA
 HEARS = """
 import asyncio, sys
 from berth_host.app.process.signals import Signals
+from berth_host.model.meaningless_signals import pass_over
 
 async def main():
     with Signals().heard() as signals:
@@ -81,3 +83,39 @@ def test_no_signal_ends_the_process_that_is_not_documented_to() -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+WHILE_IMPORTING = """
+import os, signal, sys, types
+
+def prepare_streams():
+    for name in ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGALRM", "SIGRTMIN"):
+        os.kill(os.getpid(), getattr(signal, name))
+    print("alive", flush=True)
+    sys.exit(0)
+
+imported_first = types.ModuleType("berth_sdk.runtime.standard_streams")
+imported_first.prepare_streams = prepare_streams
+sys.modules[imported_first.__name__] = imported_first
+
+from berth_host import run
+
+run(arguments=["scheduler"])
+"""
+
+
+def test_signals_do_not_end_a_scheduler_whose_modules_are_still_imported() -> None:
+    command = [sys.executable, "-c", WHILE_IMPORTING]
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stdout) == (0, b"alive\n"), done.stderr
+
+
+async def test_signals_do_not_end_a_scheduler_that_is_about_to_exit() -> None:
+    before = pass_over([signal.SIGUSR2])
+    try:
+        with Signals().heard():
+            pass
+        os.kill(os.getpid(), signal.SIGUSR2)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

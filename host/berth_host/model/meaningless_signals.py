@@ -1,0 +1,31 @@
+"""Signals that would end a Python process, and that a scheduler takes no notice of, as a Go process does.
+
+Called by `berth_host.run` before the modules of the command are imported, and by `app.process.signals`.
+Source: Go's `runtime/sigtab_linux_generic.go`.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+MEANINGLESS: Final = tuple(
+    number
+    for name in ("SIGUSR1", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGPWR", "SIGSTKFLT", "SIGXCPU")
+    if (number := getattr(signal, name, None)) is not None
+) + tuple(range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if hasattr(signal, "SIGRTMIN") else ())
+HEARD_LATER: Final = tuple(
+    number for name in ("SIGHUP", "SIGUSR2") if (number := getattr(signal, name, None)) is not None
+)
+"""Signals with a meaning to a scheduler that runs; before and after, they have none."""
+
+
+def pass_over(numbers: Iterable[int]) -> Mapping[int, Any]:
+    """Take no notice of these signals from now on. Return their handlers of before."""
+    # A handler, and not SIG_IGN: child processes would inherit that one.
+    return {number: signal.signal(number, _do_nothing) for number in numbers}
+
+
+def _do_nothing(number: int, frame: object) -> None:
+    """Do nothing."""
