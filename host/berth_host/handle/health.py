@@ -24,13 +24,14 @@ _Status = health_pb2.HealthCheckResponse
 
 
 def add_health_and_reflection(server: grpc.aio.Server) -> None:
-    """Before the server starts."""
+    """Add gRPC's health and reflection to a server that has not started."""
     register(server, health_pb2.DESCRIPTOR.services_by_name["Health"], Health())
     reflection.enable_server_reflection((SERVICE, _HEALTH, reflection.SERVICE_NAME), server)
 
 
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the package has no types
-    """Of the server as a whole (the empty name) and of HandleService: both serve while the server does.
+    """The health of the server as a whole (the empty name) and of HandleService: both serve while the server
+    does.
 
     A plugin that waited for the others here, as they do for it, would wait for ever.
     """
@@ -46,7 +47,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the packa
         return _Status(status=status)
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """The status, which stays; the stream is open until the caller or the server goes."""
+        """Yield the status, which never changes; the stream ends when the caller or the server does."""
         if self._watches >= MAX_WATCHES:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_WATCHES} watch already")
         self._watches += 1

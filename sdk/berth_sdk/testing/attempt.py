@@ -106,7 +106,8 @@ class Attempt:
         WAIT: the pod is held at Permit, or PreBind asked for time; it goes on once `handle.allow` or
         `handle.reject` decided, or `PluginHost.advance` let the time pass.
 
-        Raises ValueError for a pod that is on its way already.
+        Raises ValueError for a pod that is on its way already, and KeyError for a node that the host does
+        not have, where it has any.
         """
         return self._host.place(self._cycle, self._members, node_name)
 

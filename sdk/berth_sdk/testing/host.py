@@ -27,6 +27,7 @@ from berth_sdk.needs import NeedKind
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.results import PermitResult, QueuedPod
+from berth_sdk.runtime.descriptor import Descriptor, describe
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.serve.lanes import EventLoopThread
 from berth_sdk.status import SUCCESS, Code, Status
@@ -72,7 +73,9 @@ class PluginHost:
         objects: Mapping[str, Iterable[Mapping[str, Any]]] | None = None,
         beside: Iterable[type | tuple[type, Mapping[str, Any]]] = (),
     ) -> None:
-        """Raises PluginDefinitionError for a class that cannot be called, PluginArgsError for its args."""
+        """Raises PluginDefinitionError for a class that cannot be called, PluginArgsError for its args,
+        ValueError for two plugins of one name, and KeyError for objects that no plugin declares.
+        """
         self._nodes = {node.name: node for node in nodes}
         self._pods = {pod.uid: pod for pod in pods}
         self._generation = 0
@@ -87,12 +90,14 @@ class PluginHost:
         self._replaced: dict[str, Pod | None] = {}  # by cycle id: the pod before it was assumed on a node
         self._is_at_work = False
         others = [item if isinstance(item, tuple) else (item, {}) for item in beside]
-        self._seats = [self._seat(cls, given) for cls, given in ((plugin, args or {}), *others)]
-        self.handle, self.runtime = self._seats[0].handle, self._seats[0].runtime
-        self.handles = {seat.handle.plugin: seat.handle for seat in self._seats}
+        classes = [(plugin, args or {}), *others]
+        self._declare(cls for cls, _ in classes)
         for resource, items in (objects or {}).items():
             for item in items:
                 self.put_object(resource, item)
+        self._seats = [self._seat(cls, given) for cls, given in classes]
+        self.handle, self.runtime = self._seats[0].handle, self._seats[0].runtime
+        self.handles = {seat.handle.plugin: seat.handle for seat in self._seats}
 
     # --- the cluster ---------------------------------------------------------------------------
 
@@ -118,12 +123,12 @@ class PluginHost:
         """Add or replace an object of a declared resource. Raises KeyError for others."""
         self._generation += 1
         kube_object = KubeObject.of(item)
-        self._stores[resource].put(kube_object.ref, kube_object, self._generation)
+        self._store(resource).put(kube_object.ref, kube_object, self._generation)
         return kube_object
 
     def get_object(self, resource: str, name: str, namespace: str = "") -> KubeObject | None:
-        """An object of a declared resource, or None."""
-        return self._stores[resource].get(name, namespace)
+        """An object of a declared resource, or None. Raises KeyError for others."""
+        return self._store(resource).get(name, namespace)
 
     # --- the queue -----------------------------------------------------------------------------
 
@@ -171,8 +176,12 @@ class PluginHost:
     # --- for attempts and handles --------------------------------------------------------------
 
     def place(self, cycle: Cycle, members: Sequence[Attempt], node_name: str) -> Status:
-        """Start the pod's way; its outcome as far as known. Raises ValueError for a pod under way."""
+        """Start the pod's way; its outcome as far as known. Raises ValueError for a pod under way, and
+        KeyError for a node that is not among those given.
+        """
         uid = cycle.pod.uid
+        if self._nodes and node_name not in self._nodes:
+            raise KeyError(f"the cluster has no node {node_name}")
         if uid in self._under_way:
             raise ValueError(
                 f"pod {cycle.pod.key} is on its way already: allow or reject it, let time pass, or remove it"
@@ -263,16 +272,29 @@ class PluginHost:
             )
         return decision
 
+    def _declare(self, classes: Iterable[type]) -> None:
+        """Make a store for each resource that a plugin declares."""
+        names: set[str] = set()
+        for descriptor in map(describe, classes):
+            if descriptor.name in names:
+                raise ValueError(f"two plugins are called {descriptor.name}: a profile has each plugin once")
+            names.add(descriptor.name)
+            for resource in _resources(descriptor):
+                self._stores.setdefault(resource, ObjectStore())
+
+    def _store(self, resource: str) -> ObjectStore:
+        store = self._stores.get(resource)
+        if store is None:
+            raise KeyError(f"no plugin of this host declares Need.objects({resource!r}) in `needs`")
+        return store
+
     def _seat(self, cls: type, args: Mapping[str, Any]) -> Seat:
-        stores: dict[str, ObjectStore] = {}
+        stores = {resource: self._stores[resource] for resource in _resources(describe(cls))}
         handle = RecordingHandle(self.table, stores, room=self.room, at_work=self.at_work)
         handle.in_pre_bind, handle.cancel = self.in_pre_bind, self._abort
         runtime = PluginRuntime(make_plugin(cls, args, handle), handle=handle)
         handle.plugin = runtime.descriptor.name
         handle.forget = runtime.recalled.forget
-        for need in runtime.descriptor.needs:
-            if need.kind is NeedKind.OBJECT:
-                stores[need.resource] = self._stores.setdefault(need.resource, ObjectStore())
         return Seat(runtime, handle)
 
     def _resume(self, way: Way) -> None:
@@ -311,6 +333,10 @@ class PluginHost:
 
     def _compared(self, first: QueuedPod, second: QueuedPod) -> int:
         return int(self.runtime.less(second, first)) - int(self.runtime.less(first, second))
+
+
+def _resources(descriptor: Descriptor) -> Iterator[str]:
+    return (need.resource for need in descriptor.needs if need.kind is NeedKind.OBJECT)
 
 
 class _Unending:

@@ -40,6 +40,7 @@ from berth_sdk import (
     WaitingPod,
     sort_keys,
 )
+from berth_sdk.tables import NodeView
 from berth_sdk.testing import PluginHost, make_node, make_pod
 from berth_sdk.testing.attempt import normalized
 from hypothesis import given
@@ -490,3 +491,49 @@ def test_no_grpc_and_no_host_is_loaded() -> None:
     )
     got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert got.stdout.strip() == "[]"
+
+
+class ReadsWhenMade(Plugin):
+    """Keeps the reader of its objects, and their number, from `__init__` on."""
+
+    needs = (Need.objects("persistentvolumeclaims"),)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        self.claims = handle.objects("persistentvolumeclaims")
+        self.count = len(self.claims.list())
+
+    def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
+        """Say both numbers."""
+        return Status.unschedulable(f"{self.count} then {len(self.claims.list())}")
+
+
+def claim(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "shop"},
+    }
+
+
+def test_declared_objects_may_be_read_when_the_plugin_is_made() -> None:
+    host = PluginHost(
+        ReadsWhenMade, nodes=[make_node("n1")], objects={"persistentvolumeclaims": [claim("data")]}
+    )
+    host.put_object("persistentvolumeclaims", claim("more"))
+    assert host.attempt(make_pod("web")).filter()["n1"].message == "1 then 2"
+
+
+def test_objects_that_no_plugin_declares_are_refused_with_the_need() -> None:
+    with pytest.raises(KeyError, match=r"declares Need\.objects\('secrets'\) in `needs`"):
+        PluginHost(ReadsWhenMade, objects={"secrets": [claim("x")]})
+
+
+def test_plugin_that_is_there_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="two plugins are called ReadsWhenMade"):
+        PluginHost(ReadsWhenMade, beside=[ReadsWhenMade])
+
+
+def test_pod_is_not_placed_on_a_node_that_the_host_does_not_have() -> None:
+    host = PluginHost(ReadsWhenMade, nodes=[make_node("n1")])
+    with pytest.raises(KeyError, match="the cluster has no node n2"):
+        host.attempt(make_pod("web")).place("n2")
