@@ -78,7 +78,7 @@ class Backend:
         self.asked.append(("cancel", plugin, uid, cycle_id, message))
         return Cancellation[uid]
 
-    def objects(self, plugin: str, resource: str) -> ObjectReader:
+    def objects(self, resource: str) -> ObjectReader:
         raise HandleError(resource)
 
     def snapshot(self) -> NodeTable:

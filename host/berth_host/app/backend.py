@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 
-from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.needs import NeedKind
 from berth_sdk.results import (
     Cancellation,
     Decision,
@@ -73,17 +71,9 @@ class Backend:
         reason = f'cancelled by plugin "{plugin}"'
         return self._later.binding.cancel(uid, cycle_id, f"{reason}: {message}" if message else reason)
 
-    def objects(self, plugin: str, resource: str) -> ObjectReader:
-        """The objects of a declared resource."""
-        for clients in self._later.clients.by_profile.values():
-            client = clients.get(plugin)
-            if client is not None and any(
-                need.kind is NeedKind.OBJECT and need.resource == resource for need in client.descriptor.needs
-            ):
-                return self._seams.objects.of_resource(resource)
-        raise HandleError(
-            f'plugin {plugin} did not declare {resource}: add Need.objects("{resource}") to its needs'
-        )
+    def objects(self, resource: str) -> ObjectReader:
+        """The objects of a resource."""
+        return self._seams.objects.of_resource(resource)
 
     def snapshot(self) -> NodeTable:
         """The snapshot as it stands."""

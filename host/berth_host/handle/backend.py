@@ -52,8 +52,8 @@ class HandleBackend(Protocol):
         """Take the node from a pod while its PreBind plugins run. An empty `cycle_id` means any cycle."""
         ...
 
-    def objects(self, plugin: str, resource: str) -> ObjectReader:
-        """The objects of a declared resource. Raises HandleError for an undeclared resource."""
+    def objects(self, resource: str) -> ObjectReader:
+        """The objects of a resource. The SDK hands a plugin those that it declared."""
         ...
 
     def snapshot(self) -> NodeTable:

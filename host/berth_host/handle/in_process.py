@@ -70,7 +70,7 @@ class InProcessHandle:
 
     def objects(self, resource: str) -> ObjectReader:
         """The objects of a declared resource."""
-        return self._run(lambda: self._backend.objects(self._plugin, resource))
+        return self._run(lambda: self._backend.objects(resource))
 
     def snapshot(self) -> NodeTable:
         """Every node as the current cycle sees it."""

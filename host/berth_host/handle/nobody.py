@@ -55,7 +55,7 @@ class NoHost:
         """Nothing is bound."""
         return Cancellation.NOT_IN_PRE_BIND
 
-    def objects(self, plugin: str, resource: str) -> ObjectReader:
+    def objects(self, resource: str) -> ObjectReader:
         """Any resource."""
         return self._objects.of_resource(resource)
 

@@ -12,10 +12,10 @@ import builtins
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.errors import UndeclaredError
+from berth_sdk.errors import HandleError, UndeclaredError
 from berth_sdk.handle import Handle, ObjectReader
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.limits import node_limits, pod_limits
@@ -28,6 +28,7 @@ from berth_sdk.tables import NodeTable
 from berth_sdk.tables.limited_tables import LimitedNodeTable, table_class
 from berth_sdk.undeclared import Drops, trimmed
 
+NO_SNAPSHOT: Final = "the host has not sent the snapshot yet: read it in a call, not in __init__"
 _QUEUED: Final = ("pre_enqueue", "sort_key", "less")
 """The methods that are handed pods as the queue holds them."""
 _POD_ALONE: Final = ("sign_spec", "sign_queue")
@@ -142,11 +143,15 @@ class Declared:
 
 
 class DeclaredHandle:
-    """The handle that a plugin gets: the transport's own, for the parts that the plugin declared."""
+    """The handle that a plugin gets: the transport's own, for the parts that the plugin declared.
 
-    def __init__(self, handle: Handle, declared: Declared) -> None:
+    `is_made`: False while the plugin's `__init__` runs, as no host has sent the snapshot by then.
+    """
+
+    def __init__(self, handle: Handle, descriptor: Descriptor) -> None:
+        self.is_made = False
         self._handle = handle
-        self._declared = declared
+        self._declared = Declared(descriptor)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._handle, name)
@@ -164,9 +169,13 @@ class DeclaredHandle:
         return _TrimmedReader(reader, Drops(dropped, f"objects of {resource!r}", "Need.objects"))
 
     def snapshot(self) -> NodeTable:
-        """Return every node. Raises UndeclaredError in a plugin that declared no state."""
+        """Return every node. Raises UndeclaredError in a plugin that declared no state, HandleError in
+        `__init__`.
+        """
         if not self._declared.has_snapshot:
             raise UndeclaredError("the snapshot (handle.snapshot)", "Need.nodes()", self._declared.plugin)
+        if not self.is_made:
+            raise HandleError(NO_SNAPSHOT)
         return self._declared.nodes(self._handle.snapshot())
 
     def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
@@ -226,8 +235,3 @@ class _TrimmedReader:
         if known is None or known[0] is not item:
             known = self._seen[key] = (item, trimmed(item, self._drops))
         return known[1]
-
-
-def declared_handle(handle: Handle, descriptor: Descriptor) -> Handle:
-    """Return the handle for a plugin with this descriptor."""
-    return cast("Handle", DeclaredHandle(handle, Declared(descriptor)))

@@ -39,7 +39,7 @@ from berth_sdk.results import (
 from berth_sdk.runtime.answers import PLAIN, Steps, must_wait, run
 from berth_sdk.runtime.convert import Answers
 from berth_sdk.runtime.declarations import PARAMETERS
-from berth_sdk.runtime.declared import Declared, declared_handle
+from berth_sdk.runtime.declared import Declared, DeclaredHandle
 from berth_sdk.runtime.descriptor import EARLY, Descriptor, describe
 from berth_sdk.runtime.what_if import scenario_verdict
 from berth_sdk.scenarios import Scenarios
@@ -415,7 +415,10 @@ def make_plugin(cls: type, args: Mapping[str, Any], handle: Handle, name: str = 
     """
     if cls.__init__ is object.__init__:  # type: ignore[misc]  # compared, not called
         return cls()
-    return cls(args, declared_handle(handle, describe(cls, name)))
+    declared = DeclaredHandle(handle, describe(cls, name))
+    plugin: object = cls(args, declared)
+    declared.is_made = True
+    return plugin
 
 
 async def _read_later(read: Callable[[Any], T], answer: Awaitable[Any]) -> T:

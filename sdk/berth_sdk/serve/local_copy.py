@@ -18,6 +18,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
+from berth_sdk.runtime.declared import NO_SNAPSHOT
 from berth_sdk.serve.calls import CallRefusedError
 from berth_sdk.serve.state_copy import SequenceError, StateCopy
 from berth_sdk.tables import NodeTable, StateVersion
@@ -56,7 +57,7 @@ class LocalCopy:
     def nodes(self) -> NodeTable:
         """Every node of the version held. Raises HandleError before the first synchronisation."""
         if self._copy.version is None:
-            raise HandleError("the host has not sent the snapshot yet: read it in a call, not in __init__")
+            raise HandleError(NO_SNAPSHOT)
         return self._copy.nodes
 
     def objects(self, resource: str) -> ObjectReader:

@@ -92,12 +92,13 @@ class PluginHost:
         others = [item if isinstance(item, tuple) else (item, {}) for item in beside]
         classes = [(plugin, args or {}), *others]
         self._declare(cls for cls, _ in classes)
-        for resource, items in (objects or {}).items():
-            for item in items:
-                self.put_object(resource, item)
         self._seats = [self._seat(cls, given) for cls, given in classes]
         self.handle, self.runtime = self._seats[0].handle, self._seats[0].runtime
         self.handles = {seat.handle.plugin: seat.handle for seat in self._seats}
+        # A host, too, makes its plugins before it knows the cluster.
+        for resource, items in (objects or {}).items():
+            for item in items:
+                self.put_object(resource, item)
 
     # --- the cluster ---------------------------------------------------------------------------
 

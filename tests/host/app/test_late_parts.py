@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import pytest
 from berth_host.app import PluginLoadError
 from berth_sdk.extension_points import Plugin
 from berth_sdk.handle import Handle
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 from support.hosts import World, node, pod
@@ -26,8 +27,66 @@ class AsksTooEarly(Plugin):
 
 
 def test_a_plugin_that_asks_for_the_queue_before_there_is_one_is_refused() -> None:
-    with pytest.raises(PluginLoadError, match=r"AsksTooEarly.*queue"):
+    with pytest.raises(
+        PluginLoadError, match=r"AsksTooEarly.*HandleError: .*\(no queue yet\): .* not in __init__"
+    ):
         World(plugins=[AsksTooEarly])
+
+
+class KeepsItsObjects(Plugin):
+    """Takes its reader of declared objects when it is made."""
+
+    needs: ClassVar[Sequence[Need]] = (Need.objects("persistentvolumeclaims"),)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        super().__init__(args, handle)
+        self.claims = handle.objects("persistentvolumeclaims")
+
+    def permit(self, state: object, pod: Pod, node_name: str) -> Status:
+        return Status.unschedulable(f"claims: {', '.join(claim.ref.name for claim in self.claims.list())}")
+
+
+class TakesOthersObjects(KeepsItsObjects):
+    """Did not declare them."""
+
+    needs: ClassVar[Sequence[Need]] = ()
+
+
+async def test_a_plugin_may_take_the_reader_of_its_objects_when_it_is_made() -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    async with World([node("n0"), pod("web"), claim], [KeepsItsObjects]) as world:
+        await world.settle()
+        assert "claims: data" in world.message_of("web")
+
+
+def test_a_plugin_that_takes_undeclared_objects_when_it_is_made_is_refused_with_the_need() -> None:
+    with pytest.raises(
+        PluginLoadError, match=r"UndeclaredError.*add Need\.objects\('persistentvolumeclaims'\)"
+    ):
+        World(plugins=[TakesOthersObjects])
+
+
+class ReadsSnapshotWhenMade(Plugin):
+    """Reads the nodes before the host knows any."""
+
+    needs = (Need.nodes(),)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        super().__init__(args, handle)
+        handle.snapshot()
+
+    def permit(self, state: object, pod: Pod, node_name: str) -> Status:
+        return Status.success()
+
+
+def test_a_plugin_that_reads_the_snapshot_when_it_is_made_is_refused_as_a_served_one_is() -> None:
+    with pytest.raises(PluginLoadError, match=r"HandleError: .* read it in a call, not in __init__"):
+        World(plugins=[ReadsSnapshotWhenMade])
 
 
 class Asks(Plugin):

@@ -515,12 +515,12 @@ def claim(name: str) -> dict[str, Any]:
     }
 
 
-def test_declared_objects_may_be_read_when_the_plugin_is_made() -> None:
+def test_reader_of_declared_objects_may_be_taken_when_the_plugin_is_made() -> None:
     host = PluginHost(
         ReadsWhenMade, nodes=[make_node("n1")], objects={"persistentvolumeclaims": [claim("data")]}
     )
     host.put_object("persistentvolumeclaims", claim("more"))
-    assert host.attempt(make_pod("web")).filter()["n1"].message == "1 then 2"
+    assert host.attempt(make_pod("web")).filter()["n1"].message == "0 then 2"
 
 
 def test_objects_that_no_plugin_declares_are_refused_with_the_need() -> None:
@@ -537,3 +537,18 @@ def test_pod_is_not_placed_on_a_node_that_the_host_does_not_have() -> None:
     host = PluginHost(ReadsWhenMade, nodes=[make_node("n1")])
     with pytest.raises(KeyError, match="the cluster has no node n2"):
         host.attempt(make_pod("web")).place("n2")
+
+
+class ReadsSnapshotWhenMade(Plugin):
+    """Reads the nodes in `__init__`."""
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        handle.snapshot()
+
+    def filter(self, state: CycleState, pod: Pod, node: NodeView) -> None:
+        """Let every node pass."""
+
+
+def test_snapshot_cannot_be_read_when_the_plugin_is_made() -> None:
+    with pytest.raises(HandleError, match="read it in a call, not in __init__"):
+        PluginHost(ReadsSnapshotWhenMade, nodes=[make_node("n1")])
