@@ -531,7 +531,9 @@ class PostBindPlugin(Protocol):
     """Told, after the fact, that the pod is bound."""
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
-        """Informational; an exception is logged."""
+        """Informational; an exception is logged: by the host, or by the server of a served plugin, which does
+        not tell the host.
+        """
         ...
 
 

@@ -25,7 +25,9 @@ POD_DELETED: Final = "the pod was deleted"
 
 
 class Way:
-    """`outcome`: WAIT until the end. `wake_at_s`: when PreBind wants to be asked again, Unix seconds."""
+    """The way of one pod. `outcome`: WAIT until the end. `wake_at_s`: when PreBind wants to be asked again,
+    Unix seconds.
+    """
 
     def __init__(self, host: PluginHost, cycle: Cycle, members: Sequence[Attempt], node_name: str) -> None:
         self.cycle = cycle
