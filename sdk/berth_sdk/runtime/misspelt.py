@@ -17,11 +17,14 @@ from berth_sdk.runtime.raised import is_class
 
 _OTHERS: Final[Mapping[str, str]] = {
     "addpod": "add_pod",
+    "addpods": "add_pod",
     "eventstoregister": "events",
     "filterall": "filter_nodes",
     "filternode": "filter` or `filter_nodes",
     "filterpod": "filter",
+    "filtertable": "filter_nodes",
     "isschedulable": "queueing_hint",
+    "lessthan": "less",
     "nodeneeds": "needs",
     "normalise": "normalize",
     "normalisescore": "normalize",
@@ -40,18 +43,24 @@ _OTHERS: Final[Mapping[str, str]] = {
     "podneed": "needs",
     "podneeds": "needs",
     "predicate": "filter",
+    "prefilternodes": "pre_filter",
+    "prescorenodes": "pre_score",
     "prioritise": "score",
     "prioritize": "score",
+    "queueinghints": "queueing_hint",
     "removepod": "remove_pod",
+    "removepods": "remove_pod",
     "scoreall": "score_nodes",
     "scorenode": "score` or `score_nodes",
     "scorepod": "score",
+    "scoretable": "score_nodes",
     "signpod": "sign",
+    "sortkeys": "sort_key",
     "stateneed": "needs",
     "stateneeds": "needs",
 }
-"""What other schedulers, kube-scheduler's own interface and older versions of this SDK call ours. Without
-capitals and underscores."""
+"""What other schedulers, kube-scheduler's own interface, the contract's calls (`SortKeys`) and older versions
+of this SDK call ours. Without capitals and underscores."""
 _ENDINGS: Final = ("s", "d", "ed", "r", "er")
 """`reserved` and `filters` are words of an author's own."""
 _SHORT: Final = 5

@@ -36,6 +36,10 @@ def made(**attributes: Any) -> type:
         ("queuing_hint", "queueing_hint"),
         ("unreseve", "unreserve"),
         ("pre_bind_preflight", "pre_bind_pre_flight"),
+        ("sort_keys", "sort_key"),
+        ("queueing_hints", "queueing_hint"),
+        ("add_pods", "add_pod"),
+        ("score_table", "score_nodes"),
     ],
 )
 def test_misspelt_method_is_refused_with_the_one_that_was_meant(written: str, meant: str) -> None:
