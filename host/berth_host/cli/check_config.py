@@ -35,6 +35,7 @@ from berth_host.config.errors import ConfigurationError, Finding, nearest
 from berth_host.config.rendering import configuration_to_json, error_to_json
 from berth_host.config.secrets import masked, masked_arguments, masked_object
 from berth_host.log.hidden import without_hidden
+from berth_host.yaml.encoding import text_of
 
 _POINTS_AS_THEY_RUN: Final = (
     *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "reserve"),
@@ -127,7 +128,7 @@ def _read(file: str, source: str) -> str:
             "decode", [Finding(f"cannot be read: {err.strerror}")], source=source
         ) from err
     try:
-        return data.decode()
+        return text_of(data)
     except UnicodeDecodeError as err:
         line = data.count(b"\n", 0, err.start) + 1
         finding = Finding(f"not UTF-8: byte 0x{data[err.start]:02x}", line=line)

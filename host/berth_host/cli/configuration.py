@@ -18,6 +18,7 @@ from berth_host.config.errors import ConfigurationError, Finding, together
 from berth_host.config.loading import default_configuration, load_berth_configuration, load_configuration
 from berth_host.config.older.component import ReadConfigMap
 from berth_host.config.overrides import NO_OVERRIDES, Overrides
+from berth_host.yaml.encoding import read_text
 
 _NO_PLUGINS: Final[Mapping[str, frozenset[str]]] = {}
 NO_EXTENDERS: Final = "HTTP extenders are not in this release: remove extenders from the configuration"
@@ -152,7 +153,7 @@ def _points_in_process(
 
 
 def _text_of(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8")
+    return read_text(Path(path))
 
 
 def _read(source: str, read: Callable[[], str]) -> str:

@@ -6,6 +6,8 @@ import errno
 import sys
 from typing import Final
 
+from berth_host.yaml.encoding import text_of
+
 SIGN: Final = "-"
 """A path that means standard input."""
 NAME: Final = "standard input"
@@ -16,4 +18,4 @@ def read_text() -> str:
     if sys.stdin is None:
         raise OSError(errno.EBADF, "it is closed")
     # The bytes, as of a file: the locale may read them as something else than UTF-8.
-    return sys.stdin.buffer.read().decode()
+    return text_of(sys.stdin.buffer.read())

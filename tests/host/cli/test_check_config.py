@@ -181,6 +181,13 @@ def test_wrong_arguments_exit_2_with_the_cure(arguments: list[str], message: str
     assert message in result.stderr
 
 
+def test_file_in_utf_16_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_text(HEADER, encoding="utf-16")
+    result = CliRunner().invoke(berth, ["check-config", str(file)])
+    assert result.exit_code == 0, result.stderr
+
+
 def test_file_that_is_no_text_or_not_there_exits_2(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_bytes(b"a: 1\nb: \xff")

@@ -65,6 +65,12 @@ def test_yaml_is_the_same_object(run: Run, write: Write) -> None:
     assert as_yaml["summary"].keys() == as_json["summary"].keys()
 
 
+def test_standard_input_in_utf_16_is_read(run: Run) -> None:
+    text = yaml.safe_dump_all([node_object("a"), pod_object("web")])
+    result = run("simulate", "-f", "-", "-o", "json", stdin=text.encode("utf-16"))
+    assert list(placed(result)) == ["default/web"]
+
+
 def test_standard_input_that_is_no_text_is_bad_input(run: Run) -> None:
     result = run("simulate", "-f", "-", stdin=b"kind: \xff")
     assert (result.exit_code, result.stdout) == (2, "")

@@ -23,6 +23,7 @@ from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.secrets import masked
 from berth_host.endpoints.options import ServingOptions
 from berth_host.model.user import ClientTrust
+from berth_host.yaml.encoding import read_text
 
 _FORMATS: Final = ("text", "json")
 _MAX_PORT: Final = 65535
@@ -124,6 +125,6 @@ def _content(flags: ParsedFlags, name: str) -> str:
     if not path:
         return ""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return read_text(Path(path))
     except (OSError, UnicodeDecodeError) as err:
         raise FlagError(f"--{name} {path}: cannot be read: {err}") from None

@@ -28,6 +28,7 @@ from berth_host.config.secrets import secrets_of, without_secrets
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.log.hidden import hide, without_hidden
 from berth_host.model.paths import expanded, is_file
+from berth_host.yaml.encoding import read_text
 from berth_host.yaml.reader import read_one
 from berth_host.yaml.scalars import YamlTextError
 
@@ -165,7 +166,7 @@ def _is_path(value: Any) -> TypeGuard[str]:
 
 def _load(path: Path) -> Mapping[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         content = read_one(text)
     except FileNotFoundError as err:
         raise _wrong(path, "no such file", "give the path of an existing one") from err

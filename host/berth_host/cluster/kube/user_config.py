@@ -16,6 +16,7 @@ from berth_host.config.secrets import secrets_of, without_secrets
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.log.hidden import hide
 from berth_host.model.paths import expanded, is_file
+from berth_host.yaml.encoding import read_text
 from berth_host.yaml.reader import read_one
 from berth_host.yaml.scalars import YamlTextError
 
@@ -71,7 +72,7 @@ def _read(path: str) -> Mapping[str, Any]:
     """Read one kubeconfig. A field of a wrong type is reported by the code that loads the file later."""
     text = ""
     try:
-        text = expanded(path).read_text(encoding="utf-8")
+        text = read_text(expanded(path))
         content = read_one(text)
     except (OSError, UnicodeDecodeError, YamlTextError) as err:
         problem = without_secrets(str(err), text)

@@ -37,6 +37,7 @@ from berth_host.config.older.warnings import Remarks
 from berth_host.config.profiles.defaulting import MULTI_POINT
 from berth_host.config.source.node import Member, SourceNode
 from berth_host.errors import HostError
+from berth_host.yaml.encoding import read_text
 
 _WITHOUT_PROFILES: Final = frozenset({Form.FLAT, Form.V1ALPHA1})
 _PROFILE_FIELDS: Final = ("schedulerName", "plugins", "pluginConfig")
@@ -196,7 +197,7 @@ def _check_nothing_beside(root: SourceNode, remarks: Remarks) -> None:
 
 def _file_text(file: SourceNode, remarks: Remarks) -> str:
     try:
-        return Path(text_of(file, "path")).read_text(encoding="utf-8")
+        return read_text(Path(text_of(file, "path")))
     except (OSError, ValueError) as err:
         message = f"cannot read the policy: {getattr(err, 'strerror', None) or err}"
         raise remarks.refusal(message, "algorithmSource.policy.file.path", file) from err

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from berth_host.errors.manifests import ManifestProblem
+from berth_host.yaml.encoding import read_text
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 STDIN: Final = "-"
@@ -70,7 +71,7 @@ def sources_of(
             if resolved in seen:
                 continue
             seen.add(resolved)
-            take(str(file), partial(file.read_text, encoding="utf-8"))
+            take(str(file), partial(read_text, file))
     return sources, problems
 
 

@@ -358,6 +358,15 @@ def test_text_that_is_not_utf_8_is_a_problem(server: ApiServer, tmp_path: Path) 
     assert problem.problem == "is not UTF-8 text (byte 7): save it as UTF-8"
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_with_a_byte_order_mark_is_read_as_kubectl_reads_it(
+    server: ApiServer, tmp_path: Path, encoding: str
+) -> None:
+    text = "\ufeff" + yaml.safe_dump(pod_object("web")).replace("\n", "\r\n")
+    (tmp_path / "powershell.yaml").write_bytes(text.encode(encoding))
+    assert loaded(server, tmp_path / "powershell.yaml").pod_keys == ("default/web",)
+
+
 def test_folder_that_links_lead_to_again_is_read_once(server: ApiServer, tmp_path: Path) -> None:
     write(tmp_path / "deep/a.yaml", pod_object("p1"))
     for name in ("deep/up", "deep/here", "round"):
