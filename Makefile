@@ -3,7 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
-MADE_FROM := pyproject.toml sdk/pyproject.toml plugins/pyproject.toml host/constraints.txt
+MADE_FROM := pyproject.toml sdk/pyproject.toml plugins/pyproject.toml bench/pyproject.toml host/constraints.txt
 # The first Python on PATH that is new enough; `make PYTHON=/path/to/python3.11 setup` takes another one.
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
@@ -78,7 +78,7 @@ $(STAMP): $(MADE_FROM)
 		echo 'the venv module of $(PYTHON) is missing: apt-get install python3-venv' >&2; exit 1; }
 	@# A .venv that exists but is broken (it was moved, or its Python is gone) is made anew.
 	@$(BIN)/python -c '' 2>/dev/null && $(BIN)/pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c host/constraints.txt -e ./sdk -e './plugins[dra]' -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c host/constraints.txt -e ./sdk -e './plugins[dra]' -e '.[dev]' -e ./bench
 	@# What pip copies it compiles, and what it points to it does not: each start of a process would.
-	@$(BIN)/python -m compileall -q sdk/berth_sdk host/berth_host plugins/berth_plugins
+	@$(BIN)/python -m compileall -q sdk/berth_sdk host/berth_host plugins/berth_plugins bench/berth_bench
 	@touch $@

@@ -3,7 +3,7 @@
     python examples/openb/openb_manifests.py --data DIR --out DIR [--nodes N]
 
 The folder of `--data` holds `openb_node_list_all_node.csv` and `openb_pod_list_default.csv` of the trace
-(2023, Alibaba; github.com/alibaba/clusterdata). `berth_host.cli.bench.openb` defines the conversion of a
+(2023, Alibaba; github.com/alibaba/clusterdata). `berth_bench.openb` defines the conversion of a
 line; `berth bench openb` uses it too.
 """
 
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from berth_host.cli.bench.openb import Manifest, nodes_of, tasks_of
+from berth_bench.openb import Manifest, nodes_of, tasks_of
 from berth_host.errors.manifests import ManifestError
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from berth_host.cli.bench.versus.real_servers import RealServers, missing_programs
+from berth_bench.versus.real_servers import RealServers, missing_programs
 from support.certificates import Authority
 from support.emptying import empty
 from support.observed.audit import POLICY

@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from berth_host.cli.bench.versus.real_servers import ADMIN, RealServers, free_port, program
+from berth_bench.versus.real_servers import ADMIN, RealServers, free_port, program
 
 _SHOWN = re.compile(r'kubernetes_feature_enabled\{name="(\w+)",stage="(\w*)"\} (\d)')
 _REFUSED = re.compile(r'"command failed" err="((?:[^"\\]|\\.)*)"')

@@ -25,8 +25,8 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from berth_host.cli.bench.versus.real_servers import missing_programs
-from berth_host.cli.bench.versus.real_servers import program as program_of
+from berth_bench.versus.real_servers import missing_programs
+from berth_bench.versus.real_servers import program as program_of
 from support.observed.scenario import Outcome, Stage, run
 from support.observed.stage import stages
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from berth_host.cli.bench.versus.real_servers import RealServers, free_port
+from berth_bench.versus.real_servers import RealServers, free_port
 from support.acted_pod import ActedPod, why_not_isolated
 from support.chart import VALUES, Json, of_kind, rendered, the
 from support.deployed import drop, put

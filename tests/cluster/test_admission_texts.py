@@ -7,8 +7,8 @@ import json
 from typing import Any, Final
 
 import pytest
-from berth_host.cli.bench.versus.api import ApiClient, ApiError
-from berth_host.cli.bench.versus.real_servers import RealServers
+from berth_bench.versus.api import ApiClient, ApiError
+from berth_bench.versus.real_servers import RealServers
 from berth_host.cluster.memory.admission.gatekeeping import Gatekeeping
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.errors.cluster import ClusterError, InvalidError

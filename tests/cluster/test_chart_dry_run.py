@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from berth_host.cli.bench.versus.real_servers import RealServers, program
+from berth_bench.versus.real_servers import RealServers, program
 from support import chart
 from support.chart import Json, of_kind, rendered, the
 from support.examples import ROOT

@@ -11,9 +11,9 @@ from typing import Any
 
 import aiohttp
 import pytest
+from berth_bench.versus.real_servers import ADMIN, NOBODY, SCHEDULER, RealServers
+from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from berth_host.app.endpoints import LateReviewer
-from berth_host.cli.bench.versus.real_servers import ADMIN, NOBODY, SCHEDULER, RealServers
-from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.reviews import KubeReviewer

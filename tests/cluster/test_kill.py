@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.cli.bench.versus.api import ApiClient
-from berth_host.cli.bench.versus.objects import create_all, node, pod
-from berth_host.cli.bench.versus.real_servers import SCHEDULER, RealServers
-from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from berth_bench.versus.api import ApiClient
+from berth_bench.versus.objects import create_all, node, pod
+from berth_bench.versus.real_servers import SCHEDULER, RealServers
+from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from support.bindings import Bindings, bound_twice, until
 from support.observed.playing import wipe
 from support.observed.stage import api_of

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from berth_host.cli.bench.soak.cutting_proxy import cutting_proxy
-from berth_host.cli.bench.versus.real_servers import NOBODY, SCHEDULER, RealServers
+from berth_bench.soak.cutting_proxy import cutting_proxy
+from berth_bench.versus.real_servers import NOBODY, SCHEDULER, RealServers
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.connection import Connection

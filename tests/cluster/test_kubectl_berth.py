@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 import pytest_asyncio
-from berth_host.cli.bench.versus.real_servers import ADMIN, NOBODY, RealServers
-from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from berth_bench.versus.real_servers import ADMIN, NOBODY, RealServers
+from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from support import fake_kubectl
 from support.deployed import ACCOUNT, Deployed, drop
 

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from berth_host.cli.bench.versus.api import ApiClient
-from berth_host.cli.bench.versus.objects import create_all, node, pod
-from berth_host.cli.bench.versus.real_servers import SCHEDULER, RealServers
-from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from berth_bench.versus.api import ApiClient
+from berth_bench.versus.objects import create_all, node, pod
+from berth_bench.versus.real_servers import SCHEDULER, RealServers
+from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from support.bindings import Bindings, bound_twice
 from support.observed.audit import POLICY
 from support.observed.playing import wipe

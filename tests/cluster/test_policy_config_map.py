@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from berth_host.cli.bench.versus.real_servers import ADMIN, SCHEDULER, RealServers
+from berth_bench.versus.real_servers import ADMIN, SCHEDULER, RealServers
 from berth_host.cli.main import berth
 from click.testing import CliRunner, Result
 from support.observed.stage import api_of

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
-from berth_host.cli.bench.versus.real_servers import RealServers
+from berth_bench.versus.real_servers import RealServers
 from support.chart import MANIFESTS, Json, documents
 from support.deeds import READER, VALUES, Deeds
 from support.deployed import USER, Deployed, Running, drop, put

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from berth_host.cli.bench.versus.real_servers import RealServers
+from berth_bench.versus.real_servers import RealServers
 from support.examples import ROOT
 
 

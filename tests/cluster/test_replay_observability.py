@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from berth_host.cli.bench.versus.real_servers import RealServers, program
+from berth_bench.versus.real_servers import RealServers, program
 from support.observed.scenario import Outcome, Stage, run
 from support.observed.stage import stage
 

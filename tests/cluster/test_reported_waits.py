@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from berth_host.cli.bench.versus.real_servers import SCHEDULER, RealServers
-from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from berth_bench.versus.real_servers import SCHEDULER, RealServers
+from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from support.hosts import pod
 from support.waiting import until
 from support.waking_objects import Json, away, lingering, node, on, service, spread, term, waiter

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from berth_bench.versus.real_servers import NOBODY, SCHEDULER, RealServers, free_port
+from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from berth_host.app.process.errors import HostFailedError
 from berth_host.app.process.process import SchedulerProcess as Process
-from berth_host.cli.bench.versus.real_servers import NOBODY, SCHEDULER, RealServers, free_port
-from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from berth_host.cli.scheduler.configuration import loaded
 from berth_host.cli.scheduler.parsing import parse
 from berth_host.cli.scheduler.settings import settings

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from berth_host.cli.bench.versus.real_servers import (
+from berth_bench.versus.real_servers import (
     ADMIN,
     NOBODY,
     PROGRAMS,

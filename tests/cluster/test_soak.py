@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.cli.bench.soak.clusters import CUT, STOPPED
-from berth_host.cli.bench.soak.real_cluster import RUN
-from berth_host.cli.bench.soak.world import Plan, soak
-from berth_host.cli.bench.versus.objects import node, pod
-from berth_host.cli.bench.versus.real_servers import RealServers
+from berth_bench.soak.clusters import CUT, STOPPED
+from berth_bench.soak.real_cluster import RUN
+from berth_bench.soak.world import Plan, soak
+from berth_bench.versus.objects import node, pod
+from berth_bench.versus.real_servers import RealServers
 from berth_host.cli.main import berth
 from click.testing import CliRunner
 

@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from berth_host.cli.bench.versus import contenders, extender, processes
-from berth_host.cli.bench.versus.api import ApiClient
-from berth_host.cli.bench.versus.contenders import Contender
-from berth_host.cli.bench.versus.label_rank import CLOSED, RANK
-from berth_host.cli.bench.versus.real_servers import ADMIN, RealServers, missing_programs
-from berth_host.cli.bench.versus.scheduler_process import SchedulerError
-from berth_host.cli.bench.versus.workloads import WORKLOADS, Versus, chosen, node_manifests
-from berth_host.cli.bench.versus.yard import Yard
+from berth_bench.versus import contenders, extender, processes
+from berth_bench.versus.api import ApiClient
+from berth_bench.versus.contenders import Contender
+from berth_bench.versus.label_rank import CLOSED, RANK
+from berth_bench.versus.real_servers import ADMIN, RealServers, missing_programs
+from berth_bench.versus.scheduler_process import SchedulerError
+from berth_bench.versus.workloads import WORKLOADS, Versus, chosen, node_manifests
+from berth_bench.versus.yard import Yard
 from berth_host.cli.main import berth
 from click.testing import CliRunner
 from support.bindings import Bindings

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from berth_host.cli.bench.versus.real_servers import NOBODY, RealServers, program
-from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from berth_bench.versus.real_servers import NOBODY, RealServers, program
+from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from docs.pages import DOCS, Block, Page
 from docs.workspace import Workspace
 from support.examples import ROOT

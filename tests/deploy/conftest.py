@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from berth_host.cli.bench.versus.real_servers import CURE, program
+from berth_bench.versus.real_servers import CURE, program
 
 HERE = Path(__file__).parent
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from berth_bench.versus.real_servers import program
 from berth_host.cli import configuration
-from berth_host.cli.bench.versus.real_servers import program
 from berth_host.config.berth.types_v1alpha1 import (
     HandleV1Alpha1,
     PluginV1Alpha1,

@@ -50,15 +50,15 @@ RUN_ELSEWHERE = {
         "berth bench openb --data openb --config scheduler.yaml --dump-placements placements.csv\n"
         "python examples/openb/openb_manifests.py --data openb --out manifests\n"
         "python examples/openb/check_placements.py --manifests manifests --placements placements.csv\n",
-        # tests/host/cli/bench/soak/test_command.py
+        # tests/bench/soak/test_command.py
         "berth bench soak --minutes 30 --seed 1 -o json\n",
         # tests/cluster/test_soak.py
         "berth bench soak --kubeconfig ~/.kube/config --minutes 30\n"
         "berth bench soak --kubeconfig ~/.kube/config"
         ' --api-server-pid "$(pgrep -o kube-apiserver)" --minutes 30\n',
-        # tests/host/cli/bench/faults/test_command.py
+        # tests/bench/faults/test_command.py
         "berth bench faults -o json\nberth bench faults --nodes 1000 --pods 1000 --turns 3 --warm-up 20\n",
-        # tests/host/cli/bench/attach/test_command.py
+        # tests/bench/attach/test_command.py
         "berth bench attach -o json\nberth bench attach --processes 10 --plugins 10 --turns 5 --starts 15\n",
         # tests/cluster/test_versus.py
         "make envtest\n"

@@ -10,7 +10,7 @@ import pytest
 from support.examples import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "map.md"
-WHOLE = ("host/berth_host", "sdk/berth_sdk", "plugins/berth_plugins")
+WHOLE = ("host/berth_host", "sdk/berth_sdk", "plugins/berth_plugins", "bench/berth_bench")
 """Below these every folder with Python files has a line; of `tests` those at its top have one."""
 
 

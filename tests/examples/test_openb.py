@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from berth_host.cli.bench.openb import NODES as NODE_FILE
-from berth_host.cli.bench.openb import TASKS as TASK_FILE
-from berth_host.cli.bench.openb import nodes_of
+from berth_bench.openb import NODES as NODE_FILE
+from berth_bench.openb import TASKS as TASK_FILE
+from berth_bench.openb import nodes_of
 from berth_host.cli.main import berth
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod

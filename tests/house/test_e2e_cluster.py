@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.cli.bench.versus.real_servers import ServerError
+from berth_bench.versus.real_servers import ServerError
 from support import e2e_cluster
 from support.e2e_cluster import ZONES, fake_node, is_usable, missing_e2e_programs, stages_of
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from berth_host.cli.bench.scheduler_perf import upstream
-from berth_host.cli.bench.versus.real_servers import VERSION
+from berth_bench.scheduler_perf import upstream
+from berth_bench.versus.real_servers import VERSION
 from support.examples import ROOT
 
 FOLDER = "tests/cluster/envtest"

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Final
 from urllib.parse import urlsplit
 
-from berth_host.cli.bench.versus.real_servers import ADMIN, RealServers
+from berth_bench.versus.real_servers import ADMIN, RealServers
 from support.chart import Json
 from support.deployed import token_of
 from support.examples import ROOT

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import aiohttp
-from berth_host.cli.bench.versus.api import ApiClient, ApiError
+from berth_bench.versus.api import ApiClient, ApiError
 
 Json = dict[str, Any]
 PATIENCE_S = 60.0

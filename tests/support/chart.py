@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from berth_host.cli.bench.versus.real_servers import program
+from berth_bench.versus.real_servers import program
 from support.examples import ROOT
 
 Json = dict[str, Any]

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from berth_host.cli.bench.versus.real_servers import ADMIN, RealServers, free_port
+from berth_bench.versus.real_servers import ADMIN, RealServers, free_port
 from support.chart import Json, of_kind, rendered, the
 from support.examples import ROOT
 from support.waiting import PATIENCE_S, wait_until

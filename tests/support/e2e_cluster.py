@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from berth_host.cli.bench.versus.real_servers import (
+from berth_bench.versus.real_servers import (
     RealServers,
     ServerError,
     free_port,

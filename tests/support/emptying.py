@@ -6,7 +6,7 @@ import time
 import urllib.error
 from typing import Any, Final
 
-from berth_host.cli.bench.versus.real_servers import RealServers, ServerError
+from berth_bench.versus.real_servers import RealServers, ServerError
 
 _NAMESPACED: Final = (
     "/api/v1/{ns}/pods",

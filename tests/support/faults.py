@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from berth_host.cluster.memory.http.serving import ServedCluster
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.metrics.exposition import Exposition

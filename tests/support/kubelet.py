@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from berth_host.cli.bench.versus.real_servers import RealServers, free_port
+from berth_bench.versus.real_servers import RealServers, free_port
 from support.acted_pod import ActedPod
 from support.chart import Json
 from support.waiting import wait_until

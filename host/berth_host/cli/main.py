@@ -22,7 +22,6 @@ from berth_host.cli.commands import SETTINGS, Commands
     cls=Commands,
     context_settings=SETTINGS,
     modules={
-        "bench": "berth_host.cli.bench.command",
         "check-config": "berth_host.cli.check_config",
         "completion": "berth_host.cli.completion",
         "plugins": "berth_host.cli.plugins",
@@ -30,6 +29,7 @@ from berth_host.cli.commands import SETTINGS, Commands
         "simulate": "berth_host.cli.simulate",
         "why": "berth_host.cli.why",
     },
+    elsewhere={"bench": "berth-bench"},
 )
 @click.version_option(version("berth-host"), prog_name="berth", message="%(prog)s %(version)s")
 def berth() -> None:

@@ -21,8 +21,8 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from berth_host.cli.bench.versus.real_servers import SCHEDULER, ServerError, missing_programs, program
-from berth_host.cli.bench.versus.scheduler_process import SchedulerError, SchedulerProcess, SchedulerSetup
+from berth_bench.versus.real_servers import SCHEDULER, ServerError, missing_programs, program
+from berth_bench.versus.scheduler_process import SchedulerError, SchedulerProcess, SchedulerSetup
 from support.e2e_cluster import cluster, missing_e2e_programs, run_specs
 from support.e2e_report import BERTH, KUBE, ReportError, Run, lost, read_run, reasons, table
 

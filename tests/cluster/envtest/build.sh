@@ -1,10 +1,9 @@
 #!/bin/sh
-# Builds the real servers that tests/cluster runs against, from their published Go modules, and links
-# .cache/envtest/bin to them. What is there already is not built again. Called by `make envtest`, and with the
-# word `e2e` by `make e2e`, for kwok and the specs of Kubernetes as well.
+# Builds the real servers that tests/cluster runs against, from their published Go modules, into a folder of
+# the user's cache. What is there already is not built again. Called by `make envtest`, and with the word `e2e`
+# by `make e2e`, for kwok and the specs of Kubernetes as well.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../../.." && pwd)
 version=$(sed -n 's/^[[:space:]]*k8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' "$here/go.mod")
 programs='kube-apiserver etcd kube-scheduler kubectl kube-controller-manager helm'
 [ "${1:-}" != e2e ] || programs="$programs kwok e2e.test"
@@ -35,10 +34,6 @@ verb() {
 	*) echo build ;;
 	esac
 }
-
-mkdir -p "$root/.cache/envtest"
-# -n: an old link is replaced, not followed.
-ln -sfn "$store" "$root/.cache/envtest/bin"
 
 missing=
 for program in $programs; do

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from berth_bench.versus.real_servers import free_port
 from berth_host.attach import backoff
 from berth_host.attach.attachments import Condition
 from berth_host.attach.state import State
-from berth_host.cli.bench.versus.real_servers import free_port
 from support.certificates import Authority, PairFiles, pair_files
 from support.faults import FailingProcess, attached, configuration, held, in_time, running
 from support.hosts import World, node, pod

@@ -30,8 +30,8 @@ OF_OURS: Final = re.compile(r'File "[^"]*(berth_host|berth_sdk|berth_plugins|sit
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, with good files and odd ones; no workload of the bench is run."""
-    from berth_host.cli.bench import command
-    from berth_host.cli.bench.running import WorkloadError
+    from berth_bench import command
+    from berth_bench.running import WorkloadError
 
     def refused(workload: Any, settings: object) -> NoReturn:
         raise WorkloadError(f"{workload.name}: is not run here")

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 import pytest
-from berth_host.cli.bench.command import bench
+from berth_bench.command import bench
 from berth_host.cli.commands import INTERRUPTED, SETTINGS, Commands
 from berth_host.cli.kubectl.command import kubectl_berth
 from berth_host.cli.main import berth
@@ -68,7 +68,7 @@ def test_command_is_imported_when_it_is_asked_for_and_no_other_one() -> None:
     code = (
         "import sys; from berth_host.cli.main import berth; from click.testing import CliRunner;"
         "assert CliRunner().invoke(berth, ['simulate', '--help']).exit_code == 0;"
-        "print(*(name for name in ('berth_host.cli.simulate', 'berth_host.cli.bench', 'kubernetes')"
+        "print(*(name for name in ('berth_host.cli.simulate', 'berth_bench', 'kubernetes')"
         " if name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

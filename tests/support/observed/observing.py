@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from berth_host.cli.bench.versus.api import ApiClient
+from berth_bench.versus.api import ApiClient
 from support.observed.audit import AuditLog, writes_of
 from support.observed.masking import masked, masked_event_name
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final
 
-from berth_host.cli.bench.versus.api import KINDS, ApiClient, ApiError, path_of
+from berth_bench.versus.api import KINDS, ApiClient, ApiError, path_of
 
 Json = dict[str, Any]
 _KEPT: Final = frozenset({"Namespace"})

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from berth_host.cli.bench.versus.api import ApiClient
-from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from berth_bench.versus.api import ApiClient
+from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from support.observed.agreement import first_difference, unstable_parts
 from support.observed.audit import AuditLog
 from support.observed.observing import Observer

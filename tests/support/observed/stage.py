@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from berth_host.cli.bench.versus.api import ApiClient
-from berth_host.cli.bench.versus.real_servers import ADMIN, SCHEDULER, RealServers
+from berth_bench.versus.api import ApiClient
+from berth_bench.versus.real_servers import ADMIN, SCHEDULER, RealServers
 from support.observed.audit import POLICY
 from support.observed.scenario import Stage
 

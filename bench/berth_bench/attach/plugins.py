@@ -1,0 +1,24 @@
+"""Plugins to attach: `berth-sdk serve berth_bench.attach.plugins:Any7` serves one called Any7."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from berth_sdk import CycleState, Node, Plugin, Pod, Status
+
+PREFIX: Final = "Any"
+
+
+class _Any(Plugin):
+    """Takes every node."""
+
+    def filter(self, state: CycleState, pod: Pod, node: Node) -> Status | None:
+        """None: the node fits."""
+        return None
+
+
+def __getattr__(name: str) -> type[Plugin]:
+    """A class for each number; 100 of them need not be written down."""
+    if name.startswith(PREFIX) and name.removeprefix(PREFIX).isdigit():
+        return type(name, (_Any,), {"__module__": __name__})
+    raise AttributeError(f"module {__name__} has no attribute {name}")

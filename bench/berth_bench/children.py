@@ -1,0 +1,100 @@
+"""Every workload in a fresh process, so that no peak and no cache of one shows in another's figures.
+
+The child is started anew (multiprocessing's "spawn": a fork would take the parent's memory along), gets the
+work as values and answers with its result. It ends with its parent, however that ends. Turns of `faults`
+run in the same way.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any, Final, TypeVar
+
+from berth_host import log
+from berth_host.app import event_loop
+from berth_host.app.registry import PluginLoadError
+from berth_host.config.errors import ConfigurationError
+
+from berth_bench.result import Result
+from berth_bench.running import Settings, WorkloadError, run
+from berth_bench.workload import Workload
+
+R = TypeVar("R")
+_ENDS_S: Final = 5.0
+
+
+def run_in_child(workload: Workload, settings: Settings) -> Result:
+    """Raises WorkloadError."""
+    return in_child(workload.name, partial(run, workload, settings), verbose=settings.verbose)
+
+
+def in_child(title: str, work: Callable[[], Coroutine[Any, Any, R]], *, verbose: bool = False) -> R:
+    """The result of `work`, done in a process of its own. `title`: what errors call it.
+
+    Raises WorkloadError for what does not come to its end.
+    """
+    context = multiprocessing.get_context("spawn")
+    mine, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(theirs, title, work, verbose), daemon=True)
+    try:
+        child.start()
+    except (pickle.PicklingError, AttributeError, TypeError) as err:
+        raise WorkloadError(f"{title}: cannot be handed to its process: {err}") from err
+    theirs.close()
+    try:
+        result, problem = mine.recv()
+    except EOFError:
+        child.join(_ENDS_S)
+        text = f"{title}: its process ended without a result (exit code {child.exitcode})"
+        raise WorkloadError(text) from None
+    finally:
+        if child.is_alive():
+            child.join(_ENDS_S)
+        if child.is_alive():
+            child.terminate()
+        mine.close()
+    if problem:
+        raise WorkloadError(problem)
+    done: R = result
+    return done
+
+
+def _end_with_parent() -> None:
+    """Ours to see to: a parent that is killed cannot end its children."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="berth-bench-parent", daemon=True).start()
+
+
+def _child(
+    theirs: Connection, title: str, work: Callable[[], Coroutine[Any, Any, Any]], verbose: bool
+) -> None:
+    """Sends (the result, ""), or (None, the problem)."""
+    _end_with_parent()
+    # The output of plugins is no part of the result.
+    sys.stdout.flush()
+    os.dup2(sys.stderr.fileno(), 1)
+    log.configure(log.EVERY_ATTEMPT if verbose else "ERROR", for_people=True)
+    try:
+        theirs.send((event_loop.run(work()), ""))
+    except WorkloadError as err:
+        theirs.send((None, str(err)))
+    except (ConfigurationError, PluginLoadError, OSError) as err:
+        theirs.send((None, f"{title}: {err}"))
+    except KeyboardInterrupt:
+        pass  # the parent was told as well, and says so
+    finally:
+        theirs.close()

@@ -1,0 +1,337 @@
+"""`berth bench`: its commands, and what they have in common.
+
+The input is read and checked here; each workload then runs in a process of its own, one after the other.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from berth_host import log
+from berth_host.cli import plugin_output, standard_input
+from berth_host.cli.commands import Commands
+from berth_host.cli.input_errors import fail, reported
+from berth_host.cli.options import PATH, no_convert_option, own_plugins, verbose_option
+from berth_host.cli.output import output_option
+from berth_host.cli.rendering.serialized import STRUCTURED, streamed
+from berth_host.cli.strictness import conclude, is_strict, strict_option
+
+from berth_bench import openb, own
+from berth_bench.attach.command import attach
+from berth_bench.children import run_in_child
+from berth_bench.faults.command import faults
+from berth_bench.rendering.bench import notes_texts, plugins_text, results_text
+from berth_bench.result import Result
+from berth_bench.running import Settings, WorkloadError, loaded, resized
+from berth_bench.scheduler_perf import upstream
+from berth_bench.scheduler_perf.cases import read_workloads
+from berth_bench.soak.command import soak
+from berth_bench.versus.command import versus
+from berth_bench.workload import Workload
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+FAILED: Final = 1
+
+_OPTIONS: Final = (
+    click.option(
+        "--config",
+        "configs",
+        multiple=True,
+        type=PATH,
+        metavar="FILE",
+        help="KubeSchedulerConfiguration, with or without berth's own; - for standard input."
+        " Repeatable: a run with each.",
+    ),
+    no_convert_option,
+    click.option(
+        "--remote",
+        "remote",
+        multiple=True,
+        metavar="PLUGIN[,PLUGIN]",
+        help="Run these plugins in processes of their own: enabled ones, or module:Class to add one.",
+    ),
+    click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="So many nodes instead."),
+    click.option(
+        "--limit",
+        "limit_s",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="End a workload after so long; its figures are those until then.",
+    ),
+    click.option("--seed", type=int, default=0, show_default=True, help="Decides between equal nodes."),
+    output_option("json prints a line, yaml a document per workload, and nothing else."),
+    strict_option,
+    verbose_option,
+    click.option(
+        "--no-recall", is_flag=True, help="Ask every plugin about every pod and node, to see what that costs."
+    ),
+    click.option("--costs", is_flag=True, help="Say on standard error what each plugin took per call."),
+    click.option(
+        "--dump-placements",
+        "placements",
+        metavar="FILE",
+        help="Write pod,node lines, of one workload; what plugins wrote into annotations follows the node.",
+    ),
+    click.option(
+        "--profile", metavar="FILE", help="Write a profile (cProfile) of one workload's measured part."
+    ),
+)
+
+
+def bench_options(command: Command) -> Command:
+    """The options of all commands of `bench`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+class _Bench(Commands):
+    """Knows that a workload is no command, and which command runs it."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it. Raises UsageError, which says what to type where a workload is named."""
+        if "/" in args[0] and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            ctx.fail(_named_alone(args))
+        return super().resolve_command(ctx, args)
+
+
+def _named_alone(args: list[str]) -> str:
+    """The message for `berth bench CASE/WORKLOAD`."""
+    # Not at the top: see `versus`.
+    from berth_bench.versus.workloads import WORKLOADS
+
+    name, *more = args
+    known = {
+        "own": [workload.name for workload in read_workloads(own.FILE, ())],
+        "versus": [workload.name for workload in WORKLOADS],
+    }
+    commands = [command for command, names in known.items() if name in names]
+    if commands:
+        return (
+            f"{name} is a workload, run by {' or '.join(_typed(command, name, more) for command in commands)}"
+        )
+    near = get_close_matches(name, known["own"], n=1)
+    cure = f"did you mean {_typed('own', near[0], more)}?" if near else "berth bench own --list names them"
+    return f"there is no command and no workload {name}: {cure}"
+
+
+def _typed(command: str, name: str, more: Sequence[str]) -> str:
+    return f"`{shlex.join(['berth', 'bench', command, name, *more])}`"
+
+
+@click.group(cls=_Bench, invoke_without_command=True)
+@click.pass_context
+def bench(context: click.Context) -> None:
+    """Run workloads on the embedded cluster, in real time, and say how fast they were.
+
+    Without a command: `berth bench own`, all workloads that come with berth.
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(own_command)
+
+
+bench.add_command(attach)
+bench.add_command(faults)
+bench.add_command(soak)
+bench.add_command(versus)
+
+
+@bench.command("scheduler-perf")
+@click.argument("files", metavar="[FILE]...", nargs=-1)
+@click.option(
+    "--workload",
+    "names",
+    multiple=True,
+    metavar="CASE/WORKLOAD",
+    help="Only this one; CASE ends at the first slash. Repeatable. [default: all of the files]",
+)
+@click.option(
+    "--labels", default="", metavar="LABEL,...", help="Only those with these labels; -LABEL: without it."
+)
+@click.option(
+    "--data",
+    metavar="DIR",
+    type=Path,
+    default=upstream.DATA,
+    show_default=True,
+    help="What `make scheduler-perf-data` has fetched.",
+)
+@bench_options
+def scheduler_perf(
+    files: tuple[str, ...], names: tuple[str, ...], labels: str, data: Path, **options: Any
+) -> None:
+    """Run workloads of each FILE, a performance-config.yaml of Kubernetes' scheduler_perf.
+
+    FILE may also be the name of one of Kubernetes' own (affinity, misc, ...), which stand in the --data
+    folder; without any, all of them. Paths in a file are relative to it. Feature gates are accepted and
+    ignored.
+    """
+    with reported():
+        paths = upstream.files(files, data)
+        workloads = upstream.with_later_thresholds(read_workloads(paths, names, labels), data)
+    _run(
+        workloads,
+        options,
+        lambda workload: ("scheduler-perf", workload.source, "--workload", workload.name),
+    )
+
+
+@bench.command("openb")
+@click.option(
+    "--data", metavar="DIR", required=True, type=Path, help="Folder with the trace's two CSV files."
+)
+@bench_options
+def openb_command(data: Path, **options: Any) -> None:
+    """Run the openb GPU cluster trace: its nodes, and its tasks in the order of the file."""
+    with reported():
+        workload = openb.workload_of(data, options["nodes"])
+    _run([workload], options | {"nodes": None}, lambda _: ("openb", "--data", str(data)), options["nodes"])
+
+
+def _own_names(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """For shells: the workloads that `begun` may become."""
+    return [work.name for work in read_workloads(own.FILE, ()) if work.name.startswith(begun)]
+
+
+@bench.command("own")
+@click.argument("names", nargs=-1, metavar="[CASE/WORKLOAD]...", shell_complete=_own_names)
+@click.option("--list", "lists", is_flag=True, help="Print the names, and run nothing.")
+@bench_options
+def own_command(names: tuple[str, ...] = (), lists: bool = False, **options: Any) -> None:
+    """Run workloads that come with berth: all of them, or those that are named."""
+    with reported():
+        workloads = read_workloads(own.FILE, names)
+    if lists:
+        click.echo("\n".join(workload.name for workload in workloads))
+        return
+    _run(workloads, options, lambda workload: ("own", workload.name))
+
+
+def _run(
+    workloads: Sequence[Workload],
+    options: dict[str, Any],
+    command_of: Callable[[Workload], tuple[str, ...]],
+    shown_nodes: int | None = None,
+) -> None:
+    log.configure(log.EVERY_ATTEMPT if options.get("verbose") else "ERROR", for_people=True)
+    settings = replace(_settings(options), standard_input=_standard_input(options))
+    if options.get("nodes"):
+        workloads = [resized(workload, options["nodes"]) for workload in workloads]
+    configs: tuple[str, ...] = options.get("configs") or ("",)
+    runs = [(workload, replace(settings, config=config)) for workload in workloads for config in configs]
+    if len(runs) > 1:
+        for option, value in (("--dump-placements", settings.placements), ("--profile", settings.profile)):
+            if value:
+                fail(f"{option} is for one run, and these are {len(runs)}: name one workload, one --config")
+    # Plugins are imported here: their output is no part of the result.
+    with reported(), plugin_output.on_standard_error():
+        for workload, own_settings in runs:
+            loaded(workload, own_settings)  # a bad configuration is found before anything runs
+    more = _more_arguments(options | {"nodes": options.get("nodes") or shown_nodes})
+    results: list[Result] = []
+    for number, (workload, own_settings) in enumerate(runs, start=1):
+        _say_progress(number, len(runs), workload.name)
+        try:
+            result = run_in_child(workload, own_settings)
+        except WorkloadError as err:
+            click.echo(f"berth bench: {err}", err=True)
+            continue
+        results.append(replace(result, config=own_settings.config) if len(configs) > 1 else result)
+        if options.get("output") in STRUCTURED:
+            config = ["--config", own_settings.config] if own_settings.config else []
+            command = shlex.join(["berth", "bench", *command_of(workload), *config, *more])
+            click.echo(streamed(result.as_json(command), options["output"]), nl=False)
+            sys.stdout.flush()
+    _report(results, options)
+    if len(results) < len(runs):
+        sys.exit(FAILED)
+    conclude(
+        [lapse for result in results for lapse in result.lapses], strict=is_strict(options.get("strict"))
+    )
+
+
+def _report(results: Sequence[Result], options: dict[str, Any]) -> None:
+    if options.get("output") in STRUCTURED:
+        for line in notes_texts(results):
+            click.echo(line, err=True)
+        for result in results:
+            if result.gpu_share is not None:
+                text = f"note ({result.title}): {100 * result.gpu_share:.2f} % of the GPUs are in use"
+                click.echo(text, err=True)
+    elif results:
+        click.echo(results_text(results), nl=False)
+    if options.get("costs"):
+        for result in results:
+            click.echo(plugins_text(result), nl=False, err=True)
+
+
+def _settings(options: dict[str, Any]) -> Settings:
+    remote = tuple(name.strip() for given in options.get("remote") or () for name in given.split(","))
+    return Settings(
+        convert_older=not options.get("no_convert"),
+        remote=tuple(name for name in remote if name),
+        seed=options.get("seed") or 0,
+        profile=_absolute(options.get("profile")),
+        placements=_absolute(options.get("placements")),
+        verbose=bool(options.get("verbose")),
+        recall=not options.get("no_recall"),
+        limit_s=options.get("limit_s") or 0.0,
+        plugins=own_plugins(),
+    )
+
+
+def _standard_input(options: dict[str, Any]) -> str:
+    """The configuration there, read once for all workloads; "" where none is asked for."""
+    asked = tuple(options.get("configs") or ()).count(standard_input.SIGN)
+    if asked > 1:
+        fail("standard input can be read once, and --config - is there twice")
+    try:
+        return standard_input.read_text() if asked else ""
+    except OSError as err:
+        fail(f"{standard_input.NAME}: cannot be read: {err.strerror}")
+    except UnicodeDecodeError as err:
+        fail(f"{standard_input.NAME}: is not UTF-8 text (byte {err.start}): save it as UTF-8")
+
+
+def _absolute(path: str | None) -> str:
+    """A file to be written; that must be possible, or all the work is for nothing."""
+    if not path:
+        return ""
+    try:
+        where = Path(path).absolute()
+        was_there = where.exists()
+        where.open("ab").close()
+    except OSError as err:
+        fail(f"{path} cannot be written: {err.strerror}")
+    if not was_there:
+        where.unlink()
+    return str(where)
+
+
+def _more_arguments(options: dict[str, Any]) -> list[str]:
+    """The options that make a difference to the figures, as they were given."""
+    arguments: list[str] = []
+    for name in ("nodes", "seed"):
+        if options.get(name):
+            arguments += [f"--{name}", str(options[name])]
+    if options.get("limit_s"):
+        arguments += ["--limit", f"{options['limit_s']:g}"]
+    if options.get("no_convert"):
+        arguments.append("--no-convert")
+    for given in options.get("remote") or ():
+        arguments += ["--remote", given]
+    return arguments
+
+
+def _say_progress(number: int, total: int, name: str) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"{name} ({number} of {total}) ...", err=True)

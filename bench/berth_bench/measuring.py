@@ -1,0 +1,241 @@
+"""The figures of `berth bench`, and how they are defined.
+
+*Measured pods* are those of createPods ops with `collectMetrics`, or those of the namespaces and labels of
+startCollectingMetrics. A *window* goes from the first creation (or from startCollectingMetrics) to the last
+binding of a measured pod. With several windows in a workload, times and counts add up.
+
+pods_per_s.avg             measured pods bound in the windows / seconds of the windows
+pods_per_s.p50, p99        of the bindings of each second, as scheduler_perf samples them: seconds without any
+                           binding share the rate of the next one that has some; the rest behind the last
+                           full second belongs to that second, if it is shorter than half a one
+nominated                  measured pods that were promised a node, and how many of them per second,
+                           from the start of the window to the last first promise in it
+cycle_ms                   the scheduling cycles of measured pods, from the pop to the start of the binding
+cpu_ms_per_pod             CPU time of the host's process in the windows / measured pods; the embedded cluster
+                           is part of that process, children (remote plugins) are not
+nodes_evaluated_per_pod    nodes that Filter was asked about in the cycles of measured pods / measured pods
+plugins                    all calls in the windows, whichever pod they were for
+peak_rss_mb                the highest resident memory of the workload's process, from its start on
+
+Source: `test/integration/scheduler_perf/util.go` (throughputCollector), v1.36.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from berth_host.explain.diagnosis import Diagnosis
+from berth_host.metrics.plugin_stats import PluginStats
+from berth_sdk.kube_object import KubeObject
+
+from berth_bench.result import Figures, PluginFigures, Rate
+
+SAMPLE_S: Final = 1.0
+_SHORTEST_SAMPLE_S: Final = 0.5
+_STATUS: Final = Path("/proc/self/status")
+Counters = dict[tuple[str, str], tuple[int, float, int, int]]
+Stats = Callable[[], Mapping[str, PluginStats]]
+
+
+@dataclass(slots=True, eq=False)
+class _Window:
+    """One stretch of measuring. Times: perf_counter and process_time, in seconds."""
+
+    started_s: float
+    cpu_started_s: float
+    counters: Counters
+    wants: Callable[[KubeObject], bool]
+    uids: set[str] = field(default_factory=set)
+    bound_s: list[float] = field(default_factory=list)
+    nominated_s: dict[str, float] = field(default_factory=dict)
+    cpu_s: float = 0.0
+
+    @property
+    def duration_s(self) -> float:
+        return self.bound_s[-1] - self.started_s if self.bound_s else 0.0
+
+
+class Meter:
+    """Hears of pods and attempts all the time; counts them while a window is open."""
+
+    def __init__(self) -> None:
+        self.stats: Stats = dict
+        """Where the plugins' figures are read; the host, which tells the meter, has them."""
+        self._window: _Window | None = None
+        self._closed: list[_Window] = []
+        self._counters: Counters = {}
+        self._cycles_ms: list[float] = []
+        self._evaluated_count = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a window is open."""
+        return self._window is not None
+
+    def open(self, wants: Callable[[KubeObject], bool]) -> None:
+        """Measure the pods that `wants` accepts, as they are created or found pending."""
+        self._window = _Window(
+            started_s=time.perf_counter(),
+            cpu_started_s=time.process_time(),
+            counters=self._read(),
+            wants=wants,
+        )
+
+    def close(self) -> None:
+        """The window is over; its CPU time ends here."""
+        window, self._window = self._window, None
+        if window is None:
+            return
+        window.cpu_s = time.process_time() - window.cpu_started_s
+        for key, after in self._read().items():
+            before = window.counters.get(key, (0, 0.0, 0, 0))
+            total = self._counters.get(key, (0, 0.0, 0, 0))
+            self._counters[key] = (
+                total[0] + after[0] - before[0],
+                total[1] + after[1] - before[1],
+                total[2] + after[2] - before[2],
+                total[3] + after[3] - before[3],
+            )
+        self._closed.append(window)
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    def pod_seen(self, pod: KubeObject) -> None:
+        """A pod without a node was created, or was there when the window opened."""
+        window = self._window
+        if window is not None and window.wants(pod):
+            window.uids.add(pod.ref.uid)
+
+    def pod_bound(self, uid: str) -> None:
+        """A pod got its node."""
+        window = self._window
+        if window is not None and uid in window.uids:
+            window.bound_s.append(time.perf_counter())
+
+    def pod_nominated(self, uid: str) -> None:
+        """A pod was promised a node; the first time counts."""
+        window = self._window
+        if window is not None and uid in window.uids:
+            window.nominated_s.setdefault(uid, time.perf_counter())
+
+    @property
+    def nominated_count(self) -> int:
+        """Pods promised a node in the open window."""
+        return 0 if self._window is None else len(self._window.nominated_s)
+
+    def attempt_ended(self, diagnosis: Diagnosis) -> None:
+        """An attempt to schedule a pod is over."""
+        window = self._window
+        if window is not None and diagnosis.pod.uid in window.uids:
+            self._cycles_ms.append(diagnosis.cycle_ms)
+            self._evaluated_count += diagnosis.evaluated_count
+
+    # --- the figures -----------------------------------------------------------------------------
+
+    @property
+    def measured(self) -> Collection[str]:
+        """The uids of all measured pods."""
+        return frozenset().union(*(window.uids for window in self._closed))
+
+    def figures(self, node_count: int) -> Figures:
+        """Everything, once the windows are closed."""
+        pods = sum(len(window.uids) for window in self._closed)
+        cycles_ms = np.array(self._cycles_ms or [0.0])
+        return Figures(
+            nodes=node_count,
+            pods=pods,
+            bound=sum(len(window.bound_s) for window in self._closed),
+            nominated=sum(len(window.nominated_s) for window in self._closed),
+            nominated_per_s=rate_of(
+                [(window.started_s, list(window.nominated_s.values())) for window in self._closed]
+            ).avg,
+            rate=rate_of([(window.started_s, window.bound_s) for window in self._closed]),
+            cycle_p50_ms=float(np.percentile(cycles_ms, 50)),
+            cycle_p99_ms=float(np.percentile(cycles_ms, 99)),
+            plugins=tuple(self._plugins()),
+            cpu_ms_per_pod=1000 * sum(window.cpu_s for window in self._closed) / pods if pods else 0.0,
+            peak_rss_mb=peak_rss_mb(),
+            nodes_evaluated_per_pod=self._evaluated_count / pods if pods else 0.0,
+        )
+
+    def _plugins(self) -> Iterable[PluginFigures]:
+        for (plugin, point), (calls, total_s, sent, received) in sorted(self._counters.items()):
+            if calls or sent:
+                yield PluginFigures(
+                    plugin=plugin,
+                    point=point,
+                    calls=calls,
+                    total_ms=1000 * total_s,
+                    bytes_sent=sent,
+                    bytes_received=received,
+                )
+
+    def _read(self) -> Counters:
+        return {
+            # What the host sends of its own accord (SyncState, EndCycles) is no call of the relay.
+            (plugin, call): (
+                figures.calls or figures.messages,
+                figures.total_s,
+                figures.bytes_sent,
+                figures.bytes_received,
+            )
+            for plugin, stats in self.stats().items()
+            for call, figures in stats.items()
+        }
+
+
+def rate_of(windows: Sequence[tuple[float, Sequence[float]]]) -> Rate:
+    """Of windows as (start, times of the bindings), in seconds."""
+    used = [(start_s, bound_s) for start_s, bound_s in windows if bound_s]
+    duration_s = sum(bound_s[-1] - start_s for start_s, bound_s in used)
+    if duration_s <= 0:
+        return Rate(avg=0.0, p50=0.0, p99=0.0)
+    samples = sorted(sample for start_s, bound_s in used for sample in samples_of(start_s, bound_s))
+    return Rate(
+        avg=sum(len(bound_s) for _, bound_s in used) / duration_s,
+        p50=_percentile(samples, 50),
+        p99=_percentile(samples, 99),
+    )
+
+
+def samples_of(start_s: float, bound_s: Sequence[float]) -> list[float]:
+    """Pods per second of each second of a window with at least one binding."""
+    total_s = bound_s[-1] - start_s
+    whole = max(1, math.floor(total_s / SAMPLE_S))
+    ends_s = [SAMPLE_S * i for i in range(1, whole + 1)]
+    if total_s - ends_s[-1] >= _SHORTEST_SAMPLE_S:
+        ends_s.append(total_s)
+    ends_s[-1] = total_s
+    counts = np.searchsorted(np.array(bound_s) - start_s, np.array(ends_s), side="right")
+    samples: list[float] = []
+    seen, begun_s, waiting = 0, 0.0, 0
+    for end_s, count in zip(ends_s, counts.tolist(), strict=True):
+        waiting += 1
+        if count > seen:
+            samples += [(count - seen) / (end_s - begun_s)] * waiting
+            seen, begun_s, waiting = count, end_s, 0
+    return samples
+
+
+def _percentile(ordered: Sequence[float], percent: int) -> float:
+    """The nearest rank, as scheduler_perf takes it."""
+    return ordered[math.ceil(len(ordered) * percent / 100) - 1]
+
+
+def peak_rss_mb() -> float:
+    """Of this process since its start, in units of 1024 * 1024 bytes."""
+    try:
+        # Of this program alone: ru_maxrss also knows the process that it was forked from.
+        for line in _STATUS.read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    except OSError:
+        pass  # no such file system here
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,0 +1,1 @@
+"""Results of `berth bench` as text."""

@@ -1,0 +1,82 @@
+"""Comparisons of `berth bench versus` -> its text without `-o`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from berth_host.cli.rendering.columns import columns
+
+from berth_bench.versus.figures import Comparison, Standing
+
+_HEADER = (
+    "WORKLOAD",
+    "NODES",
+    "PODS",
+    "SCHEDULER",
+    "PODS/S",
+    "CPU MS/POD",
+    "MEMORY MB",
+    "BESIDE CPU MS/POD",
+    "BESIDE MB",
+    "SERVERS CPU MS/POD",
+    "STARTUP S",
+)
+_LATENCIES = ("WORKLOAD", "NODES", "SCHEDULER", "P50 MS", "P99 MS", "WORST MS", "CPU MS/POD")
+_RATIOS = ("WORKLOAD", "RATIO OF MEDIANS", "PODS/S", "CPU")
+
+
+def comparisons_text(comparisons: Sequence[Comparison]) -> str:
+    """Medians, then latencies where they were measured, then ratios."""
+    rows = [_row(one, standing) for one in comparisons for standing in one.standings if standing.turns]
+    late = [_late(one, standing) for one in comparisons for standing in one.standings if standing.latencies]
+    ratios = [
+        (
+            one.workload,
+            f"{ratio.contender} / {ratio.over}",
+            f"{ratio.pods_per_s:.2f}",
+            "-" if ratio.cpu is None else f"{ratio.cpu:.2f}",
+        )
+        for one in comparisons
+        for ratio in one.ratios
+    ]
+    parts = [
+        columns(header, lines, right=range(first, len(header)))
+        for header, lines, first in ((_HEADER, rows, 4), (_LATENCIES, late, 3), (_RATIOS, ratios, 2))
+        if lines
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(one: Comparison, standing: Standing) -> tuple[str, ...]:
+    median = standing.median
+    if median is None:
+        raise ValueError(standing.contender)
+    beside = bool(median.beside_memory_mb)
+    return (
+        one.workload,
+        str(one.nodes),
+        str(one.pods),
+        standing.contender,
+        f"{median.pods_per_s:.0f}",
+        f"{median.cpu_ms_per_pod:.2f}",
+        f"{median.memory_mb:.0f}",
+        f"{median.beside_cpu_ms_per_pod:.2f}" if beside else "-",
+        f"{median.beside_memory_mb:.0f}" if beside else "-",
+        f"{median.servers_cpu_ms_per_pod:.2f}",
+        f"{median.startup_s:.1f}",
+    )
+
+
+def _late(one: Comparison, standing: Standing) -> tuple[str, ...]:
+    median = standing.median_latency
+    if median is None:
+        raise ValueError(standing.contender)
+    return (
+        one.workload,
+        str(one.nodes),
+        standing.contender,
+        f"{median.p50_ms:.1f}",
+        f"{median.p99_ms:.1f}",
+        f"{median.worst_ms:.1f}",
+        f"{median.cpu_ms_per_pod:.2f}",
+    )

@@ -1,0 +1,88 @@
+"""A workload's `params`, which the ops of its case name as `$name`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from berth_host.config.errors import nearest
+
+from berth_bench.scheduler_perf.fields import Fields
+
+
+class Params:
+    """The values of one workload; remembers which were used."""
+
+    def __init__(self, workload: str, values: Mapping[str, Any]) -> None:
+        self._workload = workload
+        self._values = values
+        self._used: set[str] = set()
+
+    @property
+    def unused(self) -> list[str]:
+        """Parameters that no op has named."""
+        return sorted(self._values.keys() - self._used)
+
+    def count(self, fields: Fields, *, name: str = "count", default: int | None = None) -> int:
+        """`count`, or the value of `countParam`. At least 0; `default` None: one of them is required."""
+        text = fields.text(f"{name}Param")
+        own = fields.integer(name)
+        if not text:
+            if own:
+                return own
+            if name not in fields.raw and default is None:
+                fields.refuse(name, f"is required, or {name}Param")
+            return 0 if name in fields.raw else default or 0
+        value = self._named(fields, f"{name}Param", text)
+        if value is None:
+            return 0
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            fields.refuse(f"{name}Param", f"{text} must be a whole number, and is {value!r:.60}")
+            return 0
+        return value
+
+    def of_the_workload(self, name: str) -> Any:
+        """A parameter that no op names, but the workload as a whole takes; None where it is absent."""
+        self._used.add(name)
+        return self._values.get(name)
+
+    def text(self, fields: Fields, name: str) -> str:
+        """The text `name`, or the one that `<name>Param` names."""
+        own, param = fields.text(name), fields.text(f"{name}Param")
+        if not param:
+            return own
+        return str(self._named(fields, f"{name}Param", param) or "")
+
+    def flag(self, fields: Fields, name: str) -> bool:
+        """The flag `name`, or the one that `<name>Param` names."""
+        own, param = fields.flag(name), fields.text(f"{name}Param")
+        return bool(self._named(fields, f"{name}Param", param)) if param else own
+
+    def template_params(self, fields: Fields) -> dict[str, Any]:
+        """`templateParams`, with `$name` replaced."""
+        given = fields.any("templateParams") or {}
+        if not isinstance(given, dict):
+            fields.refuse("templateParams", "must be a map")
+            return {}
+        result: dict[str, Any] = {}
+        for key, text in given.items():
+            is_named = isinstance(text, str) and text.startswith("$")
+            value = self._named(fields, "templateParams", text) if is_named else text
+            if isinstance(value, dict | list) or value is None:
+                fields.refuse("templateParams", f"{key} must be a text, a number, true or false")
+            else:
+                result[key] = value
+        return result
+
+    def _named(self, fields: Fields, field: str, text: str) -> Any:
+        if not text.startswith("$"):
+            fields.refuse(field, f"{text!r} must begin with $, as $initNodes")
+            return None
+        name = text[1:]
+        if name not in self._values:
+            meant = nearest(name, self._values)
+            cure = f": did you mean ${meant}?" if meant else ""
+            fields.refuse(field, f"workload {self._workload} has no parameter {text}{cure}")
+            return None
+        self._used.add(name)
+        return self._values[name]

@@ -1,0 +1,73 @@
+"""The pods of one namespace of a real API server -> the account of a soak, by a watch of the soak's own.
+
+Run by `real_cluster`. It shares the connection's code with the host, and nothing that follows from it: what
+the host's informers miss is not missed here. Source: the Kubernetes API's conventions on watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import orjson
+from berth_host.cluster.kube.client import KubeClient, path_of
+from berth_host.errors.cluster import ClusterError
+
+from berth_bench.soak.account import Account
+
+_IDLE_S: Final = 30.0
+"""A watch that is silent for so long is begun anew, from where it was."""
+_AGAIN_S: Final = 0.2
+_GONE: Final = 410
+
+
+class FollowedPods:
+    """`count_anew`, then `run` until it is cancelled."""
+
+    def __init__(self, client: KubeClient, namespace: str, account: Account) -> None:
+        self._client = client
+        self._path = path_of("/api/v1", "pods", namespace)
+        self._account = account
+        self._version = ""
+
+    async def count_anew(self) -> None:
+        """Tell the account of all pods as they are now. Raises ClusterError."""
+        answer = await self._client.request("GET", self._path, resource="pods")
+        self._account.are_there(answer.get("items") or ())
+        self._version = str(answer["metadata"]["resourceVersion"])
+
+    async def run(self) -> None:
+        """Follow every change, however often the server goes away."""
+        while True:
+            try:
+                if not self._version:
+                    await self.count_anew()
+                await self._watch()
+            except ClusterError:
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _watch(self) -> None:
+        """From the version that is known until the answer ends; an old version is forgotten."""
+        query = {"watch": "true", "resourceVersion": self._version, "allowWatchBookmarks": "true"}
+        rest = b""
+        async with self._client.stream(self._path, query=query, idle_s=_IDLE_S, resource="pods") as stream:
+            while chunk := await stream.chunk():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if not self._takes(orjson.loads(line)):
+                        return
+
+    def _takes(self, change: dict[str, Any]) -> bool:
+        """False: the watch has ended with an error."""
+        obj = change["object"]
+        match change["type"]:
+            case "ERROR":
+                if obj.get("code") == _GONE:
+                    self._version = ""
+                return False
+            case "DELETED":
+                self._account.is_gone(obj["metadata"]["name"])
+            case "ADDED" | "MODIFIED":
+                self._account.is_there(obj)
+        self._version = str(obj["metadata"]["resourceVersion"])
+        return True

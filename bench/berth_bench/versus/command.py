@@ -1,0 +1,152 @@
+"""`berth bench versus`: reads its options, lets the contenders take turns, prints what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+import click
+from berth_host.cli.input_errors import fail
+from berth_host.cli.output import output_option
+from berth_host.cli.rendering.serialized import STRUCTURED, streamed
+
+if TYPE_CHECKING:
+    from berth_bench.versus.figures import Comparison
+    from berth_bench.versus.workloads import Versus
+    from berth_bench.versus.yard import Yard
+
+RUNS: Final = 3
+FAILED: Final = 1
+_PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler")
+
+
+@click.command("versus")
+@click.argument("names", nargs=-1, metavar="[WORKLOAD]...")
+@click.option("--list", "lists", is_flag=True, help="Print the names, and run nothing.")
+@click.option(
+    "--runs", type=click.IntRange(min=1), default=RUNS, show_default=True, help="Turns of each scheduler."
+)
+@click.option("--nodes", type=click.IntRange(min=20), metavar="N", help="So many nodes instead.")
+@click.option("--pods", type=click.IntRange(min=2), metavar="N", help="So many pods instead.")
+@click.option(
+    "--latency-pods",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="In place of pods that wait, make so many one by one, and say how soon each has its node.",
+)
+@output_option("json prints a line, yaml a document per workload, and nothing else.")
+def versus(
+    names: tuple[str, ...],
+    lists: bool,
+    runs: int,
+    nodes: int | None,
+    pods: int | None,
+    latency_pods: int | None,
+    output: str,
+) -> None:
+    """Compare berth with kube-scheduler on one real API server, in turns: all workloads, or those named.
+
+    Needs etcd, kube-apiserver and kube-scheduler (`make envtest`), and Go where an HTTP extender takes part.
+    """
+    # Not at the top: the scheduler's own process reads this module too, and pays for what it imports.
+    from berth_bench.rendering.versus import comparisons_text
+    from berth_bench.versus import extender, real_servers, workloads
+
+    try:
+        chosen = [one.resized(nodes, pods) for one in workloads.chosen(names)]
+    except KeyError as err:
+        known = ", ".join(one.name for one in workloads.WORKLOADS)
+        fail(f"there is no workload {err.args[0]}: there are {known}")
+    if lists:
+        click.echo("\n".join(one.name for one in chosen))
+        return
+    if problem := real_servers.missing_programs(_PROGRAMS):
+        fail(problem)
+    if any(contender.extends for one in chosen for contender in one.contenders):
+        try:
+            extender.build()
+        except extender.ExtenderError as err:
+            fail(str(err))
+    size = [("--nodes", nodes), ("--pods", pods), ("--latency-pods", latency_pods)]
+    more = [part for option, value in [("--runs", runs), *size] if value for part in (option, str(value))]
+    done: list[Comparison] = []
+
+    def report(comparison: Comparison) -> None:
+        done.append(comparison)
+        if output in STRUCTURED:
+            command = shlex.join(["berth", "bench", "versus", comparison.workload, *more])
+            click.echo(streamed(comparison.as_json(command), output), nl=False)
+            sys.stdout.flush()
+
+    with _ended_as_by_ctrl_c(), TemporaryDirectory(prefix="berth-versus-") as folder:
+        asyncio.run(_all(chosen, runs, latency_pods or 0, Path(folder), report))
+    if output == "table" and done:
+        click.echo(comparisons_text(done), nl=False)
+    if len(done) < len(chosen):
+        sys.exit(FAILED)
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """SIGTERM, as a job that takes too long gets it, ends the servers and the scheduler, too."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def _all(
+    chosen: Sequence[Versus],
+    runs: int,
+    latency_pods: int,
+    folder: Path,
+    report: Callable[[Comparison], None],
+) -> None:
+    """One workload after the other; what fails is said on standard error, and the next one runs."""
+    from berth_bench.versus.api import ApiError
+    from berth_bench.versus.extender import ExtenderError
+    from berth_bench.versus.real_servers import RealServers
+    from berth_bench.versus.scheduler_process import SchedulerError
+    from berth_bench.versus.yard import MORE_FLAGS, Yard
+
+    with RealServers(folder / "servers", more=MORE_FLAGS) as servers:
+        yard = Yard(servers, folder)
+        try:
+            for workload in chosen:
+                try:
+                    report(await _one(yard, workload, runs, latency_pods))
+                except (ApiError, ExtenderError, SchedulerError) as err:
+                    click.echo(f"berth bench versus: {workload.name}: {err}", err=True)
+        finally:
+            await yard.close()
+
+
+async def _one(yard: Yard, workload: Versus, runs: int, latency_pods: int) -> Comparison:
+    """The contenders in turns, so that what else the machine does meets all of them."""
+    from berth_bench.versus.figures import Comparison, Latency, Standing, Turn
+
+    turns: dict[str, list[Turn]] = {one.name: [] for one in workload.contenders}
+    latencies: dict[str, list[Latency]] = {one.name: [] for one in workload.contenders}
+    await yard.have_nodes(workload.nodes)
+    for run in range(runs):
+        for contender in workload.contenders:
+            if sys.stderr.isatty():
+                click.echo(f"{workload.name}, {contender.name} ({run + 1} of {runs}) ...", err=True)
+            if latency_pods:
+                latencies[contender.name].append(await yard.latency(contender, workload, latency_pods))
+            else:
+                turns[contender.name].append(await yard.turn(contender, workload))
+    standings = (
+        Standing(contender=name, turns=tuple(turns[name]), latencies=tuple(latencies[name])) for name in turns
+    )
+    return Comparison(
+        workload=workload.name, nodes=workload.nodes, pods=workload.pods, standings=tuple(standings)
+    )

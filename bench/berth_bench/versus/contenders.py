@@ -1,0 +1,111 @@
+"""A contender: a scheduler with its configuration, and perhaps a plugin or an extender beside it.
+
+`workloads` says which of them meet, `yard` starts them. None has a limit of its own on requests, and
+percentageOfNodesToScore is written out for each.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import yaml
+
+from berth_bench.versus.label_rank import LabelRank
+
+UNLIMITED: Final = {"qps": "100000", "burst": "100000"}
+"""Fields of clientConnection."""
+_ALL_NODES: Final = 100
+_SAMPLED: Final = 0
+"""kube-scheduler's own choice: 50 % of 100 nodes down to 5 % of large clusters, but 100 at least."""
+_PATIENCE_S: Final = 30
+
+
+class Beside(Enum):
+    """What does Filter and Score in a process of its own."""
+
+    NOTHING = 0
+    PLUGIN = 1
+    """`LabelRank`, which the host starts."""
+    NODE_CACHING_EXTENDER = 2
+    """It has the nodes already, and is asked by their names."""
+    EXTENDER = 3
+    """It is sent every node with every pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """One of those that take turns. `percentage`: percentageOfNodesToScore."""
+
+    name: str
+    is_berth: bool
+    percentage: int
+    beside: Beside = Beside.NOTHING
+
+    @property
+    def extends(self) -> bool:
+        """Whether an HTTP extender has to run."""
+        return self.beside in (Beside.NODE_CACHING_EXTENDER, Beside.EXTENDER)
+
+    def configuration(self, extender_url: str = "") -> str:
+        """KubeSchedulerConfiguration as YAML, without clientConnection. `extender_url`: where it listens."""
+        content: dict[str, Any] = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            "percentageOfNodesToScore": self.percentage,
+        }
+        if self.beside is Beside.PLUGIN:
+            named = {"enabled": [{"name": LabelRank.__name__}]}
+            profile = {"schedulerName": "default-scheduler", "plugins": {"filter": named, "score": named}}
+            content["profiles"] = [profile]
+        if self.extends:
+            content["extenders"] = [
+                {
+                    "urlPrefix": extender_url,
+                    "filterVerb": "filter",
+                    "prioritizeVerb": "prioritize",
+                    "weight": 1,
+                    "httpTimeout": f"{_PATIENCE_S}s",
+                    "nodeCacheCapable": self.beside is Beside.NODE_CACHING_EXTENDER,
+                }
+            ]
+        return _yaml(content)
+
+    def berth_configuration(self) -> str:
+        """BerthConfiguration as YAML, "" for none."""
+        if self.beside is not Beside.PLUGIN:
+            return ""
+        served = f"{LabelRank.__module__}:{LabelRank.__qualname__}"
+        plugin = {
+            "name": LabelRank.__name__,
+            "command": [sys.executable, "-m", "berth_sdk", "serve", served],
+            # Without it everything would be faster.
+            "required": True,
+        }
+        return _yaml(
+            {"apiVersion": "config.berth.io/v1alpha1", "kind": "BerthConfiguration", "plugins": [plugin]}
+        )
+
+
+BERTH: Final = Contender(name="berth", is_berth=True, percentage=_ALL_NODES)
+BERTH_PLUGIN: Final = Contender(
+    name="berth, plugin", is_berth=True, percentage=_ALL_NODES, beside=Beside.PLUGIN
+)
+KUBE_SCHEDULER: Final = Contender(name="kube-scheduler", is_berth=False, percentage=_SAMPLED)
+KUBE_SCHEDULER_CACHING: Final = Contender(
+    name="kube-scheduler, caching extender",
+    is_berth=False,
+    percentage=_ALL_NODES,
+    beside=Beside.NODE_CACHING_EXTENDER,
+)
+KUBE_SCHEDULER_EXTENDER: Final = Contender(
+    name="kube-scheduler, extender", is_berth=False, percentage=_ALL_NODES, beside=Beside.EXTENDER
+)
+
+
+def _yaml(content: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(content), sort_keys=False)

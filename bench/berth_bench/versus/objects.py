@@ -1,0 +1,48 @@
+"""Nodes and pods as manifests, and many of them made at a time.
+
+Called by `workloads`, `yard` and the tests of real servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from berth_bench.versus.api import ApiClient
+
+Json: TypeAlias = dict[str, Any]
+
+
+def node(name: str, cpu: str = "8", pods: str = "110", **labels: str) -> Json:
+    """A Node that is ready for pods."""
+    amounts = {"cpu": cpu, "memory": "32Gi", "pods": pods}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+
+
+def pod(name: str, cpu: str = "10m", **spec: Any) -> Json:
+    """A pod that is deleted at once. `spec`: further fields."""
+    resources = {"requests": {"cpu": cpu, "memory": "10Mi"}}
+    container = {"name": "c", "image": "registry.example.com/app:v1", "resources": resources}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0, **spec},
+    }
+
+
+async def create_all(api: ApiClient, objects: Iterable[Json], at_once: int = 16) -> None:
+    """Make many objects, some at a time. Raises ApiError for the first that is refused."""
+    limit = asyncio.Semaphore(at_once)
+
+    async def create(content: Json) -> None:
+        async with limit:
+            await api.create(content)
+
+    await asyncio.gather(*(create(item) for item in objects))

@@ -1,0 +1,153 @@
+"""A scheduler as a real child process against a real API server: berth, or kube-scheduler beside it.
+
+Used by `berth bench versus`, and by the tests and tools of `tests/cluster`. A process is ended by its own id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from berth_bench.versus import processes
+from berth_bench.versus.real_servers import free_port
+
+PATIENCE_S: Final = 60.0
+_DEFAULT: Final = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false}
+"""
+
+
+class SchedulerError(Exception):
+    """The process ended, or did not become ready. The text ends with what it printed last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSetup:
+    """How to start one. `program`: `berth`, or the path of a kube-scheduler.
+
+    `configuration`: a KubeSchedulerConfiguration without clientConnection, and for berth perhaps documents
+    after it, which come in `more_documents`.
+    """
+
+    program: str
+    kubeconfig: Path
+    folder: Path
+    configuration: str = _DEFAULT
+    client_connection: Mapping[str, str] = field(default_factory=dict)
+    more_documents: str = ""
+    flags: Sequence[str] = ()
+
+    @property
+    def is_berth(self) -> bool:
+        """Whether it is ours."""
+        return self.program == "berth"
+
+
+class SchedulerProcess:
+    """One process. `start`, `ready`, then `stop` or `kill`; its output is in `log`."""
+
+    def __init__(self, setup: SchedulerSetup, name: str = "scheduler") -> None:
+        self.setup = setup
+        self.log = setup.folder / f"{name}.log"
+        self.port = free_port()
+        self._config = setup.folder / f"{name}.yaml"
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it; nothing is waited for."""
+        self._config.write_text(_configuration(self.setup))
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command(),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=processes.environment(),
+            )
+
+    async def ready(self) -> None:
+        """Wait until it says so itself. Raises SchedulerError."""
+        url = f"https://127.0.0.1:{self.port}/readyz"
+        connector = aiohttp.TCPConnector(ssl=False)
+        try:
+            async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession(connector=connector) as session:
+                while not await _answers_ok(session, url):
+                    if self.ended_with is not None:
+                        raise SchedulerError(f"it ended with {self.ended_with}:\n{self.last_lines()}")
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise SchedulerError(f"not ready within {PATIENCE_S:.0f} s:\n{self.last_lines()}") from None
+
+    @property
+    def pid(self) -> int:
+        """The process; 0 before it was started."""
+        return 0 if self._process is None else self._process.pid
+
+    @property
+    def ended_with(self) -> int | None:
+        """Its exit code, None while it runs."""
+        return None if self._process is None else self._process.returncode
+
+    def last_lines(self, count: int = 15) -> str:
+        """The end of what it printed."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-count:])
+
+    async def stop(self) -> int | None:
+        """TERM, and its exit code; what does not end in time is killed."""
+        process = self._process
+        if process is None:
+            return None
+        if process.returncode is None:
+            process.terminate()
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+        return await process.wait()
+
+    async def kill(self) -> None:
+        """End it at once, as a crash would (SIGKILL)."""
+        process = self._process
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+
+    def cpu_s(self) -> float:
+        """Processor time that it has used so far, in seconds."""
+        return processes.cpu_s(self.pid)
+
+    def memory_mb(self, what: str = processes.MOST) -> float:
+        """Its memory in MB: the most it had, or with `VmRSS` what it has."""
+        return processes.memory_mb(self.pid, what)
+
+    def _command(self) -> list[str]:
+        program = [sys.executable, "-m", "berth_host", "scheduler"]
+        if not self.setup.is_berth:
+            program = [self.setup.program]
+        port = [f"--secure-port={self.port}", "--bind-address=127.0.0.1"]
+        return [*program, f"--config={self._config}", *port, *self.setup.flags]
+
+
+def _configuration(setup: SchedulerSetup) -> str:
+    connection = {"kubeconfig": str(setup.kubeconfig), **setup.client_connection}
+    lines = "".join(f"  {key}: {value}\n" for key, value in connection.items())
+    text = f"{setup.configuration.rstrip()}\nclientConnection:\n{lines}"
+    return f"{text}---\n{setup.more_documents}" if setup.is_berth and setup.more_documents else text
+
+
+async def _answers_ok(session: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with session.get(url) as answer:
+            return answer.status == 200
+    except aiohttp.ClientError:
+        return False

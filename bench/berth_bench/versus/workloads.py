@@ -1,0 +1,129 @@
+"""What `berth bench versus` runs: pods that wait from the beginning, on plain nodes in ten zones.
+
+Called by the command and by `yard`. The first contender of a workload is berth; the ratios are over each of
+the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from berth_bench.versus import contenders
+from berth_bench.versus.contenders import Contender
+from berth_bench.versus.label_rank import CLOSED, RANK
+from berth_bench.versus.objects import Json, node, pod
+
+APPS: Final = 60
+PODS: Final = 3000
+_HOST: Final = "kubernetes.io/hostname"
+_MILLI_CPU: Final = 100
+_RANKS: Final = 11
+_CLOSED_OF: Final = 10
+"""Of so many nodes one is closed."""
+_ZONE: Final = "topology.kubernetes.io/zone"
+_ZONES: Final = 10
+_SKEW: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versus:
+    """One workload. Of the pod of that number, `spec`: further fields; `milli_cpu`: its request; `labels`."""
+
+    name: str
+    nodes: int
+    pods: int = PODS
+    contenders: tuple[Contender, ...] = (contenders.BERTH, contenders.KUBE_SCHEDULER)
+    spec: Callable[[int], dict[str, Any]] = lambda _: {}
+    milli_cpu: Callable[[int], int] = lambda _: _MILLI_CPU
+    labels: Callable[[int], dict[str, str]] = lambda _: {"app": "app-0"}
+
+    def resized(self, nodes: int | None, pods: int | None) -> Versus:
+        """The same with other numbers; None: as they are."""
+        return replace(self, nodes=nodes or self.nodes, pods=pods or self.pods)
+
+    def manifests(self, prefix: str, count: int) -> Iterator[Json]:
+        """So many pods, called PREFIX-0 and so on."""
+        for number in range(count):
+            content = pod(f"{prefix}-{number}", f"{self.milli_cpu(number)}m", **self.spec(number))
+            content["metadata"]["labels"] = self.labels(number)
+            yield content
+
+
+def node_manifests(count: int) -> Iterator[Json]:
+    """The nodes of all workloads: one in ten is closed to `LabelRank`, which ranks the others."""
+    for number in range(count):
+        labels = {_ZONE: f"zone-{number % _ZONES}", RANK: str(number % _RANKS)}
+        # Not by the last digit, which is that of the zone.
+        if number // _ZONES % _CLOSED_OF == 0:
+            labels[CLOSED] = "true"
+        yield node(f"node-{number}", "32", **labels)
+
+
+def _app(number: int) -> str:
+    return f"app-{number % APPS}"
+
+
+def _of_apps(number: int) -> dict[str, str]:
+    return {"app": _app(number)}
+
+
+def _of_sixty_kinds(number: int) -> int:
+    return _MILLI_CPU + number % APPS - APPS // 2
+
+
+def _of_its_own(number: int) -> dict[str, str]:
+    return {"app": "app-0", "statefulset.kubernetes.io/pod-name": f"app-{number}"}
+
+
+def _spread(number: int) -> dict[str, Any]:
+    constraint = {
+        "maxSkew": _SKEW,
+        "topologyKey": _ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": _app(number)}},
+    }
+    return {"topologySpreadConstraints": [constraint]}
+
+
+def _apart(number: int) -> dict[str, Any]:
+    term = {"topologyKey": _HOST, "labelSelector": {"matchLabels": {"app": _app(number)}}}
+    preferred = [{"weight": 1, "podAffinityTerm": term}]
+    return {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+
+def _in_two_zones(_: int) -> dict[str, Any]:
+    expression = {"key": _ZONE, "operator": "In", "values": ["zone-1", "zone-2"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+WORKLOADS: Final = (
+    Versus(name="Plain/1000Nodes", nodes=1000),
+    Versus(name="Plain/5000Nodes", nodes=5000),
+    Versus(name="SixtyKinds/5000Nodes", nodes=5000, labels=_of_apps, milli_cpu=_of_sixty_kinds),
+    Versus(name="OwnLabels/5000Nodes", nodes=5000, labels=_of_its_own),
+    Versus(name="ZoneSpread/5000Nodes", nodes=5000, labels=_of_apps, spec=_spread),
+    Versus(name="AntiAffinity/5000Nodes", nodes=5000, labels=_of_apps, spec=_apart),
+    Versus(name="NodeAffinity/5000Nodes", nodes=5000, spec=_in_two_zones),
+    Versus(
+        name="RemotePlugin/5000Nodes",
+        nodes=5000,
+        contenders=(contenders.BERTH_PLUGIN, contenders.KUBE_SCHEDULER_CACHING, contenders.KUBE_SCHEDULER),
+    ),
+    Versus(
+        name="RemotePlugin/1000NodesSent",
+        nodes=1000,
+        pods=500,
+        contenders=(contenders.BERTH_PLUGIN, contenders.KUBE_SCHEDULER_EXTENDER),
+    ),
+)
+
+
+def chosen(names: Sequence[str]) -> list[Versus]:
+    """Those workloads in the order of WORKLOADS; all without a name. Raises KeyError for an unknown name."""
+    for name in names:
+        if name not in {workload.name for workload in WORKLOADS}:
+            raise KeyError(name)
+    return [workload for workload in WORKLOADS if not names or workload.name in names]

@@ -1,0 +1,217 @@
+"""One turn: an API server, nodes, pods, one scheduler, and what was measured.
+
+Called by the command. Pods that wait from the beginning are counted from the first that is bound to the last;
+pods made one by one from the request that makes one until its node is seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from berth_bench.versus import extender, processes
+from berth_bench.versus.api import ApiClient
+from berth_bench.versus.contenders import UNLIMITED, Beside, Contender
+from berth_bench.versus.figures import Latency, Turn
+from berth_bench.versus.objects import create_all
+from berth_bench.versus.real_servers import ADMIN, SCHEDULER, RealServers, program
+from berth_bench.versus.scheduler_process import SchedulerError, SchedulerProcess, SchedulerSetup
+from berth_bench.versus.workloads import Versus, node_manifests
+
+MORE_FLAGS: Final = ("--max-requests-inflight=2000",)
+"""Of kube-apiserver, so that it holds up neither of them."""
+PATIENCE_S: Final = 60.0
+"""How long no pod is bound before a turn is given up."""
+_AT_ONCE: Final = 32
+_LOOK_S: Final = 1.0
+_PAUSE_S: Final = 0.005
+_REST_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A scheduler at work, and perhaps the process that does Filter and Score beside it."""
+
+    process: SchedulerProcess
+    contender: Contender
+    extender_pid: int = 0
+
+    def beside(self) -> int:
+        """The other process, 0 where there is none."""
+        if self.contender.beside is not Beside.PLUGIN:
+            return self.extender_pid
+        return next(iter(processes.children(self.process.pid)), 0)
+
+    def log_end(self) -> str:
+        return self.process.last_lines()
+
+
+class Yard:
+    """One API server that is started for it, some nodes, one scheduler at a time. `folder`: for all files."""
+
+    def __init__(self, servers: RealServers, folder: Path) -> None:
+        self._servers = servers
+        self._api = ApiClient(servers.url, servers.tokens[ADMIN])
+        self._kubeconfig = servers.kubeconfig(SCHEDULER)
+        self._token_file = folder / "token"
+        self._token_file.write_text(servers.tokens[ADMIN])
+        self._folder = folder
+        self._nodes = 0
+        self._serial = 0
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        await self._api.close()
+
+    async def have_nodes(self, count: int) -> None:
+        """Exactly so many nodes, those of `workloads`."""
+        if count != self._nodes:
+            await self._api.delete_all("Node")
+            await create_all(self._api, node_manifests(count), _AT_ONCE)
+            self._nodes = count
+
+    async def turn(self, contender: Contender, workload: Versus) -> Turn:
+        """Bind the workload's pods, which wait when the scheduler starts.
+
+        Raises SchedulerError, ExtenderError and ApiError.
+        """
+        await self._api.delete_all("Event")
+        await create_all(self._api, workload.manifests(self._prefix(), workload.pods), _AT_ONCE)
+        try:
+            async with self._bound() as bound, self._scheduler(contender) as running:
+                began_s = time.monotonic()
+                await _next(bound, running)
+                beside = running.beside()
+                first_s, first_cpu_s = time.monotonic(), running.process.cpu_s()
+                beside_first_s = processes.cpu_s(beside) if beside else 0.0
+                servers_first_s = self._servers_cpu_s()
+                for _ in range(workload.pods - 1):
+                    await _next(bound, running)
+                took_s, cpu_s = time.monotonic() - first_s, running.process.cpu_s() - first_cpu_s
+                servers_s = self._servers_cpu_s() - servers_first_s
+                beside_s = processes.cpu_s(beside) - beside_first_s if beside else 0.0
+                memory_mb = running.process.memory_mb()
+                beside_mb = processes.memory_mb(beside) if beside else 0.0
+        finally:
+            await self._api.delete_all("Pod")
+        counted = workload.pods - 1
+        return Turn(
+            pods_per_s=counted / took_s,
+            cpu_ms_per_pod=1000 * cpu_s / counted,
+            memory_mb=memory_mb,
+            beside_cpu_ms_per_pod=1000 * beside_s / counted,
+            beside_memory_mb=beside_mb,
+            servers_cpu_ms_per_pod=1000 * servers_s / counted,
+            startup_s=first_s - began_s,
+            load=os.getloadavg()[0],
+        )
+
+    async def latency(self, contender: Contender, workload: Versus, count: int) -> Latency:
+        """Make so many pods one by one, each when the one before is bound. Raises as `turn` does."""
+        times_ms: list[float] = []
+        try:
+            async with self._bound() as bound, self._scheduler(contender) as running:
+                await running.process.ready()
+                await asyncio.sleep(_REST_S)  # let it come to rest
+                cpu_s = running.process.cpu_s()
+                for content in workload.manifests(self._prefix(), count):
+                    began_s = time.monotonic()
+                    made = asyncio.create_task(self._api.create(content))
+                    seen_s = await _next(bound, running)
+                    times_ms.append(1000 * (seen_s - began_s))
+                    await made
+                    await asyncio.sleep(_PAUSE_S)
+                cpu_s = running.process.cpu_s() - cpu_s
+        finally:
+            await self._api.delete_all("Pod")
+        cuts = statistics.quantiles(times_ms, n=100, method="inclusive")
+        return Latency(
+            p50_ms=cuts[49],
+            p99_ms=cuts[98],
+            worst_ms=max(times_ms),
+            cpu_ms_per_pod=1000 * cpu_s / count,
+            load=os.getloadavg()[0],
+        )
+
+    def _servers_cpu_s(self) -> float:
+        return sum(processes.cpu_s(pid) for pid in self._servers.pids)
+
+    def _prefix(self) -> str:
+        self._serial += 1
+        return f"pod-{self._serial}"
+
+    @asynccontextmanager
+    async def _scheduler(self, contender: Contender) -> AsyncIterator[_Running]:
+        if not contender.extends:
+            async with self._started(contender, "") as process:
+                yield _Running(process, contender)
+            return
+        caches = self._token_file if contender.beside is Beside.NODE_CACHING_EXTENDER else None
+        async with (
+            extender.running(
+                self._folder, caches=caches, server=self._servers.url, ca_file=self._servers.ca_file
+            ) as other,
+            self._started(contender, other.url) as process,
+        ):
+            yield _Running(process, contender, other.pid)
+
+    @asynccontextmanager
+    async def _started(self, contender: Contender, extender_url: str) -> AsyncIterator[SchedulerProcess]:
+        setup = SchedulerSetup(
+            program="berth" if contender.is_berth else str(program("kube-scheduler")),
+            kubeconfig=self._kubeconfig,
+            folder=self._folder,
+            configuration=contender.configuration(extender_url),
+            client_connection=UNLIMITED,
+            more_documents=contender.berth_configuration(),
+        )
+        process = SchedulerProcess(setup)
+        await process.start()
+        try:
+            yield process
+        finally:
+            await process.stop()
+
+    @asynccontextmanager
+    async def _bound(self) -> AsyncIterator[asyncio.Queue[float]]:
+        """The moments at which pods were seen on nodes; one change for each pod, so that looking is cheap."""
+        _, version = await self._api.all_of("Lease")  # whatever is quick to list
+        seen: asyncio.Queue[float] = asyncio.Queue()
+
+        async def follow() -> None:
+            async for line in self._api.watch_lines("Pod", version, "spec.nodeName!="):
+                if orjson.loads(line)["type"] == "ADDED":
+                    seen.put_nowait(time.monotonic())
+
+        task = asyncio.create_task(follow())
+        try:
+            yield seen
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+
+async def _next(bound: asyncio.Queue[float], running: _Running) -> float:
+    """When the next pod was seen on its node. Raises SchedulerError where none comes."""
+    if not bound.empty():
+        return bound.get_nowait()
+    ends_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                return await bound.get()
+        except TimeoutError:
+            if (code := running.process.ended_with) is not None:
+                raise SchedulerError(f"it ended with {code}:\n{running.log_end()}") from None
+            if time.monotonic() > ends_s:
+                text = f"no pod was bound for {PATIENCE_S:.0f} s:\n{running.log_end()}"
+                raise SchedulerError(text) from None

@@ -1,0 +1,348 @@
+"""Files of scheduler_perf: what is read, which workloads are chosen, and what is wrong with a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from berth_bench import own
+from berth_bench.scheduler_perf.cases import read_thresholds, read_workloads
+from berth_bench.workload import (
+    AllocateClaims,
+    Barrier,
+    Churn,
+    CreateAny,
+    CreateNodes,
+    CreatePods,
+    CreateResourceDriver,
+    DeletePods,
+    Sleep,
+    UpdateAny,
+    Workload,
+)
+from berth_host.errors.manifests import ManifestError
+
+from .conftest import POD, RESOURCE_CLAIM, Op, ReadCase, WriteCase, measured, nodes, pods
+
+
+def problems(path: Path, *names: str, labels: str = "") -> str:
+    with pytest.raises(ManifestError) as caught:
+        read_workloads(path, names, labels)
+    return str(caught.value)
+
+
+def op_of(workload: Workload, index: int) -> Any:
+    return workload.steps[index].op
+
+
+def test_counts_come_from_parameters(case: ReadCase) -> None:
+    workload = case({"opcode": "createNodes", "countParam": "$nodes"}, measured(2), params={"nodes": 7})
+    first = op_of(workload, 0)
+    assert isinstance(first, CreateNodes)
+    assert (first.count, first.is_resizable, op_of(workload, 1).count) == (7, True, 2)
+
+
+def test_namespaces_are_named_after_the_op(case: ReadCase) -> None:
+    workload = case(nodes(1), pods(1), pods(1, namespace="own"), measured(1))
+    found = [step.op.namespace for step in workload.steps if isinstance(step.op, CreatePods)]
+    assert found == ["namespace-1", "own", "namespace-3"]
+
+
+def test_every_field_of_the_other_ops_is_read(case: ReadCase) -> None:
+    churn = {"opcode": "churn", "mode": "recreate", "number": 2, "templatePaths": ["pod.yaml"]}
+    workload = case(
+        churn,
+        {
+            "opcode": "deletePods",
+            "namespace": "a",
+            "labelSelector": {"x": "z"},
+            "deletePodsPerSecond": 5,
+            "skipWaitToCompletion": True,
+        },
+        {
+            "opcode": "barrier",
+            "namespaces": ["a"],
+            "labelSelector": {"x": "z"},
+            "stageRequirement": "Attempted",
+        },
+        {"opcode": "sleep", "duration": "1m2.5s"},
+        {"opcode": "updateAny", "namespace": "a", "templatePath": "pod.yaml", "subresources": ["status"]},
+        measured(1),
+    )
+    first = op_of(workload, 0)
+    assert isinstance(first, Churn)
+    assert (first.recreates, first.number, first.interval_s, first.namespace) == (True, 2, 0.5, "namespace-0")
+    assert op_of(workload, 1) == DeletePods(namespace="a", labels={"x": "z"}, per_second=5, waits=False)
+    assert op_of(workload, 2) == Barrier(namespaces=("a",), labels={"x": "z"}, stage="Attempted")
+    assert op_of(workload, 3) == Sleep(duration_s=62.5)
+    assert isinstance(op_of(workload, 4), UpdateAny)
+
+
+def test_pods_without_any_template_are_the_default_ones(case: ReadCase) -> None:
+    workload = case(nodes(1), measured(1), case={"defaultPodTemplatePath": ""})
+    made = op_of(workload, 1).template.object_at(0, 1)
+    assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "100m", "memory": "500Mi"}
+
+
+@pytest.mark.parametrize(
+    ("op", "problem"),
+    [
+        pytest.param(
+            {"opcode": "createPod"}, "'createPod' is not known here: did you mean createPods", id="op"
+        ),
+        pytest.param({"count": 1}, "opcode: is required", id="no op"),
+        pytest.param(pods(1, colectMetrics=True), "did you mean collectMetrics", id="field"),
+        pytest.param(pods(-1), "must not be negative", id="negative"),
+        pytest.param(pods("3"), "count: must be a whole number, and is '3'", id="text"),  # type: ignore[arg-type]
+        pytest.param({"opcode": "createPods"}, "count: is required, or countParam", id="no count"),
+        pytest.param(
+            {"opcode": "createPods", "countParam": "$initPod"}, "did you mean $initPods", id="parameter"
+        ),
+        pytest.param({"opcode": "createPods", "countParam": "initPods"}, "must begin with $", id="no dollar"),
+        pytest.param(
+            measured(1, skipWaitToCompletion=True), "and skipWaitToCompletion cannot both", id="both"
+        ),
+        pytest.param(pods(1, podTemplatePath="none.yaml"), "none.yaml cannot be read", id="no template"),
+        pytest.param(pods(1, steadyState=True), "duration: must be above 0", id="steady"),
+        pytest.param(
+            pods(1, persistentVolumeTemplatePath="pod.yaml"),
+            "must be a PersistentVolume, and is a Pod (used by case C, op 1 (createPods))",
+            id="kind",
+        ),
+        pytest.param(
+            nodes(1, uniqueNodeLabelStrategy={"labelKey": "a"}, nodeAllocatableStrategy={}),
+            "at most one of",
+            id="two strategies",
+        ),
+        pytest.param(
+            nodes(1, labelNodePrepareStrategy={"labelKey": "a"}), "labelValues: is required", id="no values"
+        ),
+        pytest.param({"opcode": "churn", "mode": "x"}, "mode: must be create or recreate", id="mode"),
+        pytest.param(
+            {"opcode": "churn", "mode": "recreate", "templatePaths": ["pod.yaml"]},
+            "number: must be above 0",
+            id="recreate without a number",
+        ),
+        pytest.param({"opcode": "barrier", "stageRequirement": "Bound"}, "must be Scheduled or", id="stage"),
+        pytest.param({"opcode": "sleep", "duration": "3 s"}, "unknown unit", id="duration"),
+        pytest.param(
+            {"opcode": "createAny", "templatePath": "pod.yaml"}, "a Pod is in a namespace", id="scope"
+        ),
+        pytest.param({"opcode": "startCollectingMetrics"}, "namespaces: is required", id="namespaces"),
+        pytest.param(
+            {"opcode": "updateAny", "namespace": "a", "templatePath": "pod.yaml", "subresources": ["scale"]},
+            "subresources: must be absent, or a list of one: status or resize",
+            id="subresource",
+        ),
+        pytest.param(
+            {
+                "opcode": "updateAny",
+                "namespace": "a",
+                "templatePath": "pod.yaml",
+                "subresources": ["resize", "status"],
+            },
+            "must be absent, or a list of one",
+            id="subresources",
+        ),
+        pytest.param(
+            {"opcode": "createResourceDriver", "nodes": "*", "maxClaimsPerNode": 1},
+            "driverName: is required",
+            id="driver",
+        ),
+        pytest.param(
+            {"opcode": "createResourceDriver", "driverName": "d", "nodes": "*"},
+            "maxClaimsPerNode: is required, or maxClaimsPerNodeParam",
+            id="devices",
+        ),
+        pytest.param(
+            {"opcode": "createResourceClaims", "namespace": "a", "count": 1, "templatePath": "pod.yaml"},
+            "must be a ResourceClaim, and is a Pod",
+            id="no claim",
+        ),
+        pytest.param(
+            {"opcode": "createPodSets", "count": 1, "namespacePrefix": "a"}, "createPodsOp: is req", id="set"
+        ),
+    ],
+)
+def test_a_bad_op_is_named_with_file_line_case_and_number(
+    write_case: WriteCase, op: Op, problem: str
+) -> None:
+    path = write_case(nodes(1), op, pods(1, namespace="n", countParam="$initPods"), params={"initPods": 1})
+    text = problems(path)
+    assert problem in text
+    assert "case C, op 1" in text
+    assert ".yaml:" in text
+
+
+def test_all_problems_are_said_at_once_with_their_lines(write_case: WriteCase) -> None:
+    path = write_case({"opcode": "x"}, {"opcode": "z"}, threshold="high")
+    lines = problems(path).splitlines()
+    assert len(lines) == 3
+    numbers = [line.split(":")[1] for line in lines]
+    text = path.read_text().splitlines()
+    assert ["x" in text[int(numbers[0]) - 1], "z" in text[int(numbers[1]) - 1]] == [True, True]
+    assert any("threshold: must be a number" in line for line in lines)
+
+
+def test_a_template_that_the_cluster_would_refuse_is_named(
+    write_case: WriteCase, template: Callable[..., str]
+) -> None:
+    bad = POD | {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "much"}}}]}}
+    text = problems(write_case(nodes(1), measured(1, podTemplatePath=template(bad))))
+    assert "other.yaml" in text
+    assert "spec.containers[0].resources.requests.cpu" in text
+
+
+@pytest.fixture
+def several(tmp_path: Path, write_case: WriteCase) -> Path:
+    """Two cases, names with slashes, labels."""
+    path = write_case(nodes(1), measured(1))
+    (one,) = yaml.safe_load(path.read_text())
+    workloads = [
+        {"name": "5Nodes/1Init", "labels": ["short"]},
+        {"name": "5kNodes", "labels": ["performance"]},
+    ]
+    other = one | {"name": "Other", "labels": ["short"], "workloads": [{"name": "5Nodes"}]}
+    broken = {"name": "Broken", "workloadTemplate": [{"opcode": "x"}], "workloads": [{"name": "w"}]}
+    path.write_text(yaml.safe_dump([one | {"workloads": workloads}, other, broken]))
+    return path
+
+
+def test_chosen_workloads_come_in_the_order_given_and_others_may_be_broken(several: Path) -> None:
+    found = read_workloads(several, ["Other/5Nodes", "C/5Nodes/1Init"])
+    assert [workload.name for workload in found] == ["Other/5Nodes", "C/5Nodes/1Init"]
+    assert "'x' is not known here" in problems(several)
+
+
+def test_labels_choose_and_exclude(several: Path) -> None:
+    def names(labels: str) -> list[str]:
+        chosen = ["C/5Nodes/1Init", "C/5kNodes", "Other/5Nodes"]
+        return [workload.name for workload in read_workloads(several, chosen, labels)]
+
+    assert names("short") == ["C/5Nodes/1Init", "Other/5Nodes"]
+    assert names("-short") == ["C/5kNodes"]
+    assert "no workload has the labels long" in problems(several, "C/5kNodes", labels="long")
+
+
+def test_unknown_workload_lists_the_close_names(several: Path) -> None:
+    assert "there is no workload C/5Node: did you mean C/5kNodes" in problems(several, "C/5Node")
+    assert "(CASE/WORKLOAD is wanted)" in problems(several, "Othr")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param(None, "cannot be read: No such file", id="absent"),
+        pytest.param("a: b", "must be a list of test cases", id="a map"),
+        pytest.param("", "must be a list of test cases", id="empty"),
+        pytest.param("- [", ":1: is not YAML", id="no YAML"),
+        pytest.param("- name: x\n  workloads: [{}]", "name: is required", id="no name"),
+        pytest.param("- 7", "must be a map", id="a number"),
+        pytest.param(
+            "- name: C\n  workloads: [{name: w}, {name: w}]", "name: is there twice: rename one", id="twice"
+        ),
+    ],
+)
+def test_file_of_another_kind_is_refused(tmp_path: Path, text: str | None, problem: str) -> None:
+    path = tmp_path / "cases.yaml"
+    if text is not None:
+        path.write_text(text)
+    assert problem in problems(path)
+
+
+def test_gates_thresholds_and_selectors_become_notes(case: ReadCase) -> None:
+    workload = case(
+        nodes(1),
+        measured(1),
+        case={"featureGates": {"A": True, "B": True}},
+        featureGates={"B": False},
+        threshold=300,
+    )
+    assert workload.threshold == 300.0
+    assert workload.notes == ("feature gates are accepted and ignored: A=true, B=false",)
+    selector = {"name": "scheduler_x", "dataBucket": "Perc99", "expectLower": True}
+    other = case(nodes(1), measured(1), threshold=3, thresholdMetricSelector=selector)
+    assert other.threshold is None
+    assert other.notes == ("its threshold is for scheduler_x Perc99, not for pods per second",)
+    unused = case(nodes(1), measured(1), params={"b": 1, "a": 2})
+    assert unused.notes == ("parameters that no op uses: a, b",)
+    nothing = case(nodes(1), pods(1))
+    assert nothing.notes == ("no op collects metrics: nothing is measured",)
+
+
+def test_threshold_may_be_one_of_several_topics(tmp_path: Path, write_case: WriteCase) -> None:
+    path = write_case(nodes(1), measured(1), threshold={"eventhandling": 3, "other": 7})
+    (tmp_path / "event_handling").mkdir()
+    own = path.rename(tmp_path / "event_handling" / "performance-config.yaml")
+    (tmp_path / "pod.yaml").rename(tmp_path / "event_handling" / "pod.yaml")
+    (workload,) = read_workloads(own)
+    assert (workload.threshold, workload.notes) == (3.0, ())
+    (tmp_path / "event_handling").rename(tmp_path / "dra")
+    (workload,) = read_workloads(tmp_path / "dra" / "performance-config.yaml")
+    assert workload.threshold is None
+    assert workload.notes == ("its threshold is for eventhandling, other, and not for dra",)
+
+
+def test_declared_features_are_a_parameter_of_the_workload_where_the_gate_is_on(case: ReadCase) -> None:
+    given: Any = {"params": {"numNodeDeclaredFeatures": 3}}
+    workload = case(nodes(1), measured(1), featureGates={"NodeDeclaredFeatures": True}, **given)
+    assert workload.declared_features == ("Feature1", "Feature2", "Feature3")
+    without = case(nodes(1), measured(1), **given)
+    assert without.declared_features == ()
+    assert without.notes == ("parameters that no op uses: numNodeDeclaredFeatures",)
+
+
+def test_number_of_features_must_be_one(write_case: WriteCase) -> None:
+    gates, params = {"NodeDeclaredFeatures": True}, {"numNodeDeclaredFeatures": "many"}
+    text = problems(write_case(nodes(1), measured(1), featureGates=gates, params=params))
+    assert "numNodeDeclaredFeatures must be a whole number, and is 'many'" in text
+
+
+def test_ops_about_devices_are_read(case: ReadCase, template: Callable[..., str]) -> None:
+    claim = template(RESOURCE_CLAIM, "claim.yaml")
+    driver = {"opcode": "createResourceDriver", "driverName": "d", "nodes": "n-*"}
+    workload = case(
+        nodes(1),
+        driver | {"maxClaimsPerNodeParam": "$max"},
+        {"opcode": "createResourceClaims", "templatePath": claim, "namespace": "a", "count": 4},
+        {"opcode": "allocResourceClaims", "namespace": "a"},
+        {"opcode": "allocResourceClaims"},
+        measured(1),
+        params={"max": 7},
+    )
+    assert op_of(workload, 1) == CreateResourceDriver(driver="d", nodes="n-*", devices_per_node=7)
+    made = op_of(workload, 2)
+    assert isinstance(made, CreateAny)
+    assert (made.count, made.namespace) == (4, "a")
+    assert [op_of(workload, i) for i in (3, 4)] == [AllocateClaims(namespace="a"), AllocateClaims()]
+
+
+def test_workloads_of_several_files_are_chosen_together(
+    tmp_path: Path, write_case: WriteCase, several: Path
+) -> None:
+    other = several.rename(tmp_path / "others.yaml")
+    paths = [write_case(nodes(1), measured(1)), other]
+    found = read_workloads(paths, ["Other/5Nodes", "C/w"])
+    assert [(workload.name, Path(workload.source).name) for workload in found] == [
+        ("Other/5Nodes", "others.yaml"),
+        ("C/w", "cases.yaml"),
+    ]
+    with pytest.raises(ManifestError, match=r"C/x: did you mean C/w"):
+        read_workloads(paths, ["C/x"])
+    wanted = [workload.name for workload in read_workloads(paths, ["C/w", "Other/5Nodes"], "short")]
+    assert wanted == ["Other/5Nodes"]
+
+
+def test_thresholds_alone_need_no_templates(tmp_path: Path) -> None:
+    path = tmp_path / "cases.yaml"
+    workloads = [{"name": "a", "threshold": 30}, {"name": "b"}, {"name": "c", "threshold": 0}]
+    path.write_text(yaml.safe_dump([{"name": "C", "workloadTemplate": [{}], "workloads": workloads}]))
+    assert read_thresholds(path) == {"C/a": 30.0}
+
+
+def test_own_workloads_are_good() -> None:
+    names = [workload.name for workload in read_workloads(own.FILE)]
+    assert len(names) == len(set(names)) >= 5

@@ -1,0 +1,80 @@
+"""Templates: actions, arithmetic, field names, and what is wrong with one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from berth_bench.templates import Template, TemplateError
+
+HEAD = "apiVersion: v1\nkind: Pod\n"
+
+
+def value_of(expression: str, index: int = 7, **params: Any) -> Any:
+    text = HEAD + f"metadata: {{name: x}}\nspec: {{value: {expression}}}\n"
+    return Template(path="t", text=text, params=params).object_at(index, 10)["spec"]["value"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        pytest.param("{{.Index}}", 7, id="index"),
+        pytest.param("pod-{{ .Count }}-x", "pod-10-x", id="count inside a text"),
+        pytest.param("{{AddInt .Index 1 2}}", 10, id="sum"),
+        pytest.param("{{MultiplyInt 50 (Mod .Index 4)}}m", "150m", id="nested"),
+        pytest.param("{{DivideInt .Index 2}}", 3, id="whole division"),
+        pytest.param("{{DivideFloat .Index 2}}", 3.5, id="division"),
+        pytest.param("{{SubtractInt .Index 9}}", -2, id="below zero"),
+        pytest.param('"{{- .team -}}"', "a", id="parameter, trimmed"),
+    ],
+)
+def test_actions_are_computed(expression: str, value: Any) -> None:
+    assert value_of(expression, team="a") == value
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        pytest.param("{{.Other}}", ".Other has no value: there are .Count, .Index", id="no such name"),
+        pytest.param("{{if .Index}}", "if is not known here", id="control"),
+        pytest.param("{{AddInt (.Index}}", "lacks a closing bracket", id="bracket"),
+        pytest.param("{{DivideInt 1 0}}", "cannot be computed", id="by zero"),
+        pytest.param("{{}}", "is empty", id="empty"),
+        pytest.param("{{.Index | printf}}", "is not understood", id="pipe"),
+        pytest.param('{{AddInt "a" 1}}', "'a' is not a number", id="no number"),
+    ],
+)
+def test_template_that_is_not_understood_is_refused_with_its_line(expression: str, problem: str) -> None:
+    with pytest.raises(TemplateError, match=r".") as caught:
+        value_of(expression)
+    assert problem in caught.value.problem
+    assert caught.value.line == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("a: [", "is not YAML", id="no YAML"),
+        pytest.param("- a\n", "must hold one Kubernetes object", id="a list"),
+        pytest.param(f"{HEAD}---\n{HEAD}", "must hold one Kubernetes object", id="two"),
+        pytest.param("kind: Pod\n", "must say apiVersion and kind", id="no apiVersion"),
+    ],
+)
+def test_broken_templates_are_refused(text: str, problem: str) -> None:
+    with pytest.raises(TemplateError, match=problem):
+        Template(path="t", text=text).object_at(0, 1)
+
+
+def test_static_template_is_read_once() -> None:
+    made = list(Template(path="t", text=HEAD).objects(3))
+    assert made[0] is made[1] is made[2]
+    moving = [item["at"] for item in Template(path="t", text=HEAD + "at: {{.Index}}\n").objects(3)]
+    assert moving == [0, 1, 2]
+
+
+def test_field_names_in_any_case_are_put_right_where_a_type_is_known() -> None:
+    text = HEAD + "spec: {topologySpreadConstraints: [{NodeTaintsPolicy: Honor}], NodeSelector: {Zone: a}}\n"
+    typed = Template(path="t", text=text, typed_as="Pod").object_at(0, 1)["spec"]
+    assert typed["topologySpreadConstraints"] == [{"nodeTaintsPolicy": "Honor"}]
+    assert typed["nodeSelector"] == {"Zone": "a"}
+    assert "NodeSelector" in Template(path="t", text=text).object_at(0, 1)["spec"]

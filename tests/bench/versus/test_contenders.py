@@ -1,0 +1,57 @@
+"""What each contender is configured with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from berth_bench.versus import contenders
+from berth_bench.versus.contenders import Beside, Contender
+from berth_bench.versus.label_rank import LabelRank
+from berth_host.app.registry import ClassRegistry
+from berth_host.config.loading import load_configuration
+
+ALL = (
+    contenders.BERTH,
+    contenders.BERTH_PLUGIN,
+    contenders.KUBE_SCHEDULER,
+    contenders.KUBE_SCHEDULER_CACHING,
+    contenders.KUBE_SCHEDULER_EXTENDER,
+)
+
+
+def first(contender: Contender) -> dict[str, Any]:
+    said: dict[str, Any] = yaml.safe_load(contender.configuration("http://127.0.0.1:1"))
+    return said
+
+
+@pytest.mark.parametrize("contender", ALL, ids=lambda one: one.name)
+def test_share_of_nodes_is_written_out(contender: Contender) -> None:
+    samples = contender is contenders.KUBE_SCHEDULER
+    assert first(contender)["percentageOfNodesToScore"] == (0 if samples else 100)
+
+
+@pytest.mark.parametrize("contender", ALL, ids=lambda one: one.name)
+def test_extender_is_asked_by_names_only_where_it_caches_nodes(contender: Contender) -> None:
+    extenders = first(contender).get("extenders", [])
+    assert contender.extends == bool(extenders)
+    cached = contender.beside is Beside.NODE_CACHING_EXTENDER
+    assert [one["nodeCacheCapable"] for one in extenders] == ([cached] if contender.extends else [])
+    assert all(one["urlPrefix"] == "http://127.0.0.1:1" for one in extenders)
+
+
+def test_plugin_is_required_and_enabled_at_filter_and_score() -> None:
+    contender = contenders.BERTH_PLUGIN
+    registered = ClassRegistry({"LabelRank": LabelRank}).points()
+    text = f"{contender.configuration()}---\n{contender.berth_configuration()}"
+    loaded = load_configuration(text, source="test", registered=registered)
+    plugin = loaded.berth.plugin("LabelRank")
+    assert plugin is not None
+    assert plugin.required
+    assert plugin.command is not None
+    assert plugin.command[-1] == "berth_bench.versus.label_rank:LabelRank"
+    (profile,) = loaded.profiles
+    assert profile.plugins_at("filter")[-1].name == "LabelRank"
+    assert [one.weight for one in profile.plugins_at("score") if one.name == "LabelRank"] == [1]
+    assert contenders.BERTH.berth_configuration() == ""

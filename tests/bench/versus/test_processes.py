@@ -1,0 +1,41 @@
+"""What /proc says of other processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from berth_bench.versus.processes import children, cpu_s, memory_mb
+
+BUSY = "sum(range(20_000_000)); print('done', flush=True); input()"
+
+
+def test_a_child_is_found_with_what_it_uses() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"done\n"
+        assert child.pid in children(os.getpid())
+        assert 0.05 < cpu_s(child.pid) < 30
+        assert memory_mb(child.pid) >= memory_mb(child.pid, "VmRSS") > 1
+        assert children(child.pid) == []
+        child.kill()
+
+
+def test_a_process_that_is_gone_and_an_unknown_line_are_errors() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    with pytest.raises(OSError):
+        cpu_s(child.pid)
+    with pytest.raises(LookupError, match="VmMost"):
+        memory_mb(os.getpid(), "VmMost")
+
+
+def test_a_process_does_not_count_among_its_own_children() -> None:
+    before = time.process_time()
+    assert os.getpid() not in children(os.getpid())
+    assert cpu_s(os.getpid()) >= before - 0.02

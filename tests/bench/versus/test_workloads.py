@@ -1,0 +1,88 @@
+"""The pods and nodes of each workload, and how one is chosen."""
+
+from __future__ import annotations
+
+import pytest
+from berth_bench.versus.label_rank import CLOSED, RANK
+from berth_bench.versus.workloads import APPS, WORKLOADS, Versus, chosen, node_manifests
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def named(name: str) -> Versus:
+    (workload,) = chosen([name])
+    return workload
+
+
+def test_all_are_chosen_without_a_name_and_in_their_own_order_with_some() -> None:
+    assert chosen([]) == list(WORKLOADS)
+    names = [WORKLOADS[2].name, WORKLOADS[0].name]
+    assert chosen(names) == [WORKLOADS[0], WORKLOADS[2]]
+    with pytest.raises(KeyError, match="Plane"):
+        chosen(["Plane/1000Nodes"])
+
+
+def test_berth_comes_first_and_has_somebody_to_be_compared_with() -> None:
+    for workload in WORKLOADS:
+        ours, *others = workload.contenders
+        assert ours.is_berth
+        assert others
+        assert not any(other.is_berth for other in others)
+
+
+def test_only_given_numbers_replace_a_workloads_own() -> None:
+    workload = named("Plain/1000Nodes")
+    assert workload.resized(None, None) == workload
+    small = workload.resized(20, 7)
+    assert (small.nodes, small.pods) == (20, 7)
+    assert workload.resized(None, 7).nodes == 1000
+
+
+def test_pods_are_alike_or_have_a_label_of_their_own_or_are_of_sixty_apps() -> None:
+    def label_sets(name: str) -> int:
+        pods = named(name).manifests("p", 2 * APPS)
+        return len({tuple(sorted(pod["metadata"]["labels"].items())) for pod in pods})
+
+    assert label_sets("Plain/5000Nodes") == 1
+    assert label_sets("SixtyKinds/5000Nodes") == APPS
+    assert label_sets("OwnLabels/5000Nodes") == 2 * APPS
+    assert label_sets("ZoneSpread/5000Nodes") == APPS
+    assert label_sets("AntiAffinity/5000Nodes") == APPS
+
+
+def test_pods_of_sixty_kinds_ask_for_sixty_amounts_about_the_usual_one() -> None:
+    def amounts(name: str) -> list[int]:
+        pods = named(name).manifests("p", 2 * APPS)
+        requests = (pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in pods)
+        return sorted({int(amount.removesuffix("m")) for amount in requests})
+
+    assert amounts("Plain/5000Nodes") == [100]
+    assert amounts("SixtyKinds/5000Nodes") == list(range(70, 130))
+
+
+@pytest.mark.parametrize("name", ["ZoneSpread/5000Nodes", "AntiAffinity/5000Nodes"])
+def test_pods_keep_away_from_those_of_their_own_app(name: str) -> None:
+    for pod in named(name).manifests("p", 3):
+        spec = pod["spec"]
+        if "affinity" in spec:
+            (term,) = spec["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+            selector = term["podAffinityTerm"]["labelSelector"]
+        else:
+            (constraint,) = spec["topologySpreadConstraints"]
+            assert constraint["whenUnsatisfiable"] == "DoNotSchedule"
+            selector = constraint["labelSelector"]
+        assert selector["matchLabels"] == pod["metadata"]["labels"]
+
+
+def test_names_are_those_of_the_turn() -> None:
+    assert [pod["metadata"]["name"] for pod in named("Plain/1000Nodes").manifests("pod-7", 2)] == [
+        "pod-7-0",
+        "pod-7-1",
+    ]
+
+
+def test_each_zone_has_open_nodes_of_every_rank() -> None:
+    nodes = [node["metadata"]["labels"] for node in node_manifests(1000)]
+    assert sum(CLOSED in labels for labels in nodes) == 100
+    seen = {(labels[ZONE], labels[RANK]) for labels in nodes if CLOSED not in labels}
+    assert len(seen) == 10 * 11
