@@ -17,6 +17,7 @@ from berth_bench.result import Result
 from berth_bench.running import Settings, WorkloadError, resized
 from berth_bench.workload import CreateNodes, Workload
 from berth_host.config.errors import ConfigurationError
+from support.places import TESTS
 
 from .conftest import POD, Obj, ReadCase, WriteCase, measured, nodes, pods
 
@@ -301,7 +302,7 @@ async def test_remote_plugin_of_the_defaults_costs_bytes(case: ReadCase, tmp_pat
 async def test_remote_class_is_added_at_its_points(
     case: ReadCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tests = Path(__file__).resolve().parents[3]
+    tests = TESTS
     monkeypatch.setenv("PYTHONPATH", str(tests))
     result, _ = await ran(case(nodes(2), measured(3)), tmp_path, remote=("support.gatekeeper:Steady",))
     points = {item.point for item in result.figures.plugins if item.plugin == "Steady" and item.bytes_sent}

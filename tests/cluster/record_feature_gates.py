@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(next(folder for folder in Path(__file__).parents if folder.name == "tests")))
 
 from berth_bench.versus.real_servers import ADMIN, RealServers, free_port, program
 

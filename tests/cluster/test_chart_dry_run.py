@@ -15,7 +15,7 @@ import pytest
 from berth_bench.versus.real_servers import RealServers, program
 from support import chart
 from support.chart import Json, of_kind, rendered, the
-from support.examples import ROOT
+from support.places import ROOT
 from support.waiting import wait_until
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

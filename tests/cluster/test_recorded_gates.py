@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 from berth_bench.versus.real_servers import RealServers
-from support.examples import ROOT
+from support.places import ROOT
 
 
 def _tool() -> ModuleType:

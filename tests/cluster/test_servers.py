@@ -18,7 +18,7 @@ from berth_bench.versus.real_servers import (
 )
 from support.certificates import Authority
 from support.emptying import empty
-from support.examples import ROOT
+from support.places import ROOT
 
 NODE = {
     "apiVersion": "v1",

@@ -15,8 +15,8 @@ from berth_bench.versus.real_servers import NOBODY, RealServers, program
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from docs.pages import DOCS, Block, Page
 from docs.workspace import Workspace
-from support.examples import ROOT
 from support.kubelet import Kubelet
+from support.places import ROOT
 from support.waiting import until
 
 NODE = {

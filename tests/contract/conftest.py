@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from support.places import ROOT
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = ROOT
 PROTO_ROOT = REPOSITORY / "proto"
 sys.path.insert(0, str(PROTO_ROOT))
 

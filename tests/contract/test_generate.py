@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.places import ROOT
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = ROOT
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(next(folder for folder in Path(__file__).parents if folder.name == "tests")))
 
 from support.chart import MANIFESTS, rendered_text, values_files
-from support.examples import ROOT
+from support.places import ROOT
 
 _OF_HELM: Final = ("helm.sh/chart:", "app.kubernetes.io/managed-by:")
 

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from berth_host.cli import configuration
 from berth_host.cli.scheduler.parsing import parse
-from support.examples import ROOT
+from support.places import ROOT
 
 FOLDER = ROOT / "deploy/static-pod"
 POD: dict[str, Any] = yaml.safe_load((FOLDER / "kube-scheduler.yaml").read_text())

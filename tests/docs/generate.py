@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(next(folder for folder in Path(__file__).resolve().parents if folder.name == "tests")))
 # The folder of this file holds `docs`' own modules, which must not be found by their bare names.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 

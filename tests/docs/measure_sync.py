@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(next(folder for folder in Path(__file__).parents if folder.name == "tests")))
 
 from berth_host import log
 from berth_host.rpc.call_rules import PointPolicy

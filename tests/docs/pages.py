@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-REPOSITORY: Final = Path(__file__).resolve().parents[2]
+from support.places import ROOT
+
+REPOSITORY: Final = ROOT
 DOCS: Final = REPOSITORY / "docs"
 LANGUAGES: Final = ("python", "sh", "console", "yaml", "json", "toml", "text")
 """Known languages of blocks. `text` is for pictures and quotations; nothing is done with it."""

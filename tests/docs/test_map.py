@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from support.examples import ROOT
+from support.places import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "map.md"
 WHOLE = ("host/berth_host", "sdk/berth_sdk", "plugins/berth_plugins", "bench/berth_bench")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from support.examples import ROOT
+from support.places import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "security.md"
 SECTIONS = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.examples import ROOT
+from support.places import ROOT
 
 SPEC = importlib.util.spec_from_file_location("check_placements", ROOT / "examples/openb/check_placements.py")
 assert SPEC is not None
@@ -193,7 +193,7 @@ def test_whole_gpus_that_are_only_requested_count_as_well(tmp_path: Path) -> Non
 )
 def test_result_that_berth_did_not_write_is_refused_in_words(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_bytes(content)
-    script = Path(__file__).parents[2] / "examples/openb/check_placements.py"
+    script = ROOT / "examples/openb/check_placements.py"
     for option in ("--result", "--placements"):
         words = [
             sys.executable,

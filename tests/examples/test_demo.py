@@ -19,7 +19,8 @@ from berth_host.cluster.memory.manifests.loading import load
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.loading import load_configuration
 from berth_host.model.clock import ManualClock
-from support.examples import EXAMPLES, ROOT
+from support.examples import EXAMPLES
+from support.places import ROOT
 
 DEMO = EXAMPLES / "demo"
 

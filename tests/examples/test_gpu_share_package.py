@@ -13,7 +13,8 @@ from pathlib import Path
 import grpc
 import pytest
 from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
-from support.examples import EXAMPLES, ROOT
+from support.examples import EXAMPLES
+from support.places import ROOT
 
 INSTALL_S = 600.0
 START_S = 120.0

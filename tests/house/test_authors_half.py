@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.examples import ROOT
+from support.places import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 # Speaks the contract's messages itself, which is what it shows.

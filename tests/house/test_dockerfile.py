@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
-from support.examples import ROOT
+from support.places import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 USER_ID = 65532

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.e2e_report import BERTH, KUBE, ReportError, Run, Spec
-from support.examples import ROOT
+from support.places import ROOT
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from berth_bench.versus.real_servers import PROGRAMS, VERSION
 from support.e2e_cluster import PROGRAMS as MORE
-from support.examples import ROOT
+from support.places import ROOT
 
 BUILD = "tests/cluster/envtest"
 SPECS = "tests/cluster/e2e"

@@ -8,9 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.examples import ROOT
+from support.places import ROOT
 
 MAKE = shutil.which("make") or "make"
+PARTS = [f"{part}/pyproject.toml" for part in ("sdk", "plugins", "bench")]
 
 
 def make(folder: Path, *arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -25,7 +26,7 @@ def make(folder: Path, *arguments: str, path: str | None = None) -> subprocess.C
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """What the Makefile looks at, without a .venv."""
-    for name in ("Makefile", "pyproject.toml", "sdk/pyproject.toml", "plugins/pyproject.toml"):
+    for name in ("Makefile", "pyproject.toml", *PARTS):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "host").mkdir()
@@ -72,7 +73,7 @@ def test_check_calls_each_tool_and_test_calls_pytest(clone: Path) -> None:
 def test_fresh_environment_is_left_alone_and_a_stale_one_is_not(clone: Path) -> None:
     made(clone)
     assert "pip install" not in make(clone, "-n", "setup").stdout
-    for name in ("pyproject.toml", "sdk/pyproject.toml", "plugins/pyproject.toml", "host/constraints.txt"):
+    for name in ("pyproject.toml", *PARTS, "host/constraints.txt"):
         os.utime(clone / ".venv/.made", (1, 1))
         os.utime(clone / name, (2, 2))
         for word in ("demo", "test", "check", "setup"):

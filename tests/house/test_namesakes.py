@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from house.covered import COVERED
+from support.places import ROOT, TESTS
 
-ROOT = Path(__file__).resolve().parents[2]
-TESTS = ROOT / "tests"
 HOST, SDK = ROOT / "host" / "berth_host", ROOT / "sdk" / "berth_sdk"
 HELD = (*(HOST / part for part in ["scheduler", "framework", "queue", "cache", "rpc", "attach", "app"]), SDK)
 ELSEWHERE = {name: test for names in COVERED.values() for name, test in names.items()}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from berth_bench.scheduler_perf import upstream
 from berth_bench.versus.real_servers import VERSION
-from support.examples import ROOT
+from support.places import ROOT
 
 FOLDER = "tests/cluster/envtest"
 TOOLS = ("sh", "sed", "dirname", "mkdir", "mv", "rm", "cp", "chmod", "find", "cat")

@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(next(folder for folder in Path(__file__).parents if folder.name == "tests")))
 
 from berth_host.log import configure
 from support.decision_host import decide

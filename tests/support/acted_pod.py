@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from berth_bench.versus.real_servers import ADMIN, RealServers
 from support.chart import Json
 from support.deployed import token_of
-from support.examples import ROOT
+from support.places import ROOT
 
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 WORK_FOLDER: Final = "/berth"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 from berth_bench.versus.real_servers import program
-from support.examples import ROOT
+from support.places import ROOT
 
 Json = dict[str, Any]
 CHART: Final = ROOT / "deploy/helm/berth"

@@ -22,7 +22,7 @@ import pytest
 import yaml
 from berth_bench.versus.real_servers import ADMIN, RealServers, free_port
 from support.chart import Json, of_kind, rendered, the
-from support.examples import ROOT
+from support.places import ROOT
 from support.waiting import PATIENCE_S, wait_until
 
 NAMESPACE: Final = "kube-system"

@@ -24,7 +24,7 @@ from berth_bench.versus.real_servers import (
     program,
     programs_folder,
 )
-from support.examples import ROOT
+from support.places import ROOT
 
 Json = dict[str, Any]
 PROGRAMS: Final = ("kwok", "e2e.test")

@@ -12,7 +12,6 @@ import copy
 import gzip
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from berth_host.app import ClassRegistry, Host, HostOptions
@@ -27,10 +26,11 @@ from berth_host.scheduler.chooser import SmallestName
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from support.hosts import START_S
 from support.observed.masking import masked
+from support.places import TESTS
 from support.probe_plugin import Probe
 
 Json = dict[str, Any]
-_RECORDINGS: Final = Path(__file__).parents[1] / "cluster" / "golden_observability"
+_RECORDINGS: Final = TESTS / "cluster" / "golden_observability"
 RECORDED: Final = _RECORDINGS / "events.jsonl.gz"
 RECORDED_HERE: Final = _RECORDINGS / "events-more.jsonl"
 KUBELET: Final = "example.com/kubelet"

@@ -8,7 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
+from support.places import ROOT
+
 EXAMPLES: Final = ROOT / "examples"
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 from typing import Any, Final
 
-SCHEMA: Final = (
-    Path(__file__).parents[2] / "host" / "berth_host" / "cluster" / "memory" / "validation" / "schema.json"
-)
+from support.places import ROOT
+
+SCHEMA: Final = ROOT / "host" / "berth_host" / "cluster" / "memory" / "validation" / "schema.json"
 ROOTS: Final = [
     "Pod",
     "Node",

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
+from support.places import TESTS
+
 PATIENCE_S = 60.0
 
 

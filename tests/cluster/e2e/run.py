@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(next(folder for folder in Path(__file__).parents if folder.name == "tests")))
 
 from berth_bench.versus.real_servers import SCHEDULER, ServerError, missing_programs, program
 from berth_bench.versus.scheduler_process import SchedulerError, SchedulerProcess, SchedulerSetup

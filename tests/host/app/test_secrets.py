@@ -28,6 +28,7 @@ from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
 from berth_sdk.serve.server import PluginServer
 from support.hosts import World, node, pod
+from support.places import ROOT
 from support.plugin_processes import plugin_environment, serve_command
 from support.waiting import until
 
@@ -158,7 +159,7 @@ def secrets_of(world: World) -> dict[str, str]:
 
 def test_secrets_are_compared_in_constant_time() -> None:
     """In attaching and on the way back: those of tokens, credentials and cookies."""
-    root = Path(__file__).resolve().parents[3]
+    root = ROOT
     word = r"(?:token|credential|cookie)\b"
     secret = re.compile(rf"{word}\s*(?:==|!=)|(?:==|!=)\s*[\w.]*{word}")
     compared, plain = set(), []

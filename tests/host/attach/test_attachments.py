@@ -22,6 +22,7 @@ from berth_sdk.status import Code
 from berth_sdk.testing.builders import make_pod
 from structlog.testing import capture_logs
 from support.attached import AttachedHost, at_socket, attached_host, launched, wanted
+from support.places import TESTS
 from support.plugin_processes import can_connect, plugin_process, serve_command
 from support.scripted_plugin import ScriptedPlugin, descriptor, for_ever, refuse
 from support.waiting import PATIENCE_S, until
@@ -31,7 +32,7 @@ ECHO = "support.echo_plugin:Echo"
 
 @pytest.fixture(autouse=True)
 def modules_of_tests_in_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    tests = Path(__file__).resolve().parents[2]
+    tests = TESTS
     monkeypatch.setenv("PYTHONPATH", str(tests))
 
 

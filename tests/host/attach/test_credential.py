@@ -15,6 +15,7 @@ from berth_host.attach.wanted import Place
 from berth_sdk.serve.server import PluginServer
 from support.attached import AttachedHost, attached_host, launched, wanted
 from support.echo_plugin import Echo
+from support.places import TESTS
 from support.plugin_processes import serve_command
 from support.scripted_plugin import ScriptedPlugin, descriptor
 from support.waiting import until
@@ -27,7 +28,7 @@ def back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attachments are tried again within a tenth of a second; modules of tests can be served."""
     monkeypatch.setattr(backoff, "FIRST_S", 0.05)
     monkeypatch.setattr(backoff, "MAX_S", 0.1)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
 
 
 @asynccontextmanager

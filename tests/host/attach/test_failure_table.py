@@ -29,6 +29,7 @@ from berth_sdk.results import NodeRejections
 from berth_sdk.status import Code, Status
 from berth_sdk.testing.builders import make_node, make_pod
 from support.attached import at_socket, attached_host, launched
+from support.places import TESTS
 from support.plugin_processes import plugin_process
 from support.scripted_plugin import ScriptedPlugin, decided, descriptor, for_ever, lacking
 from support.waiting import PATIENCE_S, until
@@ -39,7 +40,7 @@ FAIL = {point: PointPolicy(policy=Policy.FAIL) for point in ("score", "postFilte
 
 @pytest.fixture(autouse=True)
 def modules_of_tests_in_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
 
 
 @pytest.mark.slow

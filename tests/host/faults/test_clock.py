@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from support.faults import Cluster, FailingProcess, configuration, running, served_cluster
 from support.hosts import node, pod
+from support.places import TESTS
 from support.waiting import until
 
 pytestmark = pytest.mark.slow
-SOURCE = Path(__file__).parents[2] / "support" / "stepping_clock.c"
+SOURCE = TESTS / "support" / "stepping_clock.c"
 DAY_S = 86_400
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[3]
+from support.places import ROOT
+
 LOADERS: Final = frozenset({"load", "load_all", "safe_load", "safe_load_all", "full_load", "unsafe_load"})
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -13,10 +12,11 @@ from berth_host.cli.scheduler.flag_kinds import gate_values
 from berth_host.cli.scheduler.parsing import parse
 from berth_host.config.feature_gates import resolve_feature_gates
 from click.testing import CliRunner
+from support.places import TESTS
 
-RECORDED: Final[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[2] / "config/golden/feature_gates.json").read_text()
-)["lines"]
+RECORDED: Final[dict[str, Any]] = json.loads((TESTS / "host/config/golden/feature_gates.json").read_text())[
+    "lines"
+]
 """By value of the flag; see tests/cluster/record_feature_gates.py."""
 REFUSED: Final = [line for line, answer in RECORDED.items() if answer["said"]]
 TAKEN: Final = [line for line, answer in RECORDED.items() if not answer["said"]]

@@ -6,13 +6,13 @@ The recording is made by `tests/cluster/envtest/yamltable`.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from berth_host.cluster.memory.manifests.documents import DocumentError, documents_of
+from support.places import TESTS
 
-RECORDING: Final = Path(__file__).parents[3] / "yaml/testdata/sigs_yaml.jsonl"
+RECORDING: Final = TESTS / "host/yaml/testdata/sigs_yaml.jsonl"
 # Escapes in quotes, which libyaml takes and Go's port of it refuses.
 TAKEN_BY_LIBYAML: Final = ("escapes", "escape slash")
 RECORDS: Final = [
