@@ -9,6 +9,7 @@ from typing import NoReturn
 import click
 import pytest
 from berth_bench.command import bench
+from berth_host.cli import commands
 from berth_host.cli.commands import INTERRUPTED, SETTINGS, Commands
 from berth_host.cli.kubectl.command import kubectl_berth
 from berth_host.cli.main import berth
@@ -75,9 +76,18 @@ def test_command_is_imported_when_it_is_asked_for_and_no_other_one() -> None:
     assert done.stdout.split() == ["berth_host.cli.simulate"]
 
 
+def test_bench_that_is_not_installed_is_named_with_its_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "entry_points", lambda **_: ())
+    group = Commands("berth", elsewhere={"bench": "berth-bench"})
+    done = CliRunner().invoke(group, ["bench", "own", "--nodes", "5"], prog_name="berth")
+    assert done.exit_code == 2
+    assert "berth bench is not installed: pip install berth-bench\n" in done.stderr
+    assert "Not installed: pip install berth-bench" in CliRunner().invoke(group, ["--help"]).output
+
+
 def test_every_command_is_where_its_group_says() -> None:
-    commands = berth.each(click.Context(berth))
-    assert list(commands) == [
+    found = berth.each(click.Context(berth))
+    assert list(found) == [
         "bench",
         "check-config",
         "completion",
@@ -86,4 +96,4 @@ def test_every_command_is_where_its_group_says() -> None:
         "simulate",
         "why",
     ]
-    assert all(command.name == name for name, command in commands.items())
+    assert all(command.name == name for name, command in found.items())

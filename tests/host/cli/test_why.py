@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.commands import answer
 from support.manifest_objects import node_object, pod_object
-from support.plugin_processes import TESTS
+from support.places import TESTS
 
 from .conftest import Run, Write
 
