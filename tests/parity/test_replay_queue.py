@@ -161,7 +161,7 @@ BROKEN_LINES = [
     (failure.FailureHandler.handle, "self._queue.done(pod.uid)", "pass", "deletes"),
     (
         failure.FailureHandler.handle,
-        "self._queue.nominate(queued.pod, failure.nominated)",
+        "self._queue.nominate(queued.pod, nominated)",
         "pass",
         "nominated",
     ),
