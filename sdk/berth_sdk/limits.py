@@ -74,7 +74,7 @@ class Keys:
 
     @property
     def undeclared(self) -> Undeclared:
-        """What stands for all of them where none is declared."""
+        """The stand-in for the whole map where no key is declared."""
         return Undeclared(self.part, self.need.format("'...'"))
 
 

@@ -200,7 +200,7 @@ INPUTS: Final[dict[str, list[Json]]] = {
 
 
 def own_refusal(objects: list[Json]) -> str:
-    """What the embedded API server says of the last object."""
+    """Return the answer of the embedded API server to the last object."""
     server = ApiServer(ManualClock(1_800_000_000), Gatekeeping())
     *others, last = json.loads(json.dumps(objects))
     for one in others:
@@ -226,7 +226,7 @@ async def put(api: ApiClient, content: Json, namespace: str) -> None:
 
 
 async def servers_refusal(api: ApiClient, content: Json, namespace: str) -> str:
-    """What the API server says of an object, once its admission plugins have seen the other objects."""
+    """Return the API server's answer to an object, once its admission plugins have seen the other objects."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:

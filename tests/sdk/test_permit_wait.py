@@ -1,4 +1,4 @@
-"""What the owner of a pod reads when its wait at Permit is over."""
+"""The message to a pod's owner after its wait at Permit timed out."""
 
 import pytest
 from berth_sdk.permit_wait import go_duration

@@ -1,4 +1,4 @@
-"""What stands for an undeclared part raises at every use; declared keys and fields are as ever."""
+"""Every use of an undeclared part raises; declared keys and fields read as usual."""
 
 from __future__ import annotations
 

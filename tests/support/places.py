@@ -8,4 +8,4 @@ from typing import Final
 ROOT: Final = next(folder for folder in Path(__file__).resolve().parents if (folder / "proto").is_dir())
 """The root of the clone."""
 TESTS: Final = ROOT / "tests"
-"""What tests import from: `support`, for one."""
+"""The folder on the import path of tests: `support` is below it."""

@@ -143,8 +143,9 @@ class RecallMachine(RuleBasedStateMachine):
 
     @rule(pod=PODS, point=st.sampled_from(("filter", "score")))
     def plugin_fails(self, pod: Pod, point: str) -> None:
-        """What it says then is no answer. Both clusters see the pods of this cycle: a plugin remembers which
-        terms it has ever seen."""
+        """Run a cycle in which a plugin fails: its answers must not be kept. Both clusters run the cycle:
+        a plugin remembers which terms it has ever seen.
+        """
         for alone in self.both:
             alone.snapshot.update(alone.cache)  # so that both give out their slots alike
         Fickle.fails = point

@@ -35,7 +35,7 @@ _LOG = get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """What came of a trial. `plugins`: their names; `place`: where they are asked; `reason`: begins with a
+    """The result of a trial. `plugins`: their names; `place`: where they are asked; `reason`: begins with a
     verb.
     """
 

@@ -1,4 +1,4 @@
-"""What plugins in this process print: on standard error, as it is no part of a command's result."""
+"""Sends what in-process plugins print to standard error: a command's result alone is on standard output."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 MASK: Final = "DATA+OMITTED"
-"""What stands for a secret, as `kubectl config view` shows it."""
+"""The text in place of a secret, as in `kubectl config view`."""
 _MIN_LENGTH: Final = 4
 """Shorter values are words such as `on`, which lines hold for other reasons."""
 _hidden: dict[str, re.Pattern[str]] = {}

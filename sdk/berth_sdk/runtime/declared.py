@@ -1,5 +1,5 @@
-"""What one plugin may read, by the `needs` of its class. Used by `plugin_runtime`, and so by both transports
-and by `testing`.
+"""Limits what one plugin may read, by the `needs` of its class. Used by `plugin_runtime`, and so by both
+transports and by `testing`.
 
 Every pod, table and object on its way to the plugin passes here, and comes out as a view in which reading an
 undeclared part raises UndeclaredError. Views are made once, and kept beside the record or table that the host

@@ -59,12 +59,12 @@ _OTHERS: Final[Mapping[str, str]] = {
     "stateneed": "needs",
     "stateneeds": "needs",
 }
-"""What other schedulers, kube-scheduler's own interface, the contract's calls (`SortKeys`) and older versions
-of this SDK call ours. Without capitals and underscores."""
+"""Names that other schedulers, kube-scheduler, the contract's calls (`SortKeys`) and older versions of this
+SDK have for these methods, without capitals and underscores, and the name here."""
 _ENDINGS: Final = ("s", "d", "ed", "r", "er")
-"""`reserved` and `filters` are words of an author's own."""
+"""Endings that make another word of a method's name: an author may call a helper `reserved` or `filters`."""
 _SHORT: Final = 5
-"""Up to this length one other letter makes another word (`bind`, `find`)."""
+"""Names this short are compared exactly: one other letter makes another word (`bind`, `find`)."""
 
 
 def check_names(title: str, cls: type, methods: Iterable[str]) -> None:

@@ -49,7 +49,7 @@ class HandleConnection:
 
     @property
     def endpoint(self) -> identity_pb2.HandleEndpoint | None:
-        """What was granted last; None: nothing."""
+        """The endpoint that the host granted last; None: the host granted none."""
         return self._endpoint
 
     def use(self, endpoint: identity_pb2.HandleEndpoint | None) -> None:

@@ -429,7 +429,7 @@ def table_class(nodes: NodeLimits, pods: PodLimits, whole_pod: bool) -> type[Lim
 
 
 def _refusing(base: type, name: str, undeclared: Undeclared) -> Any:
-    """What stands in a class in the place of a method or property that may not be read."""
+    """Make the stand-in for a method or property that may not be read."""
 
     def refuse(_self: object, *_args: object, **_kwargs: object) -> NoReturn:
         undeclared.refuse()

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Cycle:
-    """What the plugins of one cycle share. `pod`: as patched; `shared`: values that plugins published."""
+    """The data that the plugins of one cycle share. `pod`: as patched; `shared`: what plugins published."""
 
     cycle_id: str
     pod: Pod

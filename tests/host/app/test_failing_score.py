@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from support import one_plugin
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_process
 
 CLASS = "support.raising_score:RaisingScore"
 
 
-@pytest.fixture(params=["in process", "served"])
+@pytest.fixture(params=one_plugin.WAYS)
 async def where(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    """Where the plugin lives, as BerthConfiguration says it."""
-    if request.param == "in process":
-        yield f"inProcess: '{CLASS}'"
-        return
-    async with plugin_process(tmp_path / "p.sock", CLASS) as process:
-        yield f"endpoint: '{process.endpoint}'"
+    """Where the plugin runs."""
+    async with one_plugin.running(CLASS, request.param, tmp_path) as place:
+        yield place
 
 
-def configuration(where: str, policy: str = "") -> str:
-    chosen = f", policy: {policy}" if policy else ""
-    return (
-        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-        "profiles:\n- plugins: {score: {enabled: [{name: RaisingScore}]}}\n"
-        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 60s\n"
-        f"plugins:\n- name: RaisingScore\n  {where}\n  points: {{score: {{deadline: 10s{chosen}}}}}\n"
-    )
+configuration = partial(one_plugin.configuration, "RaisingScore", "score")
 
 
 async def test_score_plugin_that_raises_places_no_pod(where: str) -> None:

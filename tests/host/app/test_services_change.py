@@ -84,7 +84,7 @@ def service(app: str) -> dict[str, Any]:
 
 
 async def decided(world: World, name: str) -> str:
-    """What became of a pod of the app of its name: its node, or why there is none."""
+    """Return the node of a pod, or the message that says why it has none."""
     await until(lambda: bool(world.node_of(name) or world.message_of(name)))
     return world.node_of(name) or world.message_of(name).split(". ")[0]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from support import one_plugin
 from support.hosts import World, node, pod
-from support.plugin_processes import plugin_process
 
 CLASS = "support.reads_annotations:ReadsAnnotations"
 REFUSAL = (
@@ -16,24 +17,14 @@ REFUSAL = (
 )
 
 
-@pytest.fixture(params=["in process", "served"])
+@pytest.fixture(params=one_plugin.WAYS)
 async def where(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    """Where the plugin lives, as BerthConfiguration says it."""
-    if request.param == "in process":
-        yield f"inProcess: '{CLASS}'"
-        return
-    async with plugin_process(tmp_path / "p.sock", CLASS) as process:
-        yield f"endpoint: '{process.endpoint}'"
+    """Where the plugin runs."""
+    async with one_plugin.running(CLASS, request.param, tmp_path) as place:
+        yield place
 
 
-def configuration(where: str, policy: str = "") -> str:
-    chosen = f", policy: {policy}" if policy else ""
-    return (
-        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-        "profiles:\n- plugins: {filter: {enabled: [{name: ReadsAnnotations}]}}\n"
-        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 60s\n"
-        f"plugins:\n- name: ReadsAnnotations\n  {where}\n  points: {{filter: {{deadline: 10s{chosen}}}}}\n"
-    )
+configuration = partial(one_plugin.configuration, "ReadsAnnotations", "filter")
 
 
 async def test_pod_is_not_placed_and_the_error_names_the_need(where: str) -> None:

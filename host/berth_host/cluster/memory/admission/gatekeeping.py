@@ -68,8 +68,8 @@ class Gatekeeping:
 
     @staticmethod
     def contradictions(kind: str, obj: Json) -> list[str]:
-        """What the API server finds wrong in a pod that the plugins have completed: a default limit may be
-        lower than the pod's own request.
+        """Return the problems of a pod after admission has filled in defaults: a default limit may be lower
+        than the pod's own request.
         """
         return [] if kind != "Pod" or is_restored(obj) else contradictions(obj.get("spec") or {})
 
