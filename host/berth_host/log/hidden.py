@@ -14,19 +14,23 @@ MASK: Final = "DATA+OMITTED"
 """The text in place of a secret, as in `kubectl config view`."""
 _MIN_LENGTH: Final = 4
 """Shorter values are words such as `on`, which lines hold for other reasons."""
-_hidden: dict[str, re.Pattern[str]] = {}
+_hidden: tuple[tuple[str, re.Pattern[str]], ...] = ()
+"""The secrets, the longest first: a shorter one may be a part of it. Replaced as a whole: threads read it."""
 
 
 def hide(secrets: Iterable[str]) -> None:
     """Hide these values from now on."""
-    for secret in secrets:
-        if len(secret) >= _MIN_LENGTH:
-            _hidden.setdefault(secret, re.compile(rf"(?<!\w){re.escape(secret)}(?!\w)"))
+    global _hidden  # noqa: PLW0603  # one process has one log
+    known = {secret for secret, _ in _hidden}
+    new = {secret for secret in secrets if len(secret) >= _MIN_LENGTH} - known
+    if new:
+        made = ((secret, re.compile(rf"(?<!\w){re.escape(secret)}(?!\w)")) for secret in sorted(new))
+        _hidden = tuple(sorted((*_hidden, *made), key=lambda one: len(one[0]), reverse=True))
 
 
 def without_hidden(text: str) -> str:
     """Return the text with MASK in place of every hidden value."""
-    for secret, pattern in _hidden.items():
+    for secret, pattern in _hidden:
         if secret in text:
             text = pattern.sub(MASK, text)
     return text

@@ -66,7 +66,7 @@ COMMAND: Final = [
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # What another test hides would hide it here as well.
-    monkeypatch.setattr("berth_host.log.hidden._hidden", {})
+    monkeypatch.setattr("berth_host.log.hidden._hidden", ())
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend("")
     Path("good.yaml").write_text(yaml.safe_dump_all(samples.MANIFESTS[2]))

@@ -58,6 +58,16 @@ def test_secret_is_masked_wherever_it_stands(secret: dict[str, Any]) -> None:
             assert "hunter2" not in without_hidden(f"the plugin said {text}")
 
 
+def test_secret_that_is_a_part_of_another_one_leaves_nothing_of_it() -> None:
+    for secrets in (
+        ["session=hunter2;", "session=hunter2; user=me"],
+        ["session=hunter2; user=me", "session="],
+    ):
+        for secret in secrets:
+            hide([secret])
+    assert without_hidden("Cookie: session=hunter2; user=me") == f"Cookie: {MASK}"
+
+
 def test_web_token_is_masked_by_its_form() -> None:
     assert masked_object({"said": [WEB_TOKEN]}) == {"said": [MASK]}
     assert without_secrets(f"cannot use {WEB_TOKEN}, sorry") == f"cannot use {MASK}, sorry"
