@@ -48,8 +48,12 @@ class Decides(Plugin):
         import threading
 
         def allow():
-            for waiting in self.handle.waiting_pods(only_mine=True):
-                self.handle.allow(waiting)
+            # The host may not have taken the answer yet: it lists the pod once it has.
+            for _ in range(1000):
+                for waiting in self.handle.waiting_pods(only_mine=True):
+                    self.handle.allow(waiting)
+                    return
+                time.sleep(0.01)
 
         threading.Timer(0.2, allow).start()
         return PermitResult.wait(30.0)

@@ -138,13 +138,14 @@ class SchedulerProcess:
         cluster = KubeCluster(client, options.clock)
         self.host = Host(self.configuration, cluster, options)
         if self.configuration.scheduler.leader_election.leader_elect:
-            await self._prepare_election(closing)
+            elector = await self._prepare_election(closing)
+            cluster.lease_has_run_out = lambda: elector.has_run_out
         endpoints = make_endpoints(self, client, self._settings)
         closing.push_async_callback(endpoints.stop)
         await endpoints.start()
         return client
 
-    async def _prepare_election(self, closing: AsyncExitStack) -> None:
+    async def _prepare_election(self, closing: AsyncExitStack) -> LeaderElector:
         settings = self.configuration.scheduler.leader_election
         clock, metrics = self._settings.options.clock, self._settings.options.metrics
         # A client of its own: renewing must not wait for a turn behind bindings.
@@ -163,6 +164,7 @@ class SchedulerProcess:
             self.elector = LeaderElector(leases, self.identity, settings, options)
         except ValueError as err:
             raise ProcessError(f"leaderElection: {err}") from err
+        return self.elector
 
     async def _before_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work`, before there is a host. Raises _StoppingError when told to end, and its errors."""

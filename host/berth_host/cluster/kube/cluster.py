@@ -7,7 +7,7 @@ election and health checks still use it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -36,8 +36,10 @@ class KubeCluster:
         self._client = client
         self._times = times
         self._resources = Resources(client)
-        self._calls = Calls(client, self._resources, self._check_not_cut)
-        self.events = EventWriter(client, clock, self._check_not_cut, host_name=host_name)
+        self._calls = Calls(client, self._resources, self._check_may_send)
+        self.events = EventWriter(client, clock, self._check_may_send, host_name=host_name)
+        self.lease_has_run_out: Callable[[], bool] = lambda: False
+        """Asked before each request but lists and watches: while it returns True, nothing is sent."""
         self._delivery: Delivery | None = None
         self._handler: WatchHandler | None = None
         self._informers: dict[str, Informer] = {}
@@ -163,6 +165,9 @@ class KubeCluster:
         """Write any event."""
         self.events.add(event)
 
-    def _check_not_cut(self) -> None:
+    def _check_may_send(self) -> None:
         if self._is_cut:
             raise UnavailableError("", "", "this host is not the leader any more: nothing is sent")
+        # A process that was stopped for a while goes on with its calls before it looks at its Lease.
+        if self.lease_has_run_out():
+            raise UnavailableError("", "", "this host could not renew its Lease in time: nothing is sent")

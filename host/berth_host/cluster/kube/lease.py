@@ -93,6 +93,7 @@ class LeaderElector:
         self._observed_at_s = -math.inf
         self._reported = ""
         self._may_hold = False
+        self._leads = False
 
     @property
     def holder(self) -> str:
@@ -103,6 +104,11 @@ class LeaderElector:
     def is_leader(self) -> bool:
         """Whether it was this replica."""
         return self._observed.holder == self.identity
+
+    @property
+    def has_run_out(self) -> bool:
+        """Whether this replica still acts as leader though its Lease has run out, or is another one's."""
+        return self._leads and not (self.is_leader and self._is_valid())
 
     def complaint(self) -> str:
         """The renewal's problem, for the health endpoint; "" while all is well."""
@@ -125,7 +131,7 @@ class LeaderElector:
             await sleep(self._clock, pause_s)
         self._report_transition()
         self._leases.record_event(self._lease, f"{self.identity} became leader")
-        self._options.on_leading(True)
+        self._set_leading(True)
 
     async def renew(self) -> None:
         """Keep the Lease; return when it is lost."""
@@ -133,11 +139,11 @@ class LeaderElector:
             self._report_transition()
             await sleep(self._clock, self._settings.retry_period_s)
         self._report_transition()
-        self._options.on_leading(False)
+        self._set_leading(False)
 
     async def release(self) -> None:
         """Give the Lease up, if it may be ours, so that another replica need not wait for its end."""
-        self._options.on_leading(False)
+        self._set_leading(False)
         if not (self.is_leader or self._may_hold):
             return
         try:
@@ -222,12 +228,12 @@ class LeaderElector:
         record = LeaseRecord.of(lease)
         self._lease = lease
         if record != self._observed:
-            self._take(record)
+            self._take(record, self._clock.monotonic_s())
         self._may_hold = self.is_leader
 
-    def _take(self, record: LeaseRecord) -> None:
+    def _take(self, record: LeaseRecord, at_s: float) -> None:
         self._observed = record
-        self._observed_at_s = self._clock.monotonic_s()
+        self._observed_at_s = at_s
 
     def _record(self, renews: LeaseRecord | None = None, transitions: int = 0) -> LeaseRecord:
         now = micro_time(self._clock.now_s())
@@ -241,14 +247,21 @@ class LeaderElector:
 
     async def _write(self, record: LeaseRecord) -> None:
         self._may_hold = True
+        # The Lease runs from the moment of sending: others may have seen it before the answer is here.
+        sent_at_s = self._clock.monotonic_s()
         self._lease = await self._leases.update(record.put_into(self._lease))
-        self._take(record)
+        self._take(record, sent_at_s)
 
     async def _create(self, record: LeaseRecord) -> None:
         self._may_hold = True
         metadata = {"name": self._settings.resource_name, "namespace": self._settings.resource_namespace}
+        sent_at_s = self._clock.monotonic_s()
         self._lease = await self._leases.create(record.put_into({"metadata": metadata}))
-        self._take(record)
+        self._take(record, sent_at_s)
+
+    def _set_leading(self, leads: bool) -> None:
+        self._leads = leads
+        self._options.on_leading(leads)
 
     def _report_transition(self) -> None:
         if self._observed.holder != self._reported:

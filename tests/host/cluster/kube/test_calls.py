@@ -169,6 +169,17 @@ async def test_call_without_a_name_never_reaches_the_collection(api: KubeApi, cl
     assert api.requests == []
 
 
+async def test_nothing_is_sent_while_the_lease_has_run_out(api: KubeApi, cluster: KubeCluster) -> None:
+    await api.put("pods", "web")
+    cluster.lease_has_run_out = lambda: True
+    with pytest.raises(UnavailableError, match="could not renew its Lease"):
+        await cluster.patch("pods", WEB, {"metadata": {"labels": {"a": "b"}}})
+    assert api.requests == []
+    cluster.lease_has_run_out = lambda: False
+    changed = await cluster.patch("pods", WEB, {"metadata": {"labels": {"a": "b"}}})
+    assert changed.get("metadata.labels") == {"a": "b"}
+
+
 async def test_nothing_is_sent_once_cut_off_but_the_watches_go_on(api: KubeApi, cluster: KubeCluster) -> None:
     await api.put("pods", "web")
     cluster.cut()

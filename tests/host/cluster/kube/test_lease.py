@@ -264,6 +264,42 @@ async def test_a_call_that_hangs_does_not_keep_a_leader_in_office(server: Server
     assert first.lost_at_s == pytest.approx(14.0)
 
 
+async def test_lease_of_a_leader_that_was_stopped_has_run_out_before_it_looks(
+    server: Server, clock: ManualClock
+) -> None:
+    first = Replica("host_1", server, clock)
+    follower = Replica("host_2", server, clock)
+    await run_for(clock, 3.0)
+    assert first.leads
+    # As after SIGSTOP and SIGCONT: time has passed, and no task of the process has run yet.
+    renewed_at_s = 2.0
+    clock.advance_to(renewed_at_s + SETTINGS.lease_duration_s - 0.5)
+    assert not first.elector.has_run_out
+    clock.advance(1.0)
+    assert first.elector.has_run_out
+    assert not follower.elector.has_run_out
+    await first.kill()
+    await follower.kill()
+
+
+async def test_lease_that_another_took_has_run_out_before_the_renewal_ends(
+    server: Server, clock: ManualClock
+) -> None:
+    first = Replica("host_1", server, clock)
+    await run_for(clock, 3.0)
+    assert server.lease is not None
+    stolen = copy.deepcopy(server.lease)
+    stolen["spec"]["holderIdentity"] = "somebody"
+    server.store("update", stolen)
+    clock.advance(2.0)
+    while first.elector.is_leader:
+        await asyncio.sleep(0)
+    # The other's name was read in this turn of the loop, and the process has not been told yet.
+    assert first.leads
+    assert first.elector.has_run_out
+    await first.kill()
+
+
 async def test_a_leader_whose_lease_was_taken_stops_at_once(server: Server, clock: ManualClock) -> None:
     first = Replica("host_1", server, clock)
     await run_for(clock, 3.0)
