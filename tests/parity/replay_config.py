@@ -58,7 +58,6 @@ def actual_of(given: Record) -> Record:
             source=given["name"],
             registered=registered,
             feature_gates=given.get("featureGates", {}),
-            convert_older=False,  # what was recorded refuses older versions
         )
     except ConfigurationError as err:
         return _recorded_error(error_to_json(err))

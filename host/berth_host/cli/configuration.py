@@ -9,16 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class, points_of_class
 from berth_host.cli import standard_input
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError, Finding, together
-from berth_host.config.loading import default_configuration, load_berth_configuration, load_configuration
-from berth_host.config.older.component import ReadConfigMap
+from berth_host.config.loading import (
+    OlderForms,
+    default_configuration,
+    load_berth_configuration,
+    load_configuration,
+)
 from berth_host.config.overrides import NO_OVERRIDES, Overrides
 from berth_host.yaml.encoding import read_text
+
+if TYPE_CHECKING:
+    from berth_host.older_config.component import ReadConfigMap
 
 _NO_PLUGINS: Final[Mapping[str, frozenset[str]]] = {}
 NO_EXTENDERS: Final = "HTTP extenders are not in this release: remove extenders from the configuration"
@@ -88,11 +95,10 @@ def load_text(
             text,
             source=source,
             registered={**registered, **points, **given},
-            convert_older=convert_older,
+            older=partial(_older_forms, read_config_map) if convert_older else None,
             feature_gates=feature_gates,
             emulated_version=emulated_version,
             overrides=overrides,
-            read_config_map=read_config_map,
         )
     except ConfigurationError as err:
         # Profiles cannot be judged without the points of a class that could not be loaded.
@@ -129,6 +135,13 @@ def without_extenders(loaded: LoadedConfiguration, path: str | None) -> LoadedCo
     if loaded.scheduler.extenders:
         raise ConfigurationError("validation", [Finding(NO_EXTENDERS, field="extenders")], source=path or "")
     return loaded
+
+
+def _older_forms(read_config_map: ReadConfigMap | None) -> OlderForms:
+    # Not at the top: hardly any file is of an older form, and every other start is faster without it.
+    from berth_host.older_config.conversion import Converter
+
+    return Converter(read_config_map)
 
 
 def _points_in_process(

@@ -5,7 +5,6 @@ as one ConfigurationError with file, line and field path.
 
     loading           the steps, in order
     source/           text -> values that remember their lines (YAML as yaml.v2 reads it, JSON)
-    older/            documents of older versions -> v1, by one mapping table
     decoding/         values -> types of an API version, strictly; and back to JSON
     checks/           validation, with kube-scheduler's error types and field paths
     profiles/         default plugins merged in, multiPoint expanded, profiles built

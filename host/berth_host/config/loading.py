@@ -1,18 +1,18 @@
 """The text of a configuration file -> LoadedConfiguration, or all errors in the file.
 
 Steps, in kube-scheduler's order: read the first document, convert it if it is of an older version and the
-caller wants that, decode it strictly, fill in defaults, validate, build the extenders and profiles. berth's
-own document is read between validation and building, because it says which other plugins exist; its errors
-are told beside those of the first. Called by
-`app` and `check-config`.
+caller gives a converter, decode it strictly, fill in defaults, validate, build the extenders and profiles.
+berth's own document is read between validation and building, because it says which other plugins exist; its
+errors are reported beside those of the first. Called by `app` and by commands that take a configuration.
 Source: `cmd/kube-scheduler/app` (options, server.go), `pkg/scheduler/scheduler.go`, v1.36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import cache
+from typing import Final, Protocol
 
 from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.config.berth.decoding import decode_berth
@@ -26,9 +26,6 @@ from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.emulation import Emulation, emulation_of
 from berth_host.config.errors import ConfigurationError, Finding, together
 from berth_host.config.feature_gates import FEATURE_GATES, FeatureGates, resolve_feature_gates
-from berth_host.config.older.component import ReadConfigMap
-from berth_host.config.older.conversion import convert, form_of, is_older
-from berth_host.config.older.rows import Form
 from berth_host.config.overrides import NO_OVERRIDES, Overrides
 from berth_host.config.profiles.building import build_profiles
 from berth_host.config.profiles.defaulting import DefaultedScheduler, apply_defaults
@@ -44,6 +41,29 @@ _NO_GATES: Final[Mapping[str, bool]] = {}
 _DEFAULT_SOURCE: Final = "defaults"
 
 
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """The result of a conversion. `root` is as given if the document was in none of the older forms; `form`
+    is then None.
+    """
+
+    root: SourceNode
+    warnings: tuple[str, ...] = ()
+    form: str | None = None
+
+
+class OlderForms(Protocol):
+    """Conversion of documents in older forms to v1. `older_config.conversion.Converter` does it."""
+
+    def is_older(self, root: SourceNode) -> bool:
+        """Return True for a document in an older form."""
+
+    def convert(self, root: SourceNode, *, is_yaml: bool, source: str) -> Conversion:
+        """Convert a document. Raises ConfigurationError for fields that its form does not have or v1 cannot
+        express.
+        """
+
+
 def load_configuration(
     text: str,
     *,
@@ -51,64 +71,66 @@ def load_configuration(
     registered: Mapping[str, frozenset[str]] = _NO_PLUGINS,
     feature_gates: Mapping[str, bool] = _NO_GATES,
     berth: BerthConfiguration | None = None,
-    convert_older: bool = False,
+    older: Callable[[], OlderForms] | None = None,
     overrides: Overrides = NO_OVERRIDES,
     emulated_version: str = "",
-    read_config_map: ReadConfigMap | None = None,
 ) -> LoadedConfiguration:
     """Load a whole file. `source` is its name in messages.
 
-    `convert_older`: a document of an older version is converted to v1, with warnings; otherwise it is
-    refused, as kube-scheduler 1.36 does. `registered`: plugins beside the default ones, by name, with the
-    points they implement, spelled as in KubeSchedulerConfiguration. `berth`: a BerthConfiguration that comes
-    from another file; `overrides`: fields of the command line that replace the file's.
-    `emulated_version`: a version of kube-scheduler, as `1.36`, whose behaviour is kept where this build
-    mended it; empty: every mend is on. `read_config_map` reads the ConfigMap of an older configuration's
-    policy; None: there is no API server. Raises ConfigurationError, and ValueError for a registered point
-    that does not exist.
+    Args:
+        registered: plugins beside the default ones, by name, with the points they implement, spelled as in
+            KubeSchedulerConfiguration.
+        feature_gates: gates that are set, by name.
+        berth: a BerthConfiguration that comes from another file.
+        older: returns the converter of older forms; called for a first document that is not v1. None: such a
+            document is refused, as kube-scheduler 1.36 does.
+        overrides: fields of the command line that replace the file's.
+        emulated_version: a version of kube-scheduler, as `1.36`, whose behaviour is kept where this build
+            mended it; empty: every mend is on.
+
+    Raises ConfigurationError, and ValueError for a registered point that does not exist.
     """
     gates = resolve_feature_gates(feature_gates, source=source)
-    emulation = emulation_of(emulated_version, source=source)
     given = _Given(
         source=source,
         registered=registered,
         gates=gates,
         berth=berth,
-        warnings=gates.warnings,
         overrides=overrides,
-        emulation=emulation,
+        emulation=emulation_of(emulated_version, source=source),
     )
     with errors_without_secrets(text):
-        return _read_and_load(text, given, convert_older=convert_older, read_config_map=read_config_map)
+        return _read_and_load(text, given, older)
 
 
-def _read_and_load(
-    text: str, given: _Given, *, convert_older: bool, read_config_map: ReadConfigMap | None
-) -> LoadedConfiguration:
-    source = given.source
-    documents = _read(text, source, convert_older=convert_older)
-    root, form = documents.scheduler, None
-    warnings = (*given.warnings, *documents.warnings)
+def _read_and_load(text: str, given: _Given, older: Callable[[], OlderForms] | None) -> LoadedConfiguration:
+    make = None if older is None else cache(older)
+    joins_rest = None if make is None else lambda root: not _is_v1(root) and make().is_older(root)
+    documents = _read(text, given.source, joins_rest)
+    root, warnings = documents.scheduler, (*given.gates.warnings, *documents.warnings)
+    if make is None or root is None or _is_v1(root):
+        return _load(documents, given, warnings, form=None)
+    forms = make()
+    was_older = forms.is_older(root)
     try:
-        if convert_older and root is not None:
-            form = form_of(root)
-            converted = convert(
-                root, is_yaml=documents.is_yaml, source=source, read_config_map=read_config_map
-            )
-            root, warnings = converted.root, (*warnings, *converted.warnings)
-        return _load(
-            replace(documents, scheduler=root),
-            form,
-            replace(given, warnings=warnings),
-        )
+        converted = forms.convert(root, is_yaml=documents.is_yaml, source=given.source)
+        warnings = (*warnings, *converted.warnings)
+        return _load(replace(documents, scheduler=converted.root), given, warnings, form=converted.form)
     except ConfigurationError as err:
-        if form is not None:
+        if was_older:
             err.warnings = (*warnings, *err.warnings)
         raise
 
 
-def _load(documents: Documents, form: Form | None, given: _Given) -> LoadedConfiguration:
-    source, gates, berth = given.source, given.gates, given.berth
+def _is_v1(root: SourceNode) -> bool:
+    meta = (root.members.get(name) for name in ("apiVersion", "kind"))
+    return [member and member.node.value for member in meta] == [API_VERSION, KIND]
+
+
+def _load(
+    documents: Documents, given: _Given, warnings: tuple[str, ...], *, form: str | None
+) -> LoadedConfiguration:
+    source, berth = given.source, given.berth
     try:
         defaulted = _decode_and_validate(documents, given)
     except ConfigurationError as err:
@@ -117,23 +139,12 @@ def _load(documents: Documents, form: Form | None, given: _Given) -> LoadedConfi
     if own is not None and berth is not None:
         message = "a BerthConfiguration is given here and in another file"
         raise ConfigurationError("decode", [Finding(message)], source=source)
-    return _build(
-        defaulted,
-        _Rest(
-            documents=documents,
-            source=source,
-            registered=given.registered,
-            berth=own or berth or BerthConfiguration(),
-            warnings=given.warnings,
-            gates=gates,
-            form=form,
-            emulation=given.emulation,
-        ),
-    )
+    loaded = _build(defaulted, documents, replace(given, berth=own or berth), form)
+    return replace(loaded, warnings=(*warnings, *loaded.warnings))
 
 
 def _with_those_of_berth(error: ConfigurationError, documents: Documents, source: str) -> ConfigurationError:
-    """The error of the first document, with all errors of berth's own: one run shows them all."""
+    """Return the error of the first document with all errors of berth's own: one run shows them all."""
     try:
         _berth_of(documents, source)
     except ConfigurationError as other:
@@ -142,7 +153,7 @@ def _with_those_of_berth(error: ConfigurationError, documents: Documents, source
 
 
 def _berth_of(documents: Documents, source: str) -> BerthConfiguration | None:
-    """What berth's own document says, None without one."""
+    """Return berth's own document, decoded; None without one."""
     if documents.berth_error is not None:
         raise _unreadable(documents.berth_error, source) from documents.berth_error
     return None if documents.berth is None else decode_berth(documents.berth, source=source)
@@ -178,9 +189,9 @@ def load_berth_configuration(text: str, *, source: str) -> BerthConfiguration:
         return _berth_of(_read(text, source), source) or BerthConfiguration()
 
 
-def _read(text: str, source: str, *, convert_older: bool = False) -> Documents:
+def _read(text: str, source: str, joins_rest: Callable[[SourceNode], bool] | None = None) -> Documents:
     try:
-        documents = read_documents(text, joins_rest=is_older) if convert_older else read_documents(text)
+        documents = read_documents(text, joins_rest)
     except SourceError as err:
         raise _with_those_of_berth(_unreadable(err, source), read_rest(text), source) from err
     roots = (documents.scheduler, documents.berth)
@@ -212,53 +223,40 @@ def _decode_and_validate(documents: Documents, given: _Given) -> DefaultedSchedu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Given:
-    """The caller's arguments beside the text, and the warnings so far."""
+    """The caller's arguments beside the text."""
 
     source: str
     registered: Mapping[str, frozenset[str]]
     gates: FeatureGates
     berth: BerthConfiguration | None
-    warnings: tuple[str, ...]
     overrides: Overrides
     emulation: Emulation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rest:
-    """The inputs of building beside the defaulted document."""
-
-    documents: Documents
-    source: str
-    registered: Mapping[str, frozenset[str]]
-    berth: BerthConfiguration
-    warnings: tuple[str, ...]
-    gates: FeatureGates
-    form: Form | None
-    emulation: Emulation
-
-
-def _build(defaulted: DefaultedScheduler, rest: _Rest) -> LoadedConfiguration:
+def _build(
+    defaulted: DefaultedScheduler, documents: Documents, given: _Given, form: str | None
+) -> LoadedConfiguration:
     scheduler_json = encode_struct(defaulted.config)
+    berth = given.berth or BerthConfiguration()
+    root = documents.scheduler
     try:
-        registry = plugin_registry(defaulted.profiles, rest.registered, rest.berth)
+        registry = plugin_registry(defaulted.profiles, given.registered, berth)
         profiles = tuple(
-            _told_gates(one, rest.gates, rest.emulation) for one in build_profiles(defaulted, registry)
+            _told_gates(one, given.gates, given.emulation) for one in build_profiles(defaulted, registry)
         )
     except ProfileError as err:
-        root = rest.documents.scheduler
-        line = None if root is None else root.line_of(err.finding.field)
-        findings = [err.finding.at_line(line)]
-        raise ConfigurationError("profile", findings, source=rest.source, config=scheduler_json) from err
+        findings = [err.finding.at_line(None if root is None else root.line_of(err.finding.field))]
+        raise ConfigurationError("profile", findings, source=given.source, config=scheduler_json) from err
     return LoadedConfiguration(
         scheduler=scheduler_configuration(defaulted.config),
         profiles=profiles,
-        berth=rest.berth,
-        warnings=(*rest.warnings, *registry.warnings),
+        berth=berth,
+        warnings=registry.warnings,
         scheduler_json=scheduler_json,
-        document=_object(rest.documents.scheduler) or {"apiVersion": API_VERSION, "kind": KIND},
-        berth_document=_object(rest.documents.berth),
-        converted_from=rest.form,
-        emulation=rest.emulation,
+        document=_object(root) or {"apiVersion": API_VERSION, "kind": KIND},
+        berth_document=_object(documents.berth),
+        converted_from=form,
+        emulation=given.emulation,
     )
 
 

@@ -1,18 +1,19 @@
-"""The mapping table of `berth_host.config.older` -> docs/reference/older-configurations.md."""
+"""The mapping table of `berth_host.older_config` -> docs/reference/older-configurations.md."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from berth_host.config.older.rows import Form, Row
-from berth_host.config.older.table import (
+from berth_host.older_config.table import (
     ARGUMENTS,
     FIELDS,
     PLUGINS,
     POINTS,
     PREDICATES,
     PRIORITIES,
+    Form,
+    Row,
 )
 
 from docs.reference.markdown import code, codes, table

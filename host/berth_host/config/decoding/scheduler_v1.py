@@ -2,7 +2,7 @@
 
 Version and kind are checked first; then the whole document is decoded, and then every plugin's arguments.
 Arguments of default plugins are decoded into their types, others stay as they are. Older versions are
-converted before (`config.older`).
+converted before (`older_config`).
 Source: apimachinery `runtime/serializer/json/json.go`, `kube-scheduler/config/v1/types.go`, v1.36.
 """
 

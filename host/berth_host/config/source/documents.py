@@ -48,15 +48,11 @@ class _Chunk:
         return not _DOCUMENT_MARK.match(self.text)
 
 
-def _never(root: SourceNode) -> bool:
-    return False
-
-
-def read_documents(text: str, *, joins_rest: Callable[[SourceNode], bool] = _never) -> Documents:
+def read_documents(text: str, joins_rest: Callable[[SourceNode], bool] | None = None) -> Documents:
     """Split and read a file. Raises SourceError for an unreadable first document.
 
-    `joins_rest`: whether text behind the end mark ("...") of a first document is a part of it.
-    kube-scheduler does not read that text, but older examples are written so.
+    `joins_rest` returns True for a first document whose text behind the end mark ("...") is a part of it:
+    older examples are written so. None: that text is not read, as kube-scheduler does not read it.
     """
     if text.lstrip().startswith("{"):
         return Documents(read_json(text), is_yaml=False, berth=None, warnings=())
@@ -64,7 +60,7 @@ def read_documents(text: str, *, joins_rest: Callable[[SourceNode], bool] = _nev
     first = read_yaml(text)
     root, rest = first.root, _chunks(text, first.end_line, first.end_column)
     joined: tuple[str, ...] = ()
-    if rest and rest[0].is_bare and joins_rest(root):
+    if joins_rest is not None and rest and rest[0].is_bare and joins_rest(root):
         root, rest, joined = _joined(root, rest)
     own = [chunk for chunk in rest if _BERTH_LINE.search(chunk.text)]
     warnings = joined + tuple(

@@ -11,32 +11,32 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from berth_host.config.decoding.types_v1 import API_VERSION, KIND
-from berth_host.config.older.extenders import convert_extenders
-from berth_host.config.older.nodes import (
+from berth_host.config.profiles.defaulting import MULTI_POINT
+from berth_host.config.source.node import Member, SourceNode
+from berth_host.errors import HostError
+from berth_host.older_config.extenders import convert_extenders
+from berth_host.older_config.nodes import (
     field_of,
     list_of,
     object_of,
     text_of,
     with_members,
 )
-from berth_host.config.older.plugin_args import PluginArgs, read_plugin_args
-from berth_host.config.older.plugin_sets import (
+from berth_host.older_config.plugin_args import PluginArgs, read_plugin_args
+from berth_host.older_config.plugin_sets import (
     LEAST_PLUGIN,
     MOST_PLUGIN,
     Entry,
     PluginSets,
     read_plugin_sets,
 )
-from berth_host.config.older.policy import PolicyParts
-from berth_host.config.older.rows import Form
-from berth_host.config.older.table import (
+from berth_host.older_config.policy import PolicyParts
+from berth_host.older_config.table import (
     POD_AFFINITY,
+    Form,
     field_row,
 )
-from berth_host.config.older.warnings import Remarks
-from berth_host.config.profiles.defaulting import MULTI_POINT
-from berth_host.config.source.node import Member, SourceNode
-from berth_host.errors import HostError
+from berth_host.older_config.warnings import Remarks
 from berth_host.yaml.encoding import read_text
 
 _WITHOUT_PROFILES: Final = frozenset({Form.FLAT, Form.V1ALPHA1})

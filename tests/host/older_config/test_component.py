@@ -12,6 +12,7 @@ from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import load_configuration
 from berth_host.errors import HostError
+from berth_host.older_config.conversion import Converter
 
 MINE = frozenset({"preFilter", "filter", "preScore", "score", "reserve", "permit", "preBind", "postBind"})
 GROUP = "kubescheduler.config.k8s.io"
@@ -23,7 +24,7 @@ def text_of(version: str, text: str) -> str:
 
 def load(version: str, text: str) -> LoadedConfiguration:
     return load_configuration(
-        text_of(version, text), source="f.yaml", registered={"Mine": MINE, "Other": MINE}, convert_older=True
+        text_of(version, text), source="f.yaml", registered={"Mine": MINE, "Other": MINE}, older=Converter
     )
 
 
@@ -177,7 +178,7 @@ def test_disabling_a_plugin_that_is_gone_says_what_to_disable() -> None:
     assert "disable NodeResourcesFit" in said(loaded)
     # What named nothing then names nothing now: it would be warned of in every file that is saved.
     assert "score" not in loaded.profiles[0].merged_plugins
-    again = load_configuration(json.dumps(loaded.document), source="g", convert_older=True)
+    again = load_configuration(json.dumps(loaded.document), source="g", older=Converter)
     assert again.warnings == ()
 
 
@@ -428,7 +429,7 @@ POLICY = (
 def test_policy_in_a_file_is_read_with_the_rest_of_the_configuration(tmp_path: Path) -> None:
     file = tmp_path / "policy.cfg"
     file.write_text(POLICY.replace("MORE", ""))
-    alone = load_configuration(file.read_text(), source="p", convert_older=True)
+    alone = load_configuration(file.read_text(), source="p", older=Converter)
     loaded = load(
         "v1alpha1",
         f"schedulerName: mine\nbindTimeoutSeconds: 7\nhardPodAffinitySymmetricWeight: 9\n"
@@ -459,12 +460,12 @@ def from_config_map(data: dict[str, str] | HostError, more: str = "") -> LoadedC
         "clientConnection: {kubeconfig: /etc/k.conf}\n"
         f"algorithmSource: {{policy: {{configMap: {{namespace: kube-system, name: policy}}}}}}\n{more}"
     )
-    return load_configuration(text, source="f", convert_older=True, read_config_map=read)
+    return load_configuration(text, source="f", older=lambda: Converter(read))
 
 
 def test_policy_in_a_config_map_means_what_it_means_in_a_file() -> None:
     text = POLICY.replace("MORE", "")
-    alone = load_configuration(text, source="p", convert_older=True)
+    alone = load_configuration(text, source="p", older=Converter)
     loaded = from_config_map({"policy.cfg": text, "other": "x"})
     for point in ("filter", "score"):
         assert names(loaded, point) == names(alone, point)
@@ -531,7 +532,7 @@ def test_bad_policy_is_refused(text: str, more: str, problem: str, tmp_path: Pat
 
 def test_bare_lists_replace_the_defaults_of_their_points_alone() -> None:
     text = """{"plugins": {"filter": [{"name": "Mine"}], "score": [{"name": "Mine", "weight": 30}]}}"""
-    loaded = load_configuration(text, source="f", registered={"Mine": MINE}, convert_older=True)
+    loaded = load_configuration(text, source="f", registered={"Mine": MINE}, older=Converter)
     assert loaded.converted_from == "flat lists"
     assert names(loaded, "filter") == ["Mine"]
     assert weights(loaded) == {"Mine": 30}

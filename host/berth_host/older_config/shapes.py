@@ -40,9 +40,9 @@ from berth_host.config.decoding.value_types import (
     slice_of,
 )
 from berth_host.config.errors import ConfigurationError, Finding
-from berth_host.config.older.nodes import field_of, text_of
-from berth_host.config.older.rows import Form
 from berth_host.config.source.node import SourceNode
+from berth_host.older_config.nodes import field_of, text_of
+from berth_host.older_config.table import Form
 
 
 def _object(fields: Mapping[str, GoType]) -> GoType:

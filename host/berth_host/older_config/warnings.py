@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from berth_host.config.errors import ConfigurationError, Finding
-from berth_host.config.older.rows import Change, Form, Row
 from berth_host.config.source.node import SourceNode
+from berth_host.older_config.table import Change, Form, Row
 
 
 @dataclass(slots=True)

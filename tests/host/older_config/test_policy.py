@@ -10,8 +10,8 @@ from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import load_configuration
-from berth_host.config.older.rows import Row
-from berth_host.config.older.table import ARGUMENTS, PREDICATES, PRIORITIES
+from berth_host.older_config.conversion import Converter
+from berth_host.older_config.table import ARGUMENTS, PREDICATES, PRIORITIES, Row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ SHAPE = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score":
 
 
 def load(policy: dict[str, Any]) -> LoadedConfiguration:
-    return load_configuration(json.dumps(policy), source="policy.json", convert_older=True)
+    return load_configuration(json.dumps(policy), source="policy.json", older=Converter)
 
 
 def profile_of(policy: dict[str, Any]) -> ResolvedProfile:

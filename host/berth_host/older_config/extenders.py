@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from berth_host.config.decoding.duration import format_duration
-from berth_host.config.older.nodes import list_of, with_members
-from berth_host.config.older.table import field_row
-from berth_host.config.older.warnings import Remarks
 from berth_host.config.source.node import Member, SourceNode
+from berth_host.older_config.nodes import list_of, with_members
+from berth_host.older_config.table import field_row
+from berth_host.older_config.warnings import Remarks
 
 _OLD_SWITCH = "enableHttps"
 _SWITCH = "enableHTTPS"

@@ -13,7 +13,8 @@ from typing import Final
 
 from berth_host.config.decoding.args_v1 import ARGS_TYPES
 from berth_host.config.decoding.types_v1 import API_VERSION, GROUP
-from berth_host.config.older.nodes import (
+from berth_host.config.source.node import Json, SourceNode
+from berth_host.older_config.nodes import (
     field_of,
     list_of,
     node_of,
@@ -22,19 +23,20 @@ from berth_host.config.older.nodes import (
     text_of,
     with_fields,
 )
-from berth_host.config.older.plugin_sets import PluginSets
-from berth_host.config.older.rows import Change, Row, Subject
-from berth_host.config.older.table import (
+from berth_host.older_config.plugin_sets import PluginSets
+from berth_host.older_config.table import (
     AFFINITY,
     FIT,
     LEAST,
     RATIO,
     SPREAD,
+    Change,
+    Row,
+    Subject,
     field_row,
     row_of,
 )
-from berth_host.config.older.warnings import Remarks
-from berth_host.config.source.node import Json, SourceNode
+from berth_host.older_config.warnings import Remarks
 
 _MAX_TERM_WEIGHT: Final = 100
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -12,9 +12,10 @@ from typing import Final
 
 from berth_host.config.default_plugins import DEFAULT_PLUGINS, DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.errors import ConfigurationError
-from berth_host.config.older.nodes import field_of, list_of, number_of, object_of, text_of
-from berth_host.config.older.rows import Form, Row, Subject
-from berth_host.config.older.table import (
+from berth_host.config.profiles.defaulting import MULTI_POINT
+from berth_host.config.source.node import SourceNode
+from berth_host.older_config.nodes import field_of, list_of, number_of, object_of, text_of
+from berth_host.older_config.table import (
     AFFINITY,
     COMPONENT_FORMS,
     DEFAULT_WEIGHTS_BEFORE_V1BETA3,
@@ -22,12 +23,13 @@ from berth_host.config.older.table import (
     POINTS,
     SPREAD,
     UNREAD_POINTS,
+    Form,
+    Row,
+    Subject,
     field_row,
     row_of,
 )
-from berth_host.config.older.warnings import Remarks
-from berth_host.config.profiles.defaulting import MULTI_POINT
-from berth_host.config.source.node import SourceNode
+from berth_host.older_config.warnings import Remarks
 
 ALL: Final = "*"
 LEAST_PLUGIN: Final = "NodeResourcesLeastAllocated"

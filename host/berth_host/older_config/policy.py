@@ -13,18 +13,19 @@ from typing import Final
 from berth_host.config.decoding.types_v1 import API_VERSION, KIND
 from berth_host.config.default_plugins import DEFAULT_PLUGINS
 from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest
-from berth_host.config.older.extenders import convert_extenders
-from berth_host.config.older.nodes import field_of, list_of, node_of, number_of, object_of, text_of
-from berth_host.config.older.plugin_args import (
+from berth_host.config.profiles.defaulting import MULTI_POINT
+from berth_host.config.source.node import Member, SourceNode
+from berth_host.older_config.extenders import convert_extenders
+from berth_host.older_config.nodes import field_of, list_of, node_of, number_of, object_of, text_of
+from berth_host.older_config.plugin_args import (
     LabelRules,
     PluginArgs,
     PreferredLabel,
     put_label_rules,
     put_strategy,
 )
-from berth_host.config.older.plugin_sets import Entry, PluginSets, keep_default_weights
-from berth_host.config.older.rows import Row, Subject
-from berth_host.config.older.table import (
+from berth_host.older_config.plugin_sets import Entry, PluginSets, keep_default_weights
+from berth_host.older_config.table import (
     ARGUMENTS,
     FIT,
     LABEL_PREFERENCE,
@@ -36,12 +37,12 @@ from berth_host.config.older.table import (
     RATIO,
     RATIO_ARGUMENTS,
     SPREAD,
+    Row,
+    Subject,
     field_row,
     row_of,
 )
-from berth_host.config.older.warnings import Remarks
-from berth_host.config.profiles.defaulting import MULTI_POINT
-from berth_host.config.source.node import Member, SourceNode
+from berth_host.older_config.warnings import Remarks
 
 _FILTERING: Final = frozenset(name for row in PREDICATES for name in row.becomes)
 _SCORING: Final = frozenset(name for row in PRIORITIES for name in row.becomes)

@@ -11,11 +11,10 @@ from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.default_plugins import EXTENSION_POINTS
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import load_configuration
-from berth_host.config.older.conversion import convert, form_of
-from berth_host.config.older.nodes import node_of
-from berth_host.config.older.rows import Form, Subject
-from berth_host.config.older.shapes import DOCUMENTS
-from berth_host.config.older.table import TABLE
+from berth_host.older_config.conversion import Converter, convert, form_of
+from berth_host.older_config.nodes import node_of
+from berth_host.older_config.shapes import DOCUMENTS
+from berth_host.older_config.table import TABLE, Form, Subject
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,21 +58,21 @@ def test_a_v1_document_passes_through_as_it_is() -> None:
 def test_an_entry_of_plugin_config_alone_gets_the_cure() -> None:
     text = '{"name": "Mine", "args": {"a": 1}}'
     with pytest.raises(ConfigurationError, match=r"list it under profiles\[\].pluginConfig"):
-        load_configuration(text, source="f", convert_older=True)
+        load_configuration(text, source="f", older=Converter)
 
 
 def test_lines_of_the_older_file_are_kept() -> None:
     text = f"apiVersion: {GROUP}/v1alpha1\nkind: {KIND}\nbindTimeoutSeconds: 5\n"
     text += "hardPodAffinitySymmetricWeight: 101\n"
     with pytest.raises(ConfigurationError) as caught:
-        load_configuration(text, source="f", convert_older=True)
+        load_configuration(text, source="f", older=Converter)
     assert (caught.value.kind, caught.value.line) == ("validation", 4)
 
 
 def test_an_error_in_a_joined_part_comes_with_the_warning_that_it_was_joined() -> None:
     text = f"apiVersion: {GROUP}/v1alpha1\nkind: {KIND}\nplugins: {{}}\n...\nplugins: {{}}\n"
     with pytest.raises(ConfigurationError, match='key "plugins" already set in map') as caught:
-        load_configuration(text, source="f", convert_older=True)
+        load_configuration(text, source="f", older=Converter)
     assert caught.value.line == 5
     assert ["joined" in warning for warning in caught.value.warnings] == [True]
 
@@ -122,12 +121,12 @@ def test_any_values_are_converted_or_refused_with_findings(
         document = {**document, "apiVersion": meta, "kind": kind}
     for text in (json.dumps(document), yaml.safe_dump(document, allow_unicode=True)):
         try:
-            loaded = load_configuration(text, source="f", registered=REGISTERED, convert_older=True)
+            loaded = load_configuration(text, source="f", registered=REGISTERED, older=Converter)
         except ConfigurationError as err:
             assert err.findings
         else:
             saved = json.dumps(loaded.document)
-            again = load_configuration(saved, source="f", registered=REGISTERED, convert_older=True)
+            again = load_configuration(saved, source="f", registered=REGISTERED, older=Converter)
             assert again.converted_from is None
             assert again.document == loaded.document
             assert again.profiles == loaded.profiles
@@ -137,6 +136,6 @@ def test_any_values_are_converted_or_refused_with_findings(
 def test_any_text_after_an_end_mark(rest: str) -> None:
     text = f"apiVersion: {GROUP}/v1alpha1\nkind: {KIND}\n...\n{rest}"
     try:
-        assert load_configuration(text, source="f", convert_older=True).profiles
+        assert load_configuration(text, source="f", older=Converter).profiles
     except ConfigurationError as err:
         assert err.findings

@@ -11,9 +11,9 @@ from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.decoding.types_v1 import PluginsV1
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.loading import load_configuration
-from berth_host.config.older.rows import Change, Form, Row
-from berth_host.config.older.shapes import DOCUMENTS
-from berth_host.config.older.table import (
+from berth_host.older_config.conversion import Converter
+from berth_host.older_config.shapes import DOCUMENTS
+from berth_host.older_config.table import (
     DEFAULT_WEIGHTS_BEFORE_V1BETA3,
     FIELDS,
     PLUGINS,
@@ -21,6 +21,9 @@ from berth_host.config.older.table import (
     PREDICATES,
     PRIORITIES,
     TABLE,
+    Change,
+    Form,
+    Row,
     field_row,
 )
 
@@ -30,7 +33,7 @@ SHAPE = {"shape": [{"utilization": 0, "score": 0}]}
 
 
 def load(document: dict[str, object]) -> LoadedConfiguration:
-    return load_configuration(json.dumps(document), source="f", convert_older=True)
+    return load_configuration(json.dumps(document), source="f", older=Converter)
 
 
 def of_form(form: Form, profile: dict[str, object]) -> dict[str, object]:
@@ -77,7 +80,7 @@ def test_every_point_of_every_form_becomes_the_one_of_its_row(row: Row) -> None:
         document = of_form(form, {"plugins": plugins})
         text = json.dumps(document).replace("ImageLocality", "Mine")
         registered = {"Mine": frozenset({"score", *row.becomes})}
-        loaded = load_configuration(text, source="f", registered=registered, convert_older=True)
+        loaded = load_configuration(text, source="f", registered=registered, older=Converter)
         assert loaded.profiles[0].plugins_at(row.becomes[0])[-1].name == "Mine"
         assert any(f"extension point {row.name} becomes" in warning for warning in loaded.warnings)
 

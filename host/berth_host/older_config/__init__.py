@@ -2,7 +2,6 @@
 
     conversion   which form a document has, and the steps from it to v1
     table        the one mapping table: every name that changed, its new name, since when
-    rows         the type of that table's rows
     warnings     the warning about each change
     shapes       the field sets of the older forms, for strict checking
     component    KubeSchedulerConfiguration v1alpha1 to v1beta3, and flat lists without a version
@@ -12,5 +11,6 @@
     extenders    the extender fields that changed
     nodes        building source nodes
 
-Values keep the line they came from, so that later errors are reported at the user's own line.
+Values keep the line they came from, so that later errors are reported at the user's own line. Commands import
+this package when a file is not v1, and only then.
 """

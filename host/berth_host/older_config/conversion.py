@@ -1,7 +1,7 @@
 """A document in an older form -> the same in v1, with a warning for everything that changed.
 
-A step before strict decoding, which then sees v1 alone; a v1 document comes out as it went in. Called by
-the loader.
+A step before strict decoding, which then sees v1 alone; a v1 document comes out as it went in. The loader
+calls `Converter`, which commands give it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final
 
 from berth_host.config.decoding.types_v1 import GROUP, KIND
 from berth_host.config.errors import ConfigurationError, Finding
-from berth_host.config.older.component import PolicySources, ReadConfigMap, convert_component
-from berth_host.config.older.policy import PolicyParts, convert_policy, policy_parts
-from berth_host.config.older.rows import Form
-from berth_host.config.older.shapes import check_shape
-from berth_host.config.older.table import COMPONENT_FORMS
-from berth_host.config.older.warnings import Remarks
+from berth_host.config.loading import Conversion
 from berth_host.config.secrets import errors_without_secrets
 from berth_host.config.source.documents import read_documents
 from berth_host.config.source.node import SourceError, SourceNode
+from berth_host.older_config.component import PolicySources, ReadConfigMap, convert_component
+from berth_host.older_config.policy import PolicyParts, convert_policy, policy_parts
+from berth_host.older_config.shapes import check_shape
+from berth_host.older_config.table import COMPONENT_FORMS, Form
+from berth_host.older_config.warnings import Remarks
 
 _FORMS: Final[Mapping[str, Form]] = {
     f"{GROUP}/{form}": form for form in COMPONENT_FORMS if form is not Form.FLAT
@@ -38,11 +38,20 @@ _ENTRY_FIELDS: Final = frozenset({"name", "args"})
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
-    """The result of a conversion. `root` is as given if the document was in none of the older forms."""
+class Converter:
+    """The loader's way to this package. `read_config_map` reads a policy's ConfigMap; None: there is no API
+    server.
+    """
 
-    root: SourceNode
-    warnings: tuple[str, ...] = ()
+    read_config_map: ReadConfigMap | None = None
+
+    def is_older(self, root: SourceNode) -> bool:
+        """Return True for a document in one of the older forms."""
+        return form_of(root) is not None
+
+    def convert(self, root: SourceNode, *, is_yaml: bool, source: str) -> Conversion:
+        """Convert a document. Raises ConfigurationError, as `convert` does."""
+        return convert(root, is_yaml=is_yaml, source=source, read_config_map=self.read_config_map)
 
 
 def convert(
@@ -71,7 +80,7 @@ def convert(
     except ConfigurationError as err:
         err.warnings = tuple(remarks.texts)
         raise
-    return Conversion(converted, tuple(remarks.texts))
+    return Conversion(converted, tuple(remarks.texts), form)
 
 
 def _parse_policy(text: str, path: str, remarks: Remarks) -> PolicyParts:
@@ -86,7 +95,7 @@ def _parse_policy(text: str, path: str, remarks: Remarks) -> PolicyParts:
 def _policy_of(text: str, path: str, remarks: Remarks) -> PolicyParts:
     own = Remarks(Form.POLICY, path)
     try:
-        documents = read_documents(text, joins_rest=is_older)
+        documents = read_documents(text, lambda root: form_of(root) is not None)
     except SourceError as err:
         raise ConfigurationError("decode", [Finding(err.message, line=err.line)], source=path) from err
     root = documents.scheduler
@@ -113,11 +122,6 @@ def form_of(root: SourceNode) -> Form | None:
     if names & {"predicates", "priorities"} or names <= _POLICY_FIELDS:
         return Form.POLICY
     return Form.FLAT if names & _FLAT_FIELDS else None
-
-
-def is_older(root: SourceNode) -> bool:
-    """Whether the document is in one of the older forms."""
-    return form_of(root) is not None
 
 
 def _meta(root: SourceNode, name: str) -> str | None:
