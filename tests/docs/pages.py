@@ -101,10 +101,10 @@ class Page:
 
 
 def all_pages() -> list[Page]:
-    """README.md, CHANGELOG.md, the READMEs of the examples and of the chart, and everything below docs/."""
+    """Return the three pages at the top, the READMEs of examples and chart, and the pages below docs/."""
     more = sorted([*REPOSITORY.glob("examples/*/README.md"), *REPOSITORY.glob("deploy/helm/*/README.md")])
-    files = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *more, *sorted(DOCS.rglob("*.md"))]
-    return [Page(path) for path in files]
+    top = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    return [Page(path) for path in (*top, *more, *sorted(DOCS.rglob("*.md")))]
 
 
 def _blocks(name: str, lines: list[str]) -> Iterator[Block]:

@@ -1,0 +1,19 @@
+"""The four packages and the chart have one version, and CHANGELOG.md has a section for it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from support.places import ROOT
+
+PACKAGES = ("pyproject.toml", "sdk/pyproject.toml", "plugins/pyproject.toml", "bench/pyproject.toml")
+CHART = ROOT / "deploy" / "helm" / "berth" / "Chart.yaml"
+
+
+def test_packages_and_chart_have_one_version_which_the_changelog_has() -> None:
+    versions = {name: tomllib.loads((ROOT / name).read_text())["project"]["version"] for name in PACKAGES}
+    chart = dict(re.findall(r"^(version|appVersion): \"?([\w.]+)\"?$", CHART.read_text(), re.MULTILINE))
+    assert set(chart) == {"version", "appVersion"}
+    assert len({*versions.values(), *chart.values()}) == 1, (versions, chart)
+    assert f"\n## {versions['pyproject.toml']}," in (ROOT / "CHANGELOG.md").read_text()
