@@ -15,12 +15,12 @@ from typing import Any, Final
 import pytest
 from berth_bench.versus.real_servers import NOBODY, SCHEDULER, RealServers, free_port
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
-from berth_host.app.process.errors import HostFailedError
-from berth_host.app.process.process import SchedulerProcess as Process
 from berth_host.cli.scheduler.configuration import loaded
 from berth_host.cli.scheduler.parsing import parse
 from berth_host.cli.scheduler.settings import settings
 from berth_host.errors.state import InvariantError
+from berth_host.process.process import HostFailedError
+from berth_host.process.process import SchedulerProcess as Process
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.serve.server import PluginServer
 from support.limits_pods import REFUSED, Limits

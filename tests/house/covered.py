@@ -84,7 +84,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
     },
     RECORD: {
         "berth_host.app.answers.answering_host": "host/app/answers/test_pods.py",
-        "berth_host.app.process.errors": "host/app/process/test_opening.py",
         "berth_host.attach.feed": "host/rpc/remote/test_loopback.py",
         "berth_host.framework.answers": "host/framework/recall/test_states.py",
         "berth_host.framework.cycle": "host/framework/test_framework.py",
@@ -104,7 +103,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_sdk.tables.state_version": "sdk/serve/test_state_copy.py",
     },
     WHOLE: {
-        "berth_host.app.accidents": "host/app/test_life.py",
         "berth_host.app.attachments": "host/app/test_life.py",
         "berth_host.app.backend": "host/app/test_nominate.py",
         "berth_host.app.endpoints": "cluster/test_endpoints.py",
@@ -113,7 +111,7 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.app.live_cycles": "host/app/test_reconcile.py",
         "berth_host.app.measuring": "host/app/test_host.py",
         "berth_host.app.open_calls": "host/app/test_remote.py",
-        "berth_host.app.process.process": "host/app/process/test_opening.py",
+        "berth_host.process.process": "host/process/test_opening.py",
         "berth_host.app.readings": "host/app/test_host.py",
         "berth_host.attach.reconciling": "host/app/test_reconcile.py",
         "berth_host.framework.device_wait": "host/app/test_device_allocation.py",

@@ -12,7 +12,13 @@ from house.covered import COVERED
 from support.places import ROOT, TESTS
 
 HOST, SDK = ROOT / "host" / "berth_host", ROOT / "sdk" / "berth_sdk"
-HELD = (*(HOST / part for part in ["scheduler", "framework", "queue", "cache", "rpc", "attach", "app"]), SDK)
+HELD = (
+    *(
+        HOST / part
+        for part in ["scheduler", "framework", "queue", "cache", "rpc", "attach", "app", "process"]
+    ),
+    SDK,
+)
 ELSEWHERE = {name: test for names in COVERED.values() for name, test in names.items()}
 
 

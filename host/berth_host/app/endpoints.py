@@ -1,6 +1,6 @@
 """The secure port put together: its pages, and the parts of the process that they show.
 
-Made by `app.process` (and by tests, over an embedded cluster). `Endpoints.server` takes further routes.
+Made by `process` (and by tests, over an embedded cluster). `Endpoints.server` takes further routes.
 Source: kube-scheduler `cmd/kube-scheduler/app/server.go` (Run, newEndpointsHandler), v1.36.
 """
 
@@ -101,7 +101,7 @@ class Observed(Protocol):
 
 
 class Settings(Protocol):
-    """The settings of the process (`app.process.ProcessSettings`)."""
+    """The settings of the process (`process.ProcessSettings`)."""
 
     @property
     def serving(self) -> ServingOptions:

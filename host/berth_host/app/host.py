@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from berth_sdk.pod import Pod
 
-from berth_host.app.accidents import LoopErrors
 from berth_host.app.feed import Feed
 from berth_host.app.options import HostOptions
 from berth_host.app.parts import HostParts
@@ -26,6 +25,7 @@ from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.model.clock import ManualClock
+from berth_host.model.fate import LoopErrors
 
 log = get_logger()
 STOP_S = 5.0

@@ -13,7 +13,6 @@ from berth_host.app.attachment_events import AttachmentEvents
 from berth_host.app.attachments import ElsewhereSeams, HostAttachments
 from berth_host.app.backend import Backend, BackendSeams
 from berth_host.app.clients import ClientSeams, PointPlugins, make_clients, plugins_by_profile
-from berth_host.app.collector import Collector
 from berth_host.app.facts import SnapshotFacts
 from berth_host.app.handle_server import handle_server
 from berth_host.app.late_parts import LateParts
@@ -48,6 +47,7 @@ from berth_host.model.fate import Fate
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.seams import QueueObserver, QueueSeams
 from berth_host.scheduler.binding_cycle import BindingCycle
+from berth_host.scheduler.collector import Collector
 from berth_host.scheduler.evictions import Evictions, EvictionSeams
 from berth_host.scheduler.failure import FailureHandler
 from berth_host.scheduler.patches import PatchRunner

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from berth_host import log
-from berth_host.app import event_loop
 from berth_host.cli import plugin_output, standard_input
 from berth_host.cli.input_errors import fail
 from berth_host.cli.output import output_option
@@ -18,6 +17,7 @@ from berth_host.cli.scheduler.flag_kinds import EMULATED, EMULATED_HELP, GATES, 
 from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
 from berth_host.cli.strictness import is_strict, strict_option
 from berth_host.config.profiles.registry import UNTIL_ATTACHED
+from berth_host.process import event_loop
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -1,6 +1,6 @@
 """Signals that would end a Python process, and that a scheduler takes no notice of, as a Go process does.
 
-Called by `berth_host.run` before the modules of the command are imported, and by `app.process.signals`.
+Called by `berth_host.run` before the modules of the command are imported, and by `process.signals`.
 Source: Go's `runtime/sigtab_linux_generic.go`.
 """
 

@@ -16,8 +16,6 @@ from typing import Final, NoReturn
 import click
 
 from berth_host import log
-from berth_host.app import event_loop
-from berth_host.app.process.process import ProcessSettings, SchedulerProcess
 from berth_host.app.registry import DuplicatePluginError, PluginLoadError
 from berth_host.cli import standard_input
 from berth_host.cli.options import own_plugins
@@ -31,6 +29,8 @@ from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
 from berth_host.errors import HostError
 from berth_host.log.hidden import without_hidden
+from berth_host.process import event_loop
+from berth_host.process.process import ProcessSettings, SchedulerProcess
 
 FAILED: Final = 1
 _MARKS: Final = {Standing.IN_EFFECT: "", Standing.DEPRECATED: "Deprecated: ", Standing.WITHOUT_EFFECT: ""}

@@ -11,7 +11,6 @@ from berth_sdk.kube_object import ObjectRef
 
 from berth_host import log
 from berth_host.app.options import HostOptions
-from berth_host.app.process.process import ProcessSettings
 from berth_host.cli import standard_input
 from berth_host.cli.scheduler.configuration import kubeconfig_of_environment, loaded, user_agent
 from berth_host.cli.scheduler.flag_problems import given
@@ -23,6 +22,7 @@ from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.secrets import masked
 from berth_host.endpoints.options import ServingOptions
 from berth_host.model.user import ClientTrust
+from berth_host.process.process import ProcessSettings
 from berth_host.yaml.encoding import read_text
 
 _FORMATS: Final = ("text", "json")

@@ -1,6 +1,6 @@
 """Whether the API server can be worked with: it answers, it knows us, and we have the rights that we need.
 
-Asked by `app/process`, which ends with the answer: waiting mends none of these errors. A missing answer is
+Asked by `process`, which ends with the answer: waiting mends none of these errors. A missing answer is
 different: an API server may start after its scheduler, so that is waited for.
 """
 

@@ -1,6 +1,6 @@
 """`LeaderElector`: one of several replicas holds a Lease, and only that one schedules.
 
-Run by `app/process`. `acquire` until this replica leads, `renew` until it does not any more, `release` when
+Run by `process`. `acquire` until this replica leads, `renew` until it does not any more, `release` when
 it leaves on purpose. The clocks of replicas are never compared: a holder is believed for the duration it
 wrote, from the moment at which *this* replica first saw the Lease as it is.
 

@@ -1,4 +1,4 @@
-"""`KubeLeases`: the calls of `lease.Leases` at a real API server. Made by `app/process`.
+"""`KubeLeases`: the calls of `lease.Leases` at a real API server. Made by `process`.
 
 With a client of its own, so that renewing never waits for a turn behind bindings. Source: golden
 recordings of kube-scheduler 1.36.2 (`timeout=5s`, and a LeaderElection event of the core API);

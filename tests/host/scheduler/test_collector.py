@@ -6,8 +6,8 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from berth_host.app import collector
-from berth_host.app.collector import Collector
+from berth_host.scheduler import collector
+from berth_host.scheduler.collector import Collector
 
 
 class Attempts:

@@ -6,8 +6,8 @@ import asyncio
 import json
 from pathlib import Path
 
-from berth_host.app.process.process import ProcessSettings, SchedulerProcess
 from berth_host.config.loading import default_configuration
+from berth_host.process.process import ProcessSettings, SchedulerProcess
 from support.waiting import PATIENCE_S
 
 

@@ -1,11 +1,15 @@
-"""When Python's garbage collector may stop the loop: between bursts of work, and not in the middle of one.
+"""Full garbage collections between bursts of scheduling, not during one.
 
-A full collection looks at every object of the process: with some ten thousand pods it was seen to stop the
-loop for 0.6 s. Nearly all of them are the cluster's state, which is no garbage. So what is there after the
-first synchronisation is set aside (`gc.freeze`), automatic full collections are put off, and one is made when
-nothing has been scheduled for a while, or after a minute of work without a pause. Young objects are
-collected as ever.
-Used by `Host`, from its start to its stop. The collector is the process's: the last host restores it.
+A full collection visits every object of the process; with ten thousand pods it stopped the loop for 0.6 s.
+Nearly all objects are the cluster's state, which is no garbage. Therefore:
+
+- `gc.freeze` excludes all objects that exist after the first synchronisation;
+- automatic full collections are off;
+- a full collection runs after a while without an attempt, or after a minute of work without a pause;
+- Python collects young objects as usual.
+
+`Host` uses a `Collector` from its start to its stop. The settings are those of the whole process: the last
+host restores them.
 """
 
 from __future__ import annotations
@@ -19,12 +23,12 @@ from typing import ClassVar, Final
 IDLE_S: Final = 5.0
 """Real seconds without a new attempt before a full collection."""
 WORTH_IT: Final = 10_000
-"""Attempts since the last full collection that make one worth its time ..."""
+"""Attempts since the last full collection from which on another one is worth its time."""
 LARGE: Final = 1000
-"""Nodes and pods from which on it is worth setting them aside."""
+"""Nodes and pods from which on `gc.freeze` is worth its time."""
 OVERDUE_S: Final = 60.0
-"""... and real seconds after which one is made without an idle moment: it takes a hundredth of them at most.
-In `berth bench soak` the host never idles, and calls that fail leave cycles of objects behind.
+"""Real seconds after which a full collection runs without an idle moment. It takes 1 % of the time at most.
+In `berth bench soak` the host never idles, and failed calls leave cycles of objects.
 """
 _YOUNG: Final = 10_000
 _MIDDLE: Final = 20
@@ -32,7 +36,7 @@ _NEVER: Final = 2**30
 
 
 class Collector:
-    """`attempts` answers how many attempts there have been so far."""
+    """The full collections of one host. `attempts`: returns the number of attempts so far."""
 
     _running: ClassVar[int] = 0
     _thresholds: ClassVar[tuple[int, int, int]] = (0, 0, 0)
@@ -47,8 +51,9 @@ class Collector:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, object_count: int) -> None:
-        """The cluster's state is there, `object_count` nodes and pods: set it aside if that is much, and
-        look for idle moments from now on.
+        """Freeze the cluster's state if it is large, and look for idle moments from now on.
+
+        `object_count`: nodes and pods of the cluster.
         """
         if self._timer is not None:
             return
@@ -64,7 +69,7 @@ class Collector:
         self._arm()
 
     def stop(self) -> None:
-        """Everything is as it was. Harmless when it was never started."""
+        """Restore the settings. Has no effect without `start`."""
         if self._timer is None:
             return
         self._timer.cancel()
@@ -75,7 +80,7 @@ class Collector:
             gc.unfreeze()
 
     def look(self) -> bool:
-        """A full collection, if the time is right; whether there was one."""
+        """Run a full collection if one is due; return True if it ran."""
         attempts, seen = self._attempts(), self._seen
         self._seen = attempts
         since = attempts - self._collected_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from berth_host.app.process.cache_debugger import dump
+from berth_host.process.cache_debugger import dump
 from berth_sdk.pod import Pod
 from structlog.testing import capture_logs
 from support.hosts import World, node, pod

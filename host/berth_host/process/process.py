@@ -1,12 +1,12 @@
-"""`SchedulerProcess`: a host on a real cluster, from the first connection to the last word to the Lease.
+"""`SchedulerProcess`: a host on a real cluster, from the first connection to the release of the Lease.
 
     connecting -informers synced-> standing by -Lease acquired-> leading -TERM-> draining -> left, exit 0
-    any -TERM-> left, exit 0        leading -Lease lost, host failed-> nothing posted any more, exit 1
-    any after connecting -HUP-> the same with another host, if the new configuration is good
-    any -USR2-> the same; cache and queue are written to the log
+    any -TERM-> left, exit 0        leading -Lease lost or host failed-> no further write, exit 1
+    any after connecting -HUP-> the same state with another host, if the new configuration is valid
+    any -USR2-> the same state; the log gets the content of cache and queue
 
-Run by `berth scheduler`. The order of the start is kube-scheduler's; the Lease is given up last, when nothing
-is under way any more. Source: `cmd/kube-scheduler/app/server.go` (Run), v1.36.
+`berth scheduler` runs it. The start has kube-scheduler's order. The process releases the Lease last, after
+all cycles have ended. Source: `cmd/kube-scheduler/app/server.go` (Run), v1.36.
 """
 
 from __future__ import annotations
@@ -23,10 +23,6 @@ from typing import Any, Final, TypeVar
 from berth_host.app.endpoints import make_endpoints
 from berth_host.app.host import Host
 from berth_host.app.options import HostOptions
-from berth_host.app.process.cache_debugger import dump
-from berth_host.app.process.errors import HostFailedError, LeadershipLostError, ProcessError
-from berth_host.app.process.restart import needs_restart
-from berth_host.app.process.signals import Signals
 from berth_host.app.registry import PluginLoadError
 from berth_host.app.reload import reload
 from berth_host.cluster.kube.access import check_lists, contact, forbidden, refusal, rights
@@ -40,24 +36,52 @@ from berth_host.config.errors import ConfigurationError
 from berth_host.config.rendering import completed_document
 from berth_host.config.secrets import masked_object
 from berth_host.endpoints.options import ServingOptions
+from berth_host.errors import HostError
 from berth_host.errors.cluster import ForbiddenError, InvalidError, UnauthorizedError
 from berth_host.log import get_logger
 from berth_host.metrics import families
+from berth_host.process.cache_debugger import dump
+from berth_host.process.signals import Signals
 
 log = get_logger()
 T = TypeVar("T")
 
 DRAIN_S: Final = 18.0
-"""Seconds for cycles under way when the process is told to end. Up to 15 s for writes and 30 s for plugins
-follow, each only where something is still open: the manifests in `deploy/` give the pod 70 s.
+"""Seconds that open cycles get to end after a signal to stop. Up to 15 s for writes and 30 s for plugins
+follow, each only if some are still open. The manifests in `deploy/` therefore give the pod 70 s.
 """
+_NEEDS_RESTART: Final = (
+    ("clientConnection", "client_connection"),
+    ("leaderElection", "leader_election"),
+    ("enableProfiling", "enable_profiling"),
+    ("enableContentionProfiling", "enable_contention_profiling"),
+    ("delayCacheUntilActive", "delay_cache_until_active"),
+)
+"""Fields that a running process cannot change: as a file spells them, and as attributes."""
+
+
+class ProcessError(HostError):
+    """An error that ends `berth scheduler` with exit code 1.
+
+    The text is one line: the reason, and the cure if there is one.
+    """
+
+
+class LeadershipLostError(ProcessError):
+    """Another replica leads, or may lead. The process has written nothing since it lost the Lease."""
+
+
+class HostFailedError(ProcessError):
+    """The host stopped after an internal error, as its state may be wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """The settings of a process. `load` reads the configuration again, at HUP; it raises
-    ConfigurationError and PluginLoadError. `master`: a URL that beats the kubeconfig's;
-    `default_kubeconfig`: a path for the case that nothing else says where the cluster is.
+    """The settings of a process.
+
+    `load`: reads the configuration again at HUP; raises ConfigurationError and PluginLoadError.
+    `master`: a URL that takes precedence over the kubeconfig's. `default_kubeconfig`: the path to use if no
+    other setting names a cluster.
     """
 
     configuration: LoadedConfiguration
@@ -73,12 +97,14 @@ class ProcessSettings:
 
 
 class _StoppingError(Exception):
-    """Told to end; no error, but nothing goes on either."""
+    """A signal asked the process to stop. Ends the work under way; the exit code is 0."""
 
 
 class SchedulerProcess:
-    """`run` once. Attributes that the endpoints read: configuration, host, elector (None: no election),
-    is_connected, is_leading, is_stopping.
+    """The life of `berth scheduler`; `run` is called once.
+
+    The endpoints read the attributes configuration, host, elector (None: no election), is_connected,
+    is_leading and is_stopping.
     """
 
     def __init__(self, settings: ProcessSettings) -> None:
@@ -94,11 +120,11 @@ class SchedulerProcess:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the process has been told to end."""
+        """True after a signal asked the process to stop."""
         return self.signals.stopping.is_set()
 
     async def run(self) -> None:
-        """Schedule until told to end.
+        """Schedule until a signal asks the process to stop.
 
         Raises ProcessError, AccessError, ClientConfigError, EndpointError, PluginLoadError and
         DuplicatePluginError: exit code 1 each, with their text.
@@ -126,7 +152,7 @@ class SchedulerProcess:
     # --- start ---------------------------------------------------------------------------------
 
     async def _opened(self, closing: AsyncExitStack) -> KubeClient:
-        """Make all parts; connections are opened, and closed at the end in reverse order."""
+        """Make all parts and open the connections; `closing` closes them in reverse order."""
         log.info(
             "configuration.loaded",
             configuration=masked_object(completed_document(self.configuration)),
@@ -148,7 +174,7 @@ class SchedulerProcess:
     async def _prepare_election(self, closing: AsyncExitStack) -> LeaderElector:
         settings = self.configuration.scheduler.leader_election
         clock, metrics = self._settings.options.clock, self._settings.options.metrics
-        # A client of its own: renewing must not wait for a turn behind bindings.
+        # A client of its own, so that a renewal never waits behind bindings.
         client = await KubeClient.open(self._connection(), metrics.rest_client)
         leases = KubeLeases(client, settings, self.configuration.profiles[0].scheduler_name, clock)
         closing.push_async_callback(leases.close)
@@ -167,7 +193,10 @@ class SchedulerProcess:
         return self.elector
 
     async def _before_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work`, before there is a host. Raises _StoppingError when told to end, and its errors."""
+        """Do `work` before there is a host.
+
+        Raises _StoppingError if a signal asks the process to stop first, and the errors of `work`.
+        """
         working = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self.signals.stopping.wait())
         try:
@@ -194,7 +223,7 @@ class SchedulerProcess:
         )
 
     async def _started(self, client: KubeClient) -> None:
-        """Connect, lead, go on for ever. Raises _StoppingError when told to end."""
+        """Connect, lead, and schedule. Raises _StoppingError after a signal to stop."""
         is_delayed = self.configuration.scheduler.delay_cache_until_active and self.elector is not None
         await self._unless_ended(self._met(client))
         if not is_delayed:
@@ -245,13 +274,13 @@ class SchedulerProcess:
     def _set_leading(self, leads: bool) -> None:
         self.is_leading = leads
         if not leads:
-            # At once, in the same step: cycles under way must not write anything more.
+            # In the same step of the loop, so that open cycles cannot write in between.
             self._host.cluster.cut()
 
     # --- while it runs ---------------------------------------------------------------------------
 
     async def _unless_ended(self, work: Coroutine[Any, Any, object], *, may_reload: bool = True) -> None:
-        """Do `work`, unless the process is to end before; act on HUP meanwhile, once connected.
+        """Do `work` unless the process has to stop first. Meanwhile HUP reloads, once the host is connected.
 
         Raises the errors of `work`, _StoppingError, LeadershipLostError and HostFailedError.
         """
@@ -266,7 +295,7 @@ class SchedulerProcess:
         working.result()
 
     async def _waited(self, working: asyncio.Future[object], *, may_reload: bool) -> bool:
-        """Wait for the work or its end. False: a HUP came, and is to be acted on now."""
+        """Wait for the end of the work. False: a HUP asks for a reload first."""
         stopping = asyncio.ensure_future(self.signals.stopping.wait())
         failing = asyncio.ensure_future(self._host.wait_failed())
         reloading = asyncio.ensure_future(self.signals.reloading.wait())
@@ -289,10 +318,10 @@ class SchedulerProcess:
         return working in done
 
     async def _reload(self) -> None:
-        """Take a new configuration over; one that cannot be used changes nothing, and says why."""
+        """Load the configuration and use it. One that is invalid changes nothing; the log has the reason."""
         self.signals.reloading.clear()
         try:
-            # It may have to ask the cluster (for a policy), and the Lease has to be renewed meanwhile.
+            # In a thread: loading may ask the cluster for a Policy, and the Lease needs renewals meanwhile.
             configuration = await asyncio.to_thread(self._settings.load)
         except (ConfigurationError, PluginLoadError) as err:
             log.error("configuration.refused", error=str(err))
@@ -326,13 +355,13 @@ class SchedulerProcess:
             try:
                 await dump(self.host)
             except Exception as err:
-                # A dump that fails must not end the scheduler, nor the next dump.
+                # A dump that fails must end neither the scheduler nor this task.
                 log.error("task.failed", work="dump", exc_info=err)
 
     # --- end -------------------------------------------------------------------------------------
 
     async def _leave(self) -> None:
-        """End the cycles under way, then give up the Lease. Raises LeadershipLostError if it was lost."""
+        """End the open cycles, then release the Lease. Raises LeadershipLostError if it was lost before."""
         if self.is_leading:
             try:
                 await self._unless_lost(self._host.drain(DRAIN_S))
@@ -344,7 +373,7 @@ class SchedulerProcess:
         log.info("process.stopped")
 
     async def _unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work`, also when the process is to end; cancelled when the Lease is lost before it is done.
+        """Do `work`, also after a signal to stop. Cancel `work` if the Lease is lost first.
 
         Raises LeadershipLostError, and the errors of `work`.
         """
@@ -361,7 +390,7 @@ class SchedulerProcess:
                 await asyncio.wait({working})
 
     async def _leave_at_once(self) -> None:
-        """Post nothing any more, but let others lead soon."""
+        """Write nothing more to the cluster, and release the Lease so that another replica can lead."""
         await self._host.abandon()
         await self._give_up_lease()
 
@@ -381,6 +410,15 @@ class SchedulerProcess:
         return LeadershipLostError(
             f"leaderelection lost: the Lease {lease} could not be renewed for {settings.renew_deadline_s:g} s"
         )
+
+
+def needs_restart(old: LoadedConfiguration, new: LoadedConfiguration) -> list[str]:
+    """Return the fields that differ and need a restart, as a file spells them."""
+    return [
+        name
+        for name, attribute in _NEEDS_RESTART
+        if getattr(old.scheduler, attribute) != getattr(new.scheduler, attribute)
+    ]
 
 
 def _host_failed(error: BaseException) -> HostFailedError:

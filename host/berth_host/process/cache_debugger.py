@@ -1,7 +1,8 @@
-"""The state of a running host as log lines: every node of the cache, the queue, and where both differ from
-the watches. Written at SIGUSR2, in kube-scheduler's words (key `message`).
+"""The state of a running host as log lines: the nodes of the cache, the queue, and the differences from the
+watches.
 
-The lines hold names, uids and amounts; no annotation, environment or argument, which may hold secrets.
+The process writes them at SIGUSR2, in kube-scheduler's words (key `message`). The lines have names, uids and
+amounts, but no annotation, environment or argument, as these may contain secrets.
 Source: kube-scheduler `backend/cache/debugger` (dumper.go, comparer.go), v1.36.
 """
 
@@ -19,11 +20,11 @@ from berth_host.log import get_logger
 
 log = get_logger()
 _NODES_PER_TURN: Final = 20
-"""Lines written before other tasks get their turn: a dump must not stop the scheduling cycle for long."""
+"""Lines to write before other tasks of the loop run, so that a dump does not block the scheduling cycle."""
 
 
 async def dump(host: Host) -> None:
-    """Compare, then write the nodes and the queue. Nodes are as they are when their line is written."""
+    """Compare, then write the nodes and the queue. The state of a node is that of the moment of its line."""
     compare(host)
     for count, info in enumerate(list(host.cache.node_infos()), 1):
         log.info("cache.node_dumped", message="Dump of cached NodeInfo", **_node(host, info))
@@ -47,8 +48,8 @@ def compare(host: Host) -> None:
     """Write the nodes and pods that the watches show and the cache lacks (missed), and the reverse
     (redundant).
 
-    Pods that wait in the queue or are in flight count as cached. Pods without a node that are of other
-    schedulers, or are being deleted, are nowhere, as they should be.
+    Pods in the queue or in flight count as cached. Pods without a node that belong to other schedulers or are
+    terminating are not compared, as neither cache nor queue keeps them.
     """
     log.info("cache.compared", message="Cache comparer started")
     shown_nodes = {node.name for node in host.objects.nodes()}

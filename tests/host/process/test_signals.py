@@ -9,8 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from berth_host.app.process.signals import Signals
 from berth_host.model.meaningless_signals import pass_over
+from berth_host.process.signals import Signals
 from support.waiting import PATIENCE_S
 
 
@@ -57,7 +57,7 @@ ENDING = {"SIGTERM", "SIGINT", "SIGQUIT", "SIGKILL"}
 CRASHES = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"}
 HEARS = """
 import asyncio, sys
-from berth_host.app.process.signals import Signals
+from berth_host.process.signals import Signals
 from berth_host.model.meaningless_signals import pass_over
 
 async def main():

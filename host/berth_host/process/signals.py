@@ -1,9 +1,9 @@
-"""TERM, INT, HUP and USR2 -> events that the process waits for. A second TERM ends it at once, as
-kube-scheduler's.
+"""The signals TERM, INT, HUP and USR2 as asyncio events. A second TERM or INT ends the process at once, as in
+kube-scheduler.
 
-QUIT ends the process, as it does kube-scheduler. Signals without a meaning (USR1, ALRM, real-time signals,
-...) end a Python process by default, and a Go process takes no notice of them: nor does this one. Python
-itself passes over PIPE and XFSZ.
+QUIT ends the process, as in kube-scheduler. Signals without a meaning (USR1, ALRM, real-time signals, ...)
+end a Python process by default. A Go process ignores them, and so does this one. Python itself ignores PIPE
+and XFSZ.
 Source: `k8s.io/apiserver/pkg/server/signal.go`, `cache/debugger/signal.go`.
 """
 
@@ -22,8 +22,9 @@ _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Signals:
-    """`stopping` is set for good; each HUP sets `reloading`, each USR2 `dumping`, and the code that acts
-    on it clears it.
+    """One event per signal. `stopping`: TERM or INT, never cleared. `reloading`: HUP. `dumping`: USR2.
+
+    The code that reloads or dumps clears its event.
     """
 
     def __init__(self) -> None:
@@ -33,7 +34,7 @@ class Signals:
 
     @contextmanager
     def heard(self) -> Iterator[Signals]:
-        """Take the signals over, on the running loop."""
+        """Handle the signals on the running loop, for the block."""
         loop = asyncio.get_running_loop()
         before = pass_over((*MEANINGLESS, *HEARD_LATER))
         for stopping in _STOPPING:
@@ -49,7 +50,7 @@ class Signals:
                 signal.signal(number, handler)
 
     def stop(self) -> None:
-        """A signal asks the process to end; the second one ends it at once."""
+        """Set `stopping`; end the process at once if `stopping` is set already."""
         if self.stopping.is_set():
             os._exit(1)
         self.stopping.set()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from berth_host.app import event_loop
+from berth_host.process import event_loop
 
 
 async def _loop() -> asyncio.AbstractEventLoop:

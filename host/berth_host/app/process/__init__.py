@@ -1,1 +1,0 @@
-"""A host as a process that schedules a real cluster: READ process.py FIRST."""

@@ -1,0 +1,57 @@
+"""A configuration that is read anew while the scheduler runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.errors import ConfigurationError, Finding
+from berth_host.config.loading import default_configuration, load_configuration
+from berth_host.process.process import ProcessSettings, SchedulerProcess, needs_restart
+from support.waiting import PATIENCE_S, until
+
+
+async def test_loop_goes_on_while_a_configuration_is_read() -> None:
+    """The reading ends when the loop says so: it would hang if it held the loop."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def load() -> LoadedConfiguration:
+        begun.set()
+        assert goes_on.wait(PATIENCE_S)
+        raise ConfigurationError("decode", [Finding("not today")], source="f")
+
+    process = SchedulerProcess(ProcessSettings(configuration=default_configuration(), load=load))
+    # What a HUP does, without the cluster that a whole process needs.
+    reloading = asyncio.ensure_future(process._reload())  # noqa: SLF001
+    async with asyncio.timeout(PATIENCE_S / 2):
+        await until(begun.is_set)
+        goes_on.set()
+        await reloading
+
+
+def load(more: str) -> LoadedConfiguration:
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    return load_configuration(head + more, source="test")
+
+
+@pytest.mark.parametrize(
+    ("more", "names"),
+    [
+        ("", []),
+        ("clientConnection: {qps: 7}", ["clientConnection"]),
+        ("leaderElection: {resourceName: other}", ["leaderElection"]),
+        ("enableProfiling: false", ["enableProfiling", "enableContentionProfiling"]),
+        ("delayCacheUntilActive: true", ["delayCacheUntilActive"]),
+        (
+            "leaderElection: {leaderElect: false}\nclientConnection: {burst: 7}",
+            ["clientConnection", "leaderElection"],
+        ),
+        ("podMaxBackoffSeconds: 20", []),
+        ("percentageOfNodesToScore: 20", []),
+        ("profiles: [{schedulerName: other}]", []),
+    ],
+)
+def test_fields_that_need_a_restart(more: str, names: list[str]) -> None:
+    assert needs_restart(load(""), load(more)) == names
