@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 from typing import Any, Final, TypeVar
 
 from berth_host import log
-from berth_host.app.registry import PluginLoadError
 from berth_host.config.errors import ConfigurationError
+from berth_host.errors.plugins import PluginLoadError
 from berth_host.process import event_loop
 
 from berth_bench.result import Result

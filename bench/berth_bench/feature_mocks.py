@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from berth_host.app.registry import ClassRegistry
+from berth_host.plugins.registry import ClassRegistry
 
 PLUGIN: Final = "NodeDeclaredFeatures"
 PARAMETER: Final = "numNodeDeclaredFeatures"

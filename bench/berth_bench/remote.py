@@ -10,11 +10,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class, points_of_class
 from berth_host.config.berth.configuration import BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import EXTENSION_POINTS
 from berth_host.config.profiles.expansion import EnabledPlugin
+from berth_host.errors.plugins import PluginLoadError
+from berth_host.plugins.registry import ClassRegistry, load_class, points_of_class
 
 _MAIN = ("__main__", "__mp_main__")
 _NAMED_ONCE = "queueSort"

@@ -6,10 +6,11 @@ import sys
 
 import pytest
 from berth_bench.remote import with_remote
-from berth_host.app.registry import ClassRegistry, PluginLoadError
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import default_configuration, load_configuration
+from berth_host.errors.plugins import PluginLoadError
+from berth_host.plugins.registry import ClassRegistry
 from berth_sdk import Plugin, Status
 from support.gatekeeper import Steady
 

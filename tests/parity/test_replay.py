@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from berth_host.app.registry import ClassRegistry
 from berth_host.framework import score_table
 from berth_host.framework.asked import Asked
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.plugins.registry import ClassRegistry
 from berth_host.rpc import normalize
 from berth_host.scheduler.algorithm import Algorithm
 from berth_plugins.node_resources.fit import Demand

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from berth_host.app.registry import ClassRegistry, points_of_class
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.loading import load_configuration
+from berth_host.plugins.registry import ClassRegistry, points_of_class
 
 Json = dict[str, Any]
 PROFILE: Final = "default-scheduler"

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from berth_host.app import ClassRegistry, Host, HostOptions
+from berth_host.app import Host, HostOptions
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.kinds import BY_KIND, BY_RESOURCE
 from berth_host.cluster.memory.server import ApiServer
@@ -22,6 +22,7 @@ from berth_host.config.loading import load_configuration
 from berth_host.errors.cluster import ClusterError, ConflictError, InvalidError, NotFoundError
 from berth_host.model.clock import ManualClock
 from berth_host.model.patch_type import PatchType
+from berth_host.plugins.registry import ClassRegistry
 from berth_host.scheduler.chooser import SmallestName
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from support.hosts import START_S

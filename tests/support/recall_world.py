@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from berth_host.app.alone import FrameworkAlone
-from berth_host.app.registry import ClassRegistry
 from berth_host.cache.snapshot import Snapshot
 from berth_host.config.loading import load_configuration
 from berth_host.explain.fit_error import fit_error_message
+from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.scheduler.algorithm import Algorithm, SearchStart
 from berth_host.scheduler.chooser import SmallestName

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from berth_host.app.registry import ClassRegistry, points_of_class
+from berth_host.plugins.registry import ClassRegistry, points_of_class
 from berth_sdk.kube_object import ObjectRef
 from support.hosts import World, pod
 from support.waking_objects import (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from berth_host.app.registry import ClassRegistry
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
 from berth_host.cluster.handlers import EventHandlers, Handled
 from berth_host.cluster.port import EventRecord, WatchEvent
 from berth_host.model.clock import ManualClock
+from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration, registrations_of
 from berth_host.queue.scheduling_queue import SchedulingQueue

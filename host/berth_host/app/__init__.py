@@ -3,13 +3,9 @@
 from berth_host.app.alone import FrameworkAlone
 from berth_host.app.host import Host
 from berth_host.app.options import HostOptions
-from berth_host.app.registry import ClassRegistry, DuplicatePluginError, PluginLoadError
 
 __all__ = [
-    "ClassRegistry",
-    "DuplicatePluginError",
     "FrameworkAlone",
     "Host",
     "HostOptions",
-    "PluginLoadError",
 ]

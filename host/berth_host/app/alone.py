@@ -15,9 +15,6 @@ from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, Status
 
-from berth_host.app.clients import ClientSeams, make_clients, plugins_by_point
-from berth_host.app.facts import SnapshotFacts
-from berth_host.app.registry import ClassRegistry, PluginLoadError
 from berth_host.app.snapshot_state import SnapshotState
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.seams import AttachSeams
@@ -29,6 +26,7 @@ from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import default_configuration
+from berth_host.errors.plugins import PluginLoadError
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.framework.nominated import NominatedPods
@@ -38,6 +36,8 @@ from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.nobody import NoHost
 from berth_host.model.clock import RealClock
+from berth_host.plugins.clients import ClientSeams, make_clients, plugins_by_point
+from berth_host.plugins.registry import ClassRegistry
 from berth_host.rpc.cycle import CycleContext, CycleEnd
 from berth_host.scheduler.algorithm import Algorithm, SearchStart
 from berth_host.scheduler.chooser import SmallestName
@@ -94,7 +94,7 @@ class FrameworkAlone:
             ClientSeams(
                 registry=registry,
                 objects=self.objects,
-                facts=SnapshotFacts(self.snapshot),
+                facts=self.snapshot,
                 handle=lambda name: InProcessHandle(name, backend),
                 route=lambda plugin, profile: self._attachments.route(plugin.name, profile.scheduler_name),
             ),

@@ -15,7 +15,6 @@ from berth_sdk.pod import Pod
 from berth_host.app.feed import Feed
 from berth_host.app.options import HostOptions
 from berth_host.app.parts import HostParts
-from berth_host.app.readiness import absent_plugins
 from berth_host.app.readings import show_host
 from berth_host.app.settle import Progress, Settling
 from berth_host.attach.attachments import Condition
@@ -218,7 +217,7 @@ class Host(HostParts):
 
     def absent_plugins(self) -> list[str]:
         """Required plugins that cannot be asked, by name in order."""
-        return absent_plugins(self.clients, self.attachments.attached_places.plugins)
+        return self.clients.absent(self.attachments.attached_places.plugins)
 
     def _nominated_pods(self) -> list[Pod]:
         """Our pending pods with a nomination."""

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from berth_sdk.errors import HandleError
 
-from berth_host.app.clients import Clients
+from berth_host.plugins.clients import Clients
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.scheduler.binding_cycle import BindingCycle
 from berth_host.scheduler.schedule_one import Scheduler

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from berth_host.app.attachment_events import AttachmentEvents
 from berth_host.app.attachments import ElsewhereSeams, HostAttachments
 from berth_host.app.backend import Backend, BackendSeams
-from berth_host.app.clients import ClientSeams, PointPlugins, make_clients, plugins_by_profile
-from berth_host.app.facts import SnapshotFacts
 from berth_host.app.handle_server import handle_server
 from berth_host.app.late_parts import LateParts
 from berth_host.app.live_cycles import CyclesUnderWay
@@ -23,7 +21,6 @@ from berth_host.app.options import HostOptions
 from berth_host.app.preemptors import Preemptors
 from berth_host.app.profiles import FrameworkSeams, make_frameworks, make_profiles
 from berth_host.app.queue_wiring import QueueWiring, queue_config
-from berth_host.app.registry import ClassRegistry
 from berth_host.app.running_attempts import RunningAttempts
 from berth_host.app.snapshot_state import SnapshotState
 from berth_host.app.sort_reports import SortReports
@@ -44,6 +41,8 @@ from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.metrics.plugin_work import CLAIMS
 from berth_host.model.fate import Fate
+from berth_host.plugins.clients import ClientSeams, PointPlugins, make_clients, plugins_by_profile
+from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.seams import QueueObserver, QueueSeams
 from berth_host.scheduler.binding_cycle import BindingCycle
@@ -145,7 +144,7 @@ class HostParts:
             ClientSeams(
                 registry=ClassRegistry(self.options.plugins),
                 objects=self.objects,
-                facts=SnapshotFacts(self.snapshot),
+                facts=self.snapshot,
                 handle=lambda name: InProcessHandle(name, self.backend),
                 route=self.attachments.route,
             ),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from berth_host.app.clients import PointPlugins
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.framework.binding import PreBindRunner
 from berth_host.framework.framework import Framework
@@ -17,6 +16,7 @@ from berth_host.framework.measured import MeasuredFramework
 from berth_host.framework.recall.recall import Recall
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
+from berth_host.plugins.clients import PointPlugins
 from berth_host.scheduler.algorithm import Algorithm
 from berth_host.scheduler.chooser import Chooser
 from berth_host.scheduler.schedule_one import Profile

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.status import Status
 
-from berth_host.app.clients import Clients, PointPlugins
 from berth_host.app.options import HostOptions
 from berth_host.app.questions import AnswerSink, PluginQuestions
 from berth_host.config.configuration import KubeSchedulerConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.emulation import Emulation
 from berth_host.model.clock import Clock
+from berth_host.plugins.clients import Clients, PointPlugins
 from berth_host.queue.registrations import (
     REJECTING_POINTS,
     Registration,

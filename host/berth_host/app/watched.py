@@ -14,9 +14,9 @@ from typing import Final
 from berth_sdk.needs import NeedKind
 from berth_sdk.runtime.descriptor import Descriptor
 
-from berth_host.app.clients import Clients
 from berth_host.cache.resources import KIND_OF_RESOURCE
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.plugins.clients import Clients
 from berth_host.queue.events import WILDCARD
 from berth_host.queue.registrations import (
     ANY_RESOURCE,

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 from berth_sdk.node import Node
+from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeColumns, NodeTable, ObjectStore, PodTable, StateVersion
 from numpy.typing import NDArray
 
@@ -67,6 +68,17 @@ class Snapshot:
     def nodes(self) -> NodeTable:
         """Every node; the same table until the snapshot moves."""
         return NodeTable.of(self.columns)
+
+    def has_node(self, node_name: str) -> bool:
+        """Return True if the snapshot has this node."""
+        return node_name in self.columns.index_of
+
+    def pod_on_node(self, node_name: str, uid: str) -> Pod | None:
+        """Return the pod with this uid on that node; None if it is not there."""
+        slot = self.columns.index_of.get(node_name)
+        if slot is None:
+            return None
+        return next((pod for pod in self.pods.on_node(slot) if pod.uid == uid), None)
 
     @property
     def order(self) -> NDArray[np.intp]:

@@ -16,7 +16,6 @@ from typing import Final, NoReturn
 import click
 
 from berth_host import log
-from berth_host.app.registry import ClassRegistry
 from berth_host.cli import plugin_output
 from berth_host.cli.configuration import load_text
 from berth_host.cli.input_errors import BAD_INPUT, reported
@@ -35,6 +34,7 @@ from berth_host.config.errors import ConfigurationError, Finding, nearest
 from berth_host.config.rendering import configuration_to_json, error_to_json
 from berth_host.config.secrets import masked, masked_arguments, masked_object
 from berth_host.log.hidden import without_hidden
+from berth_host.plugins.registry import ClassRegistry
 from berth_host.yaml.encoding import text_of
 
 _POINTS_AS_THEY_RUN: Final = (

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class, points_of_class
 from berth_host.cli import standard_input
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError, Finding, together
@@ -22,6 +21,8 @@ from berth_host.config.loading import (
     load_configuration,
 )
 from berth_host.config.overrides import NO_OVERRIDES, Overrides
+from berth_host.errors.plugins import PluginLoadError
+from berth_host.plugins.registry import ClassRegistry, load_class, points_of_class
 from berth_host.yaml.encoding import read_text
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Final, NoReturn
 
 import click
 
-from berth_host.app.registry import DuplicatePluginError, PluginLoadError
 from berth_host.config.errors import ConfigurationError
 from berth_host.errors.manifests import ManifestError
+from berth_host.errors.plugins import DuplicatePluginError, PluginLoadError
 from berth_host.log.hidden import without_hidden
 
 BAD_INPUT: Final = 2

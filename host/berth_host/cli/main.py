@@ -43,8 +43,8 @@ def run_command(plugins: Mapping[str, type], arguments: Sequence[str] | None = N
     """
     if plugins:
         # Not at the top: a command that needs none of the scheduler starts without it.
-        from berth_host.app.registry import ClassRegistry
         from berth_host.cli.input_errors import reported
+        from berth_host.plugins.registry import ClassRegistry
 
         with reported():
             ClassRegistry(plugins)

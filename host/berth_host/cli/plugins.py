@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from berth_host import log
-from berth_host.app.registry import ClassRegistry, PluginLoadError, points_of_class
 from berth_host.cli import plugin_output
 from berth_host.cli.folder_plugins import show_folder
 from berth_host.cli.input_errors import fail, reported
@@ -23,6 +22,8 @@ from berth_host.cli.output import output_option
 from berth_host.cli.rendering.columns import columns
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENSION_POINTS
+from berth_host.errors.plugins import PluginLoadError
+from berth_host.plugins.registry import ClassRegistry, points_of_class
 
 
 @click.command()

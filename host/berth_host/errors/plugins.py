@@ -16,6 +16,11 @@
     CycleRestartError            not a failure of the point: the cycle has to begin again
 
 Raised by the transports and by `rpc.validate`; all but CycleRestartError end in `PluginRelay.ask`.
+
+    DuplicatePluginError         two plugins have one name
+    PluginLoadError              a plugin cannot be loaded, or does not accept its arguments
+
+Raised before the host schedules, or when it takes another configuration over.
 """
 
 from __future__ import annotations
@@ -173,3 +178,25 @@ class CycleRestartError(HostError):
         self.plugin = plugin
         self.reason = reason
         super().__init__(f'plugin "{plugin}" needs the cycle to start again: {reason}')
+
+
+class DuplicatePluginError(HostError):
+    """Two plugins have the same name. Attribute: name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"a plugin named {name} already exists: give yours another name,"
+            " or name its class in BerthConfiguration (inProcess: module:Class) to replace it"
+        )
+
+
+class PluginLoadError(HostError):
+    """A plugin cannot be loaded, or does not accept its arguments. Attributes: name, where (its class, file
+    or attachment).
+    """
+
+    def __init__(self, name: str, where: str, problem: object) -> None:
+        self.name = name
+        self.where = where
+        super().__init__(f"plugin {name} ({where}) cannot be loaded: {problem}")

@@ -23,7 +23,6 @@ from typing import Any, Final, TypeVar
 from berth_host.app.endpoints import make_endpoints
 from berth_host.app.host import Host
 from berth_host.app.options import HostOptions
-from berth_host.app.registry import PluginLoadError
 from berth_host.app.reload import reload
 from berth_host.cluster.kube.access import check_lists, contact, forbidden, refusal, rights
 from berth_host.cluster.kube.client import KubeClient
@@ -38,6 +37,7 @@ from berth_host.config.secrets import masked_object
 from berth_host.endpoints.options import ServingOptions
 from berth_host.errors import HostError
 from berth_host.errors.cluster import ForbiddenError, InvalidError, UnauthorizedError
+from berth_host.errors.plugins import PluginLoadError
 from berth_host.log import get_logger
 from berth_host.metrics import families
 from berth_host.process.cache_debugger import dump

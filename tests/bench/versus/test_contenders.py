@@ -9,8 +9,8 @@ import yaml
 from berth_bench.versus import contenders
 from berth_bench.versus.contenders import Beside, Contender
 from berth_bench.versus.label_rank import LabelRank
-from berth_host.app.registry import ClassRegistry
 from berth_host.config.loading import load_configuration
+from berth_host.plugins.registry import ClassRegistry
 
 ALL = (
     contenders.BERTH,

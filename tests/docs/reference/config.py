@@ -7,7 +7,6 @@ from dataclasses import fields, is_dataclass
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from berth_host.app.registry import GROUP
 from berth_host.config.berth import points as rules
 from berth_host.config.berth.types_v1alpha1 import BerthConfigurationV1Alpha1
 from berth_host.config.decoding import types_v1
@@ -16,6 +15,7 @@ from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.default_plugins import DEFAULT_PLUGINS, EXTENSION_POINTS
 from berth_host.config.emulation import EMULATIONS, READERS
 from berth_host.config.feature_gates import FEATURE_GATES
+from berth_host.plugins.registry import GROUP
 from berth_sdk.events import COMMON, EventInterest
 
 from docs.reference.markdown import code, codes, table

@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from berth_host.app import FrameworkAlone, PluginLoadError
+from berth_host.app import FrameworkAlone
 from berth_host.app import alone as alone_module
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
+from berth_host.errors.plugins import PluginLoadError
 from berth_sdk.pod import Pod
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeView

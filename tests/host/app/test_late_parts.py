@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
-from berth_host.app import PluginLoadError
+from berth_host.errors.plugins import PluginLoadError
 from berth_sdk.extension_points import Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need

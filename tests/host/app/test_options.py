@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from berth_host.app import ClassRegistry, Host, HostOptions
+from berth_host.app import Host, HostOptions
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.config.loading import default_configuration
 from berth_host.explain.diagnosis import Diagnosis, Outcome
 from berth_host.model.clock import ManualClock
+from berth_host.plugins.registry import ClassRegistry
 from support.hosts import node, pod
 
 

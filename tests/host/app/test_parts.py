@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from berth_host.app.options import HostOptions
 from berth_host.app.parts import HostParts
-from berth_host.app.registry import ClassRegistry
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.port import WatchEvent
 from berth_host.config.loading import default_configuration
 from berth_host.model.clock import ManualClock
+from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.events import QueueEvent
 from berth_host.queue.seams import QueueObserver
 from berth_sdk.kube_object import KubeObject

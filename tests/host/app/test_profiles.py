@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
-from berth_host.app import ClassRegistry, Host, HostOptions
+from berth_host.app import Host, HostOptions
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.config.loading import load_configuration
 from berth_host.model.clock import ManualClock
+from berth_host.plugins.registry import ClassRegistry
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod

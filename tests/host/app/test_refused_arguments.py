@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from berth_host.app.registry import PluginLoadError
 from berth_host.attach.state import State
+from berth_host.errors.plugins import PluginLoadError
 from berth_sdk.plugin.v1 import identity_pb2
 from support.hosts import World, node, pod
 from support.scripted_plugin import ScriptedPlugin, descriptor

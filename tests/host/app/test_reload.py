@@ -11,11 +11,12 @@ import pytest
 from berth_host.app import Host, watching
 from berth_host.app import host as host_module
 from berth_host.app import reload as reload_module
-from berth_host.app.registry import ClassRegistry, PluginLoadError
 from berth_host.app.reload import reload
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
 from berth_host.errors.cluster import UnavailableError
+from berth_host.errors.plugins import PluginLoadError
+from berth_host.plugins.registry import ClassRegistry
 from berth_sdk.extension_points import Plugin
 from berth_sdk.pod import Pod
 from berth_sdk.results import PermitResult

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from berth_host.app.registry import PluginLoadError
 from berth_host.app.reload import reload
 from berth_host.attach.state import State
 from berth_host.config.loading import load_configuration
+from berth_host.errors.plugins import PluginLoadError
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import identity_pb2
 from structlog.testing import capture_logs

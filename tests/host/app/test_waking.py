@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from berth_host.app.registry import ClassRegistry, points_of_class
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
+from berth_host.plugins.registry import ClassRegistry, points_of_class
 from berth_host.queue.registrations import REJECTING_POINTS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from berth_host.app.registry import ClassRegistry
 from berth_host.config.decoding.args_v1 import ARGS_TYPES
 from berth_host.config.default_plugins import (
     ARGS_KINDS,
@@ -11,6 +10,7 @@ from berth_host.config.default_plugins import (
     EXTENSION_POINTS,
 )
 from berth_host.config.feature_gates import FEATURE_GATES
+from berth_host.plugins.registry import ClassRegistry
 from berth_sdk.events import action_of_word
 from berth_sdk.extension_points import ExtensionPoint
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from berth_host.app.registry import ClassRegistry
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.emulation import EMULATIONS, EXACT_HINTS, NO_EMULATION, READERS, emulation_of
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import default_configuration
+from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.registrations import registrations_of
 
 

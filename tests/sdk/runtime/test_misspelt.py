@@ -113,7 +113,7 @@ class Misspelt(Plugin):
 
 
 def test_every_way_to_run_a_plugin_says_the_same() -> None:
-    """In process and `check-config`: `tests/host/app/test_misspelt_plugins.py`."""
+    """In process and `check-config`: `tests/host/plugins/test_misspelt_plugins.py`."""
     texts = []
     for run in (
         lambda: describe(Misspelt),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from berth_host.app.attachments import HostAttachments
-from berth_host.app.clients import Clients
 from berth_host.attach.attachments import Condition
 from berth_host.attach.state import ATTACHED, NOT_NEEDED
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.explain.pod_answer import timestamp
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
 from berth_host.model.clock import Clock
+from berth_host.plugins.clients import Clients
 from berth_host.rpc.client import PluginClient
 
 

@@ -16,7 +16,6 @@ from typing import Final, NoReturn
 import click
 
 from berth_host import log
-from berth_host.app.registry import DuplicatePluginError, PluginLoadError
 from berth_host.cli import standard_input
 from berth_host.cli.options import own_plugins
 from berth_host.cli.rendering.configuration import completed_text
@@ -28,6 +27,7 @@ from berth_host.cli.scheduler.shown import shown
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
 from berth_host.errors import HostError
+from berth_host.errors.plugins import DuplicatePluginError, PluginLoadError
 from berth_host.log.hidden import without_hidden
 from berth_host.process import event_loop
 from berth_host.process.process import ProcessSettings, SchedulerProcess

@@ -1,7 +1,7 @@
 """Plugin names -> classes: those handed to `run(plugins=...)`, and the entry points of `berth.plugins`.
 
-Read by the configuration (which names exist, and at which points) and by `wiring` (which class to make).
-No import statement names a plugin: default and foreign plugins are found alike.
+The configuration reads which names exist, and at which points; `clients` reads which class to make.
+No import statement names a plugin: the registry finds default and other plugins in the same way.
 """
 
 from __future__ import annotations
@@ -17,34 +17,14 @@ from berth_sdk.runtime.descriptor import describe
 from berth_sdk.runtime.raised import author_trace, is_class, place_of, place_of_class, raised_text
 
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
-from berth_host.errors import HostError
+from berth_host.errors.plugins import DuplicatePluginError, PluginLoadError
 from berth_host.log import get_logger
 from berth_host.log.hidden import without_hidden
 
 GROUP: Final = "berth.plugins"
 _LOG = get_logger()
 _WORKING_FOLDER: Final = ""
-"""On `sys.path`: the folder in which the process works at the moment."""
-
-
-class DuplicatePluginError(HostError):
-    """Two plugins of one name. Attribute: name."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        super().__init__(
-            f"a plugin named {name} already exists: give yours another name,"
-            " or name its class in BerthConfiguration (inProcess: module:Class) to replace it"
-        )
-
-
-class PluginLoadError(HostError):
-    """A plugin class that cannot be loaded. Attributes: name, where."""
-
-    def __init__(self, name: str, where: str, problem: object) -> None:
-        self.name = name
-        self.where = where
-        super().__init__(f"plugin {name} ({where}) cannot be loaded: {problem}")
+"""The current working folder, as `sys.path` spells it."""
 
 
 class MissingPluginsError(PluginLoadError):

@@ -6,15 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from berth_host.app.registry import (
-    ClassRegistry,
-    DuplicatePluginError,
-    MissingPluginsError,
-    PluginLoadError,
-    load_class,
-    points_of_class,
-)
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
+from berth_host.errors.plugins import DuplicatePluginError, PluginLoadError
+from berth_host.plugins.registry import ClassRegistry, MissingPluginsError, load_class, points_of_class
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeView
@@ -52,7 +46,7 @@ def test_given_classes_are_found_with_their_points() -> None:
 def test_host_without_the_default_plugins_refuses_to_start_and_names_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("berth_host.app.registry.entry_points", lambda group: ())
+    monkeypatch.setattr("berth_host.plugins.registry.entry_points", lambda group: ())
     with pytest.raises(MissingPluginsError, match="install berth-plugins"):
         ClassRegistry()
 

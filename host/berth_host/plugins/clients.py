@@ -1,7 +1,7 @@
-"""Plugin names of the profiles -> `PluginClient`s: classes made in process, plugins elsewhere attached.
+"""The plugin names of the profiles -> one `PluginClient` per plugin and profile.
 
-Called by `parts`. A name resolves to BerthConfiguration first, then to the registry of classes; default
-plugins that this build does not have are left out of the profiles, and named once.
+A name resolves to BerthConfiguration first, then to the registry of classes. Default plugins that this build
+does not have are left out of the profiles; `Clients.missing` names each once.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ from typing import Any
 from berth_sdk.errors import PluginArgsError, PluginDefinitionError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.handle import Handle
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import Pod
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.runtime.raised import place_of_class, raised_text
+from berth_sdk.selectors import LabelSelector
 
-from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class, not_loaded
-from berth_host.app.scope import scope_of
+from berth_host.attach.routes import RemotePlugin
 from berth_host.cache.objects import ObjectStores
-from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
+from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin, PluginScope
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
-from berth_host.errors.plugins import PluginExceptionError
+from berth_host.errors.plugins import PluginExceptionError, PluginLoadError
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.log.hidden import without_hidden
 from berth_host.metrics.plugin_stats import PluginStats
+from berth_host.plugins.registry import ClassRegistry, load_class, not_loaded
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
@@ -38,8 +41,8 @@ PointPlugins = dict[ExtensionPoint, list[WeightedPlugin]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSeams:
-    """The parts that clients are made from. `handle` makes the way back to the host for a plugin in process;
-    `route` finds the attachment of a plugin elsewhere, in one profile.
+    """The parts that clients are made from. `handle`: makes the handle of an in-process plugin. `route`:
+    returns the attachment of a served plugin for one profile.
     """
 
     registry: ClassRegistry
@@ -51,15 +54,20 @@ class ClientSeams:
 
 @dataclass(slots=True)
 class Clients:
-    """All clients, by (profile, plugin). `missing`: default plugins that this build does not have."""
+    """All clients, by profile and plugin. `stats`: by plugin. `missing`: default plugins that this build does
+    not have.
+    """
 
     by_profile: dict[str, dict[str, PluginClient]] = field(default_factory=dict)
     stats: dict[str, PluginStats] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
     async def reconcile(self) -> None:
-        """Tell in-process plugins, before the first cycle, that nothing is alive. Raises PluginError."""
-        for transport in self._local():
+        """Call Reconcile of every in-process plugin, with no live reservation. Raises PluginError.
+
+        Called before the first cycle.
+        """
+        for transport in self._in_process():
             name = transport.runtime.descriptor.name
             try:
                 answer = transport.runtime.reconcile(())
@@ -71,18 +79,34 @@ class Clients:
                 raise PluginExceptionError(name, "Reconcile", raised_text(err)) from err
 
     def forget(self, plugin: str, asking: str = "") -> None:
-        """Drop what is kept of the plugin's answers, in every profile and process. `asking`: see `Route`."""
+        """Drop the kept answers of the plugin, in every profile and process. `asking`: see `Route`."""
         for clients in self.by_profile.values():
             client = clients.get(plugin)
             if client is not None:
                 client.route.forget(asking)
 
+    def absent(self, served: Mapping[str, RemotePlugin]) -> list[str]:
+        """Return the names of the required plugins that cannot be called, sorted.
+
+        `served`: by plugin. A served plugin on standby counts as present.
+        """
+        return sorted(
+            {
+                client.name
+                for of_profile in self.by_profile.values()
+                for client in of_profile.values()
+                if client.settings.required
+                and not client.available
+                and not (client.name in served and served[client.name].stands_by)
+            }
+        )
+
     def close(self) -> None:
-        """Let in-process plugins' threads go."""
-        for transport in self._local():
+        """End the threads of in-process plugins."""
+        for transport in self._in_process():
             transport.close()
 
-    def _local(self) -> Iterator[InProcessTransport]:
+    def _in_process(self) -> Iterator[InProcessTransport]:
         for clients in self.by_profile.values():
             for client in clients.values():
                 if isinstance(client.route, LocalRoute):
@@ -90,7 +114,7 @@ class Clients:
 
 
 def make_clients(configuration: LoadedConfiguration, seams: ClientSeams) -> Clients:
-    """One client per plugin and profile. Raises PluginLoadError."""
+    """Make one client per plugin and profile. Raises PluginLoadError."""
     made = Clients()
     for profile in configuration.profiles:
         clients = made.by_profile.setdefault(profile.scheduler_name, {})
@@ -104,7 +128,7 @@ def make_clients(configuration: LoadedConfiguration, seams: ClientSeams) -> Clie
 
 
 def plugins_by_point(profile: ResolvedProfile, clients: Mapping[str, PluginClient]) -> PointPlugins:
-    """The profile's plugins in the order in which they run, those that this build has."""
+    """Return the plugins of the profile that this build has, by point, in configured order."""
     by_point: PointPlugins = {}
     for point in ExtensionPoint:
         by_point[point] = [
@@ -116,7 +140,7 @@ def plugins_by_point(profile: ResolvedProfile, clients: Mapping[str, PluginClien
 
 
 def plugins_by_profile(configuration: LoadedConfiguration, clients: Clients) -> dict[str, PointPlugins]:
-    """`plugins_by_point` of every profile, by schedulerName."""
+    """Return `plugins_by_point` of every profile, by schedulerName."""
     return {
         profile.scheduler_name: plugins_by_point(profile, clients.by_profile[profile.scheduler_name])
         for profile in configuration.profiles
@@ -159,7 +183,7 @@ def _make(name: str, cls: type, profile: ResolvedProfile, seams: ClientSeams) ->
     try:
         handle = seams.handle(name)
         plugin = make_plugin(cls, args or {}, handle, name)
-        # Equal pods share by row in the framework, across plugins.
+        # The framework shares the rows of equal pods across plugins, so this plugin need not.
         return PluginRuntime(plugin, name=name, handle=handle, recalls_rows=False)
     except PluginArgsError as err:
         problem = f"it refuses its arguments in profile {profile.scheduler_name}: {without_hidden(str(err))}"
@@ -180,3 +204,30 @@ def _client_settings(plugin: BerthPlugin | None, objects: ObjectStores) -> Clien
         required=plugin.required,
         scope=scope_of(plugin.scope, objects),
     )
+
+
+def scope_of(scope: PluginScope, objects: ObjectStores) -> Callable[[Pod], bool] | None:
+    """Return the test of BerthConfiguration's `scope`; None if every pod is in scope.
+
+    A pod is in scope if it passes everything that the scope gives.
+    """
+    tests: list[Callable[[Pod], bool]] = []
+    if scope.namespace_selector is not None:
+        namespaces = LabelSelector.of(scope.namespace_selector)
+        tests.append(lambda pod: namespaces.matches(_namespace_labels(objects, pod.namespace)))
+    if scope.pod_selector is not None:
+        pods = LabelSelector.of(scope.pod_selector)
+        tests.append(lambda pod: pods.matches(pod.labels))
+    if scope.resources:
+        wanted = frozenset(scope.resources)
+        tests.append(lambda pod: not wanted.isdisjoint(pod.requests))
+    if not tests:
+        return None
+    return lambda pod: all(test(pod) for test in tests)
+
+
+def _namespace_labels(objects: ObjectStores, name: str) -> Mapping[str, str]:
+    namespace: KubeObject | None = objects.get("Namespace", name)
+    # A namespace that no object describes still has the label that the API server gives every namespace.
+    default = {"kubernetes.io/metadata.name": name}
+    return default if namespace is None else default | dict(namespace.get("metadata.labels", {}))

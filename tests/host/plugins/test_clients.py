@@ -1,18 +1,15 @@
-"""Required plugins that are missing are named; one that is stood by for is there."""
+"""Required plugins that nobody serves are absent; those on standby are not."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-from berth_host.app.readiness import absent_plugins
+from berth_host.plugins.clients import Clients
 from support.attached import PROFILE, AttachedHost, at_socket
 
 
 def absent(host: AttachedHost) -> list[str]:
-    clients: Any = SimpleNamespace(by_profile={PROFILE: host.clients})
-    return absent_plugins(clients, host.attachments.plugins)
+    return Clients(by_profile={PROFILE: host.clients}).absent(host.attachments.plugins)
 
 
 def test_required_plugins_that_nobody_serves_are_named_once(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from berth_host.app.registry import PluginLoadError, points_of_class
+from berth_host.errors.plugins import PluginLoadError
+from berth_host.plugins.registry import points_of_class
 from berth_sdk.errors import PluginDefinitionError
 from berth_sdk.extension_points import Plugin
 from berth_sdk.runtime.descriptor import describe
