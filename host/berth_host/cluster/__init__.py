@@ -1,1 +1,1 @@
-"""The cluster behind a port: `port` is berth's interface to it, `memory` the embedded cluster."""
+"""The cluster behind an interface (`port`): `memory` is the embedded cluster, `kube` a real one."""

@@ -1,4 +1,4 @@
-"""An object before and after an update -> the queue's events, one per kind of change.
+"""Turns an object's old and new version into the queue's events, one per kind of change.
 
 Called by `handlers`. Source: kube-scheduler `framework/events.go` (PodSchedulingPropertiesChange,
 NodeSchedulingPropertiesChange), v1.36. The order of the kinds is part of the behaviour.
@@ -35,8 +35,9 @@ RESOURCE_OF_KIND = {
 
 
 def pod_changes(old: Pod, new: Pod) -> list[QueueEvent]:
-    """Events of an updated pod: AssignedPod if it is on a node, else UnschedulablePod. Never empty: an
-    update of which nothing is said is a general one.
+    """Return the events of an updated pod: AssignedPod if the pod is on a node, else UnschedulablePod.
+
+    Never empty: an update that fits no kind of change becomes one event with the action UPDATE.
     """
     resource = ASSIGNED_POD if new.node_name else UNSCHEDULABLE_POD
     found = [
@@ -48,7 +49,7 @@ def pod_changes(old: Pod, new: Pod) -> list[QueueEvent]:
                 ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
                 bool(old.scheduling_gates) and not new.scheduling_gates,
             ),
-            # Tolerations can only be added, so their number tells.
+            # Tolerations can only be added, so comparing their number is enough.
             (ActionType.UPDATE_POD_TOLERATION, len(old.tolerations) != len(new.tolerations)),
             (ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, old.generated_claims != new.generated_claims),
         )
@@ -58,12 +59,12 @@ def pod_changes(old: Pod, new: Pod) -> list[QueueEvent]:
 
 
 def node_changes(old: Node, new: Node) -> list[QueueEvent]:
-    """Events of an updated node; none if nothing changed that scheduling looks at."""
+    """Return the events of an updated node; empty if nothing changed that matters for scheduling."""
     raw_old, raw_new = _raw(old.object), _raw(new.object)
     return [
         QueueEvent("Node", action, old, new)
         for action, changed in (
-            # A node that may be used again behaves like a node that lost a taint.
+            # A node that was uncordoned counts as a node that lost a taint.
             (ActionType.UPDATE_NODE_TAINT, old.unschedulable and not new.unschedulable),
             (ActionType.UPDATE_NODE_ALLOCATABLE, old.allocatable != new.allocatable),
             (ActionType.UPDATE_NODE_LABEL, dict(old.labels) != dict(new.labels)),
@@ -77,9 +78,9 @@ def node_changes(old: Node, new: Node) -> list[QueueEvent]:
 
 
 def event_resource(kind: str, item: KubeObject) -> str:
-    """The resource of an event: `Node`, `storage.k8s.io/CSINode`, `widgets.v1.example.com`.
+    """Return the resource of an event: `Node`, `storage.k8s.io/CSINode`, `widgets.v1.example.com`.
 
-    A custom resource is watched under its resource name, `example.com/widgets`.
+    The `kind` of a custom resource is its resource name: `example.com/widgets`.
     """
     if "/" not in kind:
         return RESOURCE_OF_KIND.get(kind, kind)
@@ -88,7 +89,7 @@ def event_resource(kind: str, item: KubeObject) -> str:
 
 
 def nomination_changed(old: Pod, new: Pod) -> bool:
-    """Whether an earlier nomination is gone or names another node."""
+    """Return True if the pod was nominated to a node before and is not nominated to the same node now."""
     return bool(old.nominated_node) and old.nominated_node != new.nominated_node
 
 
@@ -103,7 +104,7 @@ def _raw(item: KubeObject | None) -> Mapping[str, Any]:
 
 
 def _taints(node: Node, raw: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """With the time they were added, which the record leaves out."""
+    """Return the taints as tuples that include `timeAdded`, which the `Taint` record leaves out."""
     added = [item.get("timeAdded") for item in (raw.get("spec") or {}).get("taints") or ()]
     if len(added) != len(node.taints):
         added = [None] * len(node.taints)
@@ -113,6 +114,6 @@ def _taints(node: Node, raw: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _conditions(raw: Mapping[str, Any]) -> dict[Any, Any]:
-    """Status by type: heartbeats and messages do not count."""
+    """Return each condition's status by type, without heartbeats and messages."""
     conditions = (raw.get("status") or {}).get("conditions") or ()
     return {item.get("type"): item.get("status") for item in conditions}

@@ -1,7 +1,7 @@
-"""`EventHandlers`: the cluster's watch events -> object stores, cache and queue, in this order.
+"""`EventHandlers`: applies the cluster's watch events to object stores, cache and queue, in this order.
 
-Composed by `app`, which gives `handle` to the cluster port. Each event is handled completely before the
-next one. The objects' contents are taken over here; the queue decides whether a change helps a pod.
+Composed by `app`, which passes `handle` to the cluster port. Each event is handled completely before the
+next one. The handlers store the objects; the queue decides which pods a change may make schedulable.
 Source: kube-scheduler `pkg/scheduler/eventhandlers.go`, v1.36.
 """
 
@@ -31,26 +31,28 @@ from berth_host.queue.scheduling_queue import SchedulingQueue
 log = get_logger()
 
 REFUSED: Final = "FailedParsing"
-"""The reason of the event about an object that cannot be taken over."""
+"""The reason of the Kubernetes event about an object that cannot be read."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Attempts(Protocol):
-    """The attempts that run now, as far as a pod's deletion concerns them."""
+    """The running attempts, as the handlers need them when a pod is deleted."""
 
     def reject_waiting(self, uid: str) -> bool:
-        """End the pod's wait on Permit with a rejection; False if it does not wait."""
+        """Reject a pod that waits at Permit; return False if the pod does not wait."""
         ...
 
     def abort(self, uid: str) -> None:
-        """The pod is gone: cancel the call that its attempt waits for. Nothing to do for a pod without an
-        attempt."""
+        """Cancel the call that a deleted pod's attempt waits for; do nothing if the pod has no attempt."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handled:
-    """The parts that take the events. `report`: writes an event about an object that cannot be taken over."""
+    """The parts that receive the changes.
+
+    `report` writes a Kubernetes event about an object that cannot be read.
+    """
 
     stores: ObjectStores
     cache: Cache
@@ -60,9 +62,10 @@ class Handled:
 
 
 class EventHandlers:
-    """`scheduler_names`: pods of these are ours; of the others only those on a node count.
+    """The handlers of one host's watch events.
 
-    `refused`: by kind, the changes that could not be taken over.
+    `scheduler_names`: the schedulers whose pending pods this host queues; pods of other schedulers count
+    only when they are on a node. `refused`: the number of unreadable objects, by kind.
     """
 
     def __init__(self, targets: Handled, scheduler_names: Collection[str]) -> None:
@@ -76,13 +79,13 @@ class EventHandlers:
         self.refused: Counter[str] = Counter()
 
     def handle(self, event: WatchEvent) -> None:
-        """Take one change over; an object at the version that is known already says nothing new.
+        """Apply one change; skip an object whose resource version is already stored.
 
-        kube-scheduler wakes pods for an update to the same version (`take_over` does); here a relist must
-        wake no pod. An object that cannot be read is counted, named in the log and in an event, and skipped:
-        the last version that we had of it stays.
+        kube-scheduler requeues pods for an update to the same version (as `take_over` does); here a relist
+        must not requeue pods. An object that cannot be read is counted, reported in the log and in a
+        Kubernetes event, and skipped: its last readable version stays stored.
 
-        Raises InvariantError when a bound pod changed its node: the feed, or the cache, is broken.
+        Raises InvariantError when a bound pod changed its node: the watch, or the cache, is broken.
         """
         try:
             if not self._is_known(event):
@@ -90,12 +93,12 @@ class EventHandlers:
         except InvariantError:
             raise
         except Exception as err:  # noqa: BLE001
-            # The feed's top. Anybody may have written the object: an error in reading it is about this object
-            # alone, and the next one has to be handled.
+            # Any client may have written the object, so an error in reading it concerns this object only.
+            # The following changes must still be handled.
             self._refuse(event, err)
 
     def take_over(self, event: WatchEvent) -> None:
-        """Take one change over, of any version. Passes on the errors of reading the object."""
+        """Apply one change of any version. Raises the errors of reading the object."""
         if event.kind == "Pod":
             self._handle_pod(event)
         elif event.kind == "Node":
@@ -104,7 +107,7 @@ class EventHandlers:
             self._handle_other(event)
 
     def _is_known(self, event: WatchEvent) -> bool:
-        """Whether the object is known in this version; an object without a version may have changed."""
+        """Return True if this version of the object is stored; False for an object without a version."""
         if event.new is None or not (ref := event.new.ref).resource_version:
             return False
         known: Pod | Node | None
@@ -130,7 +133,7 @@ class EventHandlers:
                     type="Warning",
                     reason=REFUSED,
                     action="Reading",
-                    note=f"this {event.kind} cannot be read and is passed over: {problem}",
+                    note=f"this {event.kind} cannot be read and is skipped: {problem}",
                     reporter=self._reporter,
                 )
             )
@@ -140,7 +143,7 @@ class EventHandlers:
     def _handle_pod(self, event: WatchEvent) -> None:
         new = None if event.new is None else Pod.from_object(event.new)
         if new is None or _is_finished(new):
-            # Gone, or its containers are for good: for scheduling it has left the cluster.
+            # A pod that was deleted, or whose containers have ended, uses no resources of a node.
             seen = event.new or event.old
             old = None if seen is None else self._stores.pod(_pod_key(seen))
             if seen is not None and old is not None and _is_same(seen, old.uid):
@@ -148,7 +151,7 @@ class EventHandlers:
             return
         old = self._stores.pod(new.key)
         if old is not None and (old.uid != new.uid or (old.node_name and not new.node_name)):
-            # Deleted and created again between two looks.
+            # The pod was deleted and created again between two watch events.
             self._pod_deleted(old)
             old = None
         self._stores.put_pod(new)
@@ -177,7 +180,7 @@ class EventHandlers:
             self._pending_updated(old, new)
 
     def _assigned(self, pod: Pod) -> None:
-        """A pod is on a node: bound by this scheduler or by another one."""
+        """Add a pod that is on a node, bound by this scheduler or by another one."""
         try:
             reserved_on = self._cache.add_pod(pod)
         except CacheError as err:
@@ -189,8 +192,8 @@ class EventHandlers:
 
     def _pending_updated(self, old: Pod, new: Pod) -> None:
         if old.resource_version == new.resource_version:
-            # The same object once more: were it treated as new, a pod in its binding cycle would be
-            # scheduled twice (kubernetes#96071).
+            # The same object again. Treating it as new would schedule a pod in its binding cycle twice
+            # (kubernetes#96071).
             return
         if self._cache.is_assumed(new.uid):
             if new.terminating and not old.terminating:
@@ -217,7 +220,7 @@ class EventHandlers:
         self._attempts.abort(pod.uid)
 
     def _assumed_pod_leaves(self, pod: Pod) -> None:
-        """A pod with a reserved node is deleted: its resources are free for others."""
+        """Release the reserved resources of an assumed pod that was deleted."""
         assumed = self._cache.get_pod(pod.uid) or pod
         if not self._attempts.reject_waiting(pod.uid):
             with _logging_refusal(pod.key):
@@ -225,7 +228,7 @@ class EventHandlers:
         self._queue.move_all(reservation_freed(assumed))
 
     def _nomination_freed(self, pod: Pod) -> None:
-        """Pods of equal or lower priority counted this one as if it were on its node."""
+        """Requeue the pods that the nomination may have kept away: those of equal or lower priority."""
         self._queue.move_all(assigned_pod_deleted(pod), lambda other: other.priority <= pod.priority)
 
     def _is_ours(self, pod: Pod) -> bool:
@@ -255,7 +258,7 @@ class EventHandlers:
 
     def _node_deleted(self, node: Node) -> None:
         self._stores.remove_node(node.name)
-        # The queue hears of it while the node still counts: hints look at it as it was.
+        # The queue gets the event before the cache drops the node: hints read the node as it was.
         self._queue.move_all(QueueEvent("Node", ActionType.DELETE, old=node))
         with _logging_refusal(node.name):
             self._cache.remove_node(node.name)
@@ -279,7 +282,10 @@ class EventHandlers:
 
 @contextmanager
 def _logging_refusal(name: str) -> Iterator[None]:
-    """A step that the cache refuses is a duplicate or came late; the queue hears of the event anyway."""
+    """Log a CacheError of the block: the change was a duplicate or came late.
+
+    The queue still gets the event.
+    """
     try:
         yield
     except CacheError as err:
@@ -295,7 +301,7 @@ def _same_version(known: ObjectRef, seen: ObjectRef) -> bool:
 
 
 def _ref_of(item: KubeObject | None) -> ObjectRef:
-    """The ref of an object that may be malformed."""
+    """Return the ref of an object that may be malformed; a ref without a name if it cannot be read."""
     try:
         ref = ObjectRef(name="") if item is None else item.ref
     except Exception:  # noqa: BLE001  # not even its metadata can be read
@@ -309,7 +315,7 @@ def _is_finished(pod: Pod) -> bool:
 
 
 def _is_same(item: KubeObject, uid: str) -> bool:
-    """Whether a deletion is about the object that we know, and not an older one of its name."""
+    """Return True if a deletion is about the stored object, not about an older one of the same name."""
     return item.ref.uid in ("", uid)
 
 

@@ -1,8 +1,8 @@
-"""The host's interface to a cluster: one stream of changes in, a few calls out.
+"""The host's interface to a cluster: a stream of changes from it, and the calls to it.
 
 Adapters: `cluster/memory` (embedded) and `cluster/kube` (a real API server). Composed by `app`, which hands
-the calls to the scheduler and the stream to `cluster/handlers`; nothing above the port knows which it is.
-Resources are spelled as in a plugin's Need: `pods`, `storage.k8s.io/csinodes`.
+the calls to the scheduler and the stream to `cluster/handlers`; no code above the port depends on the
+adapter. Resources are spelled as in a plugin's Need: `pods`, `storage.k8s.io/csinodes`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from berth_sdk.pod import Pod
 from berth_host.model.patch_type import PatchType
 
 MAX_EVENTS_PER_TURN: Final = 20
-"""How many changes an adapter hands over at most before the loop may do something else ..."""
+"""The most changes that an adapter hands over in one turn of the event loop."""
 MAX_TURN_S: Final = 0.0002
-"""... and for how long: the first change that ends later is the last one of its turn."""
+"""The longest time, in seconds, that one turn hands over changes; a turn ends after the change that
+exceeds it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One change. `old` is None for an add, `new` for a delete; `kind` is the object's kind, as `Pod`."""
+    """One change. `old` is None for an add, `new` for a delete. `kind` is the object's kind, as in `Pod`."""
 
     kind: str
     old: KubeObject | None
@@ -36,7 +38,7 @@ WatchHandler = Callable[[WatchEvent], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
-    """A Kubernetes event to be written (events.k8s.io/v1). `type`: Normal or Warning."""
+    """A Kubernetes event to write (events.k8s.io/v1). `type`: Normal or Warning."""
 
     regarding: ObjectRef
     regarding_kind: str = "Pod"
@@ -49,55 +51,58 @@ class EventRecord:
 
 
 class ClusterPort(Protocol):
-    """A cluster. The calls raise `errors.cluster.ClusterError`, each answer its own kind."""
+    """A cluster. The calls raise a subclass of `errors.cluster.ClusterError` for each kind of failure."""
 
     async def start(self, handler: WatchHandler, resources: Collection[str]) -> None:
-        """Hand over every existing object of `resources` as an add, then return; every later change follows.
+        """Hand over every existing object of `resources` as an add, then return; later changes follow.
 
-        In order within a kind; between kinds no order is promised. The handler runs on the loop, at most
-        MAX_EVENTS_PER_TURN times in one turn. An update whose object has the resource version that was
-        handed over last is not handed over: a relist hands over only changes.
+        Changes of one kind arrive in order; changes of different kinds in any order. The handler runs on the
+        event loop, at most MAX_EVENTS_PER_TURN times in one turn. An object whose resource version was
+        handed over last is skipped, so that a relist hands over only changes.
         """
         ...
 
     async def watch(self, resources: Collection[str]) -> None:
-        """Hand over these resources too, for a plugin that came later; returns when all that exists was.
+        """Hand over these resources too, for a plugin that attached later; return after all existing objects.
 
-        Harmless for resources that are handed over already.
+        Has no effect for resources that are watched already.
         """
         ...
 
     async def stop(self) -> None:
-        """Stop handing over changes; write the events that wait, for a bounded time."""
+        """Stop handing over changes; write the events that are still queued, for a bounded time."""
         ...
 
     def cut(self) -> None:
-        """Send nothing any more, at once: every call from now on raises UnavailableError, and events are
-        dropped. For a host that is no longer the leader; harmless when repeated.
+        """Stop sending at once: every later call raises UnavailableError, and events are dropped.
+
+        For a host that is no longer the leader. A second call has no effect.
         """
         ...
 
     @property
     def kept_event_count(self) -> int:
-        """How many events are remembered, so that their repetitions become a series."""
+        """The number of events kept, so that their repetitions become a series."""
         ...
 
     @property
     def undelivered_count(self) -> int:
-        """Changes that are known and not handed over yet; an adapter that cannot know answers 0."""
+        """The number of changes received and not handed over yet; 0 if the adapter cannot count them."""
         ...
 
     @property
     def answers_at_once(self) -> bool:
-        """Whether calls never wait: concurrent calls are then no faster than sequential ones."""
+        """True if calls never wait: concurrent calls are then no faster than sequential ones."""
         ...
 
     async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
-        """The object as it is now, read live; None where there is none (or another uid than `ref.uid`)."""
+        """Read an object live; return None if it does not exist or its uid differs from `ref.uid`."""
         ...
 
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
-        """Put a pod on a node. ConflictError: it is on one already, is going away, or is another pod."""
+        """Bind a pod to a node. Raises ConflictError if the pod is bound or terminating, or if its uid
+        differs.
+        """
         ...
 
     async def patch(
@@ -110,30 +115,31 @@ class ClusterPort(Protocol):
         subresource: str = "",
         expected_resource_version: str = "",
     ) -> KubeObject:
-        """Apply a patch; the object as it is then. `subresource`: "" or "status"."""
+        """Apply a patch; return the patched object. `subresource`: "" or "status"."""
         ...
 
     async def update(self, resource: str, content: Mapping[str, Any], *, subresource: str = "") -> KubeObject:
-        """Replace a whole object (PUT), or with `subresource` "status" its status; the object as it is then.
+        """Replace a whole object (PUT), or its status if `subresource` is "status"; return the new object.
 
-        ConflictError where `metadata.resourceVersion` is said and is not the current one.
+        Raises ConflictError if `metadata.resourceVersion` is set and is not the current one.
         """
         ...
 
     async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
-        """Make an object; the object as it is then. A name that ends in "-" is completed. ConflictError: the
-        name is taken.
+        """Create an object; return it as stored. A name that ends in "-" is completed (generateName).
+
+        Raises ConflictError if the name is taken.
         """
         ...
 
     async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
-        """Delete an object; with finalizers it stays, marked, until the last one is gone."""
+        """Delete an object; one with finalizers stays, marked as terminating, until these are removed."""
         ...
 
     def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
-        """Write an event about a pod, in the name of the pod's scheduler; see `create_event`."""
+        """Write an event about a pod, reported by the pod's scheduler; see `create_event`."""
         ...
 
     def create_event(self, event: EventRecord) -> None:
-        """Write any event, in the background: no caller waits for it. Dropped events are counted."""
+        """Write any event in the background. Dropped events are counted."""
         ...

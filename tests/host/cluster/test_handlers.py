@@ -385,7 +385,7 @@ def test_object_that_cannot_be_read_is_counted_told_of_and_skipped(
     for event in host.reports:
         assert (event.regarding.name, event.regarding_kind, event.type) == ("odd", kind, "Warning")
         assert (event.reason, event.reporter) == ("FailedParsing", "default-scheduler")
-        assert f"this {kind} cannot be read and is passed over: " in event.note
+        assert f"this {kind} cannot be read and is skipped: " in event.note
     named = isinstance(item["metadata"], dict) and item["metadata"]["name"] == "odd"
     assert len(host.reports) == named
 

@@ -1,7 +1,7 @@
-"""Whether the API server can be worked with: it answers, it knows us, and we have the rights that we need.
+"""Checks at start that the API server answers, accepts the credentials and grants the rights we need.
 
-Asked by `process`, which ends with the answer: waiting mends none of these errors. A missing answer is
-different: an API server may start after its scheduler, so that is waited for.
+Called by `process`, which exits on an AccessError because retrying would not help. An API server that
+does not answer yet is waited for: it may start after its scheduler.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class AccessError(HostError):
-    """The API server will not let us work. The text is one line that ends in the cure."""
+    """The API server refuses this host. The text is one line that ends in the cure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """A right that RBAC may grant. `resource`: a plural, perhaps with `/subresource` after it."""
+    """A right that RBAC may grant. `resource`: a plural, optionally followed by `/subresource`."""
 
     verb: str
     group: str
@@ -49,7 +49,10 @@ class Right:
 
 
 def rights(resources: Collection[str], lease: tuple[str, str] | None = None) -> Iterator[Right]:
-    """The rights of a scheduler that watches `resources`; `lease`: namespace and name, where it holds one."""
+    """Yield the rights that a scheduler needs to watch `resources`.
+
+    `lease`: namespace and name of its Lease; None without leader election.
+    """
     for group, _, plural in sorted(resource.rpartition("/") for resource in resources):
         for verb in ("list", "watch"):
             yield Right(verb, group, plural)
@@ -66,7 +69,10 @@ def rights(resources: Collection[str], lease: tuple[str, str] | None = None) -> 
 
 
 async def contact(client: KubeClient, clock: Clock) -> str:
-    """The API server's version, as soon as it answers. Raises AccessError: waiting would not help."""
+    """Wait until the API server answers and return its version; "" if the version may not be read.
+
+    Raises AccessError for an answer that retrying would not change.
+    """
     pause_s = FIRST_PAUSE_S
     while True:
         try:
@@ -78,7 +84,7 @@ async def contact(client: KubeClient, clock: Clock) -> str:
             await sleep(clock, pause_s)
             pause_s = min(pause_s * 2, LAST_PAUSE_S)
         except ForbiddenError:
-            return ""  # It knows us; the lists will show our rights.
+            return ""  # The credentials are valid; `check_lists` checks the rights.
         except ClusterError as err:
             raise refusal(err, client.host) from err
         else:
@@ -86,8 +92,10 @@ async def contact(client: KubeClient, clock: Clock) -> str:
 
 
 async def check_lists(client: KubeClient, resources: Collection[str], wanted: Sequence[Right]) -> None:
-    """See that all of `resources` may be listed. Raises AccessError, which names all missing rights of
-    `wanted`; the watches report and ride out other errors.
+    """Check that all of `resources` may be listed.
+
+    Raises AccessError, which names all missing rights of `wanted`. Other errors are ignored here: the
+    watches report them and retry.
     """
     known = Resources(client)
     answers = await asyncio.gather(
@@ -107,7 +115,7 @@ async def _listed(client: KubeClient, known: Resources, name: str) -> None:
 
 
 def refusal(err: ClusterError, host: str) -> AccessError:
-    """One answer that no waiting changes, with its cure."""
+    """Return the AccessError, with its cure, for an answer that retrying would not change."""
     if isinstance(err, UnauthorizedError):
         return AccessError(
             f"{host} does not accept the credentials ({err}): they are wrong or expired; "
@@ -117,7 +125,7 @@ def refusal(err: ClusterError, host: str) -> AccessError:
 
 
 async def forbidden(client: KubeClient, err: ForbiddenError, wanted: Sequence[Right]) -> AccessError:
-    """The error for the answer `err`: it names all missing rights of `wanted`, not only the first."""
+    """Return the AccessError for the answer `err`; it names all missing rights of `wanted`."""
     reviews = await asyncio.gather(*(_is_granted(client, right) for right in wanted))
     missing: dict[str, list[str]] = {}
     for right, granted in zip(wanted, reviews, strict=True):
@@ -129,7 +137,7 @@ async def forbidden(client: KubeClient, err: ForbiddenError, wanted: Sequence[Ri
 
 
 async def _is_granted(client: KubeClient, right: Right) -> bool:
-    """Whether RBAC grants it; True if unknown, so that only known gaps are reported."""
+    """Return True if RBAC grants the right, or if the review fails, so that only known gaps are reported."""
     plural, _, subresource = right.resource.partition("/")
     attributes: Mapping[str, Any] = {
         "verb": right.verb,

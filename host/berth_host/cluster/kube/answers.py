@@ -1,4 +1,4 @@
-"""An answer of the API server that is not the one asked for -> the error that stands for it.
+"""Converts an error answer of the API server into a `ClusterError`.
 
 Called by `client` for every status from 300 on, and by `informer` for the ERROR events of a watch.
 Source: apimachinery `pkg/apis/meta/v1/types.go` (Status), v1.36.
@@ -26,11 +26,11 @@ from berth_host.errors.cluster import (
 )
 
 MAX_FOREIGN_TEXT: Final = 300
-"""Characters kept of an answer that is no Status: a proxy's page, say."""
+"""Characters kept of an answer that is not a Status, such as a proxy's error page."""
 
 
 def error_of(status: int, body: bytes, resource: str, key: str, *, retry_after: str = "") -> ClusterError:
-    """The error for one answer. `retry_after`: the header of that name, seconds."""
+    """Return the error for one answer. `retry_after`: the Retry-After header's value, in seconds."""
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -44,7 +44,7 @@ def error_of(status: int, body: bytes, resource: str, key: str, *, retry_after: 
 def error_of_status(
     code: int, status: Mapping[str, Any], resource: str, key: str, *, retry_after: str = ""
 ) -> ClusterError:
-    """The same, for a `Status` object that is parsed."""
+    """Return the error for a parsed `Status` object; see `error_of`."""
     message = str(status.get("message") or "")
     text = message or f"the API server answered {code}"
     match code:
@@ -74,7 +74,7 @@ def error_of_status(
 
 
 def retry_after_s(header: str, status: Mapping[str, Any] | None = None) -> float:
-    """Seconds that the server wants to be left alone; 0 where it says nothing that can be read."""
+    """Return how long the server asks clients to wait, in seconds; 0 if the answer has no readable time."""
     if header.isdigit():
         return float(header)
     details = (status or {}).get("details")

@@ -1,7 +1,7 @@
-"""How long to wait before the next try, growing and jittered. Used by `informer` and `events`.
+"""`Backoff`: growing, jittered waits between tries. Used by `informer` and `events`.
 
-Source: client-go `tools/cache/reflector.go` (the shape; ours starts sooner and ends lower, so that a host
-catches up soon after its API server is back), v1.36.
+Source: client-go `tools/cache/reflector.go`, v1.36. These waits start and end lower than client-go's, so
+that a host catches up soon after its API server is back.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ LONGEST_S: Final = 10.0
 
 
 class Backoff:
-    """Doubles from FIRST_S to LONGEST_S; half of each wait is chance, so that twenty watches do not march."""
+    """Waits that double from FIRST_S to LONGEST_S.
+
+    Up to half of each wait is left out at random, so that twenty watches do not retry at the same time.
+    """
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._next_s = FIRST_S
 
     def next_s(self) -> float:
-        """The next wait, seconds."""
+        """Return the next wait in seconds, and double the one after it."""
         wait_s = self._next_s * self._chance.uniform(0.5, 1.0)
         self._next_s = min(2 * self._next_s, LONGEST_S)
         return wait_s
 
     def reset(self) -> None:
-        """Something has succeeded."""
+        """Start again at FIRST_S, after a success."""
         self._next_s = FIRST_S

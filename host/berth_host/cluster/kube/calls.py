@@ -1,4 +1,4 @@
-"""The cycles' calls to a cluster -> requests to the API server, with the bodies that kube-scheduler sends.
+"""`Calls`: the cycles' calls as requests to the API server, with the bodies that kube-scheduler sends.
 
 Used by `cluster.KubeCluster`, which documents each call as the port does.
 Source: kube-scheduler's requests with JSON bodies (recorded, v1.36.2); client-go `kubernetes/typed`.
@@ -19,7 +19,10 @@ from berth_host.model.patch_type import PatchType
 
 
 class Calls:
-    """`before_sending` is called before each request goes out, and raises to stop it."""
+    """The calls to one API server.
+
+    `before_sending` is called before each request and raises to stop the request.
+    """
 
     def __init__(self, client: KubeClient, resources: Resources, before_sending: Callable[[], None]) -> None:
         self._client = client
@@ -66,7 +69,7 @@ class Calls:
         subresource: str,
         expected_resource_version: str,
     ) -> KubeObject:
-        """Send a patch; with a version it holds for that one only."""
+        """Send a patch, conditional on `expected_resource_version` if that is not empty."""
         found = await self._resource(resource, ref.name)
         if expected_resource_version:
             metadata = {**(patch.get("metadata") or {}), "resourceVersion": expected_resource_version}
@@ -85,7 +88,7 @@ class Calls:
         return _object(found, await self._ask("PUT", found, namespace, name, subresource, body))
 
     async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
-        """Make an object; a name that ends in "-" is completed by the server."""
+        """Create an object; the server completes a name that ends in "-"."""
         found = await self._resource(resource, ref.name)
         metadata = dict(content.get("metadata") or {})
         metadata.pop("name", None)
@@ -114,9 +117,11 @@ class Calls:
 
     async def _resource(self, resource: str, name: str) -> ApiResource:
         self._before_sending()
-        # Without a name the path is the whole collection's, and a DELETE of that is another thing.
+        # Without a name the path would be the collection's, and DELETE would delete every object of it.
         if name in ("", ".", ".."):
-            problem = FieldProblem(path="metadata.name", problem=f"{name!r} is no name; give the object's")
+            problem = FieldProblem(
+                path="metadata.name", problem=f"{name!r} is not a name; give the object's name"
+            )
             raise InvalidError(resource, name, [problem])
         return self._resources.known(resource) or await self._resources.resolve(resource)
 

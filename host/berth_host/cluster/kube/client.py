@@ -1,7 +1,7 @@
-"""`KubeClient`: requests to one API server, in our name, within our rate, each answer an error or bytes.
+"""`KubeClient`: sends requests to one API server, with credentials, rate limit and retries.
 
-Opened by `app`; used by `cluster`, `informer`, `calls`, `events` and by callers with requests of their own
-(leader election, the delegated checks of the secure port). Bodies are bytes; nothing is modelled.
+Opened by `app`. Used by `cluster`, `informer`, `calls`, `events`, leader election and the delegated checks of
+the secure port. Bodies are bytes or plain JSON values, without models.
 Source: client-go `rest/request.go` (retries on Retry-After), v1.36.
 """
 
@@ -31,27 +31,32 @@ from berth_host.metrics.rest_client import RestClientMetrics
 from berth_host.model.clock import Clock, RealClock, sleep
 
 MAX_RETRIES: Final = 10
-"""How often a request is sent again when the server says when to."""
+"""How often a request is sent again when the server asks for a retry."""
 KEEP_ALIVE_S: Final = 30.0
-"""Idle connections are closed by us, before a server or a balancer does it under a request."""
+"""Seconds after which an idle connection is closed, before a server or a load balancer closes it while a
+request is sent.
+"""
 MAX_UNDER_WAY: Final = 64
-"""Requests under way, of those that wait for a turn. Each has a connection: with thousands the API server
-spends more on handshakes and on switching than on the requests, and refuses those that are too many.
+"""The most concurrent requests, not counting those sent with `limited=False`. Each request needs a
+connection: with thousands of them the API server spends more time on handshakes than on requests, and
+refuses the excess.
 """
 CONNECT_TIMEOUT_S: Final = 10.0
 _KEEP_ALIVE_PROBES: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 _NAME_MISMATCHES: Final = (62, 64)
-"""OpenSSL's codes for a certificate of another host name, and of another address."""
+"""OpenSSL's verify codes for a certificate of another host name and of another address."""
 _OF_PROXY: Final = (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError, ClientConnectorDNSError)
-"""With a proxy these are about it alone: it is the proxy that looks the server's name up."""
+"""Errors that concern the proxy where there is one: the proxy resolves the server's name."""
 _DEFAULT_TIMEOUT_S: Final = 30.0
 _NO_TURN: Final = nullcontext()
 _DEFAULT_TIMEOUT: Final = aiohttp.ClientTimeout(total=_DEFAULT_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 
 
 class KubeClient:
-    """A client is used on one event loop and closed once. `metrics`: where requests are counted; `clock`:
-    by it a request waits for its turn, and until it is sent again."""
+    """A client of one API server, for one event loop.
+
+    `metrics` counts the requests. `clock` times the waits for the rate limit and before a retry.
+    """
 
     def __init__(
         self,
@@ -73,12 +78,12 @@ class KubeClient:
         self._headers_are_for = ""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=0,  # Requests wait for a turn here; watches and events are bounded by their owners.
+                limit=0,  # `_turns` bounds requests; the owners of watches and events bound those.
                 keepalive_timeout=KEEP_ALIVE_S,
                 socket_factory=_socket,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # Like kube-scheduler: compression costs both ends more than it saves on the wire.
+            # As in kube-scheduler: compression costs both ends more than it saves on the wire.
             skip_auto_headers=("Accept-Encoding", "Content-Type"),
             read_bufsize=2**18,
             proxy=credentials.proxy,
@@ -90,7 +95,7 @@ class KubeClient:
     async def open(
         cls, connection: Connection, metrics: RestClientMetrics | None = None, clock: Clock | None = None
     ) -> KubeClient:
-        """Read the credentials; nothing is sent. Raises ClientConfigError."""
+        """Read the credentials and return a client; send nothing. Raises ClientConfigError."""
         return cls(connection, await Credentials.open(connection), metrics, clock)
 
     async def close(self) -> None:
@@ -113,12 +118,15 @@ class KubeClient:
         limited: bool = True,
         before_sending: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
-        """Send, and read the answer as JSON; an empty one is {}. Raises the ClusterError that fits the
-        failure.
+        """Send a request and return its JSON answer; {} for an empty one. Raises ClusterError.
 
-        `path` is escaped already (see `path_of`); `resource` and `key` go into errors. `before_sending` is
-        called before every try and stops it by raising; `limited`: wait for a turn under qps and burst, and
-        among those under way. `timeout_s` counts from the first turn.
+        Args:
+            path: Already escaped (see `path_of`).
+            timeout_s: Counted from the first turn, over all tries.
+            resource, key: Named in errors.
+            limited: Whether the request waits for the rate limit (qps and burst) and for one of
+                MAX_UNDER_WAY turns.
+            before_sending: Called before every try; stops the request by raising.
         """
         raw = await self.send(
             method,
@@ -156,7 +164,7 @@ class KubeClient:
         limited: bool = True,
         before_sending: Callable[[], None] | None = None,
     ) -> bytes:
-        """`request` for a caller that needs only success: the answer's bytes."""
+        """Send a request and return the answer's bytes; the arguments are those of `request`."""
         url = self._url(path, query)
         ends_s = math.inf
         retry_count, is_renewed = 0, False
@@ -197,7 +205,7 @@ class KubeClient:
         resource: str,
         key: str,
     ) -> tuple[int, bytes, str]:
-        """Send once: status, body, Retry-After."""
+        """Send once; return status, body and Retry-After."""
         credentials = self.credentials
         if time.monotonic() >= credentials.due_s:
             await credentials.refresh()
@@ -234,9 +242,10 @@ class KubeClient:
     async def stream(
         self, path: str, *, query: Mapping[str, str], idle_s: float, resource: str = ""
     ) -> AsyncIterator[Stream]:
-        """Open an answer that goes on, as a watch's. `idle_s`: silence after which it counts as lost.
+        """Open a streamed answer, such as a watch.
 
-        Raises the ClusterError for an answer that is none, and on leaving nothing more.
+        `idle_s`: the silence, in seconds, after which the connection counts as lost. Raises ClusterError on
+        entering, for an answer other than 200; nothing on leaving.
         """
         credentials = self.credentials
         if time.monotonic() >= credentials.due_s:
@@ -278,7 +287,7 @@ class KubeClient:
         return URL(self.host + path, encoded=True)
 
     def _headers_of(self, content_type: str) -> CIMultiDict[str]:
-        """Made once per content type, and again when the token has changed."""
+        """Return the headers of a content type; they are cached until the token changes."""
         if self._headers_are_for != self.credentials.authorization:
             self._headers.clear()
             self._headers_are_for = self.credentials.authorization
@@ -295,7 +304,7 @@ class KubeClient:
         return found
 
     def _lost(self, err: Exception, resource: str, key: str, timeout_s: float) -> ClusterError:
-        """The failure between us and the server, in one line that ends in the cure."""
+        """Return the error for a failed connection, in one line that ends in the cure."""
         host = self.host
         if isinstance(err, TimeoutError):
             return TimedOutError(resource, key, f"no answer from {host} within {timeout_s:g} s")
@@ -303,7 +312,7 @@ class KubeClient:
             reason = str(getattr(err.certificate_error, "verify_message", "") or err.certificate_error)
             text = f"the certificate of {host} is not trusted: {reason.rstrip('.')}; {self._cure(err)}"
         elif self.credentials.proxy and isinstance(err, _OF_PROXY):
-            # Without the password that may stand in it.
+            # The URL's user and password must not appear in the message.
             proxy = urlsplit(self.credentials.proxy).netloc.rpartition("@")[2]
             text = f"no way to {host} through the proxy {proxy}: {err}; check proxy-url, or HTTPS_PROXY"
         elif isinstance(err, aiohttp.ClientConnectorSSLError):
@@ -318,7 +327,7 @@ class KubeClient:
         return UnavailableError(resource, key, text)
 
     def _cure(self, err: aiohttp.ClientConnectorCertificateError) -> str:
-        """The cure for a refused certificate: wrong name, or unknown signer."""
+        """Return the cure for a refused certificate: wrong name, or unknown signer."""
         if getattr(err.certificate_error, "verify_code", 0) not in _NAME_MISMATCHES:
             return "set certificate-authority in the kubeconfig to the cluster's CA"
         if self.credentials.server_hostname:
@@ -329,27 +338,29 @@ class KubeClient:
 
 
 class Stream:
-    """An answer that goes on."""
+    """A streamed answer."""
 
     def __init__(self, response: aiohttp.ClientResponse, lost: Callable[[Exception], ClusterError]) -> None:
         self._response = response
         self._lost = lost
 
     async def chunk(self) -> bytes:
-        """The bytes that have arrived, b"" at the end. Raises UnavailableError, TimedOutError after a long
-        silence."""
+        """Return the bytes that have arrived; b"" at the end.
+
+        Raises UnavailableError, and TimedOutError after a silence of `idle_s`.
+        """
         try:
             return await self._response.content.readany()
         except (aiohttp.ClientError, OSError) as err:
             raise self._lost(err) from err
 
     def close(self) -> None:
-        """Make `chunk` end or raise."""
+        """Close the connection, so that `chunk` ends or raises."""
         _abort(self._response)
 
 
 def path_of(prefix: str, plural: str, namespace: str = "", name: str = "", subresource: str = "") -> str:
-    """The path of a resource or of an object: `/api/v1/namespaces/default/pods/web/binding`."""
+    """Return the path of a resource or of an object: `/api/v1/namespaces/default/pods/web/binding`."""
     parts = [prefix]
     if namespace:
         parts += ["namespaces", segment(namespace)]
@@ -362,12 +373,12 @@ def path_of(prefix: str, plural: str, namespace: str = "", name: str = "", subre
 
 
 def segment(text: str) -> str:
-    """One part of a path, which cannot leave its place."""
+    """Escape one segment of a path; `.` and `..` are escaped too, so that they cannot change the path."""
     return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe=":")
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:
-    """End the connection of an answer that goes on. A TLS farewell would wait for the other end's."""
+    """Abort the connection of a streamed answer, without a TLS shutdown, which would wait for the server."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
@@ -379,7 +390,7 @@ def _timeout(total_s: float) -> aiohttp.ClientTimeout:
 
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket with keep-alive probes: a watch may be silent for long."""
+    """Return a socket with keep-alive probes, because a watch may be silent for long."""
     family, kind, protocol, *_ = address
     made = socket.socket(family=family, type=kind, proto=protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,7 +1,7 @@
 """`KubeCluster`: a real API server as a `ClusterPort`.
 
-Composed by `app` from an open `client.KubeClient`, which stays the caller's to close: after `cut` leader
-election and health checks still use it.
+Composed by `app` from an open `client.KubeClient`. The caller closes that client: leader election and health
+checks still use it after `cut`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from berth_host.model.patch_type import PatchType
 
 
 class KubeCluster:
-    """The calls are documented at the port. `host_name`: for events, this machine's where not given."""
+    """A cluster with a real API server; `ClusterPort` documents the calls.
+
+    `host_name`: the host named in events; "" for this machine's name.
+    """
 
     answers_at_once = False
 
@@ -39,7 +42,8 @@ class KubeCluster:
         self._calls = Calls(client, self._resources, self._check_may_send)
         self.events = EventWriter(client, clock, self._check_may_send, host_name=host_name)
         self.lease_has_run_out: Callable[[], bool] = lambda: False
-        """Asked before each request but lists and watches: while it returns True, nothing is sent."""
+        """Called before each request other than lists and watches, and true after the Lease has run out: then
+        the request is not sent."""
         self._delivery: Delivery | None = None
         self._handler: WatchHandler | None = None
         self._informers: dict[str, Informer] = {}
@@ -49,13 +53,13 @@ class KubeCluster:
     # --- changes -----------------------------------------------------------------------------------
 
     async def start(self, handler: WatchHandler, resources: Collection[str]) -> None:
-        """List and watch; returns once all that exists was handed over."""
+        """List and watch `resources`; return after all existing objects were handed over."""
         self._handler = handler
         self._delivery = Delivery()
         await self.watch(resources)
 
     async def watch(self, resources: Collection[str]) -> None:
-        """List and watch these too."""
+        """List and watch further resources; return after all their existing objects were handed over."""
         if self._handler is None or self._delivery is None:
             raise RuntimeError("KubeCluster.watch before start")
         for name in resources:
@@ -70,7 +74,7 @@ class KubeCluster:
         await asyncio.gather(*(self._informers[name].synced.wait() for name in resources))
 
     async def stop(self) -> None:
-        """End the watches; events that wait are written, for a bounded time."""
+        """End the watches; write the events that are still queued, for a bounded time."""
         if self._delivery is not None:
             self._delivery.stop()
         tasks = list(self._tasks)
@@ -80,43 +84,43 @@ class KubeCluster:
         await self.events.stop()
 
     def cut(self) -> None:
-        """Send nothing any more but lists and watches."""
+        """Stop sending requests other than lists and watches."""
         self._is_cut = True
         self.events.cut()
 
     @property
     def kept_event_count(self) -> int:
-        """How many events are remembered, so that their repetitions become a series."""
+        """The number of events kept, so that their repetitions become a series."""
         return self.events.kept_count
 
     @property
     def undelivered_count(self) -> int:
-        """Changes that have arrived and were not handed over yet."""
+        """The number of changes that have arrived and were not handed over yet."""
         return 0 if self._delivery is None else self._delivery.waiting_count
 
     @property
     def synced(self) -> Mapping[str, bool]:
-        """Resource -> whether all that existed was handed over once."""
+        """True per resource once its first list was handed over."""
         return {name: informer.synced.is_set() for name, informer in self._informers.items()}
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """Resource -> why it is not up to date now; only resources that are not."""
+        """The reason why a resource is not up to date now, by resource; only for such resources."""
         return {name: informer.problem for name, informer in self._informers.items() if informer.problem}
 
     @property
     def informers(self) -> Mapping[str, Informer]:
-        """Resource -> its informer, for its counters."""
+        """The informers by resource, for their counters."""
         return self._informers
 
     # --- calls ---------------------------------------------------------------------------------------
 
     async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
-        """The object as it is now."""
+        """Read an object live; return None if it does not exist."""
         return await self._calls.get(resource, ref)
 
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
-        """Put a pod on a node."""
+        """Bind a pod to a node."""
         await self._calls.bind(pod, node_name)
 
     async def patch(
@@ -139,7 +143,7 @@ class KubeCluster:
         return await self._calls.update(resource, content, subresource)
 
     async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
-        """Make an object."""
+        """Create an object."""
         return await self._calls.create(resource, ref, content)
 
     async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
@@ -149,7 +153,7 @@ class KubeCluster:
     # --- events --------------------------------------------------------------------------------------
 
     def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
-        """Write an event about a pod, in the name of the pod's scheduler."""
+        """Write an event about a pod, reported by the pod's scheduler."""
         self.create_event(
             EventRecord(
                 regarding=pod.ref,
@@ -168,6 +172,6 @@ class KubeCluster:
     def _check_may_send(self) -> None:
         if self._is_cut:
             raise UnavailableError("", "", "this host is not the leader any more: nothing is sent")
-        # A process that was stopped for a while goes on with its calls before it looks at its Lease.
+        # A process that was suspended may continue its calls before it checks its Lease.
         if self.lease_has_run_out():
             raise UnavailableError("", "", "this host could not renew its Lease in time: nothing is sent")

@@ -1,8 +1,8 @@
-"""`read_config_map`: one ConfigMap, read before there is a host.
+"""`read_config_map`: reads one ConfigMap before the host exists.
 
-Called while a configuration is read, at start and at HUP: the policy of a v1alpha1 configuration may be in a
-ConfigMap. The read has an event loop and a connection of its own, in a thread, so that callers inside a loop
-and outside of one are served alike.
+Called while a configuration is read, at start and on SIGHUP: the policy of a v1alpha1 configuration may be in
+a ConfigMap. The read runs in a thread with its own event loop and connection, so that callers inside and
+outside of an event loop can use it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How to reach the API server: the part of the configuration and of the flags that says so.
+"""`Connection`: how to reach the API server, from the configuration and the flags.
 
 Made by the CLI from `--kubeconfig`, `--master` and `clientConnection`; read by `credentials` and `client`.
 """
@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """`kubeconfig`: a path, or several as KUBECONFIG lists them; empty for a pod's service account;
-    `master`: a URL that beats the file's; `context`: which of the file's, empty for its current one.
+    """How to reach an API server.
 
-    `qps` requests per second on average, `burst` at once; a negative `qps` lifts the limit.
-    `accept_content_types` and `content_type` are taken and have no effect: berth speaks JSON.
+    `kubeconfig`: a path, or several as KUBECONFIG lists them; empty for a pod's service account.
+    `master`: a URL that overrides the file's server. `context`: a context of the file; empty for the
+    current one. `qps`: requests per second on average; a negative value removes the limit. `burst`: requests
+    at once. `accept_content_types` and `content_type` are accepted and have no effect: berth uses JSON.
     """
 
     kubeconfig: str = ""

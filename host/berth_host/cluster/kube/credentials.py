@@ -1,7 +1,7 @@
-"""A `Connection` -> the API server's address, trusted CAs and our credentials, kept fresh.
+"""`Credentials`: the API server's address, trusted CAs and client credentials, kept up to date.
 
-Opened by `client`, asked before every request. Reading is done by the Kubernetes client's own loader; tokens
-and certificates that change (token files, exec plugins) are read again here.
+Opened by `client`, which reads them before every request. The Kubernetes client's own loader reads the
+kubeconfig; token files, certificate files and exec plugins are read again here when they are due.
 Source: client-go `tools/clientcmd`, `transport/token_source.go` and `plugin/pkg/client/auth/exec`, v1.36.
 """
 
@@ -38,15 +38,17 @@ from berth_host.model.paths import expanded, is_file, why_unread
 log = get_logger()
 
 FILE_PERIOD_S: Final = 60.0
-"""How long the contents of files are used before they are read again."""
+"""Seconds after which files are read again."""
 EXPIRY_MARGIN_S: Final = 10.0
-"""An exec plugin's answer is renewed so long before it expires."""
+"""Seconds before its expiry at which an exec plugin's answer is renewed."""
 RETRY_S: Final = 10.0
-"""How long a plugin or a file that failed is left alone while its last answer may still do."""
+"""Seconds after a failed read of a plugin or a file before the next one; the old answer stays in use."""
 
 
 class Credentials:
-    """Attributes: host (URL without a final slash), server_hostname and proxy (None: as the URL says),
+    """The credentials for one API server.
+
+    Attributes: host (URL without a final slash), server_hostname and proxy (None: as the URL says),
     authorization (a header's value, empty for none), impersonation (headers and their values), ssl_context.
     """
 
@@ -73,13 +75,13 @@ class Credentials:
             _check_header(self.authorization, f"the token of kubeconfig {str(entry.path)!r}")
         self.ssl_context = _ssl_context(configuration)
         self.due_s = math.inf
-        """Monotonic seconds from which on `refresh` has something to do."""
+        """The monotonic time, in seconds, from which on `refresh` reads again."""
 
     @classmethod
     async def open(cls, connection: Connection) -> Credentials:
-        """Read all there is to read. Raises ClientConfigError."""
+        """Read the kubeconfig or the service account, and the credentials. Raises ClientConfigError."""
         configuration = Configuration()
-        # Go's TLS has no check like this flag's, and many clusters' certificates would fail it.
+        # Go's TLS has no such strict check, and the certificates of many clusters would fail it.
         configuration.disable_strict_ssl_verification = True
         entry: Entry | None = None
         token_file: Path | None = None
@@ -103,19 +105,20 @@ class Credentials:
         return found
 
     async def refresh(self, *, force: bool = False) -> bool:
-        """Read the files again; whether anything changed. `force`: the server refused our credentials.
+        """Read the files again; return True if the credentials changed.
 
-        Failures are logged, and the old credentials are used on: the server has the last word.
+        `force`: read before they are due, because the server refused the credentials. A failure is logged,
+        and the old credentials stay in use.
         """
         before = self.authorization, self.ssl_context
         async with self._lock:
-            # Another task may have done it while we waited.
+            # Another task may have read the files while this one waited for the lock.
             is_done = (self.authorization, self.ssl_context) != before
             if not is_done and (force or time.monotonic() >= self.due_s):
                 try:
                     await self._read()
                 except (ClientConfigError, OSError, ValueError) as err:
-                    # OSError: of a CA file that is gone, which is read again with each new certificate.
+                    # OSError: a CA file is missing; it is read again with each new certificate.
                     self.due_s = time.monotonic() + RETRY_S
                     log.error("client.credentials_failed", error=str(err))
         return (self.authorization, self.ssl_context) != before
@@ -161,18 +164,18 @@ class Credentials:
             return
         context = _ssl_context(self._configuration)
         _load_certificate(context, certificate, key)
-        # Connections are keyed by their context: connections with the old one are not used on.
+        # Connections are keyed by their context, so a new context prevents the use of old connections.
         self.ssl_context = context
         self._certificate = certificate, key
 
     def show_certificate_in(self, context: ssl.SSLContext) -> None:
-        """Have a context that trusts other servers show our client certificate too, if we have one."""
+        """Load the client certificate, if there is one, into a context that trusts other servers."""
         if self._certificate is not None:
             _load_certificate(context, *self._certificate)
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    # The library takes certificates from files only; this one exists for as long as it reads it.
+    # `ssl` loads certificates from files only; this file exists only while `ssl` reads it.
     try:
         with tempfile.TemporaryDirectory(prefix="berth-") as folder:
             pem = Path(folder, "client.pem")
@@ -181,14 +184,15 @@ def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -
             _load_file(context, pem)
     except OSError as err:
         raise ClientConfigError(
-            f"the client certificate needs a file of its own for a moment, which cannot be written: {err};"
-            " set TMPDIR to a folder for it"
+            f"the temporary file for the client certificate cannot be written: {err};"
+            " set TMPDIR to a writable folder"
         ) from err
 
 
 def _load_file(context: ssl.SSLContext, pem: Path) -> None:
     try:
-        # An encrypted key is refused; without a password its own would be asked for, at the terminal.
+        # An encrypted key is refused; without this argument OpenSSL would ask for a password at the
+        # terminal.
         context.load_cert_chain(pem, password="")
     except OSError as err:
         raise ClientConfigError(
@@ -205,7 +209,7 @@ def _exec_cluster(entry: Entry | None, master: str) -> Mapping[str, Any] | None:
 
 
 async def _load_entry(entry: Entry, configuration: Configuration) -> None:
-    """Let the Kubernetes client read one context of a kubeconfig."""
+    """Load one context of a kubeconfig into `configuration`, with the Kubernetes client's loader."""
     try:
         loader = kube_config.KubeConfigLoader(config_dict=entry.content, config_base_path=str(entry.folder))
         await loader.load_and_set(configuration)
@@ -229,7 +233,7 @@ def _load_service_account(configuration: Configuration) -> Path:
 
 
 def _offer() -> str:
-    """Return the cure, which names kubectl's own file. That file is not taken unasked."""
+    """Return the cure, which names kubectl's own file; that file is never used by default."""
     path = expanded("~/.kube/config")
     if is_file(path):
         return f"--kubeconfig={path} uses kubectl's file (~/.kube/config)"
@@ -259,12 +263,12 @@ def _check_host(host: str) -> None:
     except ValueError:
         is_good = False
     if not is_good:
-        raise ClientConfigError(f"server {host!r} is no URL; write it as https://HOST:PORT")
+        raise ClientConfigError(f"server {host!r} is not a URL; write it as https://HOST:PORT")
 
 
 def _read_token(path: Path) -> str:
     try:
-        # Written by an editor or by echo, it ends in a line feed, which no header may hold.
+        # A file written by an editor or by echo ends in a line feed, which a header must not contain.
         token = path.read_text().strip()
     except (OSError, ValueError) as err:
         raise ClientConfigError(f"token file {str(path)!r} cannot be read: {err}") from err
@@ -275,7 +279,7 @@ def _read_token(path: Path) -> str:
 
 
 def _check_header(value: str, whose: str) -> None:
-    """Raises ClientConfigError, without the token itself."""
+    """Raise ClientConfigError, without the token in its text, if a header cannot hold `value`."""
     if any(character in value for character in "\r\n\0"):
         raise ClientConfigError(f"{whose} has a line end in it, which a header cannot hold: take it out")
 
@@ -298,7 +302,7 @@ def _pem(source: bytes | Path) -> bytes:
 
 
 def _life_s(expires: object) -> float:
-    """Seconds until something that expires then is to be renewed; for ever where nothing is said."""
+    """Return the seconds until credentials that expire at `expires` must be renewed; inf for None."""
     if not isinstance(expires, str):
         return math.inf
     try:
@@ -309,14 +313,18 @@ def _life_s(expires: object) -> float:
 
 
 def proxy_of_environment(host: str) -> str | None:
-    """HTTPS_PROXY and its kin, looked up once: the HTTP library would ask for every request, in a thread."""
+    """Return the proxy that HTTPS_PROXY, HTTP_PROXY or NO_PROXY give for `host`; None for no proxy.
+
+    Read once, because the HTTP library would read them for every request, in a thread. Raises
+    ClientConfigError.
+    """
     parts = urlsplit(host)
     if urllib.request.proxy_bypass(parts.hostname or ""):
         return None
     found = urllib.request.getproxies().get(parts.scheme)
     if not found:
         return None
-    # As Go: a bare HOST:PORT is asked by http.
+    # As in Go, a bare HOST:PORT is an http proxy.
     proxy = found if "://" in found else f"http://{found}"
     try:
         check_proxy(proxy)

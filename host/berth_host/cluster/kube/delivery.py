@@ -1,7 +1,7 @@
-"""`Delivery`: the watches' changes, handed on a little per turn of the loop, in order.
+"""`Delivery`: hands over the watches' changes in order, a few per turn of the event loop.
 
-One per `cluster.KubeCluster`, shared by its informers, so that twenty kinds together take no more of a turn
-than one. Lines wait as they came and are parsed in their turn.
+One per `cluster.KubeCluster`, shared by its informers, so that twenty kinds together take no longer in a turn
+than one. Lines are queued unparsed and are parsed when they are handed over.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from typing import Any, Final
 from berth_host.cluster.port import MAX_EVENTS_PER_TURN, MAX_TURN_S
 
 MAX_WAITING: Final = 2_000
-"""From here on a writer waits until half of it is gone: the rest waits at the server."""
+"""The number of queued steps at which `put` waits until half of them have run."""
 
 Step = Callable[[Any], None]
 
 
 class Delivery:
-    """A queue of steps, run by the loop. A step that raises is reported by the loop, and the next follow."""
+    """A queue of steps that the event loop runs.
+
+    The loop reports a step that raises, and runs the following steps.
+    """
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Step, Any]] = deque()
@@ -33,11 +36,11 @@ class Delivery:
 
     @property
     def waiting_count(self) -> int:
-        """Steps that were not run yet."""
+        """The number of steps that have not run yet."""
         return len(self._waiting)
 
     async def put(self, step: Step, items: Iterable[Any]) -> None:
-        """Run `step` for each item, later; returns when there is room for more."""
+        """Queue `step` for each item; return when the queue has room for more."""
         if self._is_stopped:
             return
         self._waiting.extend((step, item) for item in items)
@@ -47,7 +50,7 @@ class Delivery:
             await self._relieved.wait()
 
     async def settled(self) -> None:
-        """Return once everything that was put in before was run."""
+        """Wait until all steps queued before have run."""
         if self._is_stopped or not self._waiting:
             return
         done: asyncio.Future[None] = self._loop.create_future()
@@ -56,7 +59,7 @@ class Delivery:
         await done
 
     def stop(self) -> None:
-        """Run nothing any more."""
+        """Drop the queued steps and refuse new ones; wake the callers of `put` and `settled`."""
         self._is_stopped = True
         waiting = list(self._waiting)
         self._waiting.clear()
@@ -81,7 +84,7 @@ class Delivery:
                 if time.perf_counter() >= ends_s:
                     break
         finally:
-            # A step that raised is lost, and the loop tells of it; the others still come.
+            # The loop reports a step that raised; the steps after it must still run.
             self._plan_turn()
             if len(waiting) <= MAX_WAITING // 2:
                 self._relieved.set()

@@ -1,4 +1,4 @@
-"""An event to be written -> the events.k8s.io/v1 object, in kube-scheduler's shape.
+"""Builds the events.k8s.io/v1 object of an event, in kube-scheduler's shape.
 
 Called by `event_series`. Source: client-go `tools/events/event_recorder.go`, `event_broadcaster.go`, v1.36.
 """
@@ -14,14 +14,14 @@ from berth_host.cluster.kube.resources import api_version_of
 from berth_host.cluster.port import EventRecord
 
 NOTE_MAX_BYTES: Final = 1024
-"""The API server takes no longer note."""
+"""The longest note, in bytes, that the API server accepts."""
 _CUT_MARK: Final = " ..."
 _NAME_MAX: Final = 253
 _HEX_MAX: Final = 16
 
 
 def event_body(event: EventRecord, name: str, now_s: float, host_name: str) -> dict[str, Any]:
-    """The object, ready to be created. `now_s`: Unix seconds; `host_name`: the machine that we are on."""
+    """Return the object to create. `now_s`: Unix seconds; `host_name`: the reporting machine."""
     body: dict[str, Any] = {
         "kind": "Event",
         "apiVersion": "events.k8s.io/v1",
@@ -45,19 +45,19 @@ def event_body(event: EventRecord, name: str, now_s: float, host_name: str) -> d
 
 
 def event_name(regarding_name: str, sequence: int) -> str:
-    """`<name>.<hex>`; a name that would become too long loses its end."""
+    """Return `<name>.<hex>`; the name is cut at its end if the whole would be too long."""
     return f"{regarding_name[: _NAME_MAX - _HEX_MAX - 1].rstrip('-.')}.{sequence:x}"
 
 
 def micro_time(moment_s: float) -> str:
-    """Unix seconds -> `2026-01-01T00:00:00.000000Z`."""
+    """Format Unix seconds as `2026-01-01T00:00:00.000000Z`."""
     whole = math.floor(moment_s)
     micros = int((moment_s - whole) * 1_000_000)
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
 
 
 def cut_note(note: str) -> str:
-    """At most NOTE_MAX_BYTES bytes; a longer text ends in ` ...`."""
+    """Return the note in at most NOTE_MAX_BYTES bytes; a text that was cut ends in ` ...`."""
     raw = note.encode()
     if len(raw) <= NOTE_MAX_BYTES:
         return note
@@ -65,7 +65,7 @@ def cut_note(note: str) -> str:
 
 
 def own_host_name() -> str:
-    """This machine's name."""
+    """Return this machine's host name."""
     return socket.gethostname()
 
 

@@ -1,8 +1,8 @@
-"""`EventSeries`: which events repeat, and what to write about them.
+"""`EventSeries`: finds events that repeat, and writes them as a series.
 
-Kept by `events`. Two events are the same if all but their text and time are, the version of the object
-included. The first is created, the second makes it a series (count 2), later ones are only counted; the count
-is written when it has been quiet for SERIES_END_S, and every REFRESH_S while it is not.
+Owned by `events`. Two events are equal if they differ only in text and time; the regarded object's resource
+version counts. The first event is created. The second makes it a series (count 2). Later events are only
+counted: the count is written after SERIES_END_S without a repetition, and every REFRESH_S before that.
 Source: client-go `tools/events/event_broadcaster.go`, v1.36.
 """
 
@@ -22,7 +22,7 @@ from berth_host.model.compact_json import compact_json
 SERIES_END_S: Final = 360.0
 REFRESH_S: Final = 1800.0
 MAX_KEPT: Final = 10_000
-"""Events that are remembered; of the oldest, a repetition is a new event again."""
+"""The most events kept. The oldest is dropped first; its repetition is then a new event."""
 _GROUP: Final = "/apis/events.k8s.io/v1"
 
 Key = tuple[Any, ...]
@@ -30,7 +30,7 @@ Key = tuple[Any, ...]
 
 @dataclass(slots=True)
 class KeptEvent:
-    """One event object. `count`: 1 until it is a series; `is_written`: the server has it."""
+    """One event object. `count`: 1 until it is a series. `is_written`: the server has stored it."""
 
     namespace: str
     name: str
@@ -53,22 +53,22 @@ class KeptEvent:
 
     @property
     def series(self) -> dict[str, Any]:
-        """The series as it is now."""
+        """The object's `series` field now."""
         return {"count": self.count, "lastObservedTime": micro_time(self.seen_at_s)}
 
     def patch(self) -> bytes:
-        """The patch that brings the series up to date."""
+        """Return the patch that updates the stored series."""
         return orjson.dumps({"series": self.series})
 
     def whole(self) -> bytes:
-        """The object; with its series where it is one (it was deleted meanwhile)."""
+        """Return the whole object; with its series if the event repeated before it was (re)created."""
         if self.count == 1:
             return self.content
         return orjson.dumps({**orjson.loads(self.content), "series": self.series})
 
 
 class EventSeries:
-    """Events of the last minutes by the fields that make them the same."""
+    """The events of the last minutes, by the fields in which equal events agree."""
 
     def __init__(self, host_name: str) -> None:
         self._host_name = host_name
@@ -79,7 +79,7 @@ class EventSeries:
         return len(self._kept)
 
     def add(self, event: EventRecord, now_s: float) -> KeptEvent | None:
-        """Take an event over; returns the write due now, None if counting is enough."""
+        """Count an event; return what must be written now, None if counting is enough."""
         key = _key(event)
         kept = self._kept.get(key)
         if kept is not None:
@@ -89,7 +89,7 @@ class EventSeries:
                 return None
             kept.written_at_s = now_s
             return kept
-        # Nanoseconds as in client-go, and never the same twice.
+        # Nanoseconds as in client-go, but unique.
         self._last_sequence = max(self._last_sequence + 1, int(now_s * 1e9))
         name = event_name(event.regarding.name, self._last_sequence)
         body = event_body(event, name, now_s, self._host_name)
@@ -100,7 +100,7 @@ class EventSeries:
             seen_at_s=now_s,
             written_at_s=now_s,
         )
-        # A pod is bound once: remembering this would only push out events that repeat.
+        # A pod is bound once: keeping this event would only push out events that repeat.
         if event.action != "Binding" or event.type != "Normal":
             self._kept[key] = kept
             if len(self._kept) > MAX_KEPT:
@@ -108,14 +108,14 @@ class EventSeries:
         return kept
 
     def forget(self, kept: KeptEvent) -> None:
-        """It could not be written: the next event of its kind starts anew."""
+        """Drop an event that could not be written, so that its repetition is a new event."""
         for key, other in self._kept.items():
             if other is kept:
                 del self._kept[key]
                 return
 
     def due(self, now_s: float) -> Iterator[KeptEvent]:
-        """Series that are to be written again; ended series are forgotten."""
+        """Yield the series that must be written again; drop events that ended."""
         for key, kept in list(self._kept.items()):
             is_series = kept.count > 1
             if now_s - kept.seen_at_s >= SERIES_END_S:

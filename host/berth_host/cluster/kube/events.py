@@ -1,8 +1,8 @@
-"""`EventWriter`: events in the background: no caller waits for one, and each has only its turn.
+"""`EventWriter`: writes Kubernetes events in the background, so that no caller waits for one.
 
-Owned by `cluster.KubeCluster`. Bounded in waiting events (MAX_WAITING), in requests under way
-(MAX_UNDER_WAY), in rate (a bucket of its own, so that events do not slow down bindings) and in tries; dropped
-events are counted by cause. Source: client-go `tools/events/event_broadcaster.go`, v1.36.
+Owned by `cluster.KubeCluster`. Limits: queued events (MAX_WAITING), concurrent requests (MAX_UNDER_WAY),
+tries (MAX_TRIES), and a rate limit of its own, so that events do not slow down bindings. Dropped events are
+counted by cause. Source: client-go `tools/events/event_broadcaster.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ MAX_WAITING: Final = 10_000
 MAX_UNDER_WAY: Final = 16
 MAX_TRIES: Final = 12
 FLUSH_S: Final = 3.0
-"""How long `stop` waits for the remaining events."""
+"""Seconds that `stop` waits for the remaining events."""
 TIMEOUT_S: Final = 10.0
 
 
 class EventWriter:
-    """Counts: written_count, dropped (cause -> count: full, rejected, unreachable, stopped)."""
+    """A background writer of events.
+
+    Counts: written_count, and dropped by cause (full, rejected, unreachable, stopped).
+    """
 
     def __init__(
         self,
@@ -68,11 +71,11 @@ class EventWriter:
 
     @property
     def waiting_count(self) -> int:
-        """Events that are not written yet."""
+        """The number of events that are not written yet."""
         return len(self._waiting) + self._writing_count
 
     def add(self, event: EventRecord) -> None:
-        """Write an event, later."""
+        """Queue an event; drop and count it if the queue is full or the writer was stopped."""
         if self._is_stopped:
             self.dropped["stopped"] += 1
             return
@@ -87,11 +90,11 @@ class EventWriter:
 
     @property
     def kept_count(self) -> int:
-        """How many events are remembered, so that their repetitions become a series."""
+        """The number of events kept, so that their repetitions become a series."""
         return len(self._series)
 
     async def stop(self, within_s: float = FLUSH_S) -> None:
-        """Write the remaining events for at most this long; then drop the rest."""
+        """Write the remaining events for at most `within_s` seconds, then drop the rest."""
         self._is_stopped = True
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + within_s
@@ -100,7 +103,7 @@ class EventWriter:
         self.cut()
 
     def cut(self) -> None:
-        """Drop everything, at once."""
+        """Drop all events at once."""
         self._is_stopped = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -114,7 +117,7 @@ class EventWriter:
 
     def _plan(self, kept: KeptEvent) -> None:
         if kept.is_pending:
-            return  # It is written as it is when its turn comes, or once more afterwards.
+            return  # A queued event is written in its newest form; one in a request is queued again after.
         kept.is_pending = True
         self._waiting.append(kept)
         if len(self._under_way) < MAX_UNDER_WAY:
@@ -135,7 +138,7 @@ class EventWriter:
                 self._series.forget(kept)
                 self._drop(cause, err)
             except Exception as err:
-                # The error is about this event alone, and the others still have their turn.
+                # The error concerns this event only; the other events must still be written.
                 log.error("task.failed", exc_info=err)
                 self._series.forget(kept)
                 self._drop("rejected", err)
@@ -156,7 +159,7 @@ class EventWriter:
                 if not tries_left or self._is_stopped:
                     raise
                 if backoff is None:
-                    backoff = Backoff(random.Random())  # Not sooner: seeding costs more than the rest.
+                    backoff = Backoff(random.Random())  # Only when needed: seeding is expensive.
                 await asyncio.sleep(backoff.next_s())
             else:
                 return
@@ -176,7 +179,7 @@ class EventWriter:
                     before_sending=self._before_sending,
                 )
             except NotFoundError:
-                kept.is_written = False  # It has expired: once more from the start.
+                kept.is_written = False  # The stored event has expired: create it again.
             else:
                 return
         try:
@@ -191,14 +194,14 @@ class EventWriter:
                 before_sending=self._before_sending,
             )
         except ConflictError:
-            # A try that got no answer has been there.
+            # An earlier try, whose answer was lost, created the event.
             log.debug("event.written_before", key=f"{kept.namespace}/{kept.name}")
         kept.is_written = True
 
     def _drop(self, cause: str, err: Exception | None) -> None:
         self.dropped[cause] += 1
         count = self.dropped[cause]
-        # A namespace that goes away refuses hundreds: the first is told, then every tenfold.
+        # A terminating namespace refuses hundreds of events: log the 1st, 10th, 100th and so on.
         if str(count).strip("0") == "1":
             log.warning("event.dropped", cause=cause, dropped_count=count, error=str(err or ""))
 

@@ -1,4 +1,4 @@
-"""The cluster's description for an exec plugin with `provideClusterInfo`. Called by `credentials`.
+"""Describes the cluster to an exec plugin with `provideClusterInfo`. Called by `credentials`.
 
 Source: client-go `tools/auth/exec/exec.go` and `pkg/apis/clientauthentication` (Cluster), v1.36.
 """
@@ -12,11 +12,11 @@ from typing import Any, Final
 from berth_host.cluster.kube.kubeconfig import Entry
 
 EXTENSION: Final = "client.authentication.k8s.io/exec"
-"""The name of the extension of a kubeconfig's cluster that is handed on as it is."""
+"""The name of the extension of a kubeconfig's cluster that is passed on unchanged."""
 
 
 def cluster_of(entry: Entry, master: str) -> dict[str, Any]:
-    """`spec.cluster` of the ExecCredential. `master`: a URL that beats the file's.
+    """Return `spec.cluster` of the ExecCredential. `master`: a URL that overrides the file's server.
 
     Raises OSError for a certificate-authority that cannot be read.
     """
@@ -32,7 +32,7 @@ def cluster_of(entry: Entry, master: str) -> dict[str, Any]:
         "proxy-url": cluster.get("proxy-url"),
         "disable-compression": cluster.get("disable-compression"),
     }
-    # Go leaves empty fields out, but for this one.
+    # Go leaves out empty fields, except `config`.
     return {**{name: value for name, value in found.items() if value}, "config": _extension(cluster)}
 
 

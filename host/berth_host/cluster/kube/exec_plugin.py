@@ -1,7 +1,7 @@
 """Runs the exec plugin of a kubeconfig and reads its answer. Called by `credentials`.
 
-At a terminal the plugin may ask the user and wait. Anywhere else it is bounded in time, and is ended with all
-its children. Its environment is the Kubernetes client's.
+At a terminal the plugin may ask the user and wait. Without a terminal the plugin has a time limit, after
+which it is killed with all its children. The Kubernetes client's `ExecProvider` gives its environment.
 Source: client-go `plugin/pkg/client/auth/exec/exec.go`, v1.36.
 """
 
@@ -20,18 +20,20 @@ from kubernetes.aio.config.config_exception import ConfigException
 from kubernetes.aio.config.exec_provider import ExecProvider
 
 ANSWERS_WITHIN_S: Final = 30.0
-"""client-go waits for ever; every request would wait with it, without a visible cause."""
+"""The time limit, in seconds. client-go has none; a plugin that hangs would then block every request."""
 _END_WITHIN_S: Final = 1.0
 _QUOTED: Final = 300
 
 
 class ExecPluginError(Exception):
-    """The plugin gave nothing that can be used. `str()` is one line that says why."""
+    """The plugin gave no usable credentials. `str()` is one line that says why."""
 
 
 async def run(plugin: Any, cluster: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-    """The `status` of the plugin's answer. `plugin`: the `exec` node of the Kubernetes client's loader;
-    `cluster`: the cluster's description, if it asks for that.
+    """Run the plugin and return the `status` of its answer.
+
+    `plugin`: the `exec` node of the Kubernetes client's loader. `cluster`: the cluster's description, if the
+    plugin asks for it (`provideClusterInfo`); else None.
 
     Raises ExecPluginError.
     """
@@ -41,7 +43,7 @@ async def run(plugin: Any, cluster: Mapping[str, Any] | None = None) -> Mapping[
         spec: dict[str, Any] = {"interactive": may_ask}
         if cluster is not None:
             spec["cluster"] = cluster
-        # YAML values that JSON lacks, such as a date in an extension, go as text.
+        # YAML values that JSON lacks, such as a date in an extension, are passed as text.
         info = json.dumps(
             {"apiVersion": provider.api_version, "kind": "ExecCredential", "spec": spec}, default=str
         )
@@ -51,7 +53,7 @@ async def run(plugin: Any, cluster: Mapping[str, Any] | None = None) -> Mapping[
             stdin=None if may_ask else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            # A process group of its own ends as a whole, but has no terminal.
+            # A separate session can be killed as a whole, but has no terminal.
             start_new_session=not may_ask,
         )
     except (ConfigException, OSError, TypeError, ValueError) as err:
@@ -61,12 +63,12 @@ async def run(plugin: Any, cluster: Mapping[str, Any] | None = None) -> Mapping[
         async with asyncio.timeout(None if may_ask else ANSWERS_WITHIN_S):
             out, complaints = await process.communicate()
     except TimeoutError as err:
-        raise ExecPluginError(f"no answer within {ANSWERS_WITHIN_S:g} s, so it was ended") from err
+        raise ExecPluginError(f"no answer within {ANSWERS_WITHIN_S:g} s, so it was killed") from err
     finally:
         if process.returncode is None or process.stdout is None or not process.stdout.at_eof():
             with suppress(ProcessLookupError, PermissionError):
                 (os.kill if may_ask else os.killpg)(process.pid, signal.SIGKILL)
-            # No other code notes its end; its children may hold its output open longer.
+            # No other code reaps the process. Its children may hold its output open longer.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_WITHIN_S):
                     await process.wait()
@@ -82,10 +84,10 @@ def _status(out: bytes, version: str) -> Mapping[str, Any]:
     except ValueError as err:
         raise ExecPluginError(f"its answer is not JSON: {err}") from err
     if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
-        raise ExecPluginError("its answer is no ExecCredential")
+        raise ExecPluginError("its answer is not an ExecCredential")
     if answer.get("apiVersion") != version:
         raise ExecPluginError(f"it answers in {answer.get('apiVersion')!r}, not in {version}")
     status = answer.get("status")
     if not isinstance(status, dict):
-        raise ExecPluginError("there is no status in its answer")
+        raise ExecPluginError("its answer has no status")
     return status

@@ -1,4 +1,4 @@
-"""A kubeconfig's impersonation fields -> the headers for the API server. Called by `kubeconfig`.
+"""Turns a kubeconfig's impersonation fields into HTTP headers. Called by `kubeconfig`.
 
 Source: client-go `tools/clientcmd/validation.go` and `transport/round_trippers.go`, v1.36.
 """
@@ -10,11 +10,11 @@ from typing import Any, Final
 from urllib.parse import quote
 
 _TOKEN_SIGNS: Final = "!#$&'*+-.^_`|~"
-"""Characters that a header's name may hold beside letters and digits; others are escaped with `%`."""
+"""Characters that a header's name may contain besides letters and digits; others are escaped with `%`."""
 
 
 def taken_impersonation(user: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """The headers, and `user` without these fields; no headers if nobody is impersonated.
+    """Remove the impersonation fields from `user` and return their headers; empty for no impersonation.
 
     Raises ValueError, which names the field and the cure.
     """

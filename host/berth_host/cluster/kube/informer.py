@@ -1,6 +1,6 @@
-"""`Informer`: one resource, listed once and then watched, over any number of broken connections.
+"""`Informer`: lists one resource and then watches it, and reconnects as often as needed.
 
-Started by `cluster.KubeCluster`, one per resource; its changes go through `delivery` into a `view`.
+Started by `cluster.KubeCluster`, one per resource. Its changes go through `delivery` into a `view`.
 
     listing -all handed over-> watching -connection ends-> watching (from the last resource version)
     watching -410, too old-> listing (unchanged objects are not handed over)
@@ -34,18 +34,20 @@ PAGE_SIZE: Final = 500
 """Objects per answer of a list."""
 LIST_TIMEOUT_S: Final = 60.0
 MIN_WATCH_S: Final = 300
-"""The server ends a watch after five to ten minutes, so that the load moves between API servers ..."""
+"""The shortest watch, in seconds. The server ends each watch after a random time between this and
+MAX_WATCH_S, so that watches spread over the API servers.
+"""
 MAX_WATCH_S: Final = 600
 IDLE_S: Final = 150.0
-"""... and says a word every minute (a bookmark). After so long a silence the connection counts as dead."""
+"""Seconds of silence after which a connection counts as lost; the server sends a bookmark every minute."""
 STEADY_S: Final = 5.0
-"""A watch that lasted so long has ended for a good reason: the next one need not wait."""
+"""Seconds after which a watch counts as successful: the backoff before the next watch starts again."""
 _ERROR_MARK: Final = b'"type":"ERROR"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchTimes:
-    """How long a watch lasts, and how long it may be silent; seconds."""
+    """The durations of a watch and of its silence, in seconds, and the page size of a list."""
 
     min_watch_s: int = MIN_WATCH_S
     max_watch_s: int = MAX_WATCH_S
@@ -54,11 +56,14 @@ class WatchTimes:
 
 
 class _BrokenLineError(UnavailableError):
-    """A line of a watch that is no event."""
+    """A line of a watch that is not a watch event."""
 
 
 class Informer:
-    """Counts: reconnect_count, relist_count, broken_count (lines and objects that could not be read)."""
+    """The list and watch of one resource.
+
+    Counts: reconnect_count, relist_count, broken_count (lines and objects that could not be read).
+    """
 
     def __init__(
         self,
@@ -77,7 +82,7 @@ class Informer:
         self._delivery = delivery
         self._handler = handler
         self._times = times if times is not None else WatchTimes()
-        # Seeded at random: hosts that lost one server must not come back in step.
+        # Seeded at random: hosts that lost one server must not reconnect at the same time.
         self._chance = chance if chance is not None else random.Random()
         self._backoff = Backoff(self._chance)
         self._version = ""
@@ -87,13 +92,13 @@ class Informer:
         self.view: View | None = None
         self.synced = asyncio.Event()
         self.problem = ""
-        """Why it is not up to date, empty while it is."""
+        """The reason why the view is not up to date; empty while it is."""
         self.reconnect_count = 0
         self.relist_count = 0
         self.broken_count = 0
 
     async def run(self) -> None:
-        """Keep the view up to date until cancelled. Never ends by itself, never raises."""
+        """Keep the view up to date until cancelled. Never returns, never raises an error."""
         while True:
             try:
                 if not self._version:
@@ -105,7 +110,7 @@ class Informer:
                 log.info("watch.expired", resource=self.name, error=str(err))
             except ClusterError as err:
                 self._note(err)
-            except Exception as err:  # The top of a loop that must not end.
+            except Exception as err:  # An unexpected error must not end the loop.
                 self._note(UnavailableError(self.name, "", f"{type(err).__name__}: {err}"))
                 log.error("watch.failed", resource=self.name, exc_info=True)
             self.reconnect_count += 1
@@ -121,7 +126,7 @@ class Informer:
             try:
                 seen, version = await self._pages(resource, self.view, self._times.page_size)
             except GoneError:
-                # The first page was too old before the last one was read: then all at once.
+                # The list's version expired before the last page was read: read all in one page.
                 seen, version = await self._pages(resource, self.view, 0)
         except NotFoundError:
             # A resource that is not served has no objects; it may be served later.
@@ -134,7 +139,7 @@ class Informer:
         self.synced.set()
 
     async def _pages(self, resource: ApiResource, view: View, page_size: int) -> tuple[set[str], str]:
-        """Hand over all there is; their keys, and the resource version of the list."""
+        """Hand over all objects of a list; return their keys and the list's resource version."""
         seen: set[str] = set()
 
         def show(item: Any) -> None:
@@ -197,13 +202,13 @@ class Informer:
             self._stream = None
             if asyncio.get_running_loop().time() - began_s > STEADY_S:
                 self._backoff.reset()
-            # The next watch begins where the last line that was handed over ends, so all must be.
+            # The next watch starts at the version of the last line handled, so all lines must be handled.
             await self._delivery.settled()
         if self._fault is not None:
             raise self._fault
 
     def _line(self, line: bytes) -> None:
-        """One event of the watch, in its turn."""
+        """Handle one line of the watch."""
         if self._fault is not None or not line:
             return
         try:
@@ -214,8 +219,8 @@ class Informer:
                 return
             version = str(item["metadata"]["resourceVersion"])
             if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
-                raise ValueError(f"no such event: {kind!r}")
-            # Taken first: a handler that raises has had its object, which does not come again.
+                raise ValueError(f"unknown type of event: {kind!r}")
+            # Set before the handler runs: an object for which the handler raises must not be sent again.
             self._version = version
         except (ValueError, KeyError, TypeError) as err:
             self._unreadable(str(err))
@@ -233,12 +238,12 @@ class Informer:
             self._broken(version, str(err))
 
     def _unreadable(self, error: str) -> None:
-        """Ask for the line again, once: it may have been the connection. Then go on without it."""
+        """Reconnect once to get the line again, in case the connection damaged it; the next time skip it."""
         self._broken(self._version, error)
         if self._skips_at == self._version:
             return
         self._skips_at = self._version
-        self._fault = _BrokenLineError(self.name, "", f"a line of the watch is no event: {error}")
+        self._fault = _BrokenLineError(self.name, "", f"a line of the watch is not an event: {error}")
         if self._stream is not None:
             self._stream.close()
 
@@ -249,7 +254,7 @@ class Informer:
         log.error("watch.object_refused", kind=self.name, object="", version=version, error=error)
 
     def _well(self) -> None:
-        """Something useful was heard: the next trouble is a new one."""
+        """Reset the backoff and clear the problem, after an answer that could be read."""
         self._backoff.reset()
         self._recovered()
 
@@ -278,6 +283,6 @@ def _selection(resource: ApiResource) -> dict[str, str]:
 
 
 def _fault_of(name: str, item: Mapping[str, Any]) -> ClusterError:
-    """The object of an ERROR event is a Status."""
+    """Return the error of a watch's ERROR event, whose object is a Status."""
     code = item.get("code")
     return error_of_status(code if isinstance(code, int) else 500, item, name, "")

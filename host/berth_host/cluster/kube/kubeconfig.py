@@ -1,7 +1,7 @@
-"""A kubeconfig file -> the one context of it that is in use, ready for the Kubernetes client's loader.
+"""Reads the context in use from a kubeconfig, ready for the Kubernetes client's loader.
 
-Called by `credentials`. Three things that the loader does badly are taken out here and done there: it runs
-exec plugins without a word when they fail, reads a token file once, and leaves keys behind in temporary
+Called by `credentials`. Fields that the loader handles badly are removed here and handled by `credentials`:
+the loader does not report a failing exec plugin, reads a token file only once, and leaves keys in temporary
 files. Source: client-go `tools/clientcmd/client_config.go`, v1.36.
 """
 
@@ -42,11 +42,11 @@ _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authenticati
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One context. `content`: a kubeconfig with only the entries that it names, without the contents of the
-    other fields.
+    """One context of a kubeconfig.
 
-    `authorities`, `certificate`, `key`: PEM, or the path of its file; `exec_plugin`: the
-    loader's own node, or None; `impersonation`: headers that name the user to act as.
+    `content`: a kubeconfig with only the entries that the context names, without the fields that are
+    attributes here. `authorities`, `certificate`, `key`: PEM, or the path of its file. `exec_plugin`: the
+    loader's own node, or None. `impersonation`: headers that name the user to act as.
     """
 
     path: Path
@@ -60,15 +60,14 @@ class Entry:
 
     @property
     def folder(self) -> Path:
-        """The folder that relative paths in it start from."""
+        """The folder that relative paths of the entry start from."""
         return self.path.parent
 
 
 def read_kubeconfig(path_text: str, master: str = "", context_name: str = "") -> Entry:
-    """Read a file, or several as KUBECONFIG lists them, and pick a context, or the current one.
+    """Read a file, or several as KUBECONFIG lists them, and return a context, by default the current one.
 
-    `master` stands in for a server that is not said. Raises ClientConfigError, which names the file and the
-    cure.
+    `master` replaces a missing server. Raises ClientConfigError, which names the file and the cure.
     """
     path, content = _read(path_text)
     contexts, clusters, users = (_named(content, name, path) for name in _LISTS)
@@ -113,7 +112,7 @@ def read_kubeconfig(path_text: str, master: str = "", context_name: str = "") ->
 
 
 def _read(path_text: str) -> tuple[Path, Mapping[str, Any]]:
-    """Return the path for messages, and the content: of several files, the first that has a name counts.
+    """Return the path for messages, and the content; of several files, the first that has a name counts.
 
     Missing files of a list are skipped. Source: client-go `clientcmd.ClientConfigLoadingRules`.
     """
@@ -155,7 +154,7 @@ def _with_whole_fields(item: Any, part: str, fields: tuple[str, ...], path: Path
     }
     plugin = inner.get("exec")
     if isinstance(plugin, dict) and _is_path(command := plugin.get("command")) and os.sep in command:
-        # As client-go: a path is relative to the file, a bare name is looked up in PATH.
+        # As in client-go: a path is relative to the file, a bare name is looked up in PATH.
         found["exec"] = {**plugin, "command": str(path.parent / command)}
     return {**item, part: {**inner, **found}}
 
@@ -190,7 +189,7 @@ def _named(content: Mapping[str, Any], name: str, path: Path) -> dict[Any, Mappi
     for item in items:
         if not isinstance(item.get("name"), str | None):
             raise _wrong(path, f"the name {item['name']!r} in {name} is not text", "put it in quotes")
-        # The first of a name counts, as with kubectl.
+        # The first entry of a name counts, as in kubectl.
         found.setdefault(item.get("name"), item)
     return found
 
@@ -206,7 +205,7 @@ def _part(item: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any]:
 
 
 def _check_cluster(cluster: Mapping[str, Any], path: Path) -> None:
-    """Refuse a proxy or server name by which no connection would ever come about."""
+    """Raise ClientConfigError for a proxy or a server name with which no connection can succeed."""
     proxy, name = cluster.get("proxy-url"), cluster.get("tls-server-name")
     try:
         if proxy:
@@ -222,7 +221,7 @@ def _check_cluster(cluster: Mapping[str, Any], path: Path) -> None:
 
 
 def _taken(part: dict[str, Any], data_name: str, file_name: str, path: Path) -> bytes | Path | None:
-    """Data that stands in the file beats a file that is named."""
+    """Remove the data field and the file field of `part`; return the decoded data, else the file's path."""
     data, file = part.pop(data_name, None), part.pop(file_name, None)
     if data:
         try:
@@ -256,7 +255,7 @@ def _taken_token_file(user: dict[str, Any], path: Path) -> Path | None:
     name = user.pop("tokenFile", None)
     if not name:
         return None
-    # The file beats the token beside it, as in client-go: it is kept fresh.
+    # As in client-go, the file counts, not the token beside it: the file is kept up to date.
     user.pop("token", None)
     return path.parent / str(name)
 

@@ -1,7 +1,7 @@
 """Checks the types of the fields of a kubeconfig's entry. Called by `kubeconfig`.
 
-YAML takes an unquoted 5 for a number and 2026-01-01 for a date; a value that is no text is refused before it
-is used, as by Go's decoder. Source: client-go `tools/clientcmd/api/v1/types.go` and
+YAML reads an unquoted 5 as a number and 2026-01-01 as a date. As in Go's decoder, a value that is not text is
+refused before it is used. Source: client-go `tools/clientcmd/api/v1/types.go` and
 `tools/clientcmd/client_config.go` (parseProxyURL), v1.36.
 """
 
@@ -33,7 +33,7 @@ _SECRET: Final = ("token", "password", "client-key-data")
 
 
 def check_types(kind: str, part: Mapping[str, Any]) -> None:
-    """Raises ValueError, which names the field and the cure. `kind`: context, cluster, user or exec."""
+    """Raise ValueError, which names the field and the cure. `kind`: context, cluster, user or exec."""
     for field in _TEXTS[kind]:
         if not isinstance(part.get(field), str | None):
             shown = "" if field in _SECRET else f" {part[field]!r}"
@@ -44,7 +44,7 @@ def check_types(kind: str, part: Mapping[str, Any]) -> None:
 
 
 def check_exec_lists(plugin: Mapping[str, Any]) -> None:
-    """`args` and `env` of an exec plugin. Raises ValueError."""
+    """Check `args` and `env` of an exec plugin. Raises ValueError."""
     arguments, variables = plugin.get("args") or [], plugin.get("env") or []
     if not isinstance(arguments, list) or not all(isinstance(one, str) for one in arguments):
         raise ValueError("args is not a list of texts; put each in quotes")
@@ -56,7 +56,7 @@ def check_exec_lists(plugin: Mapping[str, Any]) -> None:
 
 
 def check_proxy(url: str) -> None:
-    """Raises ValueError for a proxy that cannot be asked, with the reason."""
+    """Raise ValueError, with the reason, for a URL that cannot be a proxy."""
     try:
         parts = urlsplit(url)
         is_url = bool(parts.hostname) and parts.port != 0 and not any(sign.isspace() for sign in url)
@@ -64,16 +64,16 @@ def check_proxy(url: str) -> None:
         is_url = False
         parts = urlsplit("")
     if parts.scheme and parts.scheme not in _PROXY_SCHEMES and is_url:
-        raise ValueError(f"is of the scheme {parts.scheme!r}; use a proxy that is asked by http or https")
+        raise ValueError(f"has the scheme {parts.scheme!r}; use a proxy with http or https")
     if not is_url or not parts.scheme:
-        raise ValueError("is no URL; write it as http://HOST:PORT")
+        raise ValueError("is not a URL; write it as http://HOST:PORT")
 
 
 def check_server_name(name: str) -> None:
-    """Raises ValueError for a name that TLS cannot ask a server for, with the reason."""
+    """Raise ValueError, with the reason, for a name that TLS cannot request (SNI)."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(
             ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name
         )
     except (ValueError, OSError) as err:  # ssl.SSLError is an OSError.
-        raise ValueError("is no host name") from err
+        raise ValueError("is not a host name") from err

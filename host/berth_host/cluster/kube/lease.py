@@ -1,13 +1,13 @@
-"""`LeaderElector`: one of several replicas holds a Lease, and only that one schedules.
+"""`LeaderElector`: leader election with a Lease; only the replica that holds the Lease schedules.
 
-Run by `process`. `acquire` until this replica leads, `renew` until it does not any more, `release` when
-it leaves on purpose. The clocks of replicas are never compared: a holder is believed for the duration it
-wrote, from the moment at which *this* replica first saw the Lease as it is.
+Run by `process`: `acquire` returns when this replica leads, `renew` when it has lost the Lease, `release`
+gives the Lease up at a regular stop. Clocks of replicas are never compared: a Lease is valid for the duration
+that its holder wrote, from the moment at which *this* replica first read the Lease in its current form.
 
-Not `kubernetes.aio.leaderelection` (37.0.2): it measures with the wall clock, retries without jitter, counts
-no transitions, has no limit for a call that hangs, and never gives a Lease up.
-One step is stricter than client-go's: a leader that reads another holder's name stops at once, and not only
-after `renew_deadline_s`. Source: `k8s.io/client-go/tools/leaderelection/leaderelection.go`, v0.36.
+`kubernetes.aio.leaderelection` (37.0.2) is not used: it measures with the wall clock, retries without jitter,
+counts no transitions, has no limit for a call that hangs, and never releases a Lease.
+One step is stricter than client-go's: a leader that reads another holder's name stops at once, not after
+`renew_deadline_s`. Source: `k8s.io/client-go/tools/leaderelection/leaderelection.go`, v0.36.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = get_logger()
 T = TypeVar("T")
 
 RELEASE_S: Final = 5.0
-"""How long to try to give the Lease up: a pod that ends has 30 s for all of it."""
+"""Seconds to try to release the Lease; Kubernetes kills a terminating pod after 30 s."""
 _RELEASED_DURATION_S: Final = 1
 _TOLERATED_EXPIRY_S: Final = 20.0
 
@@ -46,27 +46,28 @@ class Leases(Protocol):
     """The calls about one Lease, each bounded in time. They raise ClusterError."""
 
     async def get(self) -> Mapping[str, Any] | None:
-        """The Lease as it is; None where there is none."""
+        """Read the Lease; return None if it does not exist."""
         ...
 
     async def create(self, lease: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Make it; ConflictError: there is one."""
+        """Create the Lease. Raises ConflictError if it exists."""
         ...
 
     async def update(self, lease: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Replace it; ConflictError: it is not at the resource version that `lease` says."""
+        """Replace the Lease. Raises ConflictError if its resource version is not that of `lease`."""
         ...
 
     def record_event(self, lease: Mapping[str, Any], message: str) -> None:
-        """Write a LeaderElection event about it, in the background."""
+        """Write a LeaderElection event about the Lease, in the background."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectorOptions:
-    """Seams. `on_leading` is told of every change; `on_slow_path`: a leader had to read before it renewed.
+    """The elector's clock, random numbers and callbacks.
 
-    `draw` gives a number of [0, 1).
+    `on_leading` is called with True or False on every change. `on_slow_path` is called when a leader has to
+    read the Lease before it can renew. `draw` returns a number in [0, 1).
     """
 
     clock: Clock = field(default_factory=RealClock)
@@ -76,12 +77,12 @@ class ElectorOptions:
 
 
 class LeaderElector:
-    """`identity` names this replica, and no other process that ever was."""
+    """The leader election of one replica. `identity` must be unique among all processes, also past ones."""
 
     def __init__(
         self, leases: Leases, identity: str, settings: LeaderElection, options: ElectorOptions | None = None
     ) -> None:
-        """Raises ValueError for settings that cannot work."""
+        """Check the settings. Raises ValueError for settings that cannot work."""
         check_settings(settings)
         self.identity = identity
         self._leases = leases
@@ -97,31 +98,31 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """The last seen holder of the Lease; "" for none."""
+        """The holder of the Lease when it was last read; "" for none."""
         return self._observed.holder
 
     @property
     def is_leader(self) -> bool:
-        """Whether it was this replica."""
+        """True if this replica held the Lease when it was last read."""
         return self._observed.holder == self.identity
 
     @property
     def has_run_out(self) -> bool:
-        """Whether this replica still acts as leader though its Lease has run out, or is another one's."""
+        """True while this replica acts as leader although its Lease has run out or belongs to another one."""
         return self._leads and not (self.is_leader and self._is_valid())
 
     def complaint(self) -> str:
-        """The renewal's problem, for the health endpoint; "" while all is well."""
+        """Return the renewal's problem, for the health endpoint; "" without one."""
         age_s = self._clock.monotonic_s() - self._observed_at_s
         if self.is_leader and age_s > self._settings.lease_duration_s + _TOLERATED_EXPIRY_S:
             return f"failed election to renew leadership on lease {self._settings.resource_name}"
         return ""
 
     async def acquire(self) -> None:
-        """Return when this replica leads.
+        """Wait until this replica leads.
 
-        Raises ForbiddenError, UnauthorizedError and InvalidError, of the first try only: a standing replica
-        rides out later errors.
+        Raises ForbiddenError, UnauthorizedError and InvalidError, of the first try only: later errors are
+        retried.
         """
         is_first = True
         while not await self._tried(self._settings.renew_deadline_s, raises_refusal=is_first):
@@ -134,7 +135,7 @@ class LeaderElector:
         self._set_leading(True)
 
     async def renew(self) -> None:
-        """Keep the Lease; return when it is lost."""
+        """Renew the Lease until it is lost."""
         while await self._renewed():
             self._report_transition()
             await sleep(self._clock, self._settings.retry_period_s)
@@ -142,7 +143,7 @@ class LeaderElector:
         self._set_leading(False)
 
     async def release(self) -> None:
-        """Give the Lease up, if it may be ours, so that another replica need not wait for its end."""
+        """Release the Lease if this replica may hold it, so that another one need not wait for its expiry."""
         self._set_leading(False)
         if not (self.is_leader or self._may_hold):
             return
@@ -154,7 +155,7 @@ class LeaderElector:
     # --- one try -------------------------------------------------------------------------------
 
     async def _renewed(self) -> bool:
-        """Try until it works; False when the deadline passed, or another replica holds the Lease."""
+        """Retry the renewal; return False when the deadline passed or another replica holds the Lease."""
         deadline_s = self._clock.monotonic_s() + self._settings.renew_deadline_s
         while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
             if await self._tried(left_s):
@@ -184,7 +185,7 @@ class LeaderElector:
             try:
                 await self._write(self._record(renews=self._observed))
             except ClusterError as err:
-                # The Lease changed since we read it, or the answer was lost: look.
+                # The Lease changed since it was read, or the answer was lost: read it again.
                 log.debug("lease.read_again", lease=self._key, error=str(err))
                 self._options.on_slow_path()
             else:
@@ -212,7 +213,7 @@ class LeaderElector:
                 holder="",
                 duration_s=_RELEASED_DURATION_S,
             )
-            # A renewal that was cut off may still reach the server, between the reading and this.
+            # A cancelled renewal may still reach the server between the read and this write.
             with contextlib.suppress(ConflictError):
                 await self._write(given_up)
                 log.info("lease.released", lease=self._key)
@@ -224,7 +225,7 @@ class LeaderElector:
         return self._observed_at_s + self._observed.duration_s > self._clock.monotonic_s()
 
     def _observe(self, lease: Mapping[str, Any]) -> None:
-        """Take over a read Lease. Only a change is a sign of life of its holder."""
+        """Store a Lease that was read. The Lease's validity starts again only if its record changed."""
         record = LeaseRecord.of(lease)
         self._lease = lease
         if record != self._observed:
@@ -247,7 +248,7 @@ class LeaderElector:
 
     async def _write(self, record: LeaseRecord) -> None:
         self._may_hold = True
-        # The Lease runs from the moment of sending: others may have seen it before the answer is here.
+        # The Lease is valid from the moment of sending: others may read it before the answer arrives.
         sent_at_s = self._clock.monotonic_s()
         self._lease = await self._leases.update(record.put_into(self._lease))
         self._take(record, sent_at_s)
@@ -273,7 +274,7 @@ class LeaderElector:
         return f"{self._settings.resource_namespace}/{self._settings.resource_name}"
 
     async def _within(self, limit_s: float, call: Coroutine[Any, Any, T]) -> T:
-        """The call's result. Raises TimeoutError when it takes longer, on the elector's clock."""
+        """Return the call's result. Raises TimeoutError after `limit_s` seconds of the elector's clock."""
         task = asyncio.ensure_future(call)
         timed_out = False
 
@@ -287,7 +288,7 @@ class LeaderElector:
             return await task
         except asyncio.CancelledError:
             caller = asyncio.current_task()
-            # A cancellation in the moment in which the limit passes must take effect: it comes only once.
+            # If the caller is cancelled when the limit passes, the cancellation must not get lost.
             if timed_out and not (caller is not None and caller.cancelling()):
                 raise TimeoutError from None
             raise

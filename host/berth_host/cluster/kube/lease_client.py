@@ -1,6 +1,6 @@
-"""`KubeLeases`: the calls of `lease.Leases` at a real API server. Made by `process`.
+"""`KubeLeases`: the calls of `lease.Leases` to a real API server. Made by `process`.
 
-With a client of its own, so that renewing never waits for a turn behind bindings. Source: golden
+It has its own client, so that a renewal never waits behind bindings for the rate limit. Source: golden
 recordings of kube-scheduler 1.36.2 (`timeout=5s`, and a LeaderElection event of the core API);
 `k8s.io/client-go/tools/leaderelection/resourcelock`.
 """
@@ -26,7 +26,7 @@ _EVENT_PATIENCE_S: Final = 2.0
 
 
 class KubeLeases:
-    """`reporter`: the event's reporting component, the first profile's scheduler name."""
+    """The calls about one Lease. `reporter`: the events' reporting component (first profile's scheduler)."""
 
     def __init__(self, client: KubeClient, settings: LeaderElection, reporter: str, clock: Clock) -> None:
         self._client = client
@@ -38,18 +38,18 @@ class KubeLeases:
         self._events: set[asyncio.Task[None]] = set()
 
     async def get(self) -> Mapping[str, Any] | None:
-        """The Lease as it is; None where there is none. Raises ClusterError."""
+        """Read the Lease; return None if it does not exist. Raises ClusterError."""
         try:
             return await self._send("GET", self._name)
         except NotFoundError:
             return None
 
     async def create(self, lease: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Make it. Raises ConflictError, and ClusterError for all else."""
+        """Create the Lease. Raises ConflictError if it exists, and other ClusterErrors."""
         return await self._send("POST", "", lease)
 
     async def update(self, lease: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Replace it. Raises ConflictError, and ClusterError for all else."""
+        """Replace the Lease. Raises ConflictError for an old resource version, and other ClusterErrors."""
         return await self._send("PUT", self._name, lease)
 
     def record_event(self, lease: Mapping[str, Any], message: str) -> None:
@@ -59,7 +59,7 @@ class KubeLeases:
         task.add_done_callback(self._events.discard)
 
     async def close(self) -> None:
-        """Give events that are under way a moment, and close the connections."""
+        """Wait shortly for events that are being written, then close the connections."""
         if self._events:
             _, late = await asyncio.wait(self._events, timeout=_EVENT_PATIENCE_S)
             for task in late:

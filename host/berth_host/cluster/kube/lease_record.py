@@ -1,6 +1,6 @@
-"""`LeaseRecord`: a Lease's fields about its holder, read from the object and written into it.
+"""`LeaseRecord`: the fields of a Lease about its holder, read from and written into the object.
 
-Used by `lease`. The label by which others find the Lease is written with them.
+Used by `lease`. The label by which `kubectl berth` finds the Lease is written with them.
 Source: `k8s.io/client-go/tools/leaderelection/resourcelock/leaselock.go`.
 """
 
@@ -13,16 +13,15 @@ from typing import Any, Final
 
 API_VERSION: Final = "coordination.k8s.io/v1"
 LABEL: Final = "berth.io/scheduler"
-"""Marks a Lease that a berth scheduler holds or gave up; `kubectl berth` finds the scheduler by it.
-
-The value is the unique part of the holder's identity. kube-scheduler keeps the label when it takes the Lease
-over, and then the value is not its own.
+"""The label of a Lease that a berth scheduler holds or released; `kubectl berth` finds the scheduler by it.
+The value is the unique part of the holder's identity. kube-scheduler keeps the label when it acquires the
+Lease, and then the value is not part of the holder's identity.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """`holder` "": none. Times as Kubernetes' MicroTime; `duration_s` whole seconds."""
+    """The holder's fields. `holder`: "" for none. Times are MicroTime texts; `duration_s` whole seconds."""
 
     holder: str
     duration_s: int
@@ -32,7 +31,7 @@ class LeaseRecord:
 
     @classmethod
     def of(cls, lease: Mapping[str, Any]) -> LeaseRecord:
-        """Read the object; absent fields are empty."""
+        """Read a Lease object; missing fields become empty or 0."""
         spec = lease.get("spec") or {}
         return cls(
             holder=spec.get("holderIdentity") or "",
@@ -43,10 +42,10 @@ class LeaseRecord:
         )
 
     def put_into(self, lease: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the object as it was read, with this as its spec, and with the holder's label."""
+        """Return a copy of the Lease object with this record as its spec and with the holder's label."""
         metadata = lease.get("metadata") or {}
         labels = dict(metadata.get("labels") or {})
-        if self.holder:  # a Lease that is given up keeps the label, and is found as one that nobody holds
+        if self.holder:  # A released Lease keeps the label, so that it is found as one without a holder.
             labels[LABEL] = label_value(self.holder)
         return {
             "kind": "Lease",
@@ -69,5 +68,5 @@ def label_value(identity: str) -> str:
 
 
 def micro_time(moment_s: float) -> str:
-    """Unix seconds -> `2026-01-01T00:00:00.000000Z`."""
+    """Format Unix seconds as `2026-01-01T00:00:00.000000Z`."""
     return datetime.fromtimestamp(moment_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,6 +1,6 @@
-"""Whether the settings of a leader election can work at all. Asked by `lease` and by the command line.
+"""Checks whether the settings of a leader election can work. Called by `lease` and the command line.
 
-Names that no Lease can have are refused here, though client-go goes on asking for them for ever.
+Names that no Lease can have are refused here; client-go would request them forever.
 Source: client-go `tools/leaderelection/leaderelection.go` (NewLeaderElector), v1.36; apimachinery
 `pkg/util/validation`.
 """
@@ -20,14 +20,14 @@ JITTER: Final = 1.2
 
 @dataclass(frozen=True, slots=True)
 class ElectionProblem:
-    """`fields`: which of leaderElection's it is about."""
+    """A problem of the settings. `fields`: the fields of `leaderElection` that it concerns."""
 
     text: str
     fields: tuple[str, ...]
 
 
 def problems(settings: LeaderElection) -> Iterator[ElectionProblem]:
-    """The settings that cannot work, in client-go's words where it has some."""
+    """Yield the problems of the settings, in client-go's words where client-go checks the same."""
     if settings.lease_duration_s <= settings.renew_deadline_s:
         text = "leaseDuration must be greater than renewDeadline"
         yield ElectionProblem(text, ("leaseDuration", "renewDeadline"))
@@ -45,6 +45,6 @@ def problems(settings: LeaderElection) -> Iterator[ElectionProblem]:
 
 
 def check_settings(settings: LeaderElection) -> None:
-    """Raises ValueError for the first of `problems`."""
+    """Raise ValueError for the first of `problems`, if there is one."""
     for problem in problems(settings):
         raise ValueError(problem.text)

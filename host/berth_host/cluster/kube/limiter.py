@@ -1,4 +1,4 @@
-"""`TokenBucket`: so many requests per second, and a few more at once. Used by `client` and `events`.
+"""`TokenBucket`: limits requests per second, with a burst. Used by `client` and `events`.
 
 Source: client-go `util/flowcontrol/throttle.go` (qps and burst of clientConnection), v1.36.
 """
@@ -11,18 +11,18 @@ from berth_host.model.clock import Clock, sleep
 
 
 class TokenBucket:
-    """Gives turns in the order in which they were asked for. A negative `qps` never makes a caller wait."""
+    """A rate limit that serves callers in their order. A negative `qps` means no limit."""
 
     def __init__(self, qps: float, burst: int, clock: Clock) -> None:
         self._clock = clock
-        # Unset is client-go's default; a limit that lets nothing through would be no limit but a stop.
+        # 0 means unset, for which client-go uses 5; a burst below 1 would block every request.
         self._qps = qps or 5.0
         self._burst = float(max(burst, 1))
         self._tokens = self._burst
         self._filled_at_s: float | None = None
 
     async def take(self) -> float:
-        """Wait for a turn; how long it took, in seconds."""
+        """Wait for a turn; return the time waited, in seconds."""
         if self._qps < 0:
             return 0.0
         now_s = self._clock.monotonic_s()
@@ -33,7 +33,7 @@ class TokenBucket:
         self._tokens -= 1.0
         if self._tokens >= 0:
             return 0.0
-        # Below zero count the callers that wait already: each has its turn after the earlier ones.
+        # A negative count is the number of callers that wait, each after the earlier ones.
         wait_s = -self._tokens / self._qps
         try:
             await sleep(self._clock, wait_s)

@@ -1,7 +1,7 @@
-"""A resource as `Need` spells it -> the API server's path and name for it.
+"""Maps a resource as `Need` spells it to its API version, kind and path.
 
-Asked by `cluster`, `informer` and `calls`. Built-in resources stand in a table; custom ones are looked up at
-the server, once.
+Used by `cluster`, `informer` and `calls`. Built-in resources are in a table; custom resources are looked up
+at the server once (discovery).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from berth_host.cluster.kube.client import KubeClient, path_of, segment
 from berth_host.errors.cluster import NotFoundError
 
 PENDING_OR_RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
-"""Pods whose containers are for good have left the cluster, as far as scheduling goes."""
+"""The field selector for pods: finished pods use no resources, so they are not watched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiResource:
-    """One resource. `name`: `storage.k8s.io/csinodes`; `watch_kind`: the kind of its WatchEvents;
-    `field_selector`: the limit of a watch, empty for all.
+    """One resource. `name`: `storage.k8s.io/csinodes`. `watch_kind`: the kind of its WatchEvents.
+    `field_selector`: of its lists and watches, empty for all objects.
     """
 
     name: str
@@ -32,7 +32,7 @@ class ApiResource:
 
     @property
     def group(self) -> str:
-        """The API group, empty for the core."""
+        """The API group; empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
     @property
@@ -42,11 +42,11 @@ class ApiResource:
 
     @property
     def prefix(self) -> str:
-        """The path of its group and version."""
+        """The path of the resource's group and version."""
         return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The path of all, or of one; the namespace does not count where there are none."""
+        """Return the path of all objects or of one; a cluster-scoped resource ignores `namespace`."""
         return path_of(self.prefix, self.plural, namespace if self.namespaced else "", name, subresource)
 
 
@@ -91,23 +91,26 @@ _API_VERSION_OF_KIND: Final = {found.kind: found.api_version for found in _BUILT
 
 
 def api_version_of(kind: str) -> str:
-    """The API version of a built-in kind; of any other one, the core's."""
+    """Return the API version of a built-in kind; "v1" for any other kind."""
     return _API_VERSION_OF_KIND.get(kind, "v1")
 
 
 class Resources:
-    """The table, and the additions of discovery."""
+    """The built-in resources, and those found by discovery."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
         self._known = dict(_BUILT_IN)
 
     def known(self, name: str) -> ApiResource | None:
-        """The resource, if it need not be looked up."""
+        """Return a resource that is built in or was looked up before; else None."""
         return self._known.get(name)
 
     async def resolve(self, name: str) -> ApiResource:
-        """The resource, in the version that the server prefers. NotFoundError: it does not serve it."""
+        """Return the resource, if needed by discovery in the version that the server prefers.
+
+        Raises NotFoundError if the server does not serve the resource, and other ClusterErrors.
+        """
         found = self._known.get(name)
         if found is None:
             found = self._known[name] = await self._discover(name)
@@ -130,7 +133,7 @@ class Resources:
         raise NotFoundError(name, "", "the API server does not serve this resource; is its CRD installed?")
 
     async def _versions(self, group: str) -> list[str]:
-        """All versions of a group, the preferred one first."""
+        """Return all versions of a group, the preferred one first."""
         if not group:
             return ["v1"]
         try:

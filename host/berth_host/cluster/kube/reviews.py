@@ -1,7 +1,7 @@
-"""`KubeReviewer`: asks the API server for a caller's user and rights, for the secure port.
+"""`KubeReviewer`: delegated authentication and authorization of the secure port's callers.
 
-Made by `app.endpoints`; `endpoints.access` has the Protocol. Source: `authentication.k8s.io/v1`
-TokenReview, `authorization.k8s.io/v1` SubjectAccessReview, and the ConfigMap that the API server publishes
+Composed by `app`; `endpoints.access` has the Protocol. Source: `authentication.k8s.io/v1` TokenReview,
+`authorization.k8s.io/v1` SubjectAccessReview, and the ConfigMap that the API server publishes
 for extension servers (`kube-system/extension-apiserver-authentication`).
 """
 
@@ -23,14 +23,17 @@ _TRUST: Final = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-a
 
 
 class KubeReviewer:
-    """`authentication` asks about tokens and CAs, `authorization` about rights; mostly they are one."""
+    """Reviews by an API server. The two clients are usually the same one.
+
+    `authentication` reviews tokens and reads the client CAs; `authorization` reviews rights.
+    """
 
     def __init__(self, authentication: KubeClient, authorization: KubeClient) -> None:
         self._authentication = authentication
         self._authorization = authorization
 
     async def user_of(self, token: str) -> User | None:
-        """The user of the token; None: no user. Raises ReviewError."""
+        """Return the token's user; None if the token is not valid. Raises ReviewError."""
         review = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -48,7 +51,7 @@ class KubeReviewer:
         )
 
     async def may(self, user: User, verb: str, path: str) -> bool:
-        """Whether RBAC lets `user` do that. Raises ReviewError."""
+        """Return True if RBAC grants `user` the verb on the path. Raises ReviewError."""
         spec: dict[str, Any] = {
             "nonResourceAttributes": {"path": path, "verb": verb},
             "user": user.name,
@@ -63,7 +66,7 @@ class KubeReviewer:
         return bool(status.get("allowed")) and not status.get("denied")
 
     async def trust(self) -> ClientTrust:
-        """The CAs whose client certificates count; none if the cluster lacks the ConfigMap.
+        """Return the CAs whose client certificates are accepted; empty if the ConfigMap does not exist.
 
         Raises ReviewError.
         """
@@ -89,7 +92,7 @@ class KubeReviewer:
 
 
 async def _status(client: KubeClient, path: str, review: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer's status. Reviews do not wait behind bindings for a turn under qps."""
+    """Post a review and return its status. Reviews bypass the rate limit, so they never wait for bindings."""
     try:
         answer = await client.request("POST", path, body=review, timeout_s=TIMEOUT_S, limited=False)
     except ClusterError as err:
@@ -99,7 +102,7 @@ async def _status(client: KubeClient, path: str, review: Mapping[str, Any]) -> M
 
 
 def _names(data: Mapping[str, str], key: str) -> tuple[str, ...]:
-    """A JSON list of strings; empty where it is none."""
+    """Return the JSON list of strings under `key`; empty if the value is missing or is no such list."""
     try:
         found: Any = json.loads(data.get(key) or "[]")
     except ValueError:

@@ -1,8 +1,8 @@
-"""The kubeconfig, context and namespace that a kubectl command means.
+"""`UserConfig`: the kubeconfig, context and namespace that a kubectl command uses.
 
-Called by `kubectl berth`. Source: client-go `tools/clientcmd/loader.go`, v1.36: --kubeconfig, or else
-KUBECONFIG, or else ~/.kube/config. Several files in KUBECONFIG are merged, as kubectl does: the first file
-that has a name, or a current context, counts.
+Called by `kubectl berth`, which looks at --kubeconfig, then KUBECONFIG, then ~/.kube/config. Several files in
+KUBECONFIG are merged as by kubectl: the first file that has a name, or a current context, counts.
+Source: client-go `tools/clientcmd/loader.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _DEFAULT_NAMESPACE = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserConfig:
-    """`path`: one, or several as KUBECONFIG lists them; `context` empty: the current one."""
+    """A user's choice of cluster. `path`: one, or several as KUBECONFIG lists them. `context`: empty for
+    the current one.
+    """
 
     path: str
     context: str
@@ -33,7 +35,7 @@ class UserConfig:
 
     @classmethod
     def find(cls, kubeconfig: str = "", context: str = "") -> UserConfig:
-        """Raises ClientConfigError where there is no file, or none has the context."""
+        """Find the files and the context. Raises ClientConfigError if there are no files, or no context."""
         paths = [kubeconfig] if kubeconfig else _paths()
         existing = [path for path in paths if is_file(expanded(path))]
         if not existing:

@@ -1,7 +1,7 @@
-"""`View`: the objects of one resource as they were handed over last, and the changes to hand over next.
+"""`View`: the objects of one resource as they were last handed over; finds the changes to hand over.
 
-Kept by `informer`: of every object uid and resource version. Versions seen already are not handed over; an
-object replaced by another one of its name is deleted first.
+Owned by `informer`. It keeps uid and resource version of every object. A version that was handed over is
+skipped. If an object was replaced by another one of the same name, a delete is handed over first.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from berth_host.cluster.port import WatchEvent, WatchHandler
 
 
 class NoObjectError(Exception):
-    """The received value is no object."""
+    """The received value is not a Kubernetes object."""
 
 
 class View:
-    """`handler` is told in the order of the calls."""
+    """The view of one resource. `handler` is called for each change, in the order of the calls."""
 
     def __init__(self, resource: ApiResource, handler: WatchHandler) -> None:
         self._resource = resource
         self._handler = handler
         self._known: dict[str, tuple[str, str]] = {}
-        # Of objects that we write back whole nothing may be left out that their owner wrote.
+        # Other kinds may be written back whole (PUT), so no annotation of theirs may be left out.
         self._drops_last_applied = resource.name in ("pods", "nodes")
 
     def __len__(self) -> int:
@@ -34,11 +34,11 @@ class View:
 
     @property
     def versions(self) -> Mapping[str, tuple[str, str]]:
-        """Key -> uid and resource version."""
+        """Uid and resource version by key."""
         return self._known
 
     def show(self, item: Any, seen: set[str] | None = None) -> None:
-        """There is this object; its key is added to `seen`. Raises NoObjectError where that is none."""
+        """Hand over an object if it is new or changed; add its key to `seen`. Raises NoObjectError."""
         metadata = _metadata(item)
         key = _key(metadata)
         if seen is not None:
@@ -58,7 +58,7 @@ class View:
         self._handler(WatchEvent(self._resource.watch_kind, old, self._object(item, metadata)))
 
     def remove(self, item: Any) -> None:
-        """This object is gone. Raises NoObjectError where it is none."""
+        """Hand over the deletion of an object. Raises NoObjectError."""
         metadata = _metadata(item)
         key = _key(metadata)
         known = self._known.get(key)
@@ -68,7 +68,7 @@ class View:
         self._handler(WatchEvent(self._resource.watch_kind, self._object(item, metadata), None))
 
     def keep_only(self, keys: set[str]) -> None:
-        """A list was complete: objects that it did not name are gone."""
+        """Hand over the deletion of every object whose key a complete list does not contain."""
         for key in [key for key in self._known if key not in keys]:
             known = self._known.pop(key)
             self._handler(WatchEvent(self._resource.watch_kind, self._remembered(key, known), None))
@@ -80,14 +80,14 @@ class View:
             if annotations and LAST_APPLIED in annotations:
                 del annotations[LAST_APPLIED]
         resource = self._resource
-        # The items of a list do not name their kind.
+        # The items of a list do not contain their kind.
         parsed = item
         if "kind" not in item:
             parsed = {"kind": resource.kind, "apiVersion": resource.api_version, **item}
         return KubeObject(resource.api_version, resource.kind, parsed=parsed)
 
     def _remembered(self, key: str, known: tuple[str, str]) -> KubeObject:
-        """The kept part of an object: its identity."""
+        """Return an object of which only the identity was kept."""
         namespace, _, name = key.rpartition("/")
         metadata = {"name": name, "uid": known[0], "resourceVersion": known[1]}
         if namespace:

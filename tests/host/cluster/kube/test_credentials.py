@@ -318,7 +318,7 @@ async def test_exec_plugin_that_gives_nothing_is_named(
 @pytest.mark.parametrize("status", [None, "x", ["token"]])
 async def test_exec_plugin_with_a_malformed_status_is_named(tmp_path: Path, status: Any) -> None:
     path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:9"}, plugin(tmp_path, status))
-    with pytest.raises(ClientConfigError, match="no status in its answer"):
+    with pytest.raises(ClientConfigError, match="its answer has no status"):
         await KubeClient.open(Connection(kubeconfig=path))
 
 
@@ -540,7 +540,7 @@ async def test_wrong_kubeconfig_is_one_line_with_path_and_cure(
 @pytest.mark.parametrize(
     ("cluster", "user", "problem"),
     [
-        ({"server": "127.0.0.1:6443"}, {}, "is no URL; write it as https://HOST:PORT"),
+        ({"server": "127.0.0.1:6443"}, {}, "is not a URL; write it as https://HOST:PORT"),
         ({"server": "https://h:1", "certificate-authority-data": "%"}, {}, "certificate-authority"),
         ({"server": "https://h:1", "certificate-authority-data": data(b"x")}, {}, "certificate-authority"),
         ({"server": "https://h:1", "certificate-authority": "missing.crt"}, {}, "missing.crt"),
@@ -562,19 +562,19 @@ async def test_wrong_kubeconfig_is_one_line_with_path_and_cure(
             {"exec": {"command": "x", "apiVersion": EXEC_VERSION, "env": [{"name": "A"}]}},
             "users[].user.exec: env is not a list of variables",
         ),
-        ({"server": "https://h:1", "proxy-url": "foo bar"}, {}, "proxy-url 'foo bar' is no URL"),
+        ({"server": "https://h:1", "proxy-url": "foo bar"}, {}, "proxy-url 'foo bar' is not a URL"),
         (
             {"server": "https://h:1", "proxy-url": "http://p:99999"},
             {},
-            "proxy-url 'http://p:99999' is no URL",
+            "proxy-url 'http://p:99999' is not a URL",
         ),
         (
             {"server": "https://h:1", "proxy-url": "socks5://p:1"},
             {},
-            "proxy-url 'socks5://p:1' is of the scheme",
+            "proxy-url 'socks5://p:1' has the scheme",
         ),
-        ({"server": "https://h:1", "tls-server-name": ".a"}, {}, "tls-server-name '.a' is no host name"),
-        ({"server": "https://.a:1"}, {}, "server 'https://.a:1' is no URL"),
+        ({"server": "https://h:1", "tls-server-name": ".a"}, {}, "tls-server-name '.a' is not a host name"),
+        ({"server": "https://.a:1"}, {}, "server 'https://.a:1' is not a URL"),
     ],
 )
 async def test_wrong_entry_is_named(
@@ -663,5 +663,5 @@ def test_proxy_of_the_environment_is_found_unless_the_host_is_excepted(
     monkeypatch.setenv("https_proxy", "proxy.example:3128")
     assert credentials_module.proxy_of_environment("https://h.example:6443") == "http://proxy.example:3128"
     monkeypatch.setenv("https_proxy", "foo bar")
-    with pytest.raises(ClientConfigError, match="HTTPS_PROXY 'foo bar' is no URL"):
+    with pytest.raises(ClientConfigError, match="HTTPS_PROXY 'foo bar' is not a URL"):
         credentials_module.proxy_of_environment("https://h.example:6443")
