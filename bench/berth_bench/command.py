@@ -70,7 +70,9 @@ _OPTIONS: Final = (
     strict_option,
     verbose_option,
     click.option(
-        "--no-recall", is_flag=True, help="Ask every plugin about every pod and node, to see what that costs."
+        "--no-kept-answers",
+        is_flag=True,
+        help="Ask every plugin about every pod and node, to see what that costs.",
     ),
     click.option("--costs", is_flag=True, help="Say on standard error what each plugin took per call."),
     click.option(
@@ -283,7 +285,7 @@ def _settings(options: dict[str, Any]) -> Settings:
         profile=_absolute(options.get("profile")),
         placements=_absolute(options.get("placements")),
         verbose=bool(options.get("verbose")),
-        recall=not options.get("no_recall"),
+        keep_answers=not options.get("no_kept_answers"),
         limit_s=options.get("limit_s") or 0.0,
         plugins=own_plugins(),
     )

@@ -46,7 +46,8 @@ class Settings:
 
     `standard_input`: the text that stands there, where `config` is -.
     `convert_older`: configurations of older versions are converted and not refused. `remote`: plugins that
-    leave the process; `plugins`: the program's own classes. `recall` False: plugins are asked everything.
+    leave the process; `plugins`: the program's own classes.
+    `keep_answers` False: every plugin is asked about every pod and node.
     `limit_s`: above 0, a workload's ops end after so long, and its figures are those until then.
     """
 
@@ -58,7 +59,7 @@ class Settings:
     profile: str = ""
     placements: str = ""
     verbose: bool = False
-    recall: bool = True
+    keep_answers: bool = True
     limit_s: float = 0.0
     plugins: Mapping[str, type] = field(default_factory=dict)
 
@@ -108,7 +109,7 @@ async def run(workload: Workload, settings: Settings) -> Result:
         chooser=SeededChooser(settings.seed),
         plugins=settings.plugins,
         on_attempt=meter.attempt_ended,
-        recall=settings.recall,
+        keep_answers=settings.keep_answers,
     )
     host = simulation.embedded_host(config, server, options)
     meter.stats = host.plugin_stats

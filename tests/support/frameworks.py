@@ -8,7 +8,7 @@ from typing import Any
 from berth_host.framework.answers import Answers
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
-from berth_host.framework.recall.recall import Recall
+from berth_host.framework.kept.keep_answers import KeepAnswers
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import Clock, ManualClock
@@ -37,7 +37,7 @@ class NoFacts:
 
 def local_client(plugin: object, *, settings: ClientSettings | None = None, name: str = "") -> PluginClient:
     """A client of a plugin instance in this process."""
-    runtime = PluginRuntime(plugin, name=name, recalls_rows=False)
+    runtime = PluginRuntime(plugin, name=name, keeps_rows=False)
     return PluginClient(
         runtime.descriptor.name,
         "default-scheduler",
@@ -56,7 +56,7 @@ def framework_of(
     answers: Answers | None = None,
     **more: Any,
 ) -> Framework:
-    """All plugins at all their points, in the order given. `answers` None: what they say is recalled."""
+    """All plugins at all their points, in the order given. `answers` None: what they say is kept."""
     clients = [
         plugin if isinstance(plugin, PluginClient) else local_client(plugin, settings=settings)
         for plugin in plugins
@@ -73,7 +73,7 @@ def framework_of(
         "default-scheduler",
         by_point,
         WaitingPods(clock or ManualClock()),
-        answers=answers or Recall(by_point),
+        answers=answers or KeepAnswers(by_point),
         **more,
     )
 

@@ -29,8 +29,8 @@ from berth_host.config.loading import default_configuration
 from berth_host.errors.plugins import PluginLoadError
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
+from berth_host.framework.kept.keep_answers import KeepAnswers
 from berth_host.framework.nominated import NominatedPods
-from berth_host.framework.recall.recall import Recall
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
@@ -67,9 +67,10 @@ class FrameworkAlone:
         *,
         scheduler_name: str = "default-scheduler",
         plugins: Mapping[str, type] | None = None,
-        recall: bool = True,
+        keep_answers: bool = True,
     ) -> None:
-        """`configuration` None: all default plugins. `recall` False: they are asked everything.
+        """`configuration` None: all default plugins. `keep_answers` False: every plugin is asked
+        about every pod and node.
 
         Raises PluginLoadError, KeyError for no such profile."""
         registry = ClassRegistry(plugins)
@@ -103,7 +104,10 @@ class FrameworkAlone:
         """Default plugins of the profile that this build does not have."""
         by_point = plugins_by_point(profile, clients.by_profile[scheduler_name])
         self.framework = Framework(
-            scheduler_name, by_point, WaitingPods(RealClock()), answers=Recall(by_point) if recall else None
+            scheduler_name,
+            by_point,
+            WaitingPods(RealClock()),
+            answers=KeepAnswers(by_point) if keep_answers else None,
         )
 
     async def __aenter__(self) -> Self:

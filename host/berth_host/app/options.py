@@ -23,7 +23,7 @@ class HostOptions:
 
     `max_in_pool_s`: how long a pod may sit in the unschedulable pool before it is tried without a reason.
     `queue_observer` hears of all that happens in the queue; with `ask_every_plugin` of all hints, too.
-    `recall` False: every plugin is asked about every pod and node.
+    `keep_answers` False: every plugin is asked about every pod and node.
     `on_attempt` is called at the end of every attempt. `metrics`: what is counted; of one process, as are the
     sessions and the Lease that it also tells of, so hosts that follow each other share it. `own_pod`: the one
     that the host runs in, for events about its plugins; `own_address`: where other machines reach it.
@@ -35,7 +35,7 @@ class HostOptions:
     max_in_pool_s: float = MAX_IN_POOL_S
     queue_observer: QueueObserver = field(default_factory=QueueObserver)
     ask_every_plugin: bool = False
-    recall: bool = True
+    keep_answers: bool = True
     diagnoses_kept: int = 4096
     on_attempt: Callable[[Diagnosis], None] = lambda _: None
     metrics: SchedulerMetrics = field(default_factory=SchedulerMetrics)

@@ -212,7 +212,7 @@ class HostParts:
             waiting_pods=self.waiting_pods,
             pre_bind=PreBindRunner(self.patches, self.clock, waits.watched),
             metrics=self.metrics,
-            recall=self.options.recall,
+            keep_answers=self.options.keep_answers,
         )
         return make_frameworks(plugins, seams)
 

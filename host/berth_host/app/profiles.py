@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.framework.binding import PreBindRunner
 from berth_host.framework.framework import Framework
+from berth_host.framework.kept.keep_answers import KeepAnswers
 from berth_host.framework.measured import MeasuredFramework
-from berth_host.framework.recall.recall import Recall
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.plugins.clients import PointPlugins
@@ -24,14 +24,14 @@ from berth_host.scheduler.schedule_one import Profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkSeams:
-    """The parts that the frameworks of all profiles share. `recall` False: every plugin is asked about every
-    pod and node.
+    """The parts that the frameworks of all profiles share. `keep_answers` False: every plugin is asked
+    about every pod and node.
     """
 
     waiting_pods: WaitingPods
     pre_bind: PreBindRunner
     metrics: SchedulerMetrics
-    recall: bool = True
+    keep_answers: bool = True
 
 
 def make_frameworks(plugins: Mapping[str, PointPlugins], seams: FrameworkSeams) -> dict[str, Framework]:
@@ -43,7 +43,7 @@ def make_frameworks(plugins: Mapping[str, PointPlugins], seams: FrameworkSeams) 
             seams.waiting_pods,
             seams.pre_bind,
             seams.metrics,
-            Recall(points) if seams.recall else None,
+            KeepAnswers(points) if seams.keep_answers else None,
         )
         for name, points in plugins.items()
     }

@@ -1,7 +1,7 @@
 """`Answers`: how the plugins of a profile come to answer the four points that look at nodes.
 
     AskEveryone   the plain story: every plugin is asked about every pod
-    Recall        answers about an equal pod are not asked for again while they hold (`recall`)
+    KeepAnswers   answers about an equal pod are not asked for again while they hold (`kept`)
 
 `app` chooses; `Framework` and the scheduler know neither. The same verdicts, reasons and scores come of both.
 """

@@ -22,8 +22,8 @@ from berth_host.rpc.cycle import CycleContext
 POD_DELETED: Final[str] = "the pod was deleted"
 
 
-class RecalledAnswers(Protocol):
-    """The recalled answers for one cycle's pod, as far as others than the recall look at them.
+class KeptAnswers(Protocol):
+    """The kept answers that hold for one cycle's pod, as far as code outside of `kept` reads them.
 
     `known`: the same object for equal pods while their answers are kept; None for the first pod of its kind.
     `merged`: the plugins whose answers are put together in it.
@@ -46,8 +46,8 @@ class Cycle:
 
     context: CycleContext
     nodes: NodeTable
-    recalled: RecalledAnswers | None = None
-    """The recalled answers about equal pods; None: there are none."""
+    kept: KeptAnswers | None = None
+    """The kept answers about equal pods; None: there are none."""
     skip: frozenset[str] = frozenset()
     """Plugins that have nothing to do with this pod, to the end of the cycle."""
     skip_filter: frozenset[str] = frozenset()

@@ -3,7 +3,7 @@
 Written by `framework` for every pod, so each observation is a list look-up and a bisection. Participation is
 counted per set of plugins, and told apart by plugin only when the metrics are read. Source: kube-scheduler
 `framework/runtime/framework.go` and `metrics_recorder.go`, v1.36. Two differences: Filter asks a plugin about
-all nodes at once, so it counts once per attempt and not once per node; and an answer recalled from an equal
+all nodes at once, so it counts once per attempt and not once per node; and an answer kept from an equal
 pod counts as taking part, though no plugin was called.
 """
 

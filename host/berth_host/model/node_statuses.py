@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from berth_sdk.recall.status_codes import StatusCodes
+from berth_sdk.kept.status_codes import StatusCodes
 from berth_sdk.results import NodeRejections
 from berth_sdk.status import UNRESOLVABLE, Status, Verdicts
 from berth_sdk.tables import NodeTable

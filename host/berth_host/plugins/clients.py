@@ -184,7 +184,7 @@ def _make(name: str, cls: type, profile: ResolvedProfile, seams: ClientSeams) ->
         handle = seams.handle(name)
         plugin = make_plugin(cls, args or {}, handle, name)
         # The framework shares the rows of equal pods across plugins, so this plugin need not.
-        return PluginRuntime(plugin, name=name, handle=handle, recalls_rows=False)
+        return PluginRuntime(plugin, name=name, handle=handle, keeps_rows=False)
     except PluginArgsError as err:
         problem = f"it refuses its arguments in profile {profile.scheduler_name}: {without_hidden(str(err))}"
         raise PluginLoadError(name, place_of_class(cls), problem) from err

@@ -116,7 +116,7 @@ class InterPodAffinity(Plugin):
         if not (filters or scores):
             return NoConcern.CYCLE
         welcome = bool(wishes.required) and wishes.welcome(pod)
-        # With the stanza, which lives on while it is recalled: the next pod that carries it finds it.
+        # With the stanza, which lives on while the answer is kept: the next pod that carries it finds it.
         signed = (stanza, wishes, welcome, existing, voices)
         if not filters:
             return NoConcern.FILTER, signed

@@ -19,9 +19,9 @@ from berth_sdk.errors import PluginAnswerError, UndeclaredError
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import Answer
 from berth_sdk.handle import Handle
+from berth_sdk.kept.kept_answers import KeptAnswers, RowColumn, RowColumns, TableAnswers
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import ALL_FIELDS, are_of_spec, signing
-from berth_sdk.recall.recalled_answers import RecalledAnswers, RowColumn, RowColumns, TableAnswers
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -53,9 +53,9 @@ class PluginRuntime:
     """A plugin instance and its descriptor. Holds no state of a cycle, so calls may overlap."""
 
     def __init__(
-        self, plugin: object, *, name: str = "", handle: Handle | None = None, recalls_rows: bool = True
+        self, plugin: object, *, name: str = "", handle: Handle | None = None, keeps_rows: bool = True
     ) -> None:
-        """`handle`: the plugin's own. `recalls_rows` False: the caller keeps answers by row.
+        """`handle`: the plugin's own. `keeps_rows` False: the caller keeps answers by row.
 
         Raises PluginDefinitionError for an instance of a class that cannot be called.
         """
@@ -83,9 +83,7 @@ class PluginRuntime:
         if self.descriptor.signs_queue:
             self.sign_queue = self._methods.get("sign_queue") or signing(fields or ())
         how = self.descriptor
-        self.recalled = RecalledAnswers(
-            how.name, how.depends_on, how.needs, handle, self.sign, rows=recalls_rows
-        )
+        self.kept = KeptAnswers(how.name, how.depends_on, how.needs, handle, self.sign, rows=keeps_rows)
 
     # --- the queue ---------------------------------------------------------------------------
 
@@ -129,12 +127,12 @@ class PluginRuntime:
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
         """Verdicts over the candidates, with scores where the plugin itself adds them."""
-        recalled = self.recalled.verdicts
-        if recalled is None:
+        kept = self.kept.verdicts
+        if kept is None:
             return self._own_filter(state, pod, nodes)
-        if not isinstance(recalled, RowColumns) or not nodes.is_snapshot:
+        if not isinstance(kept, RowColumns) or not nodes.is_snapshot:
             return run(self._filter(state, pod, nodes))
-        column = recalled.column(state, pod, nodes)
+        column = kept.column(state, pod, nodes)
         missing = column.missing(nodes)
         if not len(missing):
             return FilterResult(column.verdicts(nodes))
@@ -160,12 +158,12 @@ class PluginRuntime:
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
         """Raw scores, int64[n]."""
-        recalled = self.recalled.scores
-        if recalled is None:
+        kept = self.kept.scores
+        if kept is None:
             return self._own_score(state, pod, nodes)
-        if not isinstance(recalled, RowColumns) or not nodes.is_snapshot:
+        if not isinstance(kept, RowColumns) or not nodes.is_snapshot:
             return run(self._score(state, pod, nodes))
-        column = recalled.column(state, pod, nodes)
+        column = kept.column(state, pod, nodes)
         missing = column.missing(nodes)
         if not len(missing):
             return column.read(nodes)
@@ -236,7 +234,7 @@ class PluginRuntime:
     def object_versions(self) -> tuple[int, ...]:
         """The versions of the declared objects, beside nodes and pods: equal while none of them changed and
         the plugin requeued no pod."""
-        return self.recalled.versions()
+        return self.kept.versions()
 
     # --- how it is done ----------------------------------------------------------------------
 
@@ -271,8 +269,8 @@ class PluginRuntime:
         return ReserveResult(result.status, result.pre_bind, PreFlightResult(SUCCESS))
 
     def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
-        recalled = self.recalled.verdicts
-        table = recalled if isinstance(recalled, TableAnswers) and nodes.is_snapshot else None
+        kept = self.kept.verdicts
+        table = kept if isinstance(kept, TableAnswers) and nodes.is_snapshot else None
         result = None if table is None else table.find(state, pod, nodes)
         if result is None:
             writes = state.writes
@@ -290,7 +288,7 @@ class PluginRuntime:
         result: FilterResult = yield self._own_filter(state, pod, asked)
         if result.early_scores is not None or result.skip_score:
             # Values that come with the verdicts are about this call only: such a plugin is asked in full.
-            self.recalled.verdicts = None
+            self.kept.verdicts = None
             return (yield from self._filter(state, pod, nodes))
         column.keep_verdicts(nodes, missing, result.verdicts)
         verdicts = column.verdicts(nodes)
@@ -363,8 +361,8 @@ class PluginRuntime:
         return Verdicts.of(statuses)
 
     def _score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
-        recalled = self.recalled.scores
-        table = recalled if isinstance(recalled, TableAnswers) and nodes.is_snapshot else None
+        kept = self.kept.scores
+        table = kept if isinstance(kept, TableAnswers) and nodes.is_snapshot else None
         scores = None if table is None else table.find(state, pod, nodes)
         if scores is None:
             writes = state.writes

@@ -2,8 +2,8 @@
 that is kept from cycle to cycle.
 
 For data by slot (`NodeTable.slots`): its owner recomputes the slots that moved, and all slots where these are
-not known. Only followers read the logs of `NodeColumns`. Used by plugins, by the recall of host and SDK, and
-by the counts of the tables themselves.
+not known. Only followers read the logs of `NodeColumns`. Used by plugins, by the kept answers of host and
+SDK, and by the counts of the tables themselves.
 """
 
 from __future__ import annotations

@@ -53,8 +53,10 @@ class Judges(Plugin):
         return Status.success()
 
 
-@pytest.mark.parametrize("recall", [True, False])
-async def test_a_plugin_is_asked_about_equal_pods_each_time_where_nothing_is_recalled(recall: bool) -> None:
+@pytest.mark.parametrize("keep_answers", [True, False])
+async def test_a_plugin_is_asked_about_equal_pods_each_time_where_no_answer_is_kept(
+    keep_answers: bool,
+) -> None:
     Judges.asked.clear()
     clock = ManualClock(0.0)
     cluster = MemoryCluster(clock)
@@ -65,9 +67,9 @@ async def test_a_plugin_is_asked_about_equal_pods_each_time_where_nothing_is_rec
     configuration = load_configuration(
         enabling(classes), source="test.yaml", registered=ClassRegistry(classes).points()
     )
-    host = Host(configuration, cluster, HostOptions(clock=clock, plugins=classes, recall=recall))
+    host = Host(configuration, cluster, HostOptions(clock=clock, plugins=classes, keep_answers=keep_answers))
     await host.start()
     await host.run_until_settled()
     await host.stop()
     assert host.binding.bound_count == 5
-    assert (sorted(Judges.asked) == sorted(2 * names)) is not recall
+    assert (sorted(Judges.asked) == sorted(2 * names)) is not keep_answers

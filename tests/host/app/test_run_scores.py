@@ -103,7 +103,7 @@ async def test_permit_hears_the_scores_by_which_the_node_was_chosen(
 
 
 @pytest.mark.slow
-async def test_scores_of_pods_whose_answers_are_recalled_are_those_of_their_cycles(
+async def test_scores_of_pods_whose_answers_are_kept_are_those_of_their_cycles(
     configured: Configured, tmp_path: Path
 ) -> None:
     spread: dict[str, Any] = {

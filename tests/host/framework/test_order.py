@@ -114,17 +114,15 @@ def _counted(client: PluginClient) -> tuple[int, int, int]:
     return stats.of("Filter").calls, stats.of("Filter").failed, stats.violations
 
 
-@pytest.mark.parametrize("recalls", [True, False], ids=["recall", "ask everyone"])
-async def test_served_filters_answer_as_one_after_the_other_in_the_host(
-    tmp_path: Path, recalls: bool
-) -> None:
+@pytest.mark.parametrize("keeps", [True, False], ids=["keep answers", "ask everyone"])
+async def test_served_filters_answer_as_one_after_the_other_in_the_host(tmp_path: Path, keeps: bool) -> None:
     path = tmp_path / "p.sock"
     names = [cls.name for cls in PLUGINS]
     settings = ClientSettings(points=POINTS)
     with PluginServer({cls.name: cls for cls in PLUGINS}) as server:
         server.listen(f"unix:{path}")
         async with attached_host(at_socket(path, *names), node_count=NODES, points=POINTS) as host:
-            answers = None if recalls else AskEveryone()
+            answers = None if keeps else AskEveryone()
             here = framework_of([cls({}, NO_HANDLE) for cls in PLUGINS], settings=settings, answers=answers)
             there = framework_of([host.clients[name] for name in names], settings=settings, answers=answers)
             for seed in range(ROUNDS):

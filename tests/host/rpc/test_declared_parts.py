@@ -52,7 +52,7 @@ async def in_process(part: Part, *, declared: bool) -> str:
     item = KubeObject.of(CLAIM)
     store.put(item.ref, item, 1)
     handle = RecordingHandle(lambda: state.nodes, {CLAIMS: store})
-    runtime = PluginRuntime(make_plugin(cls, {}, handle), handle=handle, recalls_rows=False)
+    runtime = PluginRuntime(make_plugin(cls, {}, handle), handle=handle, keeps_rows=False)
     client = PluginClient(PLUGIN, PROFILE, LocalRoute(InProcessTransport(runtime)), state)
     return await asked(client, CycleContext("c1", WAITING, PROFILE, version=state.version), state, part)
 

@@ -12,10 +12,10 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginAnswerError
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import DependsOn, Plugin
+from berth_sdk.kept.kept_answers import MAX_SIGNATURES, RowColumns
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
-from berth_sdk.recall.recalled_answers import MAX_SIGNATURES, RowColumns
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -226,8 +226,8 @@ def test_the_memory_of_a_pure_plugin_is_bounded() -> None:
     nodes = table("spot")
     for i in range(3 * MAX_SIGNATURES):
         plugin.filter(state(), Pod(name="p", priority=i), nodes)
-    assert isinstance(plugin.recalled.verdicts, RowColumns)
-    assert len(plugin.recalled.verdicts) == MAX_SIGNATURES
+    assert isinstance(plugin.kept.verdicts, RowColumns)
+    assert len(plugin.kept.verdicts) == MAX_SIGNATURES
 
 
 def test_another_table_is_asked_anew() -> None:

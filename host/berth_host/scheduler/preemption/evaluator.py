@@ -29,7 +29,7 @@ from berth_host.scheduler.preemption import selection
 from berth_host.scheduler.preemption.budgets import Budget, Budgets, BudgetStore
 from berth_host.scheduler.preemption.dry_run import DryRun
 from berth_host.scheduler.preemption.eligibility import UNDER_WAY, ineligible_reason
-from berth_host.scheduler.preemption.recalled import RecalledOutcomes
+from berth_host.scheduler.preemption.kept_outcomes import KeptOutcomes
 from berth_host.scheduler.preemption.selection import Candidates
 from berth_host.scheduler.preemption.victims import potential_victims
 
@@ -114,7 +114,7 @@ class Evaluator:
         self._chooser = chooser
         self._budgets = Budgets(budgets)
         self._pods = pods
-        self.recalled = RecalledOutcomes()
+        self.kept = KeptOutcomes()
 
     async def evaluate(
         self, framework: Framework, cycle: Cycle, limits: SearchLimits | None = None
@@ -144,7 +144,7 @@ class Evaluator:
     async def _choose(
         self, framework: Framework, cycle: Cycle, limits: SearchLimits, found: Evaluation
     ) -> Choice | None:
-        search = _Search(framework, cycle, found, self._budgets.read(), self.recalled)
+        search = _Search(framework, cycle, found, self._budgets.read(), self.kept)
         count = len(found.potential)
         offset, wanted = self._chooser.offset(count), limits.wanted(count)
         part = wanted + wanted // 4
@@ -177,7 +177,7 @@ class _Search:
         cycle: Cycle,
         found: Evaluation,
         budgets: Sequence[Budget],
-        shared: RecalledOutcomes,
+        shared: KeptOutcomes,
     ) -> None:
         self._framework = framework
         self._cycle = cycle

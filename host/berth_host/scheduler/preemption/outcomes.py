@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+from berth_sdk.kept.status_codes import StatusCodes
 from berth_sdk.pod import Pod
-from berth_sdk.recall.status_codes import StatusCodes
 from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
 

@@ -148,12 +148,12 @@ def first_reached(
         pick[rows[free]] = numbers[free]
     shared = slots == SEVERAL
     if shared.any():
-        recalled_codes, recalled_candidates = codes[shared], candidates[shared]
-        for code in np.unique(recalled_codes).tolist():
+        kept_codes, kept_candidates = codes[shared], candidates[shared]
+        for code in np.unique(kept_codes).tolist():
             rows = positions.take(groups.slots(code))
             rows = rows[rows >= 0]
             # Each taker has one at most, so that one more than there are takers is enough.
-            for number in recalled_candidates[recalled_codes == code][: len(taken) + 1].tolist():
+            for number in kept_candidates[kept_codes == code][: len(taken) + 1].tolist():
                 free = pick[rows] > number
                 for theirs in taken:
                     free &= theirs[rows] != number

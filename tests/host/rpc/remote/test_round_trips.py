@@ -227,13 +227,13 @@ ONE = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recalls", [True, False], ids=["recall", "everyone"])
+@pytest.mark.parametrize("keeps", [True, False], ids=["keep answers", "everyone"])
 @pytest.mark.parametrize(("cls", "round_trips"), [*ONE, pytest.param(Asked, 4, id="point by point")])
 async def test_a_pod_costs_one_round_trip_and_the_decision_is_the_same(
-    cls: type, round_trips: int, recalls: bool, tmp_path: Path
+    cls: type, round_trips: int, keeps: bool, tmp_path: Path
 ) -> None:
     def answers() -> Answers | None:
-        return None if recalls else AskEveryone()
+        return None if keeps else AskEveryone()
 
     async with served(cls, tmp_path) as host:
         there = framework_of([Here({}, NO_HANDLE), host.client], answers=answers())

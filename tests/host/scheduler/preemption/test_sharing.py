@@ -167,9 +167,9 @@ class World:
     async def check_filter(self, cycle: Cycle, statuses: NodeStatuses, passed: list[int]) -> None:
         """What equal pods share says the same of all nodes as plugins that are asked about each."""
         fresh, rows = NodeStatuses(cycle.nodes), all_rows(cycle.nodes)
-        recalled, cycle.recalled = cycle.recalled, None
+        kept, cycle.kept = cycle.kept, None
         again = await self.alone.framework.run_filter(cycle, fresh, rows, cycle.nominated)
-        cycle.recalled = recalled
+        cycle.kept = kept
         assert passed == again.tolist()
         names = cycle.nodes.names
         assert [statuses.status_of(name) for name in names] == [fresh.status_of(name) for name in names]
@@ -392,5 +392,5 @@ def test_victims_of_many_preemptions_are_let_go() -> None:
                 if sum(pod.node_name == name for pod in world.pods.values()) < 2:
                     world.add_pod(name, cpu=1, priority=1)
             world.check(preemptor(2, 4))
-    (kept,) = world.kept.recalled.kept.values()
+    (kept,) = world.kept.kept.by_pods.values()
     assert len(kept.outcomes.pods) <= 4 + 2 * 12 + 12

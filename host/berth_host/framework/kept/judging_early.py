@@ -1,0 +1,119 @@
+"""The work of plugins in the host while plugins in other processes are asked which nodes fit.
+
+Nearly all of it is known from equal pods; only the rows that moved are left. So a plugin elsewhere need not
+wait for their verdicts: it is asked about these rows as well, and its answer about a row that is rejected
+here counts for nothing. That holds for plugins that declare `depends_on`: their answer about a row is the
+same whatever else they are asked. Any other may remember what it was asked, and waits for the verdicts.
+Plugins elsewhere are asked one after the other (`filtering`). Called by `keep_answers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from berth_sdk.status import Verdicts
+
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.filtering import Rows, candidates, filter_rows
+from berth_host.framework.kept.merged_answers import MergedAnswers
+from berth_host.framework.score_table import WeightedPlugin
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.client import PluginClient
+
+Clients = Sequence[PluginClient]
+
+
+async def judge_early(
+    judges: Clients,
+    clients: Clients,
+    pre_score: tuple[PluginClient, ...],
+    known: MergedAnswers,
+    cycle: Cycle,
+    statuses: NodeStatuses,
+    rows: Rows,
+) -> Rows:
+    """The rows of `rows` (positions in `statuses.table`) that `judges` and `clients` pass.
+
+    `judges`: the first plugins, which share their verdicts with equal pods; empty: they were asked.
+    `clients`: the others, some of them elsewhere. `pre_score`: the plugins that may decide which plugins
+    score. Rejections and errors are left in `statuses`.
+    """
+    scorers = _scorers(known, clients, pre_score, cycle)
+    expected = rows
+    elsewhere = statuses
+    if judges:
+        likely = None
+        whole = len(rows) == len(statuses.table) and statuses.is_empty
+        if whole and all(_may_be_asked_more(client) for client in clients):
+            likely = known.verdicts.expected(judges, statuses.table)
+        if likely is None:
+            expected = rows = await known.verdicts.ask(judges, cycle, statuses, rows)
+            judges = ()
+        else:
+            expected = likely
+            elsewhere = NodeStatuses(statuses.table)
+    if not (judges or scorers):
+        return await filter_rows(clients, cycle, statuses, rows)
+    # It starts when the calls below wait for the first time.
+    here = asyncio.ensure_future(_here(known, judges, scorers, cycle, statuses, rows))
+    try:
+        passed = await filter_rows(clients, cycle, elsewhere, expected)
+        left = await here
+    finally:
+        if not here.done():
+            here.cancel()
+            await asyncio.wait({here})
+    return _of_both(statuses, left, elsewhere) if judges else passed
+
+
+def _may_be_asked_more(client: PluginClient) -> bool:
+    """Return True for a plugin elsewhere whose answer about a row depends on what it declares alone."""
+    return client.is_remote and client.descriptor.depends_on is not None
+
+
+async def _here(
+    known: MergedAnswers,
+    judges: Clients,
+    scorers: tuple[WeightedPlugin, ...],
+    cycle: Cycle,
+    statuses: NodeStatuses,
+    rows: Rows,
+) -> Rows:
+    """Judge, and score what passes."""
+    if judges:
+        rows = await known.verdicts.ask(judges, cycle, statuses, rows)
+    if scorers and len(rows):
+        await known.scores.ask_early(scorers, cycle, candidates(statuses, rows))
+    return rows
+
+
+def _of_both(statuses: NodeStatuses, left: Rows, elsewhere: NodeStatuses) -> Rows:
+    """The rows of `left`, which passed here, that passed elsewhere too."""
+    if elsewhere.is_empty:
+        return left
+    verdicts = Verdicts(elsewhere.groups.take(left), tuple(elsewhere.statuses))
+    if verdicts.all_passed:
+        return left
+    statuses.reject(left, verdicts, "")
+    return left[verdicts.passed]
+
+
+def _scorers(
+    known: MergedAnswers, clients: Clients, pre_score: tuple[PluginClient, ...], cycle: Cycle
+) -> tuple[WeightedPlugin, ...]:
+    """The plugins here that share their scores with equal pods, if PreScore has nothing new to say.
+
+    A plugin among `clients` judges a node before it scores it.
+    """
+    roles = known.roles
+    if (
+        roles is None
+        or roles.skip != cycle.skip
+        or known.pre_scored is None
+        or known.pre_scored.clients is not pre_score
+        or known.pre_scored.rest
+        or any(plugin.client in clients for plugin in roles.sharing)
+    ):
+        return ()
+    return roles.sharing

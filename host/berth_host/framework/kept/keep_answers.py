@@ -1,0 +1,459 @@
+"""`KeepAnswers`: uses earlier answers again where they still hold, and asks plugins about the rest.
+
+    a pod that comes for the first time    answers by plugin and signature (`plugin_answers`)
+    the next pod that is the same to all   merged verdicts and summed-up scores as well (`merged_answers`)
+
+Nothing is kept by time: changes in the tables tell which answers hold. The answers of in-process plugins
+are kept here; a served plugin keeps its own in its process (`berth_sdk.kept`). Made by `app`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeAlias, cast
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import ExtensionPoint, NoConcern
+from berth_sdk.results import PreFilterResult
+from berth_sdk.status import Code, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from berth_sdk.tables.node_columns import NodeColumns
+
+from berth_host.framework.answers import AskEveryone
+from berth_host.framework.concern import concern
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.filtering import Rows, ask_in_order, candidates, filter_rows, nominated_pass
+from berth_host.framework.kept.judging_early import judge_early
+from berth_host.framework.kept.merged_answers import MergedAnswers, Skips
+from berth_host.framework.kept.plugin_answers import PluginAnswers, SignatureAnswers
+from berth_host.framework.kept.signing import Signers, versions_of
+from berth_host.framework.nominated import NominatedPods
+from berth_host.framework.pre_filtering import PASSED, PreFiltering, PreFilterOutcome
+from berth_host.framework.score_roles import ScoreRoles
+from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
+from berth_host.framework.scoring import ask_scores, note_pre_score, pre_score_answers, put_together
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.client import PluginClient
+from berth_host.rpc.score_outcome import ScoreOutcome
+
+Clients: TypeAlias = tuple[PluginClient, ...]
+MOST_SEEN: Final = 4096
+LEAST_KNOWN: Final = 64
+MOST_KNOWN: Final = 512
+_BYTES_KNOWN: Final = 128 << 20
+_BYTES_PER_NODE: Final = 110
+"""About the memory kept per node for pods that are the same to all."""
+
+
+class KeptForPod:
+    """The kept answers that hold for one cycle's pod.
+
+    `signatures`: by plugin. `merged`: the plugins whose answers are put together in `known`, which is None
+    for the first pod of its kind. `states`: cycle state of the plugins whose answers are kept.
+    """
+
+    __slots__ = ("_by_plugin", "_memories", "_nodes", "known", "merged", "signatures", "states")
+
+    def __init__(
+        self,
+        signatures: Mapping[str, Hashable],
+        memories: Mapping[str, PluginAnswers],
+        nodes: NodeTable,
+        merged: frozenset[str],
+        known: MergedAnswers | None,
+    ) -> None:
+        self.signatures = signatures
+        self.merged = merged
+        self.known = known
+        self.states: dict[str, CycleState] = {}
+        self._memories = memories
+        self._nodes = nodes
+        self._by_plugin: dict[str, SignatureAnswers] = {}
+
+    def memory(self, plugin: str) -> PluginAnswers | None:
+        """Where the answers of a plugin that judges node by node are kept."""
+        memory = self._memories.get(plugin)
+        return memory if memory is not None and memory.signer.by_row else None
+
+    def answers(self, plugin: str) -> SignatureAnswers | None:
+        """The plugin's answers about equal pods; None: none are kept."""
+        answers = self._by_plugin.get(plugin)
+        if answers is None and (memory := self._memories.get(plugin)) is not None:
+            try:
+                answers = memory.of(self.signatures[plugin], self._nodes)
+            except Exception:  # noqa: BLE001 (a class of the plugin's own that cannot be compared)
+                answers = SignatureAnswers()
+            self._by_plugin[plugin] = answers
+        return answers
+
+    def skips(self, plugin: str, *points: NoConcern) -> bool:
+        """Whether the plugin signed that these points do not concern it."""
+        return concern(self.signatures.get(plugin)) in points
+
+
+class KeepAnswers:
+    """Serves one profile, for one table of nodes at a time. `by_row`: the plugins whose answers are put
+    together.
+
+    A cycle for which nothing can be kept is left to `AskEveryone`.
+    """
+
+    def __init__(self, plugins: Mapping[ExtensionPoint, Sequence[WeightedPlugin]]) -> None:
+        """`plugins`: the profile's, by extension point."""
+        clients = {item.client.name: item.client for items in plugins.values() for item in items}
+        self._everyone = AskEveryone()
+        self._signers = Signers(clients.values())
+        self.by_row = frozenset(signer.name for signer in self._signers.all if signer.merges)
+        self._memories = {signer.name: PluginAnswers(signer) for signer in self._signers.all if signer.keeps}
+        self._readers = versions_of(self._signers.all)
+        self._table_readers = [
+            (signer.name, signer.runtime.object_versions)
+            for signer in self._signers.all
+            if signer.keeps and not signer.by_row
+        ]
+        self._split: tuple[Clients, Clients, Clients] = ((), (), ())
+        self._seen: OrderedDict[int, None] = OrderedDict()
+        """The hashes of keys seen once. Two keys with one hash: the second is kept one pod early."""
+        self._known: OrderedDict[Hashable, MergedAnswers] = OrderedDict()
+        self._table: NodeColumns | None = None
+        self._versions: tuple[Hashable, ...] = ()
+        for memory in self._memories.values():
+            signer = memory.signer
+            signer.runtime.kept.on_forget.append(partial(self._forget, signer.name))
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    # --- whose pod it is ---------------------------------------------------------------------------
+
+    def begin(self, cycle: Cycle) -> KeptForPod | None:
+        """Return the kept answers for the cycle's pod; None: nothing can be kept for this cycle."""
+        nodes = cycle.nodes
+        if not self._memories or not nodes.is_whole or not nodes.is_snapshot:
+            return None
+        columns = nodes._columns
+        versions = tuple([read() for read in self._readers])
+        if self._table is not columns or self._versions != versions:
+            # Another table's slots are other nodes; an object that changed does not tell whom it concerns.
+            self._forget_all()
+            self._table, self._versions = columns, versions
+        # Before the signatures: what changes later, while a plugin elsewhere is awaited, is in none of them.
+        cycle.context.signed_at = {name: read() for name, read in self._table_readers}
+        signatures, key = self._signers.sign(cycle.pod, nodes)
+        cycle.context.signatures = signatures
+        try:
+            known = self._known_for(key, nodes)
+        except Exception:  # noqa: BLE001 (as in `KeptForPod.answers`)
+            known = None
+        return KeptForPod(signatures, self._memories, nodes, self.by_row, known)
+
+    def _known_for(self, key: Hashable, nodes: NodeTable) -> MergedAnswers | None:
+        known = self._known.get(key)
+        if known is not None:
+            self._known.move_to_end(key)
+            known.catch_up(nodes._columns)
+            return known
+        once = hash(key)
+        if once not in self._seen:
+            self._seen[once] = None
+            if len(self._seen) > MOST_SEEN:
+                self._seen.popitem(last=False)
+            return None
+        known = self._known[key] = MergedAnswers(nodes)
+        most = _BYTES_KNOWN // (_BYTES_PER_NODE * max(1, nodes.slot_count))
+        if len(self._known) > min(max(most, LEAST_KNOWN), MOST_KNOWN):
+            self._known.popitem(last=False)
+        return known
+
+    def _forget_all(self) -> None:
+        self._known.clear()
+        self._seen.clear()
+        for memory in self._memories.values():
+            memory.clear()
+
+    def _forget(self, plugin: str) -> None:
+        """Drop what is kept of one plugin; merged answers, which it is part of, begin anew."""
+        self._memories[plugin].clear()
+        self._known.clear()
+
+    def split(self, clients: Clients) -> tuple[Clients, Clients]:
+        """(the first plugins whose verdicts are merged, the rest). A plugin behind an unmerged one is not
+        merged: its rejection must not hide the earlier one's.
+        """
+        if self._split[0] is not clients:
+            count = next((i for i, one in enumerate(clients) if one.name not in self.by_row), len(clients))
+            self._split = clients, clients[:count], clients[count:]
+        return self._split[1], self._split[2]
+
+    # --- PreFilter ---------------------------------------------------------------------------------
+
+    async def pre_filter(self, clients: Clients, cycle: Cycle) -> PreFilterOutcome:
+        """See Answers."""
+        kept = cycle.kept = self.begin(cycle)
+        if kept is None:
+            return await self._everyone.pre_filter(clients, cycle)
+        known = kept.known
+        asked: dict[str, PreFilterResult] = {}
+        if known is not None and known.pre_filtered is not None and known.pre_filtered.clients is clients:
+            # A copy: plugins that tell these pods apart wrote state for one pod alone.
+            cycle.context.inherited = kept.states = known.states.copy()
+            if await self._ask_rest(known.pre_filtered, asked, kept, cycle):
+                return PASSED
+            kept.states = {}
+        # Plugins behind the one that ends it were not asked about this pod, and have written nothing.
+        cycle.context.inherited = kept.states
+        rest: list[PluginClient] = []
+        running = PreFiltering(cycle)
+        for client in clients:
+            name = client.name
+            answers = kept.answers(name)
+            answer = asked.get(name) if answers is None or answers.pre_filter is None else answers.pre_filter
+            if answer is None:
+                answer = await self._ask_pre_filter(client, answers, kept, cycle)
+            if answers is not None and answers.pre_filter is not None and answers.state is not None:
+                kept.states[name] = answers.state
+            if (name not in self.by_row and not kept.skips(name, *_NOT_FILTERED)) or (
+                answers is None or answers.pre_filter is None
+            ):
+                rest.append(client)
+            outcome = running.take(client, answer, lasting=kept.skips(name, NoConcern.CYCLE))
+            if outcome is not None:
+                return outcome
+        outcome = running.outcome()
+        if known is not None:
+            left_out = frozenset([client.name for client in rest])
+            known.pre_filtered = Skips(
+                clients, tuple(rest), cycle.skip_filter - left_out, cycle.skip - left_out
+            )
+            # State of plugins that are not asked again; the known answers include what they wrote at
+            # PreScore.
+            now = {name: state for name, state in kept.states.items() if name not in left_out}
+            known.states = now | known.states
+        return outcome
+
+    async def _ask_rest(
+        self, skips: Skips, asked: dict[str, PreFilterResult], kept: KeptForPod, cycle: Cycle
+    ) -> bool:
+        """Ask the plugins whose answers are not kept, and note them in `asked`. True: all of them pass or
+        skip, and PreFilter is over; False: one does not, and no other was asked behind it.
+        """
+        point, whole = skips.point, skips.cycle
+        for client in skips.rest:
+            name = client.name
+            answers = kept.answers(name)
+            answer = None if answers is None else answers.pre_filter
+            if answer is None:
+                answer = asked[name] = await self._ask_pre_filter(client, answers, kept, cycle)
+            elif answers is not None and answers.state is not None:
+                kept.states[name] = answers.state
+            if answer.status.code is Code.SKIP:
+                point |= {name}
+                if kept.skips(name, NoConcern.CYCLE):
+                    whole |= {name}
+            elif answer.status.code is not Code.SUCCESS or answer.eligible is not None:
+                return False
+        cycle.skip_filter, cycle.skip = point, whole
+        return True
+
+    async def _ask_pre_filter(
+        self, client: PluginClient, answers: SignatureAnswers | None, kept: KeptForPod, cycle: Cycle
+    ) -> PreFilterResult:
+        answer = await client.pre_filter(cycle.context, cycle.nodes)
+        holds = answers is not None and not client.is_failing and _holds(kept, client.name, answer)
+        if answers is not None and holds and _keep_state(answers, cycle, client.name):
+            answers.pre_filter = answer
+        return answer
+
+    # --- Filter ------------------------------------------------------------------------------------
+
+    async def filter(
+        self,
+        clients: Clients,
+        pre_score: Clients,
+        cycle: Cycle,
+        statuses: NodeStatuses,
+        rows: Rows,
+        nominated: NominatedPods,
+    ) -> Rows:
+        """See Answers."""
+        kept = _kept_for(cycle)
+        if kept is None:
+            return await self._everyone.filter(clients, pre_score, cycle, statuses, rows, nominated)
+        known, several = kept.known, len(rows) > 1
+        if known is None:
+            rows = await nominated_pass(clients, cycle, statuses, rows, nominated)
+            return await self._filter_rows(clients, cycle, statuses, rows, several=several)
+        shared, others = self.split(clients)
+        if nominated:
+            if several:
+                rows = await known.crowded.first_pass(
+                    shared, cycle, statuses, rows, nominated, known.verdicts
+                )
+            rows = await nominated_pass(others if several else clients, cycle, statuses, rows, nominated)
+        judges: Clients = ()
+        if len(rows) == len(statuses.table) or (nominated and several):
+            judges, clients = shared, others
+        elif not several and known.verdicts.has_asked(shared):
+            # The node that an equal pod's attempt, or this one's last, has judged already.
+            rows = await known.verdicts.ask_about(shared, cycle, statuses, rows)
+            clients = others
+        if several and any(client.filters_elsewhere(cycle.context) for client in clients):
+            return await judge_early(judges, clients, pre_score, known, cycle, statuses, rows)
+        if judges:
+            rows = await known.verdicts.ask(judges, cycle, statuses, rows)
+        return await self._filter_rows(clients, cycle, statuses, rows, several=several) if clients else rows
+
+    async def _filter_rows(
+        self, clients: Clients, cycle: Cycle, statuses: NodeStatuses, rows: Rows, *, several: bool
+    ) -> Rows:
+        """As `filter_rows`, where each plugin is asked about the rows that are not kept."""
+        kept = _kept_for(cycle)
+        if kept is None or not several:
+            return await filter_rows(clients, cycle, statuses, rows)
+
+        def ask(client: PluginClient, left: Rows) -> Awaitable[Verdicts]:
+            memory, answers = kept.memory(client.name), kept.answers(client.name)
+            if memory is None or answers is None:
+                return client.filter(cycle.context, candidates(statuses, left))
+            return memory.filter(answers, cycle, candidates(statuses, left))
+
+        return await ask_in_order(clients, statuses, rows, ask)
+
+    # --- Score -------------------------------------------------------------------------------------
+
+    async def score(
+        self, pre_score: Clients, score: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable
+    ) -> ScoreTable | Status:
+        """See Answers."""
+        kept = _kept_for(cycle)
+        if kept is None:
+            return await self._everyone.score(pre_score, score, cycle, nodes)
+        failed = await self._pre_score(pre_score, kept, cycle, nodes)
+        cycle.pre_scored_s = time.perf_counter()
+        if failed is not None:
+            return failed
+        known = kept.known
+        roles = None if known is None else known.roles
+        if roles is None or not roles.fit(score, cycle):
+            roles = ScoreRoles.of(score, cycle, self.by_row)
+            if known is not None:
+                known.roles = roles
+        shared: Sequence[PluginScores] = ()
+        table, rest = ScoreTable.empty(nodes), roles.asked
+        if known is not None and roles.sharing:
+            scores = known.scores
+            # A question that fails there is asked again below, where every failure has its place and its
+            # policy.
+            if await scores.ask(roles.sharing, cycle, nodes) is None and scores.is_in_range:
+                shared, table.total, table.leaders = scores.read()
+                rest = roles.others
+        if not shared:
+            table.total = np.zeros(len(nodes), dtype=np.int64)
+        outcomes: dict[str, ScoreOutcome] = {}
+        if rest:
+            table.leaders = None
+            answers = await ask_scores(rest, cycle, nodes, lambda one: self._ask_score(one, cycle, nodes))
+            outcomes = {item.client.name: answer for item, answer in zip(rest, answers, strict=True)}
+        return put_together(table, roles, {item.plugin: item for item in shared}, outcomes)
+
+    def _ask_score(self, client: PluginClient, cycle: Cycle, nodes: NodeTable) -> Awaitable[ScoreOutcome]:
+        kept = _kept_for(cycle)
+        if kept is not None:
+            memory, answers = kept.memory(client.name), kept.answers(client.name)
+            if memory is not None and answers is not None:
+                return memory.score(answers, cycle, nodes)
+        return client.score(cycle.context, nodes)
+
+    async def _pre_score(
+        self, clients: Clients, kept: KeptForPod, cycle: Cycle, nodes: NodeTable
+    ) -> Status | None:
+        """Note the plugins that skip; a Status is an error that ends the cycle."""
+        known = kept.known
+        unknown: Sequence[PluginClient]
+        if known is not None and known.pre_scored is not None and known.pre_scored.clients is clients:
+            cycle.skip_score |= known.pre_scored.point
+            cycle.context.take_over(known.states)
+            if not known.pre_scored.rest:
+                return None
+            unknown = self._not_kept(known.pre_scored.rest, kept, cycle)
+        else:
+            unknown = self._not_kept(clients, kept, cycle)
+            rest = tuple(
+                client
+                for client in clients
+                if kept.answers(client.name) is None
+                or (client.name not in self.by_row and not kept.skips(client.name, *_NOT_SCORED))
+            )
+            if known is not None and all(client in rest for client in unknown):
+                skipping = frozenset([client.name for client in clients if client not in rest])
+                known.pre_scored = Skips(clients, rest, skipping & cycle.skip_score)
+                known.states |= {name: state for name, state in kept.states.items() if name in skipping}
+        if not unknown:
+            return None
+        for client, status in zip(unknown, await pre_score_answers(unknown, cycle, nodes), strict=False):
+            if not client.is_failing:
+                self._keep_pre_score(kept, client.name, cycle, status)
+            failed = note_pre_score(client, status, cycle)
+            if failed is not None:
+                return failed
+        return None
+
+    def _not_kept(self, clients: Clients, kept: KeptForPod, cycle: Cycle) -> list[PluginClient]:
+        """The plugins to ask at PreScore; for the others, note whether they skip."""
+        unknown: list[PluginClient] = []
+        for client in clients:
+            answers = kept.answers(client.name)
+            if answers is None or answers.pre_score is None:
+                unknown.append(client)
+                continue
+            if answers.state is not None:
+                kept.states[client.name] = answers.state
+                cycle.context.take_over({client.name: answers.state})
+            if answers.pre_score.code is Code.SKIP:
+                cycle.skip_score.add(client.name)
+        return unknown
+
+    def _keep_pre_score(self, kept: KeptForPod, plugin: str, cycle: Cycle, status: Status) -> None:
+        """The plugin's answer, if it holds for the next pod."""
+        answers = kept.answers(plugin)
+        if answers is None or status.code not in (Code.SUCCESS, Code.SKIP):
+            return
+        if kept.memory(plugin) is None:
+            if status.code is Code.SKIP and kept.skips(plugin, *_NOT_SCORED):
+                answers.pre_score = status
+        elif _keep_state(answers, cycle, plugin):
+            answers.pre_score = status
+
+
+_NOT_SCORED: Final = (NoConcern.SCORE, NoConcern.CYCLE)
+_NOT_FILTERED: Final = (NoConcern.FILTER, NoConcern.CYCLE)
+
+
+def _kept_for(cycle: Cycle) -> KeptForPod | None:
+    # `Cycle` is below this package, so it does not name the class that `KeepAnswers.pre_filter` puts there.
+    return cast("KeptForPod | None", cycle.kept)
+
+
+def _holds(kept: KeptForPod, plugin: str, answer: PreFilterResult) -> bool:
+    """Whether PreFilter says the same of the next pod that is the same to the plugin."""
+    if answer.eligible is not None or answer.answers_early:
+        return False
+    code = answer.status.code
+    if kept.memory(plugin) is not None:
+        return code is Code.SUCCESS or code is Code.SKIP
+    return code is Code.SKIP and kept.skips(plugin, *_NOT_FILTERED)
+
+
+def _keep_state(answers: SignatureAnswers, cycle: Cycle, plugin: str) -> bool:
+    """Keep the state that the plugin wrote. False: it told others, or the host, of this very pod."""
+    state = cycle.context.state(plugin)
+    if not state.is_private:
+        return False
+    # As it is now: state written at later points depends on more than the signature.
+    kept = answers.state = CycleState(state.cycle_id, plugin=plugin)
+    kept.inherit(state)
+    return True

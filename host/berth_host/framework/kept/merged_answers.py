@@ -1,0 +1,82 @@
+"""The merged answers of all plugins that judge node by node, about pods that are equal to each plugin.
+
+Verdicts are kept merged (`MergedVerdicts`), scores summed up (`MergedScores`); the next equal pod costs
+one question to each plugin about the rows that moved. Made when a second pod asks. Called by
+`keep_answers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.tables import Moved, NodeTable, SlotFollower
+from berth_sdk.tables.node_columns import NodeColumns
+
+from berth_host.framework.kept.merged_scores import MergedScores
+from berth_host.framework.kept.merged_verdicts import MergedVerdicts, NominatedVerdicts
+from berth_host.framework.score_roles import ScoreRoles
+from berth_host.rpc.client import PluginClient
+
+Clients: TypeAlias = tuple[PluginClient, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Skips:
+    """The known skips among `clients`; `rest` is asked for every pod. `point`: the plugins that skip the
+    extension point, `cycle`: the plugins that skip the whole cycle.
+    """
+
+    clients: Clients
+    rest: Clients
+    point: frozenset[str]
+    cycle: frozenset[str] = frozenset()
+
+
+class MergedAnswers:
+    """The known answers, as of the current cycle's snapshot."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self.pre_filtered: Skips | None = None
+        self.pre_scored: Skips | None = None
+        self.states: dict[str, CycleState] = {}
+        """The cycle state written by the plugins whose answers are kept."""
+        self.roles: ScoreRoles | None = None
+        self.verdicts = MergedVerdicts()
+        self.scores = MergedScores()
+        self._crowded: NominatedVerdicts | None = None
+        columns = nodes._columns
+        self._rows = SlotFollower(Moved.ROW, columns)
+        self._nodes = SlotFollower(Moved.NODE, columns)
+        self._nodes_version = columns.nodes_version
+
+    @property
+    def crowded(self) -> NominatedVerdicts:
+        """The verdicts on nodes with the pods that are nominated to them; seldom are there any."""
+        if self._crowded is None:
+            self._crowded = NominatedVerdicts()
+        return self._crowded
+
+    def catch_up(self, columns: NodeColumns) -> None:
+        """Forget the rows that moved since the last time."""
+        moved, node_moved = self._rows.moved_in(columns), self._nodes.moved_in(columns)
+        shared: Sequence[MergedVerdicts | MergedScores] = (
+            (self.verdicts, self.scores)
+            if self._crowded is None
+            else (self.verdicts, self._crowded, self.scores)
+        )
+        if moved is None or node_moved is None:
+            for one in shared:
+                one.clear()
+        elif moved or node_moved:
+            for one in shared:
+                one.forget(moved, node_moved)
+        if self._nodes_version != columns.nodes_version:
+            self._nodes_version = columns.nodes_version
+            for one in shared:
+                one.forget_about_all_nodes()
+            # PreFilter and PreScore are handed all nodes, and may read the Node objects.
+            self.pre_filtered = self.pre_scored = None
+            self.states = {}

@@ -1,0 +1,238 @@
+"""Scores of the plugins that judge node by node, summed up, for pods of one signature.
+
+Raw scores are kept by slot; of the candidates of the last cycle also the final ones and their weighted sum,
+which is put right for the rows that moved instead of being added up anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import numpy as np
+from berth_sdk.extension_points import DependsOn, ScoreNormalization
+from berth_sdk.kept.known_slots import KnownSlots
+from berth_sdk.tables import NodeTable
+from berth_sdk.tables.few import FEW
+from berth_sdk.tables.read_only import extended
+from numpy.typing import NDArray
+
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.kept.leaders import Leaders, Rows
+from berth_host.framework.kept.merged_verdicts import within
+from berth_host.framework.score_table import PluginScores, Scores, WeightedPlugin
+from berth_host.rpc.normalize import normalize
+from berth_host.rpc.score_outcome import ScoreOutcome
+from berth_host.rpc.validate import in_range
+
+_AS_THEY_COME: Final = (ScoreNormalization.NONE, ScoreNormalization.PLUGIN)
+
+
+class _Column:
+    """One plugin: raw scores by slot, and of the last candidates raw and final scores by row."""
+
+    __slots__ = ("as_they_come", "by_row", "how", "is_in_range", "node_only", "plugin", "raw", "weight")
+
+    def __init__(self, plugin: WeightedPlugin) -> None:
+        descriptor = plugin.client.descriptor
+        self.plugin = plugin
+        self.weight = plugin.weight
+        self.how = descriptor.normalization
+        self.as_they_come = self.how in _AS_THEY_COME
+        self.node_only = descriptor.depends_on is not DependsOn.ROW
+        self.raw: Scores = np.zeros(0, dtype=np.int64)
+        self.by_row = PluginScores(plugin.client.name, self.weight, self.raw, self.raw)
+        self.is_in_range = True
+        """Whether the final scores are in 0..100, as far as the plugin's own check does not say so."""
+
+    def read(self, nodes: NodeTable) -> None:
+        """Use these candidates from now on."""
+        self._normalize(nodes.take_of(self.raw).copy())
+
+    def change(self, rows: Sequence[tuple[int, int]], total: Scores) -> bool:
+        """These few candidates, by position and slot, were scored anew: put final scores and `total` right;
+        True: scores of other candidates may have changed as well.
+        """
+        raw, changed = self.by_row.raw, False
+        for row, slot in rows:
+            new = self.raw.item(slot)
+            difference = new - raw.item(row)
+            if difference:
+                raw[row], changed = new, True
+                if self.as_they_come:
+                    total[row] += difference * self.weight
+        if self.as_they_come or not changed:
+            return False
+        # One row may have been the highest, by which all others are measured.
+        final = self.by_row.normalized
+        self._normalize(raw)
+        np.add(total, (self.by_row.normalized - final) * self.weight, out=total)
+        return True
+
+    def change_many(self, rows: Rows, slots: Rows, total: Scores) -> None:
+        """As `change`, of more candidates than are gone through one by one."""
+        raw = self.by_row.raw
+        new = self.raw.take(slots)
+        differences = new - raw.take(rows)
+        if not np.count_nonzero(differences):
+            return
+        raw[rows] = new
+        if self.as_they_come:
+            total[rows] += differences * self.weight if self.weight != 1 else differences
+            return
+        final = self.by_row.normalized
+        self._normalize(raw)
+        np.add(total, (self.by_row.normalized - final) * self.weight, out=total)
+
+    def _normalize(self, raw: Scores) -> None:
+        final = raw if self.as_they_come else normalize(self.how, raw)
+        if final is raw and not self.as_they_come:
+            final = raw.copy()  # `change` writes to the raw scores, and compares them with the final ones
+        self.by_row = PluginScores(self.by_row.plugin, self.weight, raw, final)
+        self.is_in_range = self.as_they_come or in_range(final)
+
+
+class MergedScores:
+    """Scores of several plugins. `_known`: slots whose scores hold; `_node_known`: whose scores by the Node
+    hold."""
+
+    def __init__(self) -> None:
+        self._plugins: tuple[WeightedPlugin, ...] = ()
+        self._columns: list[_Column] = []
+        self._known = KnownSlots()
+        self._node_known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._has_whole = False
+        self.not_summed: list[tuple[Rows, Sequence[_Column]]] = []
+        """Slots that were asked about since the total was put together, and which columns."""
+        self._rows: Rows | None = None
+        self._total: Scores = np.zeros(0, dtype=np.int64)
+        self._leaders = Leaders()
+
+    def clear(self) -> None:
+        """Forget all scores."""
+        self._known.clear()
+        self._node_known[:] = False
+
+    def forget(self, moved: Collection[int], node_moved: Collection[int]) -> None:
+        """Note the slots that moved: in anything, and in their Node object."""
+        self._known.forget(moved)
+        if node_moved:
+            self._node_known[within(node_moved, len(self._known))] = False
+
+    def forget_about_all_nodes(self) -> None:
+        """Some Node object changed: answers that depend on all Node objects are stale."""
+        if self._has_whole:
+            self.clear()
+
+    async def ask(
+        self, plugins: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable
+    ) -> ScoreOutcome | None:
+        """Bring the scores of `nodes` (rows of the snapshot) up to date; not None: why that failed."""
+        self._prepare(plugins, nodes._columns.capacity)
+        missing = self._known.missing(nodes)
+        if len(missing):
+            failed = await self._learn(cycle, nodes, missing)
+            if failed is not None:
+                return failed
+        self._add_up(nodes)
+        return None
+
+    async def ask_early(self, plugins: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable) -> None:
+        """The same for rows among which the candidates will be, if few of them moved: `ask` has then only to
+        sum up. A row that fails here is asked about again there, if it is a candidate.
+        """
+        self._prepare(plugins, nodes._columns.capacity)
+        missing = self._known.missing(nodes)
+        if 0 < len(missing) <= FEW:
+            await self._learn(cycle, nodes, missing)
+
+    async def _learn(self, cycle: Cycle, nodes: NodeTable, missing: Rows) -> ScoreOutcome | None:
+        """Ask about the rows `missing` (positions in `nodes`); not None: why that failed."""
+        columns = self._columns
+        asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
+        slots = asked.slots
+        by_node = np.count_nonzero(self._node_known.take(slots)) == len(slots)
+        if by_node:
+            columns = [column for column in columns if not column.node_only]
+        sound = True
+        for column in columns:
+            client = column.plugin.client
+            outcome = await client.score(cycle.context, asked, raw_only=True)
+            if not outcome.status.is_success:
+                self._rows = None
+                return outcome
+            column.raw[slots] = outcome.raw
+            # A policy's stand-in for an answer is not the plugin's; the next pod asks again.
+            # A plugin that skips all scoring of one pod has said nothing about the row either.
+            sound = sound and not client.is_failing and not outcome.skipped
+        if sound:
+            self._known.learn(slots, in_use=nodes.snapshot_size)
+        else:
+            self._known.forget(slots.tolist())
+        if not (by_node and sound):
+            self._node_known[slots] = sound
+        self.not_summed.append((slots, columns))
+        if len(self.not_summed) > FEW:  # all is summed up anew; the last question may be long ago
+            self._rows = None
+            self.not_summed.clear()
+        return None
+
+    def read(self) -> tuple[list[PluginScores], Scores, Rows]:
+        """The scores of the candidates that were asked about: per plugin, read-only until the next pod comes;
+        their weighted sum, a copy; the rows where it is highest.
+        """
+        return [column.by_row for column in self._columns], self._total.copy(), self._leaders.of(self._total)
+
+    @property
+    def is_in_range(self) -> bool:
+        """Whether all final scores are in 0..100, as far as the plugins' own checks do not say so."""
+        return not [column for column in self._columns if not column.is_in_range]
+
+    def _add_up(self, nodes: NodeTable) -> None:
+        """Update the total with the scores learnt since the last call."""
+        learnt, self.not_summed = self.not_summed, []
+        rows = nodes.slots
+        same = self._rows is not None and (self._rows is rows or np.array_equal(self._rows, rows))
+        self._rows = rows
+        learnt_count = sum(len(slots) for slots, _ in learnt)
+        if not same or learnt_count > max(FEW, len(rows) >> 2):
+            self._total = np.zeros(len(rows), dtype=np.int64)
+            for column in self._columns:
+                column.read(nodes)
+                self._total += column.by_row.normalized * column.weight
+            self._leaders.forget()
+            return
+        if learnt_count > FEW:
+            for slots, columns in learnt:
+                positions, here = nodes.known_positions(slots)
+                if len(here):
+                    for column in columns:
+                        column.change_many(positions, here, self._total)
+            self._leaders.forget()
+            return
+        for slots, columns in learnt:
+            moved = [
+                (row, slot) for slot in slots.tolist() if (row := nodes.position_of_slot(slot)) is not None
+            ]
+            elsewhere = [column.change(moved, self._total) for column in columns]
+            if any(elsewhere):
+                self._leaders.forget()
+            elif moved:
+                self._leaders.change([row for row, _ in moved], self._total)
+
+    def _prepare(self, plugins: tuple[WeightedPlugin, ...], capacity: int) -> None:
+        if plugins is not self._plugins and plugins != self._plugins:
+            # PreScore left other plugins in than the last time.
+            self._plugins = plugins
+            self._columns = [_Column(plugin) for plugin in plugins]
+            self._has_whole = any(
+                plugin.client.descriptor.depends_on is DependsOn.NODES for plugin in plugins
+            )
+            self._rows = None
+            self.clear()
+        if len(self._known) < capacity:
+            self._known.grow(capacity)
+            self._node_known = extended(self._node_known, capacity - len(self._node_known))
+        for column in self._columns:
+            if len(column.raw) < capacity:
+                column.raw = extended(column.raw, capacity - len(column.raw))

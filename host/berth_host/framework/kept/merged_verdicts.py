@@ -1,0 +1,290 @@
+"""Verdicts of the Filter plugins that judge node by node, merged, for pods of one signature.
+
+One code per slot: 0 where all of them pass, else that of the first rejection in configured order. Rows that
+moved are asked about again: for a row whose Node stands still, and which all plugins passed, only the plugins
+that look at the pods on it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from berth_sdk.extension_points import DependsOn
+from berth_sdk.kept.known_slots import KnownSlots
+from berth_sdk.kept.status_codes import StatusCodes
+from berth_sdk.status import Verdicts
+from berth_sdk.tables import NodeTable
+from berth_sdk.tables.read_only import extended, read_only
+from numpy.typing import NDArray
+
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.filtering import Rows, all_rows, filter_rows, nominated_pass
+from berth_host.framework.nominated import NominatedPods
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.client import PluginClient
+
+_MAX_STATUSES: Final = 4096
+_MOST_MISSING: Final = 64
+"""Nodes that nobody has asked about, beyond which a question about all comes first."""
+QUICK_S: Final = 0.01
+"""A question that took longer is not asked while others wait."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Together:
+    """The verdicts on all nodes, in the slots `rows`, as they were put together last."""
+
+    rows: NDArray[np.intp]
+    groups: NDArray[np.int32]
+    passed: Rows
+
+
+class MergedVerdicts:
+    """Verdicts by slot. `_known`: slots whose code holds; `_node_passed`: slots whose Node passed, as it
+    is."""
+
+    def __init__(self) -> None:
+        self._clients: tuple[PluginClient, ...] = ()
+        self._about_pods: tuple[PluginClient, ...] = ()
+        self._behind_nodes: frozenset[str] = frozenset()
+        self._has_whole = False
+        self._known = KnownSlots()
+        self._node_passed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._codes: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._seen = StatusCodes()
+        self._outcome: _Together | None = None
+        self._took_s = 0.0
+        """The last question, however many rows it was about."""
+
+    def clear(self) -> None:
+        """Forget all verdicts."""
+        self._known.clear()
+        self._node_passed[:] = False
+
+    def forget(self, moved: Collection[int], node_moved: Collection[int]) -> None:
+        """Note the slots that moved: in anything, and in their Node object."""
+        self._known.forget(moved)
+        if node_moved:
+            self._node_passed[within(node_moved, len(self._known))] = False
+
+    def forget_about_all_nodes(self) -> None:
+        """Some Node object changed: answers that depend on all Node objects are stale."""
+        if self._has_whole:
+            self.clear()
+
+    async def ask(
+        self, clients: Sequence[PluginClient], cycle: Cycle, statuses: NodeStatuses, rows: Rows
+    ) -> Rows:
+        """The rows of `rows` (positions in `statuses.table`, the whole snapshot) that all `clients` pass.
+
+        Rejections and errors of the others are left in `statuses`.
+        """
+        nodes = statuses.table
+        self._prepare(clients, nodes._columns.capacity)
+        missing = self._known.missing(nodes)
+        if len(missing) and len(rows) < len(nodes):
+            # A row rejected with the pods nominated to it need not be judged as it is.
+            wanted = np.zeros(len(nodes), dtype=np.bool_)
+            wanted[rows] = True
+            missing = missing[wanted.take(missing)]
+        if len(missing):
+            await self._learn(cycle, nodes, missing)
+        if len(self._seen) == 1:
+            return rows
+        outcome = self._put_together(nodes)
+        if len(rows) == len(nodes) and statuses.is_empty:
+            statuses.take_over(outcome.groups, self._seen)
+            return outcome.passed
+        codes = outcome.groups.take(rows)
+        statuses.reject(rows, Verdicts(codes, tuple(self._seen.statuses)), "")
+        return rows[np.equal(codes, 0)]
+
+    def expected(self, clients: Sequence[PluginClient], nodes: NodeTable) -> Rows | None:
+        """The rows of `nodes`, the whole snapshot, that `clients` may pass: those known to pass, and the few
+        that moved. None: not one is known to pass, or more than a few moved, or `clients` took so long the
+        last time that others would miss their deadlines meanwhile.
+        """
+        self._prepare(clients, nodes._columns.capacity)
+        if self._took_s > QUICK_S:
+            return None
+        missing = self._known.missing(nodes)
+        if len(missing) > _MOST_MISSING:
+            return None
+        passed = all_rows(nodes) if len(self._seen) == 1 else self._put_together(nodes).passed
+        if not len(missing):
+            return passed if len(passed) else None
+        rejected = self._codes.take(nodes.slots.take(missing)).nonzero()[0]
+        if len(passed) + len(rejected) <= len(missing):
+            return None
+        if not len(rejected):
+            return passed
+        return np.sort(np.concatenate((passed, missing.take(rejected))))
+
+    def has_asked(self, clients: Sequence[PluginClient]) -> bool:
+        """Whether `ask` was last about these."""
+        return clients is self._clients
+
+    async def ask_about(
+        self, clients: Sequence[PluginClient], cycle: Cycle, statuses: NodeStatuses, rows: Rows
+    ) -> Rows:
+        """As `ask`, but plugins are asked about `rows` alone, which are few."""
+        nodes = statuses.table
+        self._prepare(clients, nodes._columns.capacity)
+        slots = nodes.slots.take(rows)
+        known = self._known.hold(slots)
+        if np.count_nonzero(known) < len(known):
+            await self._learn(cycle, nodes, rows[~known])
+        codes = self._codes.take(slots)
+        if not np.count_nonzero(codes):
+            return rows
+        statuses.reject(rows, Verdicts(codes, tuple(self._seen.statuses)), "")
+        return rows[np.equal(codes, 0)]
+
+    async def _learn(self, cycle: Cycle, nodes: NodeTable, missing: Rows) -> None:
+        """Ask about rows that are not known."""
+        started_s = time.perf_counter()
+        asked = nodes.take(missing)
+        light = self._node_passed.take(asked.slots)
+        light_count = np.count_nonzero(light)
+        if light_count == len(light):
+            await self._ask(self._about_pods, cycle, asked)
+        elif not light_count:
+            await self._ask(self._clients, cycle, asked)
+        else:
+            await self._ask(self._clients, cycle, nodes.take(missing[~light]))
+            await self._ask(self._about_pods, cycle, nodes.take(missing[light]))
+        self._took_s = time.perf_counter() - started_s
+
+    def _put_together(self, nodes: NodeTable) -> _Together:
+        """The verdicts on all rows, built anew only if a verdict changed."""
+        outcome = self._outcome
+        if outcome is None or outcome.rows is not nodes.slots:
+            groups = read_only(nodes.take_of(self._codes).copy())
+            passed = np.flatnonzero(groups == 0)
+            passed.flags.writeable = False
+            outcome = self._outcome = _Together(nodes.slots, groups, passed)
+        return outcome
+
+    async def _ask(self, clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable) -> None:
+        """Ask `clients` about `nodes`, some rows of the snapshot, and remember their answers."""
+        found = NodeStatuses(nodes)
+        slots = nodes.slots
+        await filter_rows(clients, cycle, found, all_rows(nodes))
+        sound = self._keep(clients, slots, found, None)
+        if not sound:
+            self._node_passed[slots] = False
+        elif clients is self._clients:
+            # A row rejected by a plugin behind the Node-only plugins has passed these.
+            behind = [status.is_success or status.plugin in self._behind_nodes for status in found.statuses]
+            self._node_passed[slots] = np.asarray(behind).take(found.groups)
+
+    def left_to_ask(
+        self, clients: Sequence[PluginClient], slots: NDArray[np.intp]
+    ) -> tuple[Sequence[PluginClient], NDArray[np.bool_]]:
+        """(the `clients` that look at pods, bool: the slots whose Node the others are known to pass)."""
+        passed = np.zeros(len(slots), dtype=np.bool_)
+        if tuple(clients) == self._clients:
+            inside = slots < len(self._node_passed)
+            passed[inside] = self._node_passed[slots[inside]]
+        return self._about_pods, passed
+
+    def _keep(
+        self,
+        clients: Sequence[PluginClient],
+        slots: NDArray[np.intp],
+        found: NodeStatuses,
+        asked: Rows | None,
+    ) -> bool:
+        """Remember the answers of `clients` about `slots`, in the rows `asked` of `found` (None: all of
+        them); whether that was an answer.
+        """
+        # An error, or a policy's stand-in for it, is no answer about the row; the next pod asks again.
+        sound = not [client for client in clients if client.is_failing]
+        if not found.is_empty or len(self._seen) > 1:
+            codes = np.asarray([self._seen.encode(status) for status in found.statuses], dtype=np.int32)
+            new = codes.take(found.groups if asked is None else found.groups.take(asked))
+            if self._codes.take(slots).tolist() != new.tolist():
+                self._codes[slots] = new
+                self._outcome = None
+            sound = sound and all(one.is_success or one.is_rejected for one in found.statuses)
+        if sound:
+            self._known.learn(slots, in_use=found.table.snapshot_size)
+        else:
+            self._known.forget(slots.tolist())
+        return sound
+
+    def _prepare(self, clients: Sequence[PluginClient], capacity: int) -> None:
+        changed = clients is not self._clients and tuple(clients) != self._clients
+        if changed or len(self._seen) > _MAX_STATUSES:
+            # PreFilter left other plugins in than the last time.
+            self._clients = tuple(clients)
+            self._about_pods = tuple(
+                client for client in clients if client.descriptor.depends_on is DependsOn.ROW
+            )
+            last = max((i for i, one in enumerate(self._clients) if one not in self._about_pods), default=-1)
+            self._behind_nodes = frozenset(client.name for client in self._clients[last + 1 :])
+            self._has_whole = any(client.descriptor.depends_on is DependsOn.NODES for client in self._clients)
+            self._seen = StatusCodes()
+            self.clear()
+            self._codes[:] = 0
+            self._outcome = None
+        if len(self._known) < capacity:
+            self._known.grow(capacity)
+            more = capacity - len(self._codes)
+            self._node_passed = extended(self._node_passed, more)
+            self._codes = extended(self._codes, more)
+
+
+class NominatedVerdicts(MergedVerdicts):
+    """Verdicts on nodes with the pods that are nominated to them: the first of the two passes of Filter.
+
+    Asked again is about nodes of which something moved, or to which other pods are nominated than before.
+    `_marks` (int64, by slot): which pods were nominated when the verdict was given.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._marks: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+
+    async def first_pass(
+        self,
+        clients: Sequence[PluginClient],
+        cycle: Cycle,
+        statuses: NodeStatuses,
+        rows: Rows,
+        nominated: NominatedPods,
+        second: MergedVerdicts,
+    ) -> Rows:
+        """As `nominated_pass`, of plugins that share. `second`: their verdicts on the nodes as they are."""
+        crowded = rows[nominated.rows[rows]]
+        if nominated.marks is None or not len(crowded):
+            return await nominated_pass(clients, cycle, statuses, rows, nominated)
+        nodes = statuses.table
+        self._prepare(clients, nodes._columns.capacity)
+        self._marks = extended(self._marks, len(self._known) - len(self._marks))
+        slots, marks = nodes.slots.take(crowded), nominated.marks.take(crowded)
+        stale = ~(self._known.hold(slots) & (self._marks.take(slots) == marks))
+        if np.count_nonzero(stale):
+            found, asked = NodeStatuses(nodes), crowded[stale]
+            about_pods, light = second.left_to_ask(clients, slots[stale])
+            for some, which in ((about_pods, light), (clients, ~light)):
+                if np.count_nonzero(which):
+                    await nominated_pass(some, cycle, found, asked[which], nominated)
+            self._keep(clients, slots[stale], found, asked)
+            self._marks[slots[stale]] = marks[stale]
+        codes = self._codes.take(slots)
+        if not np.count_nonzero(codes):
+            return rows
+        statuses.reject(crowded, Verdicts(codes, tuple(self._seen.statuses)), "")
+        failed = np.zeros(len(nodes), dtype=np.bool_)
+        failed[crowded] = codes != 0
+        return rows[~failed[rows]]
+
+
+def within(slots: Collection[int], length: int) -> list[int]:
+    """The slots below `length`: those that came with a growth of the table are not known anyway."""
+    return [slot for slot in slots if slot < length]

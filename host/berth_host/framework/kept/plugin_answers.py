@@ -1,0 +1,155 @@
+"""One plugin's answers about pods with one signature: its columns, and its PreFilter and PreScore.
+
+A column is made when a second pod asks: a pod that comes once pays nothing. Called by `keep_answers`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Final
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.kept.kept_answers import RowColumn
+from berth_sdk.results import PreFilterResult
+from berth_sdk.status import Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.kept.signing import Signer
+from berth_host.rpc.normalize import normalize
+from berth_host.rpc.score_outcome import ScoreOutcome
+from berth_host.rpc.validate import in_range
+
+MAX_SIGNATURES: Final = 1024
+MAX_COLUMNS: Final = 64
+_MAX_STATUSES: Final = 4096
+
+
+class SignatureAnswers:
+    """`pre_filter`, `pre_score` and `state` (written meanwhile) hold until a Node object changes."""
+
+    __slots__ = (
+        "_final",
+        "filtered",
+        "nodes_version",
+        "pre_filter",
+        "pre_score",
+        "scored",
+        "scores",
+        "state",
+        "verdicts",
+    )
+
+    def __init__(self) -> None:
+        self.nodes_version = -1
+        self.pre_filter: PreFilterResult | None = None
+        self.pre_score: Status | None = None
+        self.state: CycleState | None = None
+        self.filtered = self.scored = False
+        self.verdicts: RowColumn | None = None
+        self.scores: RowColumn | None = None
+        self._final: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    def catch_up(self, nodes_version: int) -> None:
+        """Forget the answers that a changed Node object may have changed."""
+        if self.nodes_version != nodes_version:
+            self.nodes_version = nodes_version
+            self.pre_filter = self.pre_score = self.state = None
+
+    def normalized(self, signer: Signer, raw: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The final scores of `raw`, the very array of last time if that is the same; None: not in range."""
+        if self._final is None or self._final[0] is not raw:
+            final = normalize(signer.client.descriptor.normalization, raw)
+            if not in_range(final):
+                return None
+            self._final = raw, final
+        return self._final[1]
+
+
+class PluginAnswers:
+    """One plugin's answers by signature; the least recently used are dropped."""
+
+    def __init__(self, signer: Signer) -> None:
+        self.signer = signer
+        self._by_plugin: OrderedDict[Hashable, SignatureAnswers] = OrderedDict()
+        self._with_columns: OrderedDict[int, SignatureAnswers] = OrderedDict()
+
+    def clear(self) -> None:
+        """Forget all answers."""
+        self._by_plugin.clear()
+        self._with_columns.clear()
+
+    def of(self, signature: Hashable, nodes: NodeTable) -> SignatureAnswers:
+        """The answers about pods with this signature."""
+        answers = self._by_plugin.get(signature)
+        if answers is None:
+            answers = self._by_plugin[signature] = SignatureAnswers()
+            if len(self._by_plugin) > MAX_SIGNATURES:
+                _, dropped = self._by_plugin.popitem(last=False)
+                self._with_columns.pop(id(dropped), None)
+        else:
+            self._by_plugin.move_to_end(signature)
+        answers.catch_up(nodes._columns.nodes_version)
+        return answers
+
+    async def filter(self, answers: SignatureAnswers, cycle: Cycle, nodes: NodeTable) -> Verdicts:
+        """The verdicts on `nodes`, some rows of the snapshot: asked is about rows that are not known."""
+        client = self.signer.client
+        column = answers.verdicts
+        if column is None or len(column.codes) > _MAX_STATUSES:
+            if not answers.filtered:
+                answers.filtered = True
+                return await client.filter(cycle.context, nodes)
+            column = answers.verdicts = RowColumn(np.int32, client.descriptor.depends_on)
+            self._has_column(answers)
+        column.catch_up(nodes._columns)
+        missing = column.missing(nodes)
+        if not len(missing):
+            return column.verdicts(nodes)
+        asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
+        found = await client.filter(cycle.context, asked)
+        column.keep_verdicts(nodes, missing, found)
+        verdicts = column.verdicts(nodes)
+        if client.is_failing or not all(one.is_success or one.is_rejected for one in found.statuses):
+            # An error, or a policy's stand-in for it, is no answer about the row.
+            column.forget(asked.slots)
+        return verdicts
+
+    async def score(self, answers: SignatureAnswers, cycle: Cycle, nodes: NodeTable) -> ScoreOutcome:
+        """The scores of `nodes`; likewise."""
+        client = self.signer.client
+        column = answers.scores
+        if column is None:
+            if not answers.scored:
+                answers.scored = True
+                return await client.score(cycle.context, nodes)
+            column = answers.scores = RowColumn(np.int64, client.descriptor.depends_on)
+            self._has_column(answers)
+        column.catch_up(nodes._columns)
+        missing = column.missing(nodes)
+        if len(missing):
+            asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
+            outcome = await client.score(cycle.context, asked, raw_only=True)
+            if not outcome.status.is_success or outcome.skipped or client.is_failing:
+                return await client.score(cycle.context, nodes)
+            column.keep(nodes, missing, outcome.raw)
+        raw = column.read(nodes)
+        final = answers.normalized(self.signer, raw)
+        if final is None:
+            return await client.score(
+                cycle.context, nodes
+            )  # where every failure has its words and its policy
+        return ScoreOutcome(_SUCCESS, raw, final)
+
+    def _has_column(self, answers: SignatureAnswers) -> None:
+        self._with_columns[id(answers)] = answers
+        if len(self._with_columns) > MAX_COLUMNS:
+            _, dropped = self._with_columns.popitem(last=False)
+            dropped.verdicts = dropped.scores = None
+            dropped.filtered = dropped.scored = False
+
+
+_SUCCESS: Final = Status.success()

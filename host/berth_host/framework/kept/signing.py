@@ -1,0 +1,236 @@
+"""Tells which pods are equal to which plugin: the signatures of one cycle's pod, made anew for every cycle.
+
+A plugin in the host that signs, or judges node by node, takes part (`Signer`). Called by `keep_answers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeAlias
+
+from berth_sdk.extension_points import DependsOn, ExtensionPoint, ScoreNormalization
+from berth_sdk.needs import NeedKind
+from berth_sdk.pod import Pod
+from berth_sdk.runtime.plugin_runtime import PluginRuntime
+from berth_sdk.runtime.raised import raised_text
+from berth_sdk.signature import wishes
+from berth_sdk.tables import NodeTable
+
+from berth_host.framework.concern import concern
+from berth_host.log import get_logger
+from berth_host.rpc.client import PluginClient
+
+log = get_logger()
+
+Sign: TypeAlias = Callable[[Pod, NodeTable], Hashable]
+_CHECKED_SPECS: Final = 16
+_GOES_BY_MORE: Final = "its sign_spec differs for another pod with the very same spec: write it as sign"
+_MOST_SPECS: Final = 4096
+_BEFORE_OTHERS: Final = 3
+"""How many entries of a key come before the signatures that are made in every cycle."""
+_BY_ROW: Final = (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES)
+_KEPT_POINTS: Final = frozenset(
+    {
+        ExtensionPoint.PRE_ENQUEUE,
+        ExtensionPoint.QUEUE_SORT,
+        ExtensionPoint.PRE_FILTER,
+        ExtensionPoint.FILTER,
+        ExtensionPoint.PRE_SCORE,
+        ExtensionPoint.SCORE,
+    }
+)
+
+
+def keeps_by_row(client: PluginClient) -> bool:
+    """Whether the plugin's answers to the four points that look at nodes may be kept here: it lives in the
+    host, is asked about every pod, judges node by node, and has no later point that needs the cycle's state.
+    """
+    descriptor = client.descriptor
+    return (
+        client.local is not None
+        and client.settings.scope is None
+        and descriptor.depends_on in _BY_ROW
+        and descriptor.normalization is not ScoreNormalization.RPC
+        and not descriptor.reads_shared
+        and _KEPT_POINTS.issuperset(descriptor.points)
+    )
+
+
+class Signer:
+    """One plugin. `by_row`: it judges node by node. `merges`: its answers are put together with those of
+    other plugins; a plugin that does not sign would keep them from being shared. `of_spec`: the spec decides
+    the signature. `keeps`: it declares `depends_on`, so its answers may be kept; without, its signature says
+    only which points of this very cycle do not concern it.
+    """
+
+    __slots__ = ("by_row", "client", "keeps", "merges", "name", "of_spec", "runtime", "sign")
+
+    def __init__(self, client: PluginClient, local: PluginRuntime) -> None:
+        self.client = client
+        self.runtime = local
+        self.name = client.name
+        self.sign: Sign = local.sign or _all_wishes
+        self.by_row = keeps_by_row(client)
+        self.keeps = client.descriptor.depends_on is not None
+        self.of_spec = self.keeps and local.sign_spec is not None
+        self.merges = self.by_row and local.sign is not None
+
+
+def _all_wishes(pod: Pod, nodes: NodeTable) -> Hashable:
+    return wishes(pod)
+
+
+class _Same:
+    """Stands for all signatures by the spec of the plugins that merge: found at once, even when they are
+    long."""
+
+    __slots__ = ()
+
+
+class _SignedSpec(NamedTuple):
+    """`by_name`: the signatures; `same`: of two specs equal if they are the same to all that merge."""
+
+    by_name: dict[str, Hashable]
+    same: Hashable
+
+
+class Signers:
+    """The plugins of a profile whose answers can be kept, and the signatures of a cycle's pod."""
+
+    def __init__(self, clients: Iterable[PluginClient]) -> None:
+        self._warned: set[str] = set()
+        self._mark: Final = object()
+        self._unchecked = _CHECKED_SPECS
+        self._by_spec_holds = True
+        # In the order in which `sign` asks: first the plugins whose signatures are known with the spec.
+        self.all: Final = tuple(sorted(_signers(clients), key=lambda one: not one.of_spec))
+        self._of_spec = tuple([one for one in self.all if one.of_spec])
+        self._others = tuple([one.sign for one in self.all if not one.of_spec])
+        self._other_names = tuple([one.name for one in self.all if not one.of_spec])
+        # By position: the plugins of which the merged key holds only their concern.
+        self._apart = tuple(
+            [at for at, one in enumerate(self.all[len(self._of_spec) :], _BEFORE_OTHERS) if not one.merges]
+        )
+        self._same: dict[Hashable, _Same] = {}
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> tuple[dict[str, Hashable], Hashable]:
+        """The pod's signature by plugin, and the joint signature of the plugins whose answers are merged."""
+        try:
+            spec = self._signed_by_spec(pod, nodes)
+            others = [sign(pod, nodes) for sign in self._others]
+            hash(tuple(others))
+        except Exception:  # noqa: BLE001 (only a shortcut: asked in full, the plugin fails where it counts)
+            return {
+                one.name: self._of_its_own(one.name, self._sign_or_nothing(one, pod, nodes), pod)
+                for one in self.all
+            }, object()
+        signatures = spec.by_name.copy()
+        signatures.update(zip(self._other_names, others, strict=True))
+        # The host's own criteria come first; plugins say themselves which points do not concern them.
+        key: list[Hashable] = [pod.priority, pod.node_name, spec.same, *others]
+        for at in self._apart:
+            key[at] = concern(key[at])
+        return signatures, tuple(key)
+
+    def _sign_or_nothing(self, signer: Signer, pod: Pod, nodes: NodeTable) -> Hashable:
+        """The signature; if the plugin fails, a signature that equals no other."""
+        try:
+            return signer.sign(pod, nodes)
+        except Exception as err:  # noqa: BLE001 (see `sign`)
+            self._warn(signer.name, pod, f"it raised {raised_text(err)}")
+            return object()
+
+    def _of_its_own(self, plugin: str, signature: Hashable, pod: Pod) -> Hashable:
+        """A signature that can be hashed; an unhashable one becomes a signature that equals no other."""
+        if _is_hashable(signature):
+            return signature
+        self._warn(plugin, pod, f"a {type(signature).__name__} cannot be hashed, or something in it cannot")
+        known = concern(signature)
+        return object() if known is None else (known, object())
+
+    def _warn(self, plugin: str, pod: Pod, reason: str) -> None:
+        """Once for each plugin: it costs time, and changes no answer."""
+        if plugin not in self._warned:
+            self._warned.add(plugin)
+            log.warning("plugin.cannot_sign", plugin=plugin, pod=pod.key, reason=reason)
+
+    def _signed_by_spec(self, pod: Pod, nodes: NodeTable) -> _SignedSpec:
+        """Made once for all pods with the same spec, which most pods of a controller have. Passes on what a
+        plugin raises, and raises where a signature cannot be hashed.
+        """
+        spec = pod._read
+        if spec is None or not self._by_spec_holds:
+            return self._sign_spec(pod, nodes)
+        known = spec.signed
+        if known is None or known[0] is not self._mark:
+            # A mark, not `self`: a spec may outlive the plugins that signed it, and would keep all they hold.
+            signed = self._sign_spec(pod, nodes)
+            same = self._same.get(signed.same)
+            if same is None:
+                same = self._same[signed.same] = _Same()
+                if len(self._same) > _MOST_SPECS:
+                    del self._same[next(iter(self._same))]
+            known = spec.signed = self._mark, _SignedSpec(signed.by_name, same)
+            if self._unchecked:
+                self._unchecked -= 1
+                self._check_by_spec(pod, nodes, known[1].by_name)
+        kept: _SignedSpec = known[1]
+        return kept
+
+    def _sign_spec(self, pod: Pod, nodes: NodeTable) -> _SignedSpec:
+        by_name = {one.name: one.sign(pod, nodes) for one in self._of_spec}
+        hash(tuple(by_name.values()))
+        together = [by_name[one.name] if one.merges else concern(by_name[one.name]) for one in self._of_spec]
+        return _SignedSpec(by_name, tuple(together))
+
+    def _check_by_spec(self, pod: Pod, nodes: NodeTable, signed: Mapping[str, Hashable]) -> None:
+        """For a few specs, whether a pod that shares the spec, and nothing else, is signed the same. A class
+        that goes by more would be given other pods' answers; no spec is signed once and for all then.
+        """
+        other = replace(
+            pod,
+            name="",
+            namespace="",
+            uid="",
+            resource_version="",
+            labels={},
+            annotations={},
+            owner=None,
+            node_name="",
+            nominated_node="",
+            created_at_s=None,
+            started_at_s=None,
+        )
+        for signer in self._of_spec:
+            if self._sign_or_nothing(signer, other, nodes) != signed[signer.name]:
+                self._by_spec_holds = False
+                self._warn(signer.name, pod, _GOES_BY_MORE)
+
+
+def _is_hashable(signature: object) -> bool:
+    try:
+        hash(signature)
+    except Exception:  # noqa: BLE001 (TypeError, or an error of the plugin's own class)
+        return False
+    return True
+
+
+def _signers(clients: Iterable[PluginClient]) -> Iterator[Signer]:
+    for client in clients:
+        local = client.local
+        if local is None or client.settings.scope is not None:
+            continue
+        if local.sign is not None or keeps_by_row(client):
+            yield Signer(client, local)
+
+
+def versions_of(signers: Iterable[Signer]) -> tuple[Callable[[], Hashable], ...]:
+    """Readers of the versions of the objects that row-by-row plugins read beside the tables."""
+    return tuple(
+        signer.client.local.object_versions
+        for signer in signers
+        if signer.by_row
+        and signer.client.local is not None
+        and any(need.kind is NeedKind.OBJECT for need in signer.client.descriptor.needs)
+    )

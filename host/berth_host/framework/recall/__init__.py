@@ -1,1 +1,0 @@
-"""Plugins' answers about equal pods, and when these stop to hold."""

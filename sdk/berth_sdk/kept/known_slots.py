@@ -1,0 +1,98 @@
+"""The slots of a table whose kept answer is still right.
+
+Nearly all slots are right. So the few that are not are kept in a list, and no mask has to be searched. Used
+by `kept_answers`, and by the host for the answers that it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.tables import NodeTable
+from berth_sdk.tables.few import FEW
+from berth_sdk.tables.read_only import extended
+
+Rows = NDArray[np.intp]
+MOST: Final = 512
+"""The longest list of slots; with more of them the mask is searched."""
+NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
+
+
+class KnownSlots:
+    """None are known at first. Slots beyond the length that `grow` gave are not known either."""
+
+    __slots__ = ("_mask", "_unknown")
+
+    def __init__(self) -> None:
+        self._mask: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        # The only slots in use that are not known; None: too many to be listed.
+        self._unknown: set[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self._mask)
+
+    def grow(self, capacity: int) -> None:
+        """Room for `capacity` slots."""
+        if len(self._mask) < capacity:
+            self._mask = extended(self._mask, capacity - len(self._mask))
+            # The nodes in the new slots stand in no list of unknown slots.
+            self._unknown = None
+
+    def clear(self) -> None:
+        """Forget all slots."""
+        self._mask[:] = False
+        self._unknown = None
+
+    def forget(self, slots: Collection[int]) -> None:
+        """Forget these slots. Slots beyond the length were never known."""
+        length = len(self._mask)
+        if len(slots) > FEW:
+            moved = np.fromiter(slots, dtype=np.intp, count=len(slots))
+            self._mask[moved if moved.max() < length else moved[moved < length]] = False
+        else:
+            for slot in slots:
+                if slot < length:
+                    self._mask[slot] = False
+        if self._unknown is not None:
+            self._unknown.update(slots)
+            if len(self._unknown) > MOST:
+                self._unknown = None
+
+    def hold(self, slots: Rows) -> NDArray[np.bool_]:
+        """bool[n]: which of these are known."""
+        return self._mask.take(slots)
+
+    def missing(self, nodes: NodeTable) -> Rows:
+        """Positions in `nodes` of the rows that are not known, ascending."""
+        if self._unknown is None:
+            unknown = np.flatnonzero(~self._mask.take(nodes.slots))
+            if len(unknown) <= MOST and len(nodes) == nodes.snapshot_size:
+                self._unknown = set(nodes.slots[unknown].tolist())
+            return unknown
+        if not self._unknown:
+            return NO_ROWS
+        if len(self._unknown) > FEW:
+            slots = np.fromiter(self._unknown, dtype=np.intp, count=len(self._unknown))
+            slots.sort()
+            return nodes.known_positions(slots)[0]
+        found = [nodes.position_of_slot(slot) for slot in self._unknown]
+        known = [at for at in found if at is not None]
+        known.sort()
+        return np.array(known, dtype=np.intp)
+
+    def learn(self, slots: Rows, *, in_use: int) -> None:
+        """Note these slots as known. `in_use`: how many slots have a node, and may be asked about."""
+        if self._unknown is not None and len(slots) <= FEW:
+            for slot in slots.tolist():
+                self._mask[slot] = True
+                self._unknown.discard(slot)
+            return
+        self._mask[slots] = True
+        if self._unknown is not None:
+            self._unknown.difference_update(slots.tolist())
+        elif len(slots) == in_use:
+            self._unknown = set()

@@ -1,0 +1,34 @@
+"""Keeping answers comes to the same as asking everyone, whatever happens in between; and the test
+notices when it does not.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from support import kept_mutants, kept_sign_mutants
+from support.kept_steps import Mutant
+from support.kept_world import KeptMachine
+
+MUTANTS = {**kept_mutants.MUTANTS, **kept_sign_mutants.MUTANTS}
+
+TestKeptAnswersEqualAskEveryone = pytest.mark.slow(KeptMachine.TestCase)
+TestKeptAnswersEqualAskEveryone.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_mutant_is_killed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run(KeptMachine(), mutant)
+    world = KeptMachine()
+    mutant(monkeypatch, world)
+    with pytest.raises(AssertionError):
+        _run(world, mutant)
+
+
+def _run(world: KeptMachine, mutant: Mutant) -> None:
+    for what, values in MUTANTS[mutant]:
+        getattr(world, what)(**values)

@@ -1,0 +1,89 @@
+"""What is known of equal pods holds until a row, a Node object or the order of the nodes changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from berth_host.framework.filtering import all_rows
+from berth_host.framework.kept.merged_answers import MergedAnswers, Skips
+from berth_host.model.node_statuses import NodeStatuses
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+from berth_sdk.tables import NodeColumns, NodeTable, NodeUsage
+from support.asking import NO_HANDLE
+from support.by_pods import ByPods, Empty
+from support.frameworks import cycle_of, local_client
+
+NODES = 3
+
+
+class Situation:
+    """Three nodes, and one plugin that has judged them for pods that are the same to it."""
+
+    def __init__(self) -> None:
+        self.columns = NodeColumns()
+        for i in range(NODES):
+            self.columns.add(Node(name=f"n{i}"))
+        self.known = MergedAnswers(NodeTable(self.columns))
+        self.clients = (local_client(Empty({}, NO_HANDLE)),)
+        self.known.pre_filtered = Skips((), (), frozenset())
+        self.known.pre_scored = Skips((), (), frozenset())
+        self.known.states["Empty"] = CycleState("cycle")
+
+    async def asked_about(self) -> list[list[str]]:
+        """Catch up, judge all nodes: the rows that the plugin was asked about."""
+        self.known.catch_up(self.columns)
+        ByPods.asked.clear()
+        nodes = NodeTable(self.columns)
+        cycle = cycle_of(Pod(name="p", uid="p"), nodes)
+        await self.known.verdicts.ask(self.clients, cycle, NodeStatuses(nodes), all_rows(nodes))
+        return ByPods.asked
+
+
+@pytest.fixture
+async def judged() -> Situation:
+    situation = Situation()
+    assert await situation.asked_about() == [["n0", "n1", "n2"]]
+    return situation
+
+
+async def test_nothing_is_forgotten_while_nothing_moves(judged: Situation) -> None:
+    assert await judged.asked_about() == []
+    assert judged.known.pre_filtered is not None
+
+
+async def test_a_row_that_moved_is_forgotten_alone(judged: Situation) -> None:
+    judged.columns.set_usage(1, NodeUsage(pod_count=1))
+    judged.columns.touch(1, 1)
+    assert await judged.asked_about() == [["n1"]]
+    assert judged.known.pre_filtered is not None
+    assert judged.known.states
+
+
+async def test_a_changed_node_object_ends_answers_about_all_nodes(judged: Situation) -> None:
+    judged.columns.set_node(1, Node(name="n1", labels={"disk": "ssd"}))
+    judged.columns.touch(1, 1)
+    assert await judged.asked_about() == [["n1"]]
+    assert (judged.known.pre_filtered, judged.known.pre_scored, judged.known.states) == (None, None, {})
+
+
+async def test_other_columns_end_everything(judged: Situation) -> None:
+    columns = NodeColumns()
+    for i in range(NODES):
+        columns.add(Node(name=f"n{i}"))
+    judged.columns = columns
+    assert await judged.asked_about() == [["n0", "n1", "n2"]]
+
+
+async def test_verdicts_with_nominated_pods_are_forgotten_as_the_others_are(judged: Situation) -> None:
+    crowded = judged.known.crowded
+    assert judged.known.crowded is crowded
+    nodes = NodeTable(judged.columns)
+    cycle = cycle_of(Pod(name="p", uid="p"), nodes)
+    await crowded.ask(judged.clients, cycle, NodeStatuses(nodes), all_rows(nodes))
+    judged.columns.touch(2, 1)
+    judged.known.catch_up(judged.columns)
+    ByPods.asked.clear()
+    await crowded.ask(judged.clients, cycle, NodeStatuses(nodes), np.arange(NODES))
+    assert ByPods.asked == [["n2"]]

@@ -1,0 +1,189 @@
+"""Which pods are the same to which plugin: signatures by the spec are made once, others in every cycle."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Hashable
+from typing import ClassVar
+
+import pytest
+from berth_host.framework.concern import concern
+from berth_host.framework.kept.signing import Signers
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+from berth_sdk.tables import NodeTable, NodeView
+from berth_sdk.testing import make_pod
+from structlog.testing import capture_logs
+from support.asking import NO_HANDLE
+from support.frameworks import local_client, table_of
+
+NODES = table_of("a", "b")
+
+
+class Signing(Plugin):
+    """Counts how often it was asked."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+
+    def filter(self, state: object, pod: Pod, node: NodeView) -> Status | None:
+        """Everything fits."""
+        return None
+
+
+class BySpec(Signing):
+    """Goes by the tolerations."""
+
+    asked = 0
+
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """The tolerations."""
+        self.asked += 1
+        return pod.tolerations, self.args.get("mode")
+
+
+class ByLabel(Signing):
+    """Goes by a label."""
+
+    asked = 0
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """The label."""
+        self.asked += 1
+        return pod.labels.get("app")
+
+
+class Broken(Signing):
+    """Cannot sign."""
+
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """Fails."""
+        raise ValueError("no")
+
+
+class Unhashable(Signing):
+    """Signs what cannot be compared."""
+
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """A list."""
+        return []  # type: ignore[return-value]  # the fault that is looked for
+
+
+def signers_of(*plugins: Plugin) -> Signers:
+    return Signers([local_client(plugin) for plugin in plugins])
+
+
+def test_a_spec_is_signed_once_and_a_label_every_time() -> None:
+    by_label, by_spec = ByLabel({}, NO_HANDLE), BySpec({}, NO_HANDLE)
+    signers = signers_of(by_label, by_spec)
+    keys = []
+    for name, app in (("one", "web"), ("two", "web"), ("three", "db")):
+        pod = make_pod(name, cpu="1", labels={"app": app})
+        signatures, key = signers.sign(pod, NODES)
+        assert signatures == {"BySpec": ((), None), "ByLabel": app}
+        keys.append(key)
+    assert keys[0] == keys[1] != keys[2]
+    # Once for all, and once to see whether it goes by the spec alone.
+    assert (by_spec.asked, by_label.asked) == (2, 3)
+    other = make_pod("four", cpu="1", tolerations=["dedicated"])
+    assert signers.sign(other, NODES)[0]["BySpec"] == (other.tolerations, None)
+    assert by_spec.asked == 4
+
+
+def test_a_plugin_with_other_arguments_signs_the_same_spec_for_itself() -> None:
+    first = signers_of(BySpec({"mode": "first"}, NO_HANDLE))
+    second = signers_of(BySpec({"mode": "second"}, NO_HANDLE))
+    pod = make_pod("web", cpu="7")
+    for _ in range(2):
+        assert first.sign(pod, NODES)[0] == {"BySpec": ((), "first")}
+        assert second.sign(pod, NODES)[0] == {"BySpec": ((), "second")}
+
+
+def test_a_summary_without_its_object_is_signed_every_time() -> None:
+    by_spec = BySpec({}, NO_HANDLE)
+    signers = signers_of(by_spec)
+    for _ in range(2):
+        assert signers.sign(Pod(name="web"), NODES)[0] == {"BySpec": ((), None)}
+    assert by_spec.asked == 2
+
+
+def test_a_plugin_that_cannot_sign_makes_the_pod_equal_to_no_other() -> None:
+    for broken in (Broken, Unhashable):
+        signers = signers_of(broken({}, NO_HANDLE), ByLabel({}, NO_HANDLE))
+        pod = make_pod("web", labels={"app": "web"})
+        (one, first), (two, second) = signers.sign(pod, NODES), signers.sign(pod, NODES)
+        assert one["ByLabel"] == two["ByLabel"] == "web"
+        assert one[broken.__name__] != two[broken.__name__]
+        assert first != second
+
+
+class _Refuses:
+    """Neither hash nor equality can be had of it."""
+
+    def __hash__(self) -> int:
+        raise ValueError("no hash")
+
+
+class RefusesItsHash(Signing):
+    """Signs what raises when it is hashed."""
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """Within a tuple, beside what it has no concern with."""
+        return NoConcern.SCORE, _Refuses()
+
+
+def test_a_signature_that_raises_when_it_is_hashed_is_equal_to_no_other_and_named_once() -> None:
+    signers = signers_of(RefusesItsHash({}, NO_HANDLE), Broken({}, NO_HANDLE))
+    pod = make_pod("web")
+    with capture_logs() as logs:
+        (one, first), (two, second) = signers.sign(pod, NODES), signers.sign(pod, NODES)
+    assert one["RefusesItsHash"] != two["RefusesItsHash"]
+    assert first != second
+    assert concern(one["RefusesItsHash"]) is NoConcern.SCORE
+    named = {entry["plugin"]: entry["reason"] for entry in logs if entry["event"] == "plugin.cannot_sign"}
+    assert len(logs) == len(named) == 2
+    assert named["Broken"].startswith("it raised ValueError: no at ")
+
+
+@pytest.mark.slow
+def test_a_spec_does_not_keep_the_plugins_that_signed_it() -> None:
+    by_spec = BySpec({}, NO_HANDLE)
+    signers, pod = signers_of(by_spec), make_pod("web", cpu="9")
+    signers.sign(pod, NODES)
+    signers.sign(make_pod("other", cpu="9"), NODES)
+    asked = by_spec.asked
+    signers.sign(make_pod("another", cpu="9"), NODES)
+    assert by_spec.asked == asked  # the spec keeps the signature
+    gone = weakref.ref(by_spec), weakref.ref(signers)
+    del by_spec, signers
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
+
+
+class NotBySpec(Signing):
+    """Says that it goes by the spec, and goes by a label."""
+
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """The label."""
+        return pod.labels.get("app")
+
+
+def test_a_class_that_signs_more_than_the_spec_is_named_and_does_not_get_the_answers_of_others() -> None:
+    by_spec = BySpec({}, NO_HANDLE)
+    signers = signers_of(by_spec, NotBySpec({}, NO_HANDLE))
+    with capture_logs() as logs:
+        for app in ("web", "db", "web"):
+            pod = make_pod(app, cpu="11", labels={"app": app})
+            assert signers.sign(pod, NODES)[0] == {"BySpec": ((), None), "NotBySpec": app}
+    assert [(entry["event"], entry["plugin"]) for entry in logs] == [("plugin.cannot_sign", "NotBySpec")]
+    assert "write it as sign" in logs[0]["reason"]
+
+
+def test_specs_of_their_own_that_come_to_the_same_share_their_parts() -> None:
+    signers = signers_of(BySpec({}, NO_HANDLE), ByLabel({}, NO_HANDLE))
+    (_, first), (_, second) = (signers.sign(make_pod(name, cpu=name), NODES) for name in ("1", "2"))
+    toleration = [{"key": "dedicated", "operator": "Exists"}]
+    _, third = signers.sign(make_pod("1", cpu="1", tolerations=toleration), NODES)
+    assert first == second
+    assert first != third

@@ -1,0 +1,243 @@
+"""What a plugin wrote to its state is taken over with its answer, and never without it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from berth_host.framework.answers import AskEveryone
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.filtering import filter_error
+from berth_host.framework.framework import Framework, all_rows
+from berth_host.framework.nominated import NOBODY
+from berth_host.framework.score_table import ScoreTable
+from berth_host.model.node_statuses import NodeStatuses
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, ScoreNormalization
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+from berth_sdk.results import PreFilterResult
+from berth_sdk.status import Status, Verdicts
+from berth_sdk.tables import NodeColumns, NodeTable
+from numpy.typing import NDArray
+from support.asking import NO_HANDLE
+from support.frameworks import cycle_of, framework_of
+
+OF_OTHERS = Status.unschedulable("what it finds is another pod's")
+
+
+class Remembers(Plugin):
+    """Reads at Filter and at Score what it wrote just before, and fails where it finds nothing."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """All pods are the same."""
+        return ()
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult | Status:
+        """For Filter."""
+        state.write("filter", "filter")
+        return Status.success()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """Everything fits."""
+        assert state.read("filter") == "filter"
+        return Verdicts.feasible(len(nodes))
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """For Score."""
+        state.write("score", state.read("filter"))
+        return Status.success()
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """The number of pods."""
+        assert state.read("score") == "filter"
+        return nodes.pod_count.astype(np.int64)
+
+
+class Narrows(Remembers):
+    """An answer of PreFilter that names nodes is not kept; what PreScore wrote is."""
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult | Status:
+        """Two of the nodes."""
+        super().pre_filter(state, pod, nodes)
+        return PreFilterResult(eligible=frozenset(("n0", "n1")))
+
+
+class OnlyFilters(Plugin):
+    """Has no later point at which it would be told again."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    sign = Remembers.sign
+    pre_filter = Remembers.pre_filter
+    filter_nodes = Remembers.filter_nodes
+
+
+class WritesForSome(Plugin):
+    """Signs nothing, and writes something only for pods with the label."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """For pods with the label."""
+        if "own" in pod.labels:
+            state.write("own", pod.labels["own"])
+        return Status.success()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
+        """Everything fits, unless it finds what it did not write."""
+        return Status.success() if state.get("own") == pod.labels.get("own") else OF_OTHERS
+
+
+class RejectsSome(Plugin):
+    """Ends PreFilter for pods with the label; signs nothing."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """By the label."""
+        return Status.unresolvable("no") if "bad" in pod.labels else Status.success()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """Everything fits."""
+        return Verdicts.feasible(len(nodes))
+
+
+class LooksAgainLater(Plugin):
+    """Has nothing to do with any pod, and looks at PostFilter at what it wrote at PreFilter."""
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """None of them."""
+        return NoConcern.CYCLE
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """Skips."""
+        state.write("seen", "yes")
+        return Status.skip()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """Not called."""
+        return Status.success()
+
+    def post_filter(self, state: CycleState, pod: Pod, rejections: object) -> Status:
+        """What it remembers."""
+        return Status.unschedulable(str(state.get("seen")))
+
+
+def columns_of(count: int) -> NodeColumns:
+    columns = NodeColumns()
+    for i in range(count):
+        columns.add(Node(name=f"n{i}"))
+    return columns
+
+
+async def said(framework: Framework, columns: NodeColumns, name: str, **labels: str) -> tuple[str, Cycle]:
+    """(why the pod fits nowhere or cannot be scored, else "", its cycle)."""
+    cycle = cycle_of(Pod(name=name, uid=name, labels=labels), NodeTable(columns), name)
+    outcome = await framework.run_pre_filter(cycle)
+    if not outcome.status.is_success:
+        return outcome.status.message, cycle
+    statuses, rows = NodeStatuses(cycle.nodes), all_rows(cycle.nodes)
+    if outcome.eligible is not None:
+        rows = rows[[name in outcome.eligible for name in cycle.nodes.names]]
+    passed = await framework.run_filter(cycle, statuses, rows, NOBODY)
+    if filter_error(statuses, rows) is not None or not len(passed):
+        return "; ".join(sorted({status.message for status in statuses.statuses[1:]})), cycle
+    table = await framework.run_score(cycle, cycle.nodes.take(passed))
+    assert isinstance(table, ScoreTable)
+    # A policy lets a pod pass where a plugin could not score it.
+    return "; ".join(cycle.context.notes), cycle
+
+
+@pytest.mark.parametrize("plugin", [Remembers, Narrows, OnlyFilters])
+async def test_a_row_that_moves_finds_the_written_state(plugin: type[Plugin]) -> None:
+    framework, columns = framework_of([plugin({}, NO_HANDLE)]), columns_of(3)
+    for turn in range(8):
+        assert (await said(framework, columns, f"p{turn}"))[0] == ""
+        columns.touch(turn % 3, 1 + turn)  # Filter is asked about this one alone, before PreScore is kept
+        if turn % 3 == 0:
+            # What was said of all nodes is asked anew, by the next pod.
+            columns.add(Node(name=f"later{turn}"))
+
+
+async def test_a_class_that_does_not_sign_finds_the_pods_own_state() -> None:
+    framework = framework_of([Remembers({}, NO_HANDLE), WritesForSome({}, NO_HANDLE)])
+    columns = columns_of(3)
+    for name, labels in (("a", {"own": "a"}), ("b", {"own": "a"}), ("c", {}), ("d", {"own": "d"}), ("e", {})):
+        assert (await said(framework, columns, name, **labels))[0] == ""
+
+
+async def test_plugin_that_was_not_asked_has_written_no_state() -> None:
+    framework = framework_of([RejectsSome({}, NO_HANDLE), LooksAgainLater({}, NO_HANDLE)])
+    columns = columns_of(3)
+    for name, labels, text, found in (
+        ("a", {}, "", "yes"),
+        ("b", {}, "", "yes"),
+        ("c", {"bad": "1"}, "no", None),
+        ("d", {}, "", "yes"),
+    ):
+        message, cycle = await said(framework, columns, name, **labels)
+        assert (message, cycle.context.state("LooksAgainLater").get("seen")) == (text, found)
+
+
+async def test_state_written_for_a_new_answer_is_kept_for_the_next_pod() -> None:
+    framework = framework_of([Remembers({}, NO_HANDLE), LooksAgainLater({}, NO_HANDLE)])
+    columns = columns_of(3)
+    for turn in range(6):
+        _, cycle = await said(framework, columns, f"p{turn}")
+        assert cycle.context.state("LooksAgainLater").get("seen") == "yes"
+        if turn == 2:
+            columns.add(Node(name="later"))
+
+
+class SignsInAPair(LooksAgainLater):
+    """Says with a second part that it has nothing to do with the pod; scores it all the same, if asked."""
+
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """The second part says nothing."""
+        return NoConcern.CYCLE, pod.labels.get("own")
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """Not asked."""
+        return np.full(len(nodes), 9)
+
+
+@pytest.mark.parametrize("answers", [None, AskEveryone()], ids=["keep answers", "ask everyone"])
+async def test_no_concern_in_a_pair_is_the_same_to_both(answers: AskEveryone | None) -> None:
+    framework, columns = framework_of([SignsInAPair({}, NO_HANDLE)], answers=answers), columns_of(2)
+    for name in ("a", "b", "c"):
+        text, cycle = await said(framework, columns, name)
+        assert (text, cycle.skip) == ("", frozenset(("SignsInAPair",)))
+        table = await framework.run_score(cycle, cycle.nodes)
+        assert isinstance(table, ScoreTable)
+        assert table.total.tolist() == [0, 0]
+
+
+class _Incomparable:
+    """As a dataclass is that holds an array and leaves it out of its hash."""
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("the truth value of an array is ambiguous")
+
+
+class SignsIncomparably(Remembers):
+    """No two of its signatures can be told apart."""
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """A new one for each pod."""
+        return _Incomparable()
+
+
+async def test_signatures_that_cannot_be_compared_are_those_of_different_pods() -> None:
+    framework, columns = framework_of([SignsIncomparably({}, NO_HANDLE)]), columns_of(3)
+    for turn in range(4):
+        assert (await said(framework, columns, f"p{turn}"))[0] == ""
