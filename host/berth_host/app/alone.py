@@ -15,7 +15,6 @@ from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, Status
 
-from berth_host.app.snapshot_state import SnapshotState
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.seams import AttachSeams
 from berth_host.attach.state import PlaceChange, Swap
@@ -24,6 +23,7 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
+from berth_host.cache.snapshot_state import SnapshotState
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import default_configuration
 from berth_host.errors.plugins import PluginLoadError

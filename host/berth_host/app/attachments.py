@@ -17,9 +17,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.app.attachment_events import AttachmentEvents
 from berth_host.app.late_parts import LateParts
-from berth_host.app.live_cycles import CyclesUnderWay
 from berth_host.app.queue_wiring import QueueWiring
-from berth_host.app.snapshot_state import SnapshotState
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.configure import HandleGrants
 from berth_host.attach.keeper import LostError
@@ -28,12 +26,14 @@ from berth_host.attach.seams import AttachSeams
 from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.wanted import wanted_places
 from berth_host.cache.snapshot import Snapshot
+from berth_host.cache.snapshot_state import SnapshotState
 from berth_host.config.berth.configuration import BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.plugins import PluginError, PluginLoadError
 from berth_host.log import get_logger
 from berth_host.model.fate import Fate
+from berth_host.scheduler.running_attempts import CyclesUnderWay
 
 log = get_logger()
 REFRESH_S: Final = 1.0

@@ -7,7 +7,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_host.app.backend import Backend
 from berth_host.app.late_parts import LateParts
 from berth_host.app.open_calls import OpenCalls
-from berth_host.app.snapshot_state import SnapshotState
+from berth_host.cache.snapshot_state import SnapshotState
 from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.handle.server import HandleServer
 from berth_host.handle.service import HandleSeams

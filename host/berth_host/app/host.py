@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 from berth_sdk.pod import Pod
 
-from berth_host.app.feed import Feed
 from berth_host.app.options import HostOptions
 from berth_host.app.parts import HostParts
 from berth_host.app.readings import show_host
 from berth_host.app.settle import Progress, Settling
 from berth_host.attach.attachments import Condition
 from berth_host.cluster.port import ClusterPort, WatchEvent
+from berth_host.cluster.watching import ChangeFeed
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
@@ -48,7 +48,7 @@ class Host(HostParts):
         """Raises PluginLoadError and DuplicatePluginError."""
         super().__init__(configuration, cluster, options or HostOptions())
         self._loop_errors = LoopErrors(self.fate)
-        self.feed = Feed(self.handle_event)
+        self.feed = ChangeFeed(self.handle_event)
         self.loop_task: asyncio.Future[None] | None = None
 
     async def connect(self, *, stands_by: bool = False) -> None:
@@ -61,7 +61,7 @@ class Host(HostParts):
         await self.watching.follow(self.feed.handle)
         await self.synchronise()
 
-    async def adopt_cluster(self, feed: Feed, *, stands_by: bool = False) -> None:
+    async def adopt_cluster(self, feed: ChangeFeed, *, stands_by: bool = False) -> None:
         """As `connect`, for a host that knows the cluster already, and is told of changes by `feed`."""
         self.feed = feed
         self.watching.take_over()

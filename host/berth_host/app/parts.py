@@ -14,24 +14,20 @@ from berth_host.app.attachments import ElsewhereSeams, HostAttachments
 from berth_host.app.backend import Backend, BackendSeams
 from berth_host.app.handle_server import handle_server
 from berth_host.app.late_parts import LateParts
-from berth_host.app.live_cycles import CyclesUnderWay
 from berth_host.app.measuring import AttemptMetrics, HandlerMetrics, QueueMetrics
 from berth_host.app.open_calls import OpenCalls
 from berth_host.app.options import HostOptions
-from berth_host.app.preemptors import Preemptors
 from berth_host.app.profiles import FrameworkSeams, make_frameworks, make_profiles
 from berth_host.app.queue_wiring import QueueWiring, queue_config
-from berth_host.app.running_attempts import RunningAttempts
-from berth_host.app.snapshot_state import SnapshotState
 from berth_host.app.sort_reports import SortReports
-from berth_host.app.watched import BUDGETS, watched_resources
-from berth_host.app.watching import Watching
 from berth_host.cache.cache import Cache
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
+from berth_host.cache.snapshot_state import SnapshotState
 from berth_host.cluster.handlers import EventHandlers, Handled
 from berth_host.cluster.port import ClusterPort
+from berth_host.cluster.watching import BUDGETS, Watching, watched_resources
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.explain.diagnosis import Diagnoses
 from berth_host.framework.binding import PreBindRunner
@@ -54,6 +50,7 @@ from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.preempting import Preempting
 from berth_host.scheduler.preemption.evaluator import Evaluator
 from berth_host.scheduler.readback import ReadBack
+from berth_host.scheduler.running_attempts import CyclesUnderWay, RunningAttempts
 from berth_host.scheduler.schedule_one import Scheduler
 from berth_host.scheduler.victim_calls import VictimCalls
 
@@ -95,7 +92,7 @@ class HostParts:
         self.evaluator = Evaluator(
             self.options.chooser,
             self.objects.of_resource(BUDGETS),
-            Preemptors(self.objects, self.preempting),
+            self.preempting,
         )
         self.open_calls = OpenCalls(self.evaluator, later)
         self.backend = Backend(
@@ -149,7 +146,7 @@ class HostParts:
                 route=self.attachments.route,
             ),
         )
-        self.watching.need(watched_resources(self.configuration, self.clients))
+        self.watching.need(watched_resources(self.configuration, self.clients.by_profile))
 
     def _make_cycles(self, later: LateParts) -> None:
         """The queue, the frameworks, and the scheduler that runs pods through both."""

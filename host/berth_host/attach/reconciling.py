@@ -50,7 +50,7 @@ class LiveCycle:
 
 
 class LiveCycles(Protocol):
-    """The cycles under way. Implemented by `app`."""
+    """The cycles under way (`scheduler.running_attempts.CyclesUnderWay`)."""
 
     def live(self, plugin: str) -> list[LiveCycle]:
         """Those in which the plugin has a reservation, or holds the pod at Permit."""

@@ -28,7 +28,7 @@ class LeavingPods(Protocol):
 
 
 class Preempting:
-    """By the uid of the preempting pod."""
+    """The preemptions under way, by the uid of the preempting pod."""
 
     def __init__(self, pods: LeavingPods) -> None:
         self._pods = pods
@@ -67,6 +67,15 @@ class Preempting:
         that was made, and make more.
         """
         self._wait(uid, victims)
+
+    def current(self, pod: Pod) -> Pod | None:
+        """Return the newest record of a pod; None if the pod is gone."""
+        found = self._pods.pod(pod.key)
+        return found if found is not None and found.uid == pod.uid else None
+
+    def is_preempting(self, uid: str) -> bool:
+        """Return True while victims of this pod are being evicted."""
+        return uid in self._waits_for
 
     def take_changed(self) -> Collection[str]:
         """Preempting pods that may have been held back, or let go, since the last call."""

@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from typing import ClassVar
 
 import pytest
-from berth_host.app import Host, watching
+from berth_host.app import Host
 from berth_host.app import host as host_module
 from berth_host.app import reload as reload_module
 from berth_host.app.reload import reload
+from berth_host.cluster import watching
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
 from berth_host.errors.cluster import UnavailableError

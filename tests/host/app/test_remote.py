@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from berth_host.app.watching import Watching
+from berth_host.cluster.watching import Watching
 from berth_host.errors.plugins import PluginTimeoutError
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.remote.link import InstanceLink

@@ -7,6 +7,7 @@ from dataclasses import replace
 from berth_host.cache.objects import ObjectStores
 from berth_host.scheduler.preempting import Preempting
 from berth_sdk.pod import Pod
+from berth_sdk.testing import make_pod
 from support.queue_parts import a_pod
 
 
@@ -96,3 +97,28 @@ def test_nothing_is_kept_of_victims_that_have_left() -> None:
         pods.remove_pod(victim)
     assert len(preempting) == 0
     assert not preempting.waited_for_by
+
+
+def known(*pods: Pod) -> Preempting:
+    """The preemptions under way among these pods: none."""
+    objects = ObjectStores()
+    for pod in pods:
+        objects.put_pod(pod)
+    return Preempting(objects)
+
+
+def test_the_newest_record_of_a_pod_is_that_of_its_uid() -> None:
+    popped, changed = make_pod("web", uid="a"), make_pod("web", uid="a", labels={"app": "web"})
+    assert known(changed).current(popped) is changed
+    assert known(make_pod("web", uid="b")).current(popped) is None
+    assert known().current(popped) is None
+
+
+def test_a_pod_preempts_from_the_beginning_of_its_evictions_to_their_end() -> None:
+    preempting = known()
+    assert not preempting.is_preempting("a")
+    preempting.begin("a")
+    assert preempting.is_preempting("a")
+    assert not preempting.is_preempting("b")
+    preempting.end("a")
+    assert not preempting.is_preempting("a")

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Collection
 
 import pytest
-from berth_host.app import watching as watching_module
-from berth_host.app.watching import Watching
+from berth_host.cluster import watching as watching_module
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.port import WatchEvent
+from berth_host.cluster.watching import Watching
 from berth_host.errors.cluster import UnavailableError
 from berth_host.model.clock import ManualClock
 from berth_sdk.extension_points import Plugin

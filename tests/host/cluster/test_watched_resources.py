@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from berth_host.app.watched import resources_of
+from berth_host.cluster.watching import resources_of
 from berth_host.plugins.registry import ClassRegistry
 from berth_sdk.events import EventInterest
 from berth_sdk.extension_points import Plugin

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from berth_host.app.snapshot_state import SnapshotState
 from berth_host.cache.cache import Cache
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
+from berth_host.cache.snapshot_state import SnapshotState
 from berth_sdk.needs import Need
 from berth_sdk.selection import StateSelection
 from berth_sdk.testing import make_node

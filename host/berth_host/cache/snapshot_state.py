@@ -1,4 +1,4 @@
-"""The snapshot for copies in other processes, and its changes. Made by `parts`."""
+"""`SnapshotState`: the snapshot and its changes, for the copies that served plugins have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from berth_host.model.state_changes import StateChanges
 
 
 class SnapshotState:
-    """`attach.feed.HostState` over the snapshot of the cache."""
+    """The snapshot of the cache, and the log of its changes; implements `attach.feed.HostState`."""
 
     def __init__(self, snapshot: Snapshot, cache: Cache) -> None:
         self._snapshot = snapshot
@@ -23,34 +23,34 @@ class SnapshotState:
 
     @property
     def version(self) -> StateVersion:
-        """The snapshot's version now."""
+        """The version of the snapshot."""
         return self._snapshot.version
 
     def changes_since(self, base: StateVersion | None, selection: StateSelection) -> StateChanges | None:
-        """The changes since `base`; None: not known any more."""
+        """Return the changes since `base`; None if the log does not reach back to it."""
         return self._log.changes_since(base, selection)
 
     def index_of(self, node_name: str) -> int | None:
-        """The slot of a node."""
+        """Return the slot of a node; None if the snapshot does not have it."""
         return self._snapshot.columns.index_of.get(node_name)
 
     def node_names(self) -> list[str]:
-        """Every node."""
+        """Return the names of all nodes."""
         return self._snapshot.nodes.names
 
     async def refresh(self) -> None:
-        """Bring the snapshot up to date, now or when the cycle that holds it is over."""
+        """Update the snapshot, now or at the end of the cycle that holds it; return afterwards."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def refresh() -> None:
             self._snapshot.update(self._cache)
-            if not done.done():  # the waiting task may be gone
+            if not done.done():  # the waiting task may be cancelled
                 done.set_result(None)
 
         self._snapshot.when_released(refresh)
         await done
 
     def refresh_if_idle(self) -> None:
-        """Bring the snapshot up to date, unless a cycle holds it: then the next cycle does."""
+        """Update the snapshot unless a cycle holds it; the next cycle updates it anyway."""
         if not self._snapshot.held:
             self._snapshot.update(self._cache)

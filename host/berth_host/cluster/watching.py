@@ -1,0 +1,153 @@
+"""The resources that the host asks the cluster for: those that it and its plugins read, and no others.
+
+A host asks for the resources of its configuration before it follows the cluster. Plugins that attach later
+may need more. Both what a plugin reads (`needs`) and the events that it registers for (`events`) count.
+Source: kube-scheduler `scheduler.go` (unionedGVKs) and `eventhandlers.go` (addAllEventHandlers), v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from berth_sdk.needs import NeedKind
+from berth_sdk.runtime.descriptor import Descriptor
+
+from berth_host.cache.resources import KIND_OF_RESOURCE
+from berth_host.cluster.port import ClusterPort, WatchEvent
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.errors.cluster import UnavailableError
+from berth_host.queue.events import WILDCARD
+from berth_host.queue.registrations import (
+    ANY_RESOURCE,
+    REJECTING_POINTS,
+    Registration,
+    registrations_of,
+)
+from berth_host.rpc.client import PluginClient
+
+WATCH_S: Final = 10.0
+"""Seconds (real time) to list the resources that a new plugin needs."""
+ALWAYS: Final = frozenset({"pods", "nodes"})
+BUDGETS: Final = "policy/poddisruptionbudgets"
+"""The host's preemption reads them, which any PostFilter plugin may call."""
+NAMESPACES: Final = "namespaces"
+"""The host reads them if the scope of a plugin has a namespaceSelector."""
+_RESOURCE_OF_KIND: Final = {kind: resource for resource, kind in KIND_OF_RESOURCE.items()} | {"Node": "nodes"}
+
+
+class Watching:
+    """made -follow, take_over-> followed. `needed`: the resources to ask the cluster for; the set only grows.
+    `is_followed`: True once a host follows the cluster's watches.
+    """
+
+    def __init__(self, cluster: ClusterPort) -> None:
+        self._cluster = cluster
+        self.needed: frozenset[str] = frozenset()
+        self.is_followed = False
+
+    def need(self, resources: Collection[str]) -> None:
+        """Add these to `needed`, without a request to the cluster."""
+        self.needed |= frozenset(resources)
+
+    async def follow(self, handle: Callable[[WatchEvent], None]) -> None:
+        """List the needed resources, and call `handle` with every change. Raises ClusterError."""
+        self.is_followed = True
+        await self._cluster.start(handle, self.needed)
+
+    def take_over(self) -> None:
+        """Record that another host follows the same cluster already."""
+        self.is_followed = True
+
+    async def declare(self, descriptors: Iterable[Descriptor]) -> None:
+        """Ask the cluster for the resources that these plugins, which are about to be attached, need as well.
+
+        Raises ClusterError.
+        """
+        new = frozenset[str]().union(*map(resources_of, descriptors)) - self.needed
+        if new and self.is_followed:
+            await self.watch(new)
+        self.need(new)
+
+    async def watch(self, resources: Collection[str]) -> None:
+        """Ask a cluster that is followed already for more resources; return once they are listed.
+
+        Raises UnavailableError after WATCH_S, so that a missing permission does not block the plugin. The
+        cluster continues to try, so a later call may succeed.
+        """
+        try:
+            async with asyncio.timeout(WATCH_S):
+                await self._cluster.watch(resources)
+        except TimeoutError as err:
+            raise UnavailableError(
+                ", ".join(sorted(resources)),
+                "",
+                f"not listed within {WATCH_S:g} s; the log says why (watch.failed): mostly it is a role that"
+                " lacks list and watch",
+            ) from err
+
+
+class ChangeFeed:
+    """Passes the changes of the cluster to one host, and to the next one after a reload, without a relist.
+
+    `to`: handles the changes now.
+    """
+
+    def __init__(self, to: Callable[[WatchEvent], None]) -> None:
+        self.to = to
+
+    def handle(self, event: WatchEvent) -> None:
+        """Pass one change on."""
+        self.to(event)
+
+
+def watched_resources(
+    configuration: LoadedConfiguration, clients: Mapping[str, Mapping[str, PluginClient]]
+) -> frozenset[str]:
+    """Return the resources that all profiles need. `clients`: by profile and plugin.
+
+    Served plugins that are not attached yet add theirs later (`Watching.declare`).
+    """
+    found = set(ALWAYS)
+    for profile in configuration.profiles:
+        if profile.plugins_at("postFilter"):
+            found.add(BUDGETS)
+        for name, client in clients[profile.scheduler_name].items():
+            found |= resources_of(client.descriptor)
+            settings = configuration.berth.plugin(name)
+            if settings is not None and settings.scope.namespace_selector is not None:
+                found.add(NAMESPACES)
+    return frozenset(found)
+
+
+def resources_of(descriptor: Descriptor) -> frozenset[str]:
+    """Return the resources that one plugin reads, and those of the events that it registers for."""
+    found = {need.resource for need in descriptor.needs if need.kind is NeedKind.OBJECT}
+    if REJECTING_POINTS & {point.config_name for point in descriptor.points}:
+        found |= _of_events(registrations_of(descriptor.events))
+    return frozenset(found)
+
+
+def _of_events(registrations: Iterable[Registration]) -> set[str]:
+    return {
+        resource for one in registrations for resource in _of_event(one.resource) if resource not in ALWAYS
+    }
+
+
+def _of_event(name: str) -> Iterator[str]:
+    """Yield the resources of an event: `storage.k8s.io/CSINode` -> storage.k8s.io/csinodes,
+    `widgets.v1.example.com` -> example.com/widgets.
+
+    Unknown kinds yield nothing, as the host has no watch for them.
+    """
+    if name == WILDCARD:
+        for each in ANY_RESOURCE:
+            yield from _of_event(each)
+        return
+    kind = name.rpartition("/")[2]
+    if kind in _RESOURCE_OF_KIND:
+        yield _RESOURCE_OF_KIND[kind]
+    elif kind.count(".") > 1:
+        plural, _, group = kind.split(".", 2)
+        yield f"{group}/{plural}"

@@ -1,0 +1,82 @@
+"""The running attempts of a host, found by pod (`RunningAttempts`) or by plugin (`CyclesUnderWay`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from berth_host.attach.reconciling import LiveCycle
+from berth_host.framework.cycle import POD_DELETED
+from berth_host.framework.waiting_pods import WaitingPods
+from berth_host.rpc.relay import LOST
+from berth_host.scheduler.binding_cycle import BindingCycle
+from berth_host.scheduler.schedule_one import Scheduler
+
+
+class RunningAttempts:
+    """Ends the attempt of a deleted pod; implements `cluster.handlers.Attempts`."""
+
+    def __init__(self, waiting_pods: WaitingPods, scheduler: Scheduler, binding: BindingCycle) -> None:
+        self._waiting_pods = waiting_pods
+        self._scheduler = scheduler
+        self._binding = binding
+
+    def reject_waiting(self, uid: str) -> bool:
+        """End the pod's wait at Permit; return False if it does not wait."""
+        return self._waiting_pods.reject_pod(uid)
+
+    def abort(self, uid: str) -> None:
+        """Cancel whatever the attempt of this deleted pod waits for."""
+        in_cycle = self._scheduler.in_cycle
+        if in_cycle is not None and in_cycle.pod.uid == uid:
+            in_cycle.abort(POD_DELETED)
+        else:
+            self._binding.abort_pod(uid)
+
+
+class HostCycles(Protocol):
+    """The parts of the host that run cycles. They are read late: attachments exist before these parts."""
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduling cycle."""
+        ...
+
+    @property
+    def binding(self) -> BindingCycle:
+        """The binding cycles."""
+        ...
+
+
+class CyclesUnderWay:
+    """The reservations and waits of a plugin that are alive; implements `attach.reconciling.LiveCycles`."""
+
+    def __init__(self, waiting_pods: WaitingPods, cycles: HostCycles) -> None:
+        self._waiting_pods = waiting_pods
+        self._cycles = cycles
+
+    def live(self, plugin: str) -> list[LiveCycle]:
+        """Return the cycles in which the plugin has a reservation or holds the pod at Permit.
+
+        A reservation lives from a successful Reserve to the end of the binding.
+        """
+        deadlines_s = self._waiting_pods.deadlines_of(plugin)
+        attempts = self._cycles.binding.attempts()
+        in_cycle = self._cycles.scheduler.in_cycle
+        if in_cycle is not None:
+            attempts.append(in_cycle)
+        found: dict[str, LiveCycle] = {}
+        for attempt in attempts:
+            if not attempt.has_cycle:
+                continue
+            context = attempt.cycle.context
+            deadline_s = deadlines_s.get(context.cycle_id)
+            if plugin in context.reservations or deadline_s is not None:
+                found[context.cycle_id] = LiveCycle(context, attempt.node_name, deadline_s)
+        return list(found.values())
+
+    def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
+        """Fail these cycles: those of pods at Permit now, the others at their next step."""
+        for item in cycles:
+            item.context.lost_by.add(plugin)
+            self._waiting_pods.preempt(item.context.pod.uid, plugin, f'plugin "{plugin}" {LOST}')
