@@ -1,7 +1,7 @@
 """`Credentials`: the API server's address, trusted CAs and client credentials, kept up to date.
 
-Opened by `client`, which reads them before every request. The Kubernetes client's own loader reads the
-kubeconfig; token files, certificate files and exec plugins are read again here when they are due.
+Opened by `client`, asked before every request. `server` reads what stays as it is; tokens and certificates
+that change (token files, exec plugins) are read again here.
 Source: client-go `tools/clientcmd`, `transport/token_source.go` and `plugin/pkg/client/auth/exec`, v1.36.
 """
 
@@ -15,25 +15,22 @@ import time
 import urllib.request
 from base64 import b64encode
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.client.rest import RESTClientObject
-from kubernetes.aio.config import incluster_config, kube_config
-from kubernetes.aio.config.config_exception import ConfigException
-
-from berth_host.cluster.kube import exec_plugin
+from berth_host.cluster.kube import exec_plugin, server
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.exec_cluster import cluster_of
 from berth_host.cluster.kube.exec_plugin import ExecPluginError
 from berth_host.cluster.kube.kubeconfig import Entry, read_kubeconfig
 from berth_host.cluster.kube.kubeconfig_fields import check_proxy, check_server_name
+from berth_host.cluster.kube.server import Server
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.log import get_logger
-from berth_host.model.paths import expanded, is_file, why_unread
+from berth_host.model.paths import why_unread
 
 log = get_logger()
 
@@ -54,55 +51,55 @@ class Credentials:
 
     def __init__(
         self,
-        configuration: Configuration,
+        server: Server,
         entry: Entry | None,
         token_file: Path | None,
         exec_cluster: Mapping[str, Any] | None = None,
     ) -> None:
-        self._configuration = configuration
+        self._server = server
         self._entry = entry
         self._token_file = token_file
         self._exec: Any = entry.exec_plugin if entry is not None else None
         self._exec_cluster = exec_cluster
         self._lock = asyncio.Lock()
         self._certificate: tuple[bytes, bytes] | None = None
-        self.host, in_url = _without_user(str(configuration.host).rstrip("/"))
-        self.server_hostname: str | None = configuration.tls_server_name or None
-        self.proxy: str | None = configuration.proxy or proxy_of_environment(self.host)
+        self.host, in_url = _without_user(server.host.rstrip("/"))
+        self.server_hostname: str | None = server.server_name or None
+        self.proxy: str | None = server.proxy or proxy_of_environment(self.host)
         self.impersonation = entry.impersonation if entry is not None else ()
-        self.authorization: str = configuration.api_key.get("BearerToken") or in_url
+        self.authorization: str = server.authorization or in_url
         if entry is not None:
             _check_header(self.authorization, f"the token of kubeconfig {str(entry.path)!r}")
-        self.ssl_context = _ssl_context(configuration)
+        self.ssl_context = server.ssl_context()
         self.due_s = math.inf
         """The monotonic time, in seconds, from which on `refresh` reads again."""
 
     @classmethod
     async def open(cls, connection: Connection) -> Credentials:
         """Read the kubeconfig or the service account, and the credentials. Raises ClientConfigError."""
-        configuration = Configuration()
-        # Go's TLS has no such strict check, and the certificates of many clusters would fail it.
-        configuration.disable_strict_ssl_verification = True
         entry: Entry | None = None
         token_file: Path | None = None
         if connection.kubeconfig:
             entry = read_kubeconfig(connection.kubeconfig, connection.master, connection.context)
-            await _load_entry(entry, configuration)
+            found = await server.of_kubeconfig(entry)
             token_file = entry.token_file
         elif not connection.master:
-            token_file = _load_service_account(configuration)
+            found = server.of_service_account()
+            token_file = server.TOKEN_FILE
+        else:
+            found = Server(host=connection.master)
         if connection.master:
-            configuration.host = connection.master
-        _check_host(str(configuration.host))
+            found = replace(found, host=connection.master)
+        _check_host(found.host)
         try:
-            found = cls(configuration, entry, token_file, _exec_cluster(entry, connection.master))
+            opened = cls(found, entry, token_file, _exec_cluster(entry, connection.master))
         except (OSError, ValueError) as err:  # ssl.SSLError is an OSError.
             where = connection.kubeconfig or "the service account"
             raise ClientConfigError(
                 f"{where}: certificate-authority cannot be used: {err}; it needs certificates in PEM"
             ) from err
-        await found._read()
-        return found
+        await opened._read()
+        return opened
 
     async def refresh(self, *, force: bool = False) -> bool:
         """Read the files again; return True if the credentials changed.
@@ -140,7 +137,7 @@ class Credentials:
 
     async def _run_plugin(self) -> None:
         command = self._exec["command"]
-        hint = self._exec.safe_get("installHint") or "check users[].user.exec of the kubeconfig"
+        hint = self._exec.get("installHint") or "check users[].user.exec of the kubeconfig"
         try:
             status = await exec_plugin.run(self._exec, self._exec_cluster)
         except ExecPluginError as err:
@@ -162,7 +159,7 @@ class Credentials:
     def _use_certificate(self, certificate: bytes, key: bytes) -> None:
         if self._certificate == (certificate, key):
             return
-        context = _ssl_context(self._configuration)
+        context = self._server.ssl_context()
         _load_certificate(context, certificate, key)
         # Connections are keyed by their context, so a new context prevents the use of old connections.
         self.ssl_context = context
@@ -203,41 +200,9 @@ def _load_file(context: ssl.SSLContext, pem: Path) -> None:
 
 def _exec_cluster(entry: Entry | None, master: str) -> Mapping[str, Any] | None:
     plugin = entry.exec_plugin if entry is not None else None
-    if entry is None or plugin is None or not plugin.safe_get("provideClusterInfo"):
+    if entry is None or plugin is None or not plugin.get("provideClusterInfo"):
         return None
     return cluster_of(entry, master)
-
-
-async def _load_entry(entry: Entry, configuration: Configuration) -> None:
-    """Load one context of a kubeconfig into `configuration`, with the Kubernetes client's loader."""
-    try:
-        loader = kube_config.KubeConfigLoader(config_dict=entry.content, config_base_path=str(entry.folder))
-        await loader.load_and_set(configuration)
-        if entry.authorities is not None and str(configuration.host).startswith("https"):
-            configuration.ca_cert_data = entry.authorities.decode("ascii")
-    except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as err:
-        raise ClientConfigError(
-            f"kubeconfig {str(entry.path)!r}: {err}; see it with kubectl config view --kubeconfig"
-        ) from err
-
-
-def _load_service_account(configuration: Configuration) -> Path:
-    try:
-        incluster_config.load_incluster_config(configuration, try_refresh_token=False)
-    except (ConfigException, OSError) as err:
-        raise ClientConfigError(
-            "found no cluster: --kubeconfig, clientConnection.kubeconfig and KUBECONFIG are not set, and this"
-            f" is not a pod with a service account ({err}); {_offer()}"
-        ) from err
-    return Path(incluster_config.SERVICE_TOKEN_FILENAME)
-
-
-def _offer() -> str:
-    """Return the cure, which names kubectl's own file; that file is never used by default."""
-    path = expanded("~/.kube/config")
-    if is_file(path):
-        return f"--kubeconfig={path} uses kubectl's file (~/.kube/config)"
-    return "set one of them (kubectl's file, ~/.kube/config, is not there)"
 
 
 def _without_user(url: str) -> tuple[str, str]:
@@ -282,11 +247,6 @@ def _check_header(value: str, whose: str) -> None:
     """Raise ClientConfigError, without the token in its text, if a header cannot hold `value`."""
     if any(character in value for character in "\r\n\0"):
         raise ClientConfigError(f"{whose} has a line end in it, which a header cannot hold: take it out")
-
-
-def _ssl_context(configuration: Configuration) -> ssl.SSLContext:
-    context: ssl.SSLContext = RESTClientObject(configuration).ssl_context
-    return context
 
 
 def _pem(source: bytes | Path) -> bytes:

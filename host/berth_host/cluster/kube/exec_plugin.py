@@ -1,7 +1,7 @@
 """Runs the exec plugin of a kubeconfig and reads its answer. Called by `credentials`.
 
 At a terminal the plugin may ask the user and wait. Without a terminal the plugin has a time limit, after
-which it is killed with all its children. The Kubernetes client's `ExecProvider` gives its environment.
+which it is killed with all its children.
 Source: client-go `plugin/pkg/client/auth/exec/exec.go`, v1.36.
 """
 
@@ -16,9 +16,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from kubernetes.aio.config.config_exception import ConfigException
-from kubernetes.aio.config.exec_provider import ExecProvider
-
 ANSWERS_WITHIN_S: Final = 30.0
 """The time limit, in seconds. client-go has none; a plugin that hangs would then block every request."""
 _END_WITHIN_S: Final = 1.0
@@ -29,34 +26,35 @@ class ExecPluginError(Exception):
     """The plugin gave no usable credentials. `str()` is one line that says why."""
 
 
-async def run(plugin: Any, cluster: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+async def run(plugin: Mapping[str, Any], cluster: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
     """Run the plugin and return the `status` of its answer.
 
-    `plugin`: the `exec` node of the Kubernetes client's loader. `cluster`: the cluster's description, if the
+    `plugin`: `users[].user.exec` of a kubeconfig, checked. `cluster`: the cluster's description, if the
     plugin asks for it (`provideClusterInfo`); else None.
 
     Raises ExecPluginError.
     """
-    may_ask = plugin.safe_get("interactiveMode") != "Never" and sys.stdin is not None and sys.stdin.isatty()
+    may_ask = plugin.get("interactiveMode") != "Never" and sys.stdin is not None and sys.stdin.isatty()
     try:
-        provider = ExecProvider(plugin)
+        variables = {variable["name"]: variable["value"] for variable in plugin.get("env") or ()}
         spec: dict[str, Any] = {"interactive": may_ask}
         if cluster is not None:
             spec["cluster"] = cluster
         # YAML values that JSON lacks, such as a date in an extension, are passed as text.
         info = json.dumps(
-            {"apiVersion": provider.api_version, "kind": "ExecCredential", "spec": spec}, default=str
+            {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": spec}, default=str
         )
         process = await asyncio.create_subprocess_exec(
-            *provider.args,
-            env={**provider.env, "KUBERNETES_EXEC_INFO": info},
+            plugin["command"],
+            *(plugin.get("args") or ()),
+            env={**os.environ, **variables, "KUBERNETES_EXEC_INFO": info},
             stdin=None if may_ask else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             # A separate session can be killed as a whole, but has no terminal.
             start_new_session=not may_ask,
         )
-    except (ConfigException, OSError, TypeError, ValueError) as err:
+    except (OSError, TypeError, ValueError) as err:
         raise ExecPluginError(str(err)) from err
     try:
         # Both outputs at once: a plugin that fills one pipe must not wait for the other to be read.
@@ -75,7 +73,7 @@ async def run(plugin: Any, cluster: Mapping[str, Any] | None = None) -> Mapping[
     if process.returncode:
         said = " ".join(complaints.decode(errors="replace").split())[:_QUOTED]
         raise ExecPluginError(f"it ended with {process.returncode}" + (f": {said}" if said else ""))
-    return _status(out, provider.api_version)
+    return _status(out, plugin["apiVersion"])
 
 
 def _status(out: bytes, version: str) -> Mapping[str, Any]:

@@ -1,8 +1,8 @@
-"""Reads the context in use from a kubeconfig, ready for the Kubernetes client's loader.
+"""Reads the context in use from a kubeconfig.
 
-Called by `credentials`. Fields that the loader handles badly are removed here and handled by `credentials`:
-the loader does not report a failing exec plugin, reads a token file only once, and leaves keys in temporary
-files. Source: client-go `tools/clientcmd/client_config.go`, v1.36.
+Called by `credentials` and `kubectl berth`. What is read again while the host runs (token file, client
+certificate, exec plugin) has a field of its own; `server` reads the rest.
+Source: client-go `tools/clientcmd/client_config.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeGuard
-
-from kubernetes.aio.config.kube_config import ConfigNode
 
 from berth_host.cluster.kube.impersonation import taken_impersonation
 from berth_host.cluster.kube.kubeconfig_fields import (
@@ -45,8 +43,8 @@ class Entry:
     """One context of a kubeconfig.
 
     `content`: a kubeconfig with only the entries that the context names, without the fields that are
-    attributes here. `authorities`, `certificate`, `key`: PEM, or the path of its file. `exec_plugin`: the
-    loader's own node, or None. `impersonation`: headers that name the user to act as.
+    attributes here. `authorities`, `certificate`, `key`: PEM, or the path of its file. `exec_plugin`:
+    `users[].user.exec`, or None. `impersonation`: headers that name the user to act as.
     """
 
     path: Path
@@ -55,7 +53,7 @@ class Entry:
     certificate: bytes | Path | None
     key: bytes | Path | None
     token_file: Path | None
-    exec_plugin: Any
+    exec_plugin: Mapping[str, Any] | None
     impersonation: tuple[tuple[str, str], ...]
 
     @property
@@ -231,7 +229,7 @@ def _taken(part: dict[str, Any], data_name: str, file_name: str, path: Path) -> 
     return path.parent / str(file) if file else None
 
 
-def _taken_exec(user: dict[str, Any], path: Path) -> Any:
+def _taken_exec(user: dict[str, Any], path: Path) -> Mapping[str, Any] | None:
     plugin = user.pop("exec", None)
     if plugin is None:
         return None
@@ -248,7 +246,7 @@ def _taken_exec(user: dict[str, Any], path: Path) -> Any:
         check_exec_lists(plugin)
     except ValueError as err:
         raise _wrong(path, "users[].user.exec", str(err), joint=": ") from err
-    return ConfigNode("exec", plugin)
+    return plugin
 
 
 def _taken_token_file(user: dict[str, Any], path: Path) -> Path | None:

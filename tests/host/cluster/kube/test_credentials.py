@@ -18,12 +18,11 @@ from typing import Any
 
 import pytest
 from berth_host.cluster.kube import credentials as credentials_module
-from berth_host.cluster.kube import exec_plugin
+from berth_host.cluster.kube import exec_plugin, server
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.errors.cluster import ClientConfigError, UnauthorizedError, UnavailableError
 from cryptography.hazmat.primitives import serialization
-from kubernetes.aio.config import incluster_config
 from support.certificates import Authority, Pair
 from support.kube_api import Answer, KubeApi, kube_api
 from support.waiting import PATIENCE_S
@@ -404,6 +403,21 @@ async def test_user_in_the_url_of_the_server_counts_where_there_is_no_token(
     assert api.requests[-1].authorization == want
 
 
+async def test_token_of_an_auth_provider_is_sent(api: KubeApi, authority: Authority, tmp_path: Path) -> None:
+    token = ".".join(base64.b64encode(part).decode().rstrip("=") for part in (b"{}", b"{}", b"x"))  # a JWT
+    cluster = {"server": api.url, "certificate-authority-data": data(authority.pem)}
+    user = {"auth-provider": {"name": "oidc", "config": {"id-token": token}}}
+    async with opened(kubeconfig(tmp_path, cluster, user)) as client:
+        await read(client)
+    assert api.requests[-1].authorization == f"Bearer {token}"
+
+
+async def test_auth_provider_without_a_token_is_named_with_its_file(tmp_path: Path) -> None:
+    user = {"auth-provider": {"name": "oidc", "config": {}}}
+    with pytest.raises(ClientConfigError, match=r"kubeconfig '.*': oidc: No valid id-token.*; see it with"):
+        await KubeClient.open(Connection(kubeconfig=kubeconfig(tmp_path, {"server": "https://h:1"}, user)))
+
+
 # --- in a pod --------------------------------------------------------------------------------------
 
 
@@ -417,8 +431,8 @@ def service_account(
     host, port = api.url.removeprefix("https://").split(":")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr(server, "TOKEN_FILE", token)
+    monkeypatch.setattr(server, "AUTHORITIES_FILE", tmp_path / "ca.crt")
     return token
 
 
