@@ -16,9 +16,9 @@ from typing import Any, Final, TypeVar
 import click
 from berth_host import log
 from berth_host.cli import plugin_output, standard_input
-from berth_host.cli.commands import Commands
+from berth_host.cli.commands import Commands, own_plugins
 from berth_host.cli.input_errors import fail, reported
-from berth_host.cli.options import PATH, no_convert_option, own_plugins, verbose_option
+from berth_host.cli.options import PATH, no_convert_option, verbose_option
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.serialized import STRUCTURED, streamed
 from berth_host.cli.strictness import conclude, is_strict, strict_option

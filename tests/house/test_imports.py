@@ -26,6 +26,25 @@ def packages_among(modules: set[str], *names: str) -> list[str]:
     return [name for name in names if any(f"{found}.".startswith(f"{name}.") for found in modules)]
 
 
+COMMAND = """
+import sys
+from berth_host import run
+try:
+    run(arguments=sys.argv[1:])
+except SystemExit as done:
+    assert not done.code, done.code
+"""
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_command_without_work_imports_none_of_its_commands(option: str) -> None:
+    modules = imported_by(COMMAND, option)
+    assert "berth_host.cli.main" in modules
+    heavy = ("aiohttp", "berth_bench", "google", "grpc", "kubernetes", "numpy", "rich", "structlog", "yaml")
+    own = ("berth_host.app", "berth_host.config", "berth_host.older_config", "berth_sdk.author")
+    assert packages_among(modules, *heavy, *own) == []
+
+
 LOAD = """
 import sys
 from berth_host.cli.scheduler.configuration import loaded

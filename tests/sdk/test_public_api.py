@@ -8,16 +8,23 @@ import sys
 
 import berth_sdk
 import pytest
-from berth_sdk import extension_points, results
+from berth_sdk import author, extension_points, results
 
 
 def test_all_lists_every_public_name() -> None:
     public = {
         name
-        for name, value in vars(berth_sdk).items()
+        for name, value in vars(author).items()
         if not name.startswith("_") and (not inspect.ismodule(value) or name == "sort_keys")
     }
-    assert sorted(public) == sorted(berth_sdk.__all__)
+    assert sorted(public - {"annotations"}) == sorted(berth_sdk.__all__)
+
+
+def test_package_has_the_names_that_it_lists_and_no_others() -> None:
+    assert all(getattr(berth_sdk, name) is getattr(author, name) for name in berth_sdk.__all__)
+    assert set(berth_sdk.__all__) <= set(dir(berth_sdk))
+    with pytest.raises(AttributeError, match="module 'berth_sdk' has no attribute 'Nope'"):
+        berth_sdk.Nope  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -35,9 +42,9 @@ def test_every_class_that_an_answer_can_have_is_there(module: object) -> None:
     assert own <= set(berth_sdk.__all__)
 
 
-def test_importing_the_sdk_loads_neither_grpc_nor_protobuf() -> None:
+def test_importing_what_authors_use_loads_neither_grpc_nor_protobuf() -> None:
     code = (
-        "import sys, berth_sdk;"
+        "import sys; from berth_sdk import *;"
         "print([name for name in ('grpc', 'google.protobuf', 'asyncio') if name in sys.modules])"
     )
     got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

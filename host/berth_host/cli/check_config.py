@@ -17,13 +17,13 @@ import click
 
 from berth_host import log
 from berth_host.cli import plugin_output
+from berth_host.cli.commands import own_plugins
 from berth_host.cli.configuration import load_text
 from berth_host.cli.input_errors import BAD_INPUT, reported
 from berth_host.cli.options import (
     emulated_version_option,
     feature_gates_option,
     no_convert_option,
-    own_plugins,
 )
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.configuration import document_text, file_text

@@ -1,5 +1,5 @@
-"""`Commands`: click's group, with commands that are imported when they are needed, whole summaries in its
-help, and the exit code of shells at Ctrl-C.
+"""`Commands`: click's group, with commands that are imported when they are run, whole summaries in its help, and
+the exit code of shells at Ctrl-C.
 """
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any, Final
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -22,11 +22,36 @@ ENTRY_POINTS: Final = "berth.commands"
 """The entry points by which other distributions add commands to `berth`."""
 
 
+class Listed(NamedTuple):
+    """A command that is imported when it is run, and not when the group is listed.
+
+    `module` defines the command, as a function of the command's name with `_` for `-`; `summary` is the first
+    paragraph of its help.
+    """
+
+    module: str
+    summary: str
+
+
+class Elsewhere(NamedTuple):
+    """A command that another distribution brings, by an entry point of the group `berth.commands`.
+
+    `package` is imported with the command; `summary` as in `Listed`.
+    """
+
+    distribution: str
+    package: str
+    summary: str
+
+    @property
+    def cure(self) -> str:
+        """The command that installs it."""
+        return f"pip install {self.distribution}"
+
+
 class Commands(click.Group):
-    """A group, and the groups below it. `modules`: by the name of a command the module that defines it, as a
-    function of the same name with `_` for `-`. `elsewhere`: by the name of a command the distribution that
-    brings it, by an entry point of the group `berth.commands`. Each is imported when its command is
-    asked for: one command pays for none of the others, and completes faster.
+    """A group, and the groups below it. `listed` and `elsewhere`: commands by name that are imported when
+    they are run: one command pays for none of the others, and help is shown without any.
     """
 
     group_class = type
@@ -34,25 +59,27 @@ class Commands(click.Group):
     def __init__(
         self,
         *args: Any,
-        modules: Mapping[str, str] | None = None,
-        elsewhere: Mapping[str, str] | None = None,
+        listed: Mapping[str, Listed] | None = None,
+        elsewhere: Mapping[str, Elsewhere] | None = None,
         **attributes: Any,
     ) -> None:
         super().__init__(*args, **attributes)
-        self._modules = modules or {}
+        self._listed = listed or {}
         self._elsewhere = elsewhere or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names, sorted."""
-        return sorted({*super().list_commands(ctx), *self._modules, *self._elsewhere})
+        return sorted({*super().list_commands(ctx), *self._listed, *self._elsewhere})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name; None: there is none."""
-        if cmd_name in self._modules and cmd_name not in self.commands:
-            module = import_module(self._modules[cmd_name])
+        if cmd_name in self._listed and cmd_name not in self.commands:
+            module = import_module(self._listed[cmd_name].module)
             self.add_command(getattr(module, cmd_name.replace("-", "_")), cmd_name)
         elif cmd_name in self._elsewhere and cmd_name not in self.commands:
-            self.add_command(_installed(cmd_name) or _Missing(cmd_name, self._elsewhere[cmd_name]), cmd_name)
+            self.add_command(
+                _installed(cmd_name) or _Missing(cmd_name, self._elsewhere[cmd_name].cure), cmd_name
+            )
         return super().get_command(ctx, cmd_name)
 
     def each(self, ctx: click.Context) -> dict[str, click.Command]:
@@ -93,26 +120,44 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands with the first paragraph of their help, in as many lines as it takes."""
-        rows = [(name, summary(command)) for name, command in self.each(ctx).items() if not command.hidden]
+        summaries = {name: self.summary_of(ctx, name) for name in self.list_commands(ctx)}
+        rows = [(name, text) for name, text in summaries.items() if text is not None]
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)
+
+    def summary_of(self, ctx: click.Context, name: str) -> str | None:
+        """Return the first paragraph of a command's help, as one line; None for a hidden command."""
+        if name in self._listed:
+            return self._listed[name].summary
+        if name in self._elsewhere:
+            other = self._elsewhere[name]
+            return other.summary if find_spec(other.package) is not None else _not_installed(other.cure)
+        command = self.get_command(ctx, name)
+        return None if command is None or command.hidden else summary(command)
 
 
 class _Missing(click.Command):
     """Stands for a command whose distribution is not installed. Exits with 2, and says how to get it."""
 
-    def __init__(self, name: str, distribution: str) -> None:
-        self._cure = f"pip install {distribution}"
-        super().__init__(name, help=f"Not installed: {self._cure}", add_help_option=False)
+    def __init__(self, name: str, cure: str) -> None:
+        self._cure = cure
+        super().__init__(name, help=_not_installed(cure), add_help_option=False)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Raise UsageError, whatever the arguments are."""
         raise click.UsageError(f"{ctx.command_path} is not installed: {self._cure}")
 
 
+def _not_installed(cure: str) -> str:
+    return f"Not installed: {cure}"
+
+
 def _installed(name: str) -> click.Command | None:
     """Return the command that an installed distribution brings by an entry point, or None."""
+    # Not at the top: it takes as long to import as all that help needs.
+    from importlib.metadata import entry_points
+
     for point in entry_points(group=ENTRY_POINTS, name=name):
         command = point.load()
         assert isinstance(command, click.Command)
@@ -120,7 +165,13 @@ def _installed(name: str) -> click.Command | None:
     return None
 
 
+def own_plugins() -> Mapping[str, type]:
+    """The plugins of the program that runs the command; see `berth_host.run`."""
+    plugins: Mapping[str, type] | None = click.get_current_context().obj
+    return plugins or {}
+
+
 def summary(command: click.Command) -> str:
-    """The first paragraph of a command's help, as one line."""
+    """Return the first paragraph of a command's help, as one line."""
     first, _, _ = (command.short_help or command.help or "").strip().partition("\n\n")
     return " ".join(first.split())

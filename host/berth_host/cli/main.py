@@ -9,29 +9,51 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import NoReturn
 
 import click
 from berth_sdk.runtime.standard_streams import result_written
 
-from berth_host.cli.commands import SETTINGS, Commands
+from berth_host.cli.commands import SETTINGS, Commands, Elsewhere, Listed
 
 
 @click.group(
     cls=Commands,
     context_settings=SETTINGS,
-    modules={
-        "check-config": "berth_host.cli.check_config",
-        "completion": "berth_host.cli.completion",
-        "plugins": "berth_host.cli.plugins",
-        "scheduler": "berth_host.cli.scheduler.command",
-        "simulate": "berth_host.cli.simulate",
-        "why": "berth_host.cli.why",
+    listed={
+        "check-config": Listed(
+            "berth_host.cli.check_config", "Check FILE (- for standard input) and show what it means."
+        ),
+        "completion": Listed(
+            "berth_host.cli.completion",
+            "Print a script that completes this command in SHELL: bash, zsh or fish.",
+        ),
+        "plugins": Listed(
+            "berth_host.cli.plugins",
+            "List default plugins and those installed under the entry point group berth.plugins.",
+        ),
+        "scheduler": Listed(
+            "berth_host.cli.scheduler.command",
+            "Schedule a cluster, with the command line of kube-scheduler.",
+        ),
+        "simulate": Listed(
+            "berth_host.cli.simulate",
+            "Place the pods of manifests on their nodes, as the real host would, without a cluster.",
+        ),
+        "why": Listed(
+            "berth_host.cli.why",
+            "Say why POD (NAMESPACE/NAME, or NAME in namespace default) has its node, or has none.",
+        ),
     },
-    elsewhere={"bench": "berth-bench"},
+    elsewhere={
+        "bench": Elsewhere(
+            "berth-bench",
+            "berth_bench",
+            "Run workloads on the embedded cluster, in real time, and say how fast they were.",
+        )
+    },
 )
-@click.version_option(version("berth-host"), prog_name="berth", message="%(prog)s %(version)s")
+@click.version_option(package_name="berth-host", prog_name="berth", message="%(prog)s %(version)s")
 def berth() -> None:
     """A Kubernetes scheduler whose plugins live in other processes."""
 

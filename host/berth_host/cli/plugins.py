@@ -13,11 +13,11 @@ import click
 
 from berth_host import log
 from berth_host.cli import plugin_output
+from berth_host.cli.commands import own_plugins
 from berth_host.cli.folder_plugins import show_folder
 from berth_host.cli.input_errors import fail, reported
 from berth_host.cli.kubectl.command import show_running_plugins, watch_option
 from berth_host.cli.kubectl.target import server_options
-from berth_host.cli.options import own_plugins
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.columns import columns
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized

@@ -1,21 +1,79 @@
-"""`berth simulate`: schedule the pods of some manifests on the nodes of some manifests."""
+"""`berth simulate`: schedule the pods of some manifests on the nodes of some manifests.
+
+Its options, reading its input and running it with a progress bar are `berth why`'s as well.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from berth_host.cli.commands import INTERRUPTED
-from berth_host.cli.input_errors import reported
-from berth_host.cli.options import finished, prepared, simulation_options
+from berth_host import log
+from berth_host.cli import plugin_output, standard_input
+from berth_host.cli.commands import INTERRUPTED, own_plugins
+from berth_host.cli.input_errors import fail, reported
+from berth_host.cli.options import (
+    PATH,
+    emulated_version_option,
+    feature_gates_option,
+    no_convert_option,
+    only_one,
+    verbose_option,
+)
+from berth_host.cli.output import output_option
 from berth_host.cli.rendering.report import costs_text, report_text
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.cli.rendering.terminal import Terminal
-from berth_host.cli.strictness import conclude, is_strict
+from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
+from berth_host.cli.strictness import conclude, is_strict, strict_option
+from berth_host.config.profiles.registry import UNTIL_ATTACHED
+from berth_host.process import event_loop
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 STAYED_PENDING: Final = 3
+
+
+_OPTIONS: Final = (
+    click.option(
+        "-f",
+        "--filename",
+        "paths",
+        multiple=True,
+        type=PATH,
+        metavar="PATH",
+        help="Manifests: files, folders (with their folders), or - for standard input. Repeatable;"
+        " -f may be left out.",
+    ),
+    click.argument("more_paths", nargs=-1, type=PATH, metavar="[PATH]..."),
+    click.option(
+        "--config",
+        type=PATH,
+        multiple=True,
+        callback=only_one,
+        metavar="FILE",
+        help="KubeSchedulerConfiguration, with or without berth's own; - for standard input.",
+    ),
+    no_convert_option,
+    feature_gates_option,
+    emulated_version_option,
+    click.option("--seed", type=int, default=0, show_default=True, help="Decides between equal nodes."),
+    output_option("json and yaml print one object and nothing else."),
+    strict_option,
+    verbose_option,
+)
+
+
+def simulation_options(command: Command) -> Command:
+    """PATH and -f PATH, --config, --no-convert, --feature-gates, --emulated-version, --seed, -o, --strict and
+    -v."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
 
 
 @click.command()
@@ -45,3 +103,66 @@ def simulate(output: str, **options: Any) -> None:
     conclude(done.lapses, strict=is_strict(options["strict"]))
     if options["fail_on_pending"] and done.report.pending:
         sys.exit(STAYED_PENDING)
+
+
+def prepared(options: Mapping[str, Any]) -> Prepared:
+    """Read the input; warn on standard error of parts that it does not cover. Passes on the errors of
+    `prepare`."""
+    log.configure(log.EVERY_ATTEMPT if options["verbose"] else "ERROR", for_people=True)
+    paths = [*options["paths"], *options["more_paths"]]
+    if not paths:
+        message = "say where the manifests are: PATH or -f PATH, a file, a folder, or - for standard input"
+        raise click.UsageError(message)
+    request = Request(
+        paths=paths,
+        config=options["config"],
+        convert_older=not options["no_convert"],
+        feature_gates=options["feature_gates"],
+        emulated_version=options["emulated_version"],
+        seed=options["seed"],
+        read_stdin=standard_input.read_text,
+        plugins=own_plugins(),
+    )
+    with plugin_output.on_standard_error():  # plugins' own prints are no part of the result
+        ready = prepare(request)
+    # Plugins elsewhere are attached by the run, which warns itself where they differ from the file.
+    known = [text for text in ready.configuration.warnings if not text.endswith(UNTIL_ATTACHED)]
+    for warning in (*known, *ready.loaded.warnings):
+        click.echo(f"warning: {warning}", err=True)
+    if ready.loaded.gaps and is_strict(options["strict"]):
+        fail("\n".join((*ready.loaded.gaps, "with --strict this is bad input: mend it, or say --no-strict")))
+    return ready
+
+
+def finished(ready: Prepared) -> Finished:
+    """Run it, with a progress bar where standard error is a terminal."""
+    with plugin_output.on_standard_error():
+        done = _run(ready)
+    for warning in (*done.lapses, *done.remarks):
+        click.echo(f"warning: {warning}", err=True)
+    missing = done.host.clients.missing
+    if missing:
+        names = ", ".join(missing)
+        click.echo(f"warning: this build does not have these default plugins yet: {names}", err=True)
+    return done
+
+
+def _run(ready: Prepared) -> Finished:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return event_loop.run(run(ready, say=_say))
+    with Progress(
+        TextColumn("scheduling"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("pods"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("scheduling", total=ready.pods_to_place)
+        return event_loop.run(run(ready, lambda count: bar.update(task, completed=count), _say))
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

@@ -11,9 +11,9 @@ import click
 from berth_host.cli.commands import INTERRUPTED
 from berth_host.cli.explanation import explain
 from berth_host.cli.input_errors import fail, reported
-from berth_host.cli.options import finished, prepared, simulation_options
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.cli.rendering.why import explanation_text
+from berth_host.cli.simulate import finished, prepared, simulation_options
 from berth_host.cli.strictness import conclude, is_strict
 
 

@@ -9,8 +9,7 @@ from typing import NoReturn
 import click
 import pytest
 from berth_bench.command import bench
-from berth_host.cli import commands
-from berth_host.cli.commands import INTERRUPTED, SETTINGS, Commands
+from berth_host.cli.commands import INTERRUPTED, SETTINGS, Commands, Elsewhere, summary
 from berth_host.cli.kubectl.command import kubectl_berth
 from berth_host.cli.main import berth
 from click.testing import CliRunner
@@ -77,8 +76,9 @@ def test_command_is_imported_when_it_is_asked_for_and_no_other_one() -> None:
 
 
 def test_bench_that_is_not_installed_is_named_with_its_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "entry_points", lambda **_: ())
-    group = Commands("berth", elsewhere={"bench": "berth-bench"})
+    elsewhere = {"bench": Elsewhere("berth-bench", "no_such_package", "Run workloads.")}
+    group = Commands("berth", elsewhere=elsewhere)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
     done = CliRunner().invoke(group, ["bench", "own", "--nodes", "5"], prog_name="berth")
     assert done.exit_code == 2
     assert "berth bench is not installed: pip install berth-bench\n" in done.stderr
@@ -97,3 +97,9 @@ def test_every_command_is_where_its_group_says() -> None:
         "why",
     ]
     assert all(command.name == name for name, command in found.items())
+
+
+def test_listed_summaries_are_those_of_the_commands() -> None:
+    context = click.Context(berth)
+    found = {name: summary(command) for name, command in berth.each(context).items()}
+    assert {name: berth.summary_of(context, name) for name in found} == found

@@ -17,7 +17,7 @@ import click
 
 from berth_host import log
 from berth_host.cli import standard_input
-from berth_host.cli.options import own_plugins
+from berth_host.cli.commands import own_plugins
 from berth_host.cli.rendering.configuration import completed_text
 from berth_host.cli.scheduler.configuration import loaded
 from berth_host.cli.scheduler.flags import FLAGS, Flag, Standing
