@@ -55,6 +55,7 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.scheduler.preemption.kept_outcomes": "host/scheduler/preemption/test_sharing.py",
         "berth_host.scheduler.preemption.selection": "host/scheduler/preemption/test_evaluator.py",
         "berth_host.scheduler.preemption.victims": "host/scheduler/preemption/test_evaluator.py",
+        "berth_sdk.author": "sdk/test_public_api.py",
         "berth_sdk.cli.loading": "sdk/cli/test_serve.py",
         "berth_sdk.parsing.frozen": "sdk/test_pod.py",
         "berth_sdk.runtime.convert": "sdk/runtime/test_plugin_runtime.py",

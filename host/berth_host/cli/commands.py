@@ -1,5 +1,5 @@
-"""`Commands`: click's group, with commands that are imported when they are run, whole summaries in its help, and
-the exit code of shells at Ctrl-C.
+"""`Commands`: click's group, with commands that are imported when they are run, whole summaries in its help,
+and the exit code of shells at Ctrl-C.
 """
 
 from __future__ import annotations
