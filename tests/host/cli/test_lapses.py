@@ -174,7 +174,7 @@ def test_decision_at_permit_that_comes_later_counts(run: Run, write: Write, conf
         ),
         (
             [node_object("node-a"), pod_object("web"), {**pod_object("api"), "kind": "Pods"}],
-            "Pods default/api is no kind: did you mean Pod?",
+            "Pods default/api is not a kind: did you mean Pod?",
         ),
     ],
 )

@@ -1,1 +1,1 @@
-"""The embedded cluster: an API server in memory, its port, and manifests as its content."""
+"""The embedded cluster: an in-memory API server, its port, and the manifests that fill it."""

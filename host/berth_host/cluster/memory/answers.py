@@ -1,7 +1,7 @@
-"""The API server's own sentences: a problem -> the error, in a real server's words.
+"""Builds the embedded server's errors in a real API server's words.
 
-Raised by the embedded server. Users know these texts from kubectl, and kube-scheduler puts them into the
-conditions of pods. An InvalidError keeps berth's own words too, in `problems`: they name the cure.
+Users know these texts from kubectl, and kube-scheduler writes them into the conditions of pods. An
+InvalidError also has berth's own texts, in `problems`, which name the cure.
 Source: apimachinery `api/errors/errors.go`, `util/validation/field/errors.go`; apiserver `registry/rest`,
 `storage/errors.go`; `pkg/registry/core/pod/storage/storage.go`, v1.36.
 """
@@ -25,24 +25,24 @@ _MODIFIED = "the object has been modified; please apply your changes to the late
 
 
 def not_found(kind: Kind, ref: ObjectRef) -> NotFoundError:
-    """No such object."""
+    """Return the error for an object that does not exist."""
     return NotFoundError(kind.resource, ref.key, server_message=f'{kind.qualified} "{ref.name}" not found')
 
 
 def already_exists(kind: Kind, key: str, name: str) -> ConflictError:
-    """The name is taken."""
+    """Return the error for a name that is taken."""
     text = "already exists"
     return ConflictError(kind.resource, key, text, server_message=f'{kind.qualified} "{name}" {text}')
 
 
 def modified(kind: Kind, ref: ObjectRef, expected: str) -> ConflictError:
-    """The write was made of an older version."""
+    """Return the error for a write based on an older resource version."""
     text = f"has changed: it is at version {ref.resource_version}, not {expected}"
     return _cannot_be_fulfilled(kind, kind.qualified, ref, text, _MODIFIED)
 
 
 def other_object(kind: Kind, found: ObjectRef, wanted_uid: str) -> ConflictError:
-    """There is another object of that name now."""
+    """Return the error for a write to an object that was replaced by another one of the same name."""
     text = f"is another object now: uid {found.uid}, not {wanted_uid}"
     says = (
         f"StorageError: invalid object, Code: 4, Key: /registry/{kind.plural}/{found.key}, "
@@ -53,7 +53,7 @@ def other_object(kind: Kind, found: ObjectRef, wanted_uid: str) -> ConflictError
 
 
 def other_object_to_delete(kind: Kind, found: ObjectRef, wanted_uid: str) -> ConflictError:
-    """As `other_object`, in the words of a deletion."""
+    """Return the error of `other_object` in the words for a deletion."""
     text = f"is another object now: uid {found.uid}, not {wanted_uid}"
     says = (
         f"the UID in the precondition ({wanted_uid}) does not match the UID in record ({found.uid}). "
@@ -63,25 +63,25 @@ def other_object_to_delete(kind: Kind, found: ObjectRef, wanted_uid: str) -> Con
 
 
 def cannot_bind(kind: Kind, ref: ObjectRef, text: str) -> ConflictError:
-    """The pod cannot be put on a node. `text`: the pod's state, without its name."""
+    """Return the error for a pod that cannot be bound. `text`: the pod's state, without its name."""
     return _cannot_be_fulfilled(kind, "pods/binding", ref, text, f"pod {ref.name} {text}")
 
 
 def forbidden(kind: Kind, key: str, name: str, reason: str) -> ForbiddenError:
-    """An admission plugin refuses the object."""
+    """Return the error for an object that an admission plugin refuses."""
     says = f'{kind.qualified} "{name}" is forbidden: {reason}'
     return ForbiddenError(kind.resource, key, reason, server_message=says)
 
 
 def contradictory(kind: Kind, key: str, name: str, causes: Sequence[str]) -> ForbiddenError:
-    """The object is refused for what admission plugins added to it. The object as it was written is good."""
+    """Return the error for an object that became invalid by the fields that admission plugins added."""
     text = causes[0] if len(causes) == 1 else f"[{', '.join(causes)}]"
     says = f'{kind.qualified_kind} "{name}" is invalid: {text}'
     return ForbiddenError(kind.resource, key, text, server_message=says)
 
 
 def invalid(kind: Kind, key: str, name: str, problems: Sequence[FieldProblem]) -> InvalidError:
-    """The object is refused for its content; every problem is named."""
+    """Return the error for an invalid object; its text names every problem."""
     causes = [_cause(problem) for problem in problems]
     text = causes[0] if len(causes) == 1 else f"[{', '.join(causes)}]"
     says = f'{kind.qualified_kind} "{name}" is invalid: {text}'
@@ -89,7 +89,7 @@ def invalid(kind: Kind, key: str, name: str, problems: Sequence[FieldProblem]) -
 
 
 def _cause(problem: FieldProblem) -> str:
-    """A problem as the cause of one field: `spec.x: Required value`, `spec.x: Invalid value: ...`."""
+    """Return a problem as text: `spec.x: Required value`, `spec.x: Invalid value: ...`."""
     if problem.problem == "is required":
         return f"{problem.path}: Required value"
     if not problem.path:

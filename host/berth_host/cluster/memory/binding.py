@@ -1,4 +1,4 @@
-"""A pod and a node -> the pod as it is once it is bound.
+"""Binds a pod to a node: builds the bound pod.
 
 Called by `ApiServer.bind`. Source: `pkg/registry/core/pod/storage/storage.go` (BindingREST), v1.36, with
 ClearingNominatedNodeNameAfterBinding.
@@ -18,8 +18,10 @@ _BINDING: Final = Kind("v1", "Binding", "pods")
 
 
 def bound(pod: KubeObject, node_name: str, now: str) -> dict[str, Any]:
-    """The bound pod. Raises ConflictError where the pod cannot be bound (any more), InvalidError for a node
-    that cannot be named so.
+    """Return the bound pod.
+
+    Raises ConflictError if the pod cannot be bound (bound, terminating or gated), and InvalidError for an
+    invalid node name.
     """
     problems = Problems()
     check_object_name(problems, node_name, "target.name")

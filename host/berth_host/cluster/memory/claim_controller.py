@@ -1,12 +1,12 @@
-"""`ClaimController`: makes and releases ResourceClaims on the embedded cluster, as a real one's would.
+"""`ClaimController`: the resource claim controller of the embedded cluster.
 
-Run by `berth simulate`, `why` and `bench`, and by tests: without it a pod that names a ResourceClaimTemplate
-never gets its claim. It plays the resource claim controller, and for claims the garbage collector:
+Run by `berth simulate`, `why` and `bench`, and by tests. Without this controller a pod that names a
+ResourceClaimTemplate never gets its claim. It is also the garbage collector of claims:
 
-    a pod that names a template       gets a claim of it, and the claim's name into its status
-    a pod that is gone, or done       is no consumer of its claims any more
-    a claim without consumers         gives its devices back
-    the claim of a pod that is gone   is deleted
+    a pod that names a template         gets a claim of that template, named in the pod's status
+    a pod that was deleted or finished  is removed from the consumers of its claims
+    a claim without consumers           loses its allocation
+    the claim of a deleted pod          is deleted
 
 Source: `pkg/controller/resourceclaim/controller.go`, v1.36.
 """
@@ -32,26 +32,29 @@ TEMPLATES: Final = "resource.k8s.io/resourceclaimtemplates"
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
 _LONGEST_BASE: Final = 57
-"""The prefix of a generated name, with its last hyphen: 63 characters, less the ones that the server adds."""
+"""The longest prefix of a generated name, with its last hyphen; the name has at most 63 characters."""
 _DONE: Final = ("Succeeded", "Failed")
 Json = dict[str, Any]
 
 
 class ClaimController:
-    """Started within the loop. It acts in a turn of its own after each change, never inside of one."""
+    """The controller, started within an event loop.
+
+    It acts in a later turn of the loop after a change, never inside the change.
+    """
 
     def __init__(self, server: ApiServer) -> None:
         self._server = server
         self._pending: deque[Callable[[], None]] = deque()
         self._waiting: dict[str, list[ObjectRef]] = {}
-        """By template (`namespace/name`): the pods that came before it."""
-        # Most clusters have none, and then nothing of a pod that goes is read.
+        """The pods that were created before their template, by template (`namespace/name`)."""
+        # Most clusters have no claims; deleted pods then need no work.
         self._has_seen_claims = False
         self._turn_is_due = False
         self._unsubscribe: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Look at everything that is there, and at whatever changes."""
+        """Handle all existing pods and claims, and every change from now on."""
         self._unsubscribe = self._server.store.subscribe(self._see)
         for pod in self._server.list("pods"):
             self._pod_came(pod)
@@ -61,7 +64,7 @@ class ClaimController:
         self._turn()
 
     def stop(self) -> None:
-        """Stop: make and release nothing more."""
+        """Stop creating and releasing claims."""
         if self._unsubscribe is not None:
             self._unsubscribe()
         self._unsubscribe = None
@@ -69,7 +72,7 @@ class ClaimController:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that it has seen is done."""
+        """True if every change seen so far is handled."""
         return not self._pending and not self._turn_is_due
 
     def _see(self, event: WatchEvent) -> None:
@@ -102,7 +105,7 @@ class ClaimController:
                 self._do(self._review, ObjectRef(name=name, namespace=pod.ref.namespace))
 
     def _claim_changed(self, claim: KubeObject) -> None:
-        """A pod may have gone while its binding was on the way: the reservation came after it."""
+        """Review a claim that is being deleted, or whose reservation came after its pod was deleted."""
         leaves = claim.get("metadata.deletionTimestamp") is not None
         if leaves or len(self._consumers(claim)) < len(claim.get("status.reservedFor") or ()):
             self._do(self._review, claim.ref)
@@ -146,7 +149,7 @@ class ClaimController:
     # --- claims that are used no more --------------------------------------------------------------
 
     def _review(self, ref: ObjectRef) -> None:
-        """Take out consumers that are gone; without any the claim is free again, or goes with its pod."""
+        """Remove deleted consumers; without any, free the claim, and delete it if its pod was deleted."""
         claim = self._server.get(CLAIMS, ref)
         if claim is None:
             return
@@ -166,7 +169,7 @@ class ClaimController:
             self._server.delete(CLAIMS, claim.ref)
 
     def _consumers(self, claim: KubeObject) -> list[Json]:
-        """The entries of `reservedFor` that still hold; entries that are no pods always do."""
+        """Return the entries of `reservedFor` that are still valid; an entry that is not a pod always is."""
         return [one for one in claim.get("status.reservedFor") or () if self._still_uses(claim, one)]
 
     def _still_uses(self, claim: KubeObject, consumer: Mapping[str, Any]) -> bool:
@@ -179,7 +182,7 @@ class ClaimController:
         return pod is not None and not _is_done(pod)
 
     def _is_orphaned(self, claim: KubeObject) -> bool:
-        """Whether the pod that the claim was made for is gone, or done."""
+        """Return True if the pod that the claim was created for was deleted or has finished."""
         for owner in claim.get("metadata.ownerReferences") or ():
             if owner.get("kind") == "Pod" and owner.get("controller"):
                 ref = ObjectRef(
@@ -202,7 +205,7 @@ def _is_done(pod: KubeObject) -> bool:
 
 
 def _claim_names(pod: KubeObject) -> Iterator[str]:
-    """The claims that its spec names, the claims made for it, and the claim of its extended resources."""
+    """Yield the claims of a pod: from its spec, from templates, and for extended resources."""
     for entry in _entries(pod):
         if entry.get("resourceClaimName"):
             yield entry["resourceClaimName"]
@@ -216,7 +219,7 @@ def _claim_names(pod: KubeObject) -> Iterator[str]:
 
 
 def _claim_of(pod: KubeObject, entry: str, template: KubeObject) -> Json:
-    """The claim for one entry of a pod's resourceClaims, which the pod owns."""
+    """Return the claim, owned by the pod, for one entry of the pod's resourceClaims."""
     given = template.get("spec.metadata") or {}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.ref.name, "uid": pod.ref.uid, "controller": True}
     return {
@@ -234,10 +237,10 @@ def _claim_of(pod: KubeObject, entry: str, template: KubeObject) -> Json:
 
 
 def _base_name(pod: str, entry: str) -> str:
-    """`<pod>-<entry>-`; both are cut alike where that is too long."""
+    """Return `<pod>-<entry>-`; both names are cut in proportion if the whole is too long."""
     length = len(pod) + len(entry) + 2
     if length > _LONGEST_BASE:
-        # Two hyphens are part of what may be kept.
+        # The two hyphens count too.
         room = _LONGEST_BASE - 2
         kept = max(1, len(pod) * room // length)
         pod, entry = pod[:kept], entry[: room - kept]

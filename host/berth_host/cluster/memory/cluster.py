@@ -1,7 +1,7 @@
-"""The embedded cluster as a `ClusterPort`: the in-memory API server behind the running loop.
+"""`MemoryCluster`: the embedded cluster as a `ClusterPort`.
 
-Made by the CLI for `berth simulate` and by tests; the host sees the port alone. Calls answer at once; their
-changes come back through the loop, in order, a few events per turn, as a watch would bring it.
+Made by the CLI for `berth simulate` and by tests; the host uses only the port. Calls return at once. Their
+changes come back through the event loop, in order, a few per turn, as from a watch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from berth_host.model.patch_type import PatchType
 
 
 class MemoryCluster:
-    """A cluster in this process. `server`: where tests and the CLI play users, kubelets and controllers."""
+    """A cluster in this process. Tests and the CLI act as users, kubelets and controllers on `server`."""
 
     answers_at_once = True
 
@@ -34,7 +34,7 @@ class MemoryCluster:
         self.is_cut = False
 
     async def start(self, handler: WatchHandler, resources: Collection[str]) -> None:
-        """Hand over the existing objects, return, and go on handing over changes."""
+        """Hand over the existing objects, then return; later changes follow."""
         delivery = _Delivery(handler)
         self._deliveries.append(delivery)
         self._begin(delivery, resources)
@@ -42,7 +42,7 @@ class MemoryCluster:
         await delivery.caught_up()
 
     async def watch(self, resources: Collection[str]) -> None:
-        """Hand over these resources too; an unknown resource has no objects."""
+        """Hand over further resources; an unknown resource has no objects."""
         for delivery in self._deliveries:
             self._begin(delivery, resources)
         for delivery in list(self._deliveries):
@@ -57,7 +57,7 @@ class MemoryCluster:
                 delivery.push(WatchEvent(obj.kind, None, obj))
 
     def cut(self) -> None:
-        """Take no call any more: each raises UnavailableError, and events are dropped."""
+        """Refuse every later call with UnavailableError, and drop events."""
         self.is_cut = True
 
     async def stop(self) -> None:
@@ -68,21 +68,21 @@ class MemoryCluster:
 
     @property
     def kept_event_count(self) -> int:
-        """How many events are remembered, so that their repetitions become a series."""
+        """Always 0: events are not made into series here."""
         return 0
 
     @property
     def undelivered_count(self) -> int:
-        """Changes that a handler has not seen yet."""
+        """The number of changes not handed over yet."""
         return sum(delivery.pending_count for delivery in self._deliveries)
 
     async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
-        """The object as it is now."""
+        """Return an object; None if it does not exist."""
         self._check_connected(resource, ref)
         return self.server.get(resource, ref)
 
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
-        """Put a pod on a node."""
+        """Bind a pod to a node."""
         self._check_connected("pods", pod)
         self.server.bind(pod, node_name)
 
@@ -115,7 +115,7 @@ class MemoryCluster:
         return self.server.update({**named, **content}, subresource=subresource)
 
     async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
-        """Make an object."""
+        """Create an object."""
         self._check_connected(resource, ref)
         return self.server.create_named(resource, ref, content)
 
@@ -125,7 +125,7 @@ class MemoryCluster:
         self.server.delete(resource, ref, grace_period_s=grace_period_s)
 
     def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
-        """Keep an event about a pod, in the name of the pod's scheduler."""
+        """Keep an event about a pod, reported by the pod's scheduler."""
         self.create_event(
             EventRecord(
                 regarding=pod.ref,
@@ -138,7 +138,7 @@ class MemoryCluster:
         )
 
     def create_event(self, event: EventRecord) -> None:
-        """Keep an event."""
+        """Keep an event; drop it after `cut`."""
         if not self.is_cut:
             self.server.events.add(event)
 
@@ -148,7 +148,7 @@ class MemoryCluster:
 
 
 class _Delivery:
-    """One watcher's queue of changes, emptied by the loop. `kinds`: the kinds that it hears of."""
+    """One watcher's queue of changes, emptied by the event loop. `kinds`: the watched kinds."""
 
     def __init__(self, handler: WatchHandler) -> None:
         self.kinds: set[str] = set()
@@ -170,7 +170,7 @@ class _Delivery:
         self._plan_turn()
 
     async def caught_up(self) -> None:
-        """Return once nothing is pending."""
+        """Wait until no change is pending."""
         if self._pending:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
@@ -195,7 +195,7 @@ class _Delivery:
                 if time.perf_counter() >= ends_s:
                     break
         finally:
-            # A handler that raised has lost its event (the loop reports it); the others still come.
+            # The loop reports a handler that raised; the events after it must still be handed over.
             if self._pending:
                 self._plan_turn()
             else:

@@ -1,4 +1,4 @@
-"""Kubernetes events that the host wrote, newest last, and the latest of each reason per object.
+"""`EventLog`: the Kubernetes events that the host wrote, and the latest of each reason per object.
 
 Filled by the embedded server; read by `berth simulate` (which pod preempted which) and by tests.
 """
@@ -14,7 +14,7 @@ CAPACITY: Final = 20_000
 
 
 class EventLog:
-    """A bounded log. Dropped events are counted, and stay findable by reason and object."""
+    """A bounded log, newest event last. `latest` also finds events that were dropped from the log."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._recent: deque[EventRecord] = deque(maxlen=capacity)
@@ -22,16 +22,16 @@ class EventLog:
         self.total_count = 0
 
     def add(self, event: EventRecord) -> None:
-        """Write one."""
+        """Append an event; drop the oldest one if the log is full."""
         self._recent.append(event)
         self._latest[(event.reason, event.regarding.key)] = event
         self.total_count += 1
 
     def latest(self, reason: str, key: str) -> EventRecord | None:
-        """The newest event with `reason` about the object `key` (`namespace/name`)."""
+        """Return the newest event with `reason` about the object `key` (`namespace/name`), or None."""
         return self._latest.get((reason, key))
 
     @property
     def recent(self) -> list[EventRecord]:
-        """The events that are still kept, oldest first."""
+        """The events in the log, oldest first."""
         return list(self._recent)

@@ -1,7 +1,7 @@
-"""The kinds that the embedded cluster keeps: how each is spelled, and where its objects live.
+"""The table of the kinds that the embedded cluster stores.
 
-Read by the server, its admission and the manifest loader. `resource` is spelled as in a plugin's
-Need: the plural, with the API group in front where there is one.
+Read by the server, its admission and the manifest loader. `resource` is spelled as in a plugin's Need: the
+plural, after the API group and a slash if there is a group.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind. `namespaced`: its objects live in namespaces; `keeps_status`: a new one may say its status
-    itself (a kubelet registers its node with one), elsewhere a created object starts without."""
+    """One kind.
+
+    `namespaced`: its objects are in namespaces. `keeps_status`: the status of a new object is kept, as a
+    kubelet registers its node with a status; for other kinds it is removed.
+    """
 
     api_version: str
     kind: str
@@ -23,23 +26,23 @@ class Kind:
     keeps_status: bool = False
 
     def key(self, namespace: str, name: str) -> str:
-        """`namespace/name`, or `name` where there are no namespaces."""
+        """Return `namespace/name`, or `name` for a cluster-scoped kind."""
         return f"{namespace}/{name}" if self.namespaced else name
 
     @property
     def plural(self) -> str:
-        """The resource without its group."""
+        """The resource's name without its group."""
         return self.resource.rpartition("/")[2]
 
     @property
     def qualified(self) -> str:
-        """As the API server names the resource in its messages: `csinodes.storage.k8s.io`."""
+        """The resource's name in the API server's messages: `csinodes.storage.k8s.io`."""
         group, _, plural = self.resource.rpartition("/")
         return f"{plural}.{group}" if group else plural
 
     @property
     def qualified_kind(self) -> str:
-        """As the API server names the kind in its messages: `CSINode.storage.k8s.io`."""
+        """The kind's name in the API server's messages: `CSINode.storage.k8s.io`."""
         group = self.resource.rpartition("/")[0]
         return f"{self.kind}.{group}" if group else self.kind
 

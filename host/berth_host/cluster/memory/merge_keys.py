@@ -1,6 +1,6 @@
-"""The lists that a strategic merge patch merges, and their keys; every other list is replaced whole.
+"""The lists that a strategic merge patch merges, and their merge keys; other lists are replaced.
 
-Read by `strategic_merge`. A list is named by its path, without the indices of the lists above it.
+Read by `strategic_merge`. A list is named by its path without list indices.
 Source: the patchStrategy and patchMergeKey of k8s.io/api `core/v1`, `apps/v1`, `batch/v1`, `policy/v1`,
 `storage/v1`, `resource/v1` and apimachinery `meta/v1`, v1.36.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 Path = tuple[str, ...]
 SCALARS: Final = ""
-"""The list holds plain values, and is merged as a set that keeps its order."""
+"""The merge key of a list of plain values, which is merged as an ordered set."""
 
 _METADATA: Final[Mapping[str, str]] = {"finalizers": SCALARS, "ownerReferences": "uid"}
 _CONTAINER: Final[Mapping[str, str]] = {
@@ -73,5 +73,5 @@ _OTHER: Final[Mapping[Path, str]] = _paths("")
 
 
 def merge_keys(kind: str) -> Mapping[Path, str]:
-    """Path -> merge key, or SCALARS, of the lists of a kind that are merged."""
+    """Return the merge key, or SCALARS, of each merged list of a kind, by path."""
     return _BY_KIND.get(kind, _OTHER)

@@ -1,8 +1,8 @@
-"""The `pods/resize` subresource: a pod with other requests and limits of its containers, and the refusals.
+"""The `pods/resize` subresource: changes requests and limits of a pod's containers.
 
-Called by `ApiServer.update` and `patch`. Nothing is a kubelet here, so the new resources count at once.
+Called by `ApiServer.update` and `patch`. There is no kubelet here, so the new resources count at once.
 Source: `pkg/registry/core/pod/strategy.go` (podResizeStrategy), core `validation.go` (ValidatePodResize),
-v1.36; resources of a whole pod are left as they are.
+v1.36. Pod-level resources are not changed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Object = Mapping[str, Any]
 
 
 def resized(old: Object, wanted: Object) -> dict[str, Any]:
-    """The pod `old` with the resources of the containers of `wanted`; everything else of it stays.
+    """Return the pod `old` with the container resources of `wanted`.
 
-    Containers that do not match by number and name are taken as they are, for `resize_problems` to refuse.
+    Containers that do not match in number and names are copied from `wanted`; `resize_problems` refuses them.
     """
     spec, wish = old.get("spec") or {}, wanted.get("spec") or {}
     changes = {key: _containers(spec.get(key) or [], wish.get(key) or []) for key in _LISTS}
@@ -42,7 +42,7 @@ def _containers(old: list[Object], wanted: list[Object]) -> list[Any]:
 
 
 def resize_problems(old: Object, new: Object) -> list[FieldProblem]:
-    """The problems for which the API server refuses a resize; both pods are valid in themselves."""
+    """Return the problems for which the API server refuses a resize. Both pods must be valid."""
     problems: list[FieldProblem] = []
     old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}
     for key in _LISTS:
@@ -71,7 +71,7 @@ def _resource_problems(path: str, old: Object, new: Object) -> Iterator[FieldPro
 
 
 def qos_class(spec: Object) -> str:
-    """`Guaranteed`, `Burstable` or `BestEffort`, by cpu and memory of all containers."""
+    """Return `Guaranteed`, `Burstable` or `BestEffort`, from cpu and memory of all containers."""
     containers = [item.get("resources") or {} for key in _LISTS for item in spec.get(key) or ()]
     amounts = [_amounts(item) for item in containers]
     if not any(requests or limits for requests, limits in amounts):
@@ -82,7 +82,7 @@ def qos_class(spec: Object) -> str:
 
 
 def _amounts(resources: Object) -> tuple[dict[str, int], dict[str, int]]:
-    """Requests and limits of cpu and memory, those of 0 left out."""
+    """Return requests and limits of cpu and memory, without those of 0."""
     requests, limits = (
         {
             name: amount

@@ -1,11 +1,11 @@
-"""An API server in one process: create, read, update, patch, bind and delete, as a real one decides them.
+"""`ApiServer`: an in-memory API server with create, read, update, patch, bind and delete.
 
-Used through `cluster.MemoryCluster` by the host, and directly by the manifest loader and by tests, which
-play the part of everybody else. Plain calls, no waiting; changes reach the store's subscribers at once.
+Used by the host through `cluster.MemoryCluster`, and directly by the manifest loader and by tests, which act
+as all other clients. Calls are synchronous; changes reach the store's subscribers inside the call.
 Source: apiserver `registry/generic/registry/store.go`, `pkg/registry/core/pod/{strategy,storage/storage}.go`.
-Differs: a namespace that is not there is made; nothing waits for a kubelet, so a deleted pod is gone at once
-unless finalizers hold it; there are no controllers, but for `volume_controller` and `claim_controller` where
-somebody runs them.
+Differs: a missing namespace is created. There is no kubelet, so a deleted pod without finalizers is removed
+at once. There are no controllers other than `volume_controller` and `claim_controller`, which callers may
+run.
 """
 
 from __future__ import annotations
@@ -44,10 +44,13 @@ Object = dict[str, Any]
 
 
 class ApiServer:
-    """Stores objects that pass defaulting, admission and validation. Attributes: store, events."""
+    """An API server that stores objects after defaulting, admission and validation.
+
+    Attributes: store, events.
+    """
 
     def __init__(self, clock: Clock, gatekeeping: Gatekeeping | None = None) -> None:
-        """`gatekeeping`: the admission plugins that refuse objects; None: all objects have passed them."""
+        """Create an empty server. `gatekeeping`: admission plugins that may refuse objects, or None."""
         self._clock = clock
         self._gatekeeping = gatekeeping
         self._admission = Admission()
@@ -58,28 +61,28 @@ class ApiServer:
     # --- reading ---------------------------------------------------------------------------------
 
     def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
-        """The object; None if it is missing, or has another uid."""
+        """Return an object; None if it does not exist or its uid differs from `ref.uid`."""
         kind = _kind(resource)
         found = self.store.get(kind, kind.key(ref.namespace, ref.name))
         return None if found is not None and ref.uid and found.ref.uid != ref.uid else found
 
     def list(self, resource: str, namespace: str | None = None) -> list[KubeObject]:
-        """All objects of a resource, or one namespace's, in the order of their creation."""
+        """Return the objects of a resource, or of one namespace, in the order of their creation."""
         objects = self.store.of(_kind(resource))
         return objects if namespace is None else [obj for obj in objects if obj.ref.namespace == namespace]
 
     # --- writing ---------------------------------------------------------------------------------
 
     def create(self, obj: JsonObject, *, restore: bool = False) -> KubeObject:
-        """Store a new object with its defaults. `restore`: uid, times and status stay, as from a backup.
+        """Store a new object with its defaults. `restore`: keep uid, times and status, as from a backup.
 
-        Raises ConflictError for a name that is taken, InvalidError with every problem, ForbiddenError where
-        an admission plugin refuses it.
+        Raises ConflictError if the name is taken, InvalidError with every problem, and ForbiddenError if an
+        admission plugin refuses the object.
         """
         kind = _kind_of(obj)
         problems = problems_of(kind, obj)
         if problems:
-            # Rarely needed, so only an object that is refused otherwise is copied.
+            # Nulls are rare, so only an object with problems is copied.
             filled = with_zero_values(kind.kind, obj)
             problems = problems if filled == obj else problems_of(kind, filled)
             obj = filled
@@ -112,11 +115,11 @@ class ApiServer:
         return self._stored(kind, key, admitted)
 
     def has_priority_class(self, name: str) -> bool:
-        """Return whether there is a PriorityClass of that name; every cluster has two."""
+        """Return True if there is a PriorityClass of that name; two exist in every cluster."""
         return name in self._admission.priorities
 
     def create_named(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
-        """Store a new object of a resource; a name that ends in "-" is completed. Raises as `create` does."""
+        """Store a new object of a resource; a name that ends in "-" is completed. Raises as `create`."""
         kind = _kind(resource)
         name = "generateName" if ref.name.endswith("-") else "name"
         metadata = {**(content.get("metadata") or {}), name: ref.name}
@@ -127,10 +130,10 @@ class ApiServer:
         )
 
     def update(self, obj: JsonObject, *, subresource: str = "") -> KubeObject:
-        """Replace an object; with `subresource` "status" its status alone, with "resize" a pod's resources.
+        """Replace an object, or only its status (`subresource` "status") or a pod's resources ("resize").
 
-        Raises ConflictError where metadata.resourceVersion, or metadata.uid, is said and is not the current
-        one; NotFoundError, InvalidError with every problem.
+        Raises ConflictError if metadata.resourceVersion or metadata.uid is set and is not the current one,
+        NotFoundError, and InvalidError with every problem.
         """
         kind = _kind_of(obj)
         ref = KubeObject.of(obj).ref
@@ -153,7 +156,7 @@ class ApiServer:
         subresource: str = "",
         expected_resource_version: str = "",
     ) -> KubeObject:
-        """Apply a patch; the object as it is then."""
+        """Apply a patch; return the patched object. Raises as `update`."""
         kind = _kind(resource)
         current = self._current(kind, ref)
         said = str((patch.get("metadata") or {}).get("resourceVersion") or "")
@@ -170,12 +173,12 @@ class ApiServer:
         return self._replace(kind, current, wanted, subresource)
 
     def bind(self, ref: ObjectRef, node_name: str) -> KubeObject:
-        """Put a pod on a node, as the `pods/binding` subresource does."""
+        """Bind a pod to a node, as the `pods/binding` subresource does."""
         current = self._current(POD, ref)
         return self._stored(POD, current.ref.key, bound(current, node_name, self._now()))
 
     def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
-        """Delete an object; with finalizers it is marked, and goes with the last of them."""
+        """Delete an object; one with finalizers is marked, and removed after the last finalizer."""
         kind = _kind(resource)
         current = self._current(kind, ref, answers.other_object_to_delete)
         key = current.ref.key
@@ -203,7 +206,7 @@ class ApiServer:
             metadata["namespace"] = metadata.get("namespace") or "default"
         else:
             metadata.pop("namespace", None)
-        # Unique and the same in every run: the counter, in the form of a version 4 UUID.
+        # Unique, and equal in every run: the counter in the form of a version 4 UUID.
         fresh = {"uid": f"00000000-0000-4000-8000-{version:012x}", "creationTimestamp": self._now()}
         metadata["generation"] = 1
         if restore:
@@ -270,7 +273,7 @@ class ApiServer:
 
     def _stored(self, kind: Kind, key: str, obj: Object) -> KubeObject:
         stored = self.store.put(kind, key, obj)
-        # Noted here: the object may be known by its bytes alone when it is deleted.
+        # Recorded now: at deletion, reading finalizers would parse an object that may be stored as bytes.
         if obj["metadata"].get("finalizers"):
             self._finalized.add((kind.resource, key))
         else:

@@ -1,6 +1,6 @@
-"""The objects of the embedded cluster, one version each, and the watchers to tell of changes.
+"""`ObjectStore`: the objects of the embedded cluster, and the subscribers to their changes.
 
-Held by `server.ApiServer`, which decides whether an object may be stored. Stored objects are never changed in
+Owned by `server.ApiServer`, which checks objects before they are stored. Stored objects are never changed in
 place: a change is a new object that shares the unchanged parts.
 """
 
@@ -17,7 +17,7 @@ from berth_host.cluster.port import WatchEvent, WatchHandler
 
 
 class ObjectStore:
-    """Objects by resource and key. One counter gives all resource versions, so they order all changes."""
+    """The objects by resource and key. One counter gives all resource versions, in the order of changes."""
 
     def __init__(self) -> None:
         self._objects: dict[str, dict[str, KubeObject]] = {resource: {} for resource in BY_RESOURCE}
@@ -25,23 +25,23 @@ class ObjectStore:
         self._subscribers: list[WatchHandler] = []
 
     def next_version(self) -> int:
-        """The resource version of the next change."""
+        """Return the resource version of the next change."""
         return next(self._versions)
 
     def get(self, kind: Kind, key: str) -> KubeObject | None:
-        """The object, or None."""
+        """Return the object, or None."""
         return self._objects[kind.resource].get(key)
 
     def of(self, kind: Kind) -> list[KubeObject]:
-        """All objects of a kind, in the order of their creation."""
+        """Return all objects of a kind, in the order of their creation."""
         return list(self._objects[kind.resource].values())
 
     def everything(self) -> Iterator[KubeObject]:
-        """All objects; kind by kind in the order of the table of kinds, then by creation."""
+        """Iterate over all objects: by kind, in the order of the table of kinds, then by creation."""
         return itertools.chain.from_iterable(objects.values() for objects in self._objects.values())
 
     def put(self, kind: Kind, key: str, obj: dict[str, Any]) -> KubeObject:
-        """Store a new object or a new version; `obj` belongs to the store from now on."""
+        """Store a new object or a new version. The caller must not use `obj` any more."""
         obj["metadata"] = {**obj["metadata"], "resourceVersion": str(self.next_version())}
         stored = KubeObject(kind.api_version, kind.kind, parsed=obj)
         objects = self._objects[kind.resource]
@@ -51,12 +51,12 @@ class ObjectStore:
         return stored
 
     def remove(self, kind: Kind, key: str) -> None:
-        """Take an object out."""
+        """Remove an object."""
         old = self._objects[kind.resource].pop(key)
         self._tell(WatchEvent(kind.kind, old, None))
 
     def subscribe(self, handler: WatchHandler) -> Callable[[], None]:
-        """Tell `handler` of every change from now on, at once; the answer ends it."""
+        """Call `handler` inside every later change; return the function that ends this."""
         self._subscribers.append(handler)
         return lambda: self._subscribers.remove(handler)
 

@@ -1,6 +1,7 @@
-"""Strategic merge patches: a patch applied to an object of a kind, without changing either.
+"""Applies strategic merge patches to objects.
 
-Called by the embedded server's `patch`. Unchanged parts are shared with the original.
+Called by the embedded server's `patch`. Neither the object nor the patch is changed; the result shares the
+unchanged parts.
 
     map    merged key by key, null removes           $patch: delete, replace    $retainKeys
     list   merged by its key (`merge_keys`), or      $patch: delete, replace    $setElementOrder/LIST
@@ -24,16 +25,16 @@ Json = Mapping[str, Any]
 
 
 class PatchError(ValueError):
-    """The patch cannot be read. The text says why, as the API server does."""
+    """The patch is malformed. The text says why, in the API server's words."""
 
 
 def merged(kind: str, target: Json, patch: Json) -> dict[str, Any]:
-    """`target`, an object of `kind`, as it is after `patch`. Raises PatchError."""
+    """Return `target`, an object of `kind`, after `patch`. Raises PatchError."""
     return _Merge(merge_keys(kind)).maps(target, patch, ())
 
 
 class _Merge:
-    """One patch being applied; paths lead from the object's root."""
+    """The application of one patch; paths start at the object's root."""
 
     def __init__(self, keys: Mapping[Path, str]) -> None:
         self._keys = keys
@@ -63,7 +64,7 @@ class _Merge:
 
     @staticmethod
     def _retained(target: Json, patch: Json) -> dict[str, Any]:
-        """The keys of `target` that $retainKeys leaves; all without it."""
+        """Return the fields of `target` that $retainKeys keeps; all without $retainKeys."""
         kept = patch.get(RETAIN_KEYS)
         if kept is None:
             return dict(target)
@@ -113,7 +114,7 @@ class _Merge:
         return _ordered(result, changes, before, merge_key)
 
     def _order(self, result: dict[str, Any], patch: Json, name: str, order: list[Any], path: Path) -> None:
-        """Merge the list `name` and put it into the order that the patch says."""
+        """Merge the list `name` and sort it as the patch's $setElementOrder says."""
         merge_key = self._keys.get(path)
         if merge_key is None:
             raise PatchError(f"{'.'.join(path)} is not merged: it has no order of elements to set")
@@ -125,8 +126,10 @@ class _Merge:
 
 
 def _ordered(items: Sequence[Any], wanted: Sequence[Any], before: Sequence[Any], merge_key: str) -> list[Any]:
-    """Items that `wanted` names come as there, the others as in `before`; between the two kinds the order
-    of `before` counts where it knows both, else the wanted items come first.
+    """Return the items sorted: those in `wanted` in its order, the others in the order of `before`.
+
+    Between an item of either group, the order of `before` counts if it contains both items. Else the wanted
+    item comes first.
     """
     place = {_key_of(item, merge_key): i for i, item in enumerate(before)}
     order = {_key_of(item, merge_key): i for i, item in enumerate(wanted)}
@@ -150,8 +153,7 @@ def _ordered(items: Sequence[Any], wanted: Sequence[Any], before: Sequence[Any],
 
 
 def _key_of(item: Any, merge_key: str) -> Any:
-    """The key that tells the items of a list apart; in an order the items of a list may stand without their
-    rest."""
+    """Return the merge key's value of an item; of a list of plain values, the item. Raises PatchError."""
     if merge_key == SCALARS:
         return item
     try:
@@ -161,7 +163,7 @@ def _key_of(item: Any, merge_key: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """`value` as content that was not there before: without nulls in maps and without directives."""
+    """Return `value` as new content: without nulls in maps and without directives."""
     if isinstance(value, Mapping):
         return {
             key: plain(item) for key, item in value.items() if item is not None and not key.startswith("$")

@@ -1,8 +1,8 @@
-"""`VolumeController`: binds and makes volumes on the embedded cluster, as controllers of a real one would.
+"""`VolumeController`: the volume controllers of the embedded cluster.
 
-Run by `berth simulate` and `why`, and by tests: without it a claim never gets a volume. It plays the
-PersistentVolume controller, the ephemeral volume controller, and the provisioner of every StorageClass, which
-here always has room: whether a CSIStorageCapacity is used up is not followed.
+Run by `berth simulate` and `why`, and by tests. Without this controller a claim never gets a volume. It is
+the PersistentVolume controller, the ephemeral volume controller, and the provisioner of every StorageClass.
+Provisioning always succeeds: the usage of a CSIStorageCapacity is not counted.
 
     a pod with a generic ephemeral volume       gets the claim for it
     a volume without a claim                    becomes Available
@@ -46,7 +46,10 @@ Json = dict[str, Any]
 
 
 class VolumeController:
-    """Started within the loop. It acts in a turn of its own after each change, never inside of one."""
+    """The controller, started within an event loop.
+
+    It acts in a later turn of the loop after a change, never inside the change.
+    """
 
     def __init__(self, server: ApiServer) -> None:
         self._server = server
@@ -60,7 +63,7 @@ class VolumeController:
         }
 
     def start(self) -> None:
-        """Look at all existing objects, and at every change."""
+        """Handle all existing objects, and every change from now on."""
         self._unsubscribe = self._server.store.subscribe(self._see)
         for resource in (PODS, VOLUMES, CLAIMS):
             self._pending.extend((resource, item.ref) for item in self._server.list(resource))
@@ -68,11 +71,11 @@ class VolumeController:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has nothing to look at until something changes."""
+        """True if every change seen so far is handled."""
         return not self._pending and not self._turn_is_due
 
     def stop(self) -> None:
-        """Stop: bind nothing more."""
+        """Stop binding and creating volumes."""
         if self._unsubscribe is not None:
             self._unsubscribe()
         self._unsubscribe = None
@@ -80,7 +83,7 @@ class VolumeController:
 
     def _see(self, event: WatchEvent) -> None:
         resource = _RESOURCES.get(event.kind)
-        # A pod's volumes never change: one look when it comes is enough.
+        # A pod's volumes never change, so a pod is handled only when it is created.
         if event.new is None or resource is None or (resource == PODS and event.old is not None):
             return
         self._pending.append((resource, event.new.ref))
@@ -197,7 +200,7 @@ def _claim_reference(claim: KubeObject) -> Json:
 
 
 def _ephemeral_claim(pod: KubeObject, name: str, template: Mapping[str, Any]) -> Json:
-    """The claim of one volume of a pod, which owns it."""
+    """Return the claim, owned by the pod, of one ephemeral volume of the pod."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.ref.name, "uid": pod.ref.uid, "controller": True}
     metadata = {**(template.get("metadata") or {}), "name": name, "namespace": pod.ref.namespace}
     return {
@@ -209,8 +212,10 @@ def _ephemeral_claim(pod: KubeObject, name: str, template: Mapping[str, Any]) ->
 
 
 def _new_volume(claim: KubeObject, storage_class: KubeObject, node: KubeObject | None) -> Json:
-    """A volume of the claim's size. It can be used where the chosen node is: in its zone, or where the
-    class's topologies tell nodes apart.
+    """Return a volume of the claim's size.
+
+    The volume can be used in the topology of the chosen node: by the keys of the class's allowedTopologies,
+    else by its zone.
     """
     provisioner = storage_class.get("provisioner")
     name = f"pvc-{claim.ref.uid}"

@@ -1,7 +1,6 @@
-"""The API server's defaults for an object before it is stored, as far as scheduling reads them.
+"""Admission of the embedded API server: the defaults that scheduling reads, and PriorityClasses.
 
-Called by the embedded server. `admit`, at create, returns the object with defaults, the problems with its
-fields and the reason for which admission refuses it; `admit_update` the object that takes another's place.
+Called by the embedded server, with `admit` for a new object and `admit_update` for a new version of one.
 Neither changes its input.
 """
 
@@ -28,26 +27,26 @@ _MAX_SPECS: Final = 512
 # The oldest format: equal values of equal types give equal bytes, however they are shared in memory.
 _EXACT: Final = 2
 _KEPT: Final = ("priority", "preemptionPolicy")
-"""The fields set from a pod's PriorityClass, at create alone: an update without them keeps them."""
+"""The fields that a pod gets from its PriorityClass at create; an update without them keeps them."""
 Json = dict[str, Any]
 
 
 class Admission:
-    """The defaulting and the two admission steps that look at other objects.
+    """Defaulting, and the two admission steps that need other objects.
 
-    `priorities` knows the PriorityClasses; `storage_classes` the class that claims without one get.
+    `priorities` holds the PriorityClasses; `storage_classes` the default class of claims without one.
     """
 
     def __init__(self) -> None:
         self.priorities = PriorityClasses()
         self.storage_classes = DefaultStorageClass()
-        # Specs by all that their defaults follow from: workloads make the same one over and over.
+        # Specs with defaults, by everything that the defaults depend on: workloads repeat one spec.
         self._specs: OrderedDict[tuple[bytes, int, bool], Json] = OrderedDict()
 
     def admit(
         self, kind: str, obj: dict[str, Any], *, is_new: bool = False
     ) -> tuple[dict[str, Any], list[FieldProblem], str]:
-        """Return the object as it is to be stored, the problems with its fields, and a refusal ("": none).
+        """Return the object to store, the problems with its fields, and the refusal ("": none).
 
         `is_new`: the object has not passed the admission of an API server yet.
         """
@@ -62,7 +61,7 @@ class Admission:
 
     @staticmethod
     def admit_update(kind: str, old: Json, new: Json) -> Json:
-        """`new`, which takes the place of `old`, with the defaults that it does not say itself."""
+        """Return `new`, which replaces `old`, with the defaults for its missing fields."""
         if kind == "Node":
             return default_node(new)
         before, after = old.get("spec") or {}, new.get("spec") or {}
@@ -72,13 +71,16 @@ class Admission:
         return {**new, "spec": default_pod(after) | kept}
 
     def _pod_spec(self, pod: Mapping[str, Any], *, is_new: bool) -> tuple[Json, list[FieldProblem], str]:
-        """Equal pods share it, as stored objects are never changed in place."""
+        """Return a pod's spec with defaults, its problems and its refusal.
+
+        Equal pods share one spec, because stored objects are never changed in place.
+        """
         labels = (pod.get("metadata") or {}).get("labels") or {}
         given = pod.get("spec") or {}
         try:
             key = marshal.dumps((given, labels), _EXACT), self.priorities.version, is_new
         except ValueError:
-            key = None  # not of JSON alone
+            key = None  # `marshal` cannot write values of other types than JSON's.
         known = None if key is None else self._specs.get(key)
         if known is not None:
             return known, [], ""
@@ -86,7 +88,7 @@ class Admission:
         spec, more, refusal = self.priorities.admitted(default_pod(written), is_new=is_new)
         problems += more
         if key is not None and not problems and not refusal:
-            # A copy: the caller may change the original in place.
+            # Copied, because the caller may change the original in place.
             spec = self._specs[key] = marshal.loads(marshal.dumps(spec, _EXACT))
             if len(self._specs) > _MAX_SPECS:
                 self._specs.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Amounts as the API server writes them in its refusals. Used by `limit_ranges` and `quotas`.
+"""Formats amounts as the API server does in its refusals. Used by `limit_ranges` and `quotas`.
 
 A sum has the form of its first amount: binary (`1536Mi`) or decimal (`1500M`, `1700m`).
 Source: apimachinery `pkg/api/resource/quantity.go` (CanonicalizeBytes), v1.36.
@@ -17,7 +17,7 @@ _CONTAINERS: Final = ("containers", "initContainers")
 
 
 def written(nano: int, *, binary: bool) -> str:
-    """Return an amount in billionths as text, with the largest suffix that loses nothing."""
+    """Return an amount in billionths as text, with the largest suffix that keeps it exact."""
     if binary and nano % NANO == 0:
         amount = nano // NANO
         for power, suffix in zip(range(6, 0, -1), _BINARY, strict=True):
@@ -31,10 +31,10 @@ def written(nano: int, *, binary: bool) -> str:
 
 
 def shape_of(spec: Mapping[str, Any], which: str) -> dict[str, Any]:
-    """Return a pod's spec with nothing but its amounts, as requests, so that `requests_of` adds them up.
+    """Return a pod's spec with only its amounts, as requests, so that `requests_of` adds them up.
 
-    `which`: `requests` or `limits`. Init containers that go on running keep their restartPolicy. Amounts of
-    the pod as a whole count before those of its containers. The overhead is left out.
+    `which`: `requests` or `limits`. Containers keep their restartPolicy, which marks sidecars. Pod-level
+    amounts count before those of the containers. The overhead is left out.
     """
 
     def amounts(holder: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,18 +57,18 @@ def shape_of(spec: Mapping[str, Any], which: str) -> dict[str, Any]:
 
 
 def named_in(shape: Mapping[str, Any]) -> set[str]:
-    """Return the names of all amounts in a `shape_of`."""
+    """Return the names of all amounts in a result of `shape_of`."""
     holders = (shape, *(container for key in _CONTAINERS for container in shape.get(key, ())))
     return {name for holder in holders for name in (holder.get("resources") or {}).get("requests") or {}}
 
 
 def is_binary(amount: Any) -> bool:
-    """Return whether an amount is written in powers of 1024."""
+    """Return True if an amount is written in powers of 1024."""
     return str(amount).endswith("i")
 
 
 def is_binary_in(spec: Mapping[str, Any], which: str, name: str) -> bool:
-    """Return whether the first of a pod's containers that says an amount says it in powers of 1024.
+    """Return True if the first amount of this name in a pod's spec is written in powers of 1024.
 
     `which`: `requests` or `limits`.
     """

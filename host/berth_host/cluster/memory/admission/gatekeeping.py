@@ -1,8 +1,7 @@
-"""Admission plugins that look at other objects than the new one: LimitRanger, DefaultTolerationSeconds,
-RuntimeClass and ResourceQuota.
+"""The admission plugins LimitRanger, DefaultTolerationSeconds, RuntimeClass and ResourceQuota.
 
-Called by the embedded server for manifests. An object with a creationTimestamp comes from a cluster, whose
-admission it has passed: it is neither completed nor refused, and counts for the quotas of its namespace.
+Called by the embedded server for manifests. An object with a creationTimestamp has passed the admission of
+the cluster that it comes from: it is not changed and not refused, but counts for the quotas of its namespace.
 Source, v1.36: `pkg/kubeapiserver/options/plugins.go` (the order),
 `plugin/pkg/admission/defaulttolerationseconds`.
 """
@@ -25,14 +24,14 @@ from berth_host.cluster.memory.admission.quotas import Quotas
 from berth_host.cluster.memory.admission.runtime_classes import with_runtime_class
 
 READ: Final = ("LimitRange", "ResourceQuota", "RuntimeClass")
-"""The kinds that admission reads, and scheduling does not."""
+"""The kinds that only admission reads, not scheduling."""
 _TOLERATED: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATION_S: Final = 300
 Json = dict[str, Any]
 
 
 class Gatekeeping:
-    """The objects that admission reads, and its two steps: `complete`, then `refusal`."""
+    """The objects that admission reads, and its steps: `completed`, `contradictions`, then `refusal`."""
 
     def __init__(self) -> None:
         self._ranges: dict[str, dict[str, KubeObject]] = defaultdict(dict)
@@ -40,7 +39,7 @@ class Gatekeeping:
         self.quotas = Quotas()
 
     def keep(self, obj: KubeObject) -> None:
-        """An object of a kind of READ was added or changed."""
+        """Store a new or changed object of a kind in READ."""
         if obj.kind == "LimitRange":
             self._ranges[obj.ref.namespace][obj.ref.name] = obj
         elif obj.kind == "RuntimeClass":
@@ -49,7 +48,7 @@ class Gatekeeping:
             self.quotas.keep(obj)
 
     def drop(self, obj: KubeObject) -> None:
-        """An object of a kind of READ was deleted."""
+        """Remove a deleted object of a kind in READ."""
         if obj.kind == "LimitRange":
             self._ranges[obj.ref.namespace].pop(obj.ref.name, None)
         elif obj.kind == "RuntimeClass":
@@ -58,7 +57,7 @@ class Gatekeeping:
             self.quotas.drop(obj.ref.namespace, obj.ref.name)
 
     def completed(self, kind: str, obj: Json) -> tuple[Json, str]:
-        """The object with what the plugins add to it, and a refusal; "" if there is none."""
+        """Return the object with the fields that the plugins add, and the refusal ("": none)."""
         if kind != "Pod" or is_restored(obj):
             return obj, ""
         spec = with_defaults(obj.get("spec") or {}, self._of(obj))
@@ -74,7 +73,7 @@ class Gatekeeping:
         return [] if kind != "Pod" or is_restored(obj) else contradictions(obj.get("spec") or {})
 
     def refusal(self, kind: str, obj: Json) -> str:
-        """Why a completed object with all its defaults is refused; "": it is admitted."""
+        """Return why a completed object with all its defaults is refused; "" if it is admitted."""
         if kind not in ("Pod", "PersistentVolumeClaim"):
             return ""
         restored = is_restored(obj)
@@ -91,21 +90,21 @@ class Gatekeeping:
 
 
 def is_restored(obj: Mapping[str, Any]) -> bool:
-    """Return whether an object comes from a cluster: it has the time of its creation."""
+    """Return True if an object comes from a cluster: it has a creationTimestamp."""
     return bool((obj.get("metadata") or {}).get("creationTimestamp"))
 
 
 def is_new_for_certain(obj: Mapping[str, Any]) -> bool:
-    """Return whether an object cannot come from a cluster, whose objects all name their namespace.
+    """Return True if an object cannot come from a cluster, because it names no namespace.
 
-    A pod with a namespace and without the time of its creation may be a manifest, or come from a dump whose
-    times were taken out.
+    A pod with a namespace but no creationTimestamp may be a manifest, or come from a dump whose times were
+    removed.
     """
     return not is_restored(obj) and not (obj.get("metadata") or {}).get("namespace")
 
 
 def _with_tolerations(spec: Json) -> Json:
-    """With a toleration for five minutes of a node that is not ready, and of one that is unreachable."""
+    """Return the spec with tolerations, for five minutes, of a not ready and of an unreachable node."""
     said = spec.get("tolerations") or []
     added = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_S}

@@ -1,9 +1,9 @@
-"""`matchLabelKeys` and `mismatchLabelKeys` of affinity terms and spread constraints -> their selectors.
+"""Writes `matchLabelKeys` and `mismatchLabelKeys` of affinity terms and spread constraints into selectors.
 
-Called by `Admission.admit` for new pods. Source: `pkg/registry/core/pod/strategy.go`
-(applyMatchLabelKeysAndMismatchLabelKeys), v1.36: the API server writes them down, so no scheduler looks at
-the keys of affinity terms; of spread constraints it does, which changes nothing then.
-Differs: keys that a pod from a cluster dump has already are neither added nor refused.
+Called by `Admission.admit` for new pods. A scheduler ignores the keys of affinity terms, because the API
+server has written them into the selectors. It reads those of spread constraints, with the same result.
+Source: `pkg/registry/core/pod/strategy.go` (applyMatchLabelKeysAndMismatchLabelKeys), v1.36.
+Differs: keys that the selector of a pod from a cluster dump contains are neither added nor refused.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ Json = dict[str, Any]
 
 
 def with_label_keys(spec: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[Json, list[FieldProblem]]:
-    """The spec of a pod with `labels`, and the keys that its own selectors name as well; the arguments are
-    not changed in place.
+    """Return the spec of a pod with `labels`, and the problems: keys that the selectors name as well.
+
+    The arguments are not changed in place.
     """
     writer = _Writer(labels)
     changes: Json = {}
@@ -41,14 +42,14 @@ def with_label_keys(spec: Mapping[str, Any], labels: Mapping[str, str]) -> tuple
 
 
 class _Writer:
-    """Writes the keys of one pod's terms and constraints."""
+    """A writer of the keys of one pod's terms and constraints."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         self._labels = labels
         self.problems = Problems()
 
     def stanza(self, stanza: Json, kind: str) -> Json:
-        """All terms of pod affinity or pod anti-affinity."""
+        """Return all terms of pod affinity or pod anti-affinity with their keys written."""
         path = f"spec.affinity.{kind}"
         terms: Json = {}
         if stanza.get(_REQUIRED):
@@ -66,10 +67,10 @@ class _Writer:
         return {**one, "podAffinityTerm": term}
 
     def written(self, term: Json, path: str) -> Json:
-        """One term or constraint with its keys in its selector."""
+        """Return one term or constraint with its keys in its selector."""
         selector = term.get("labelSelector")
         if selector is None:
-            # It matches nothing, with or without additions.
+            # A missing selector matches no pod, with or without keys.
             return term
         known: Sequence[Json] = selector.get("matchExpressions") or ()
         added = [one for one in self._requirements(term) if one not in known]

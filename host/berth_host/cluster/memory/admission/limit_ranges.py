@@ -1,4 +1,4 @@
-"""LimitRange: default requests and limits of containers, and the amounts for which an object is refused.
+"""LimitRange: default requests and limits of containers, and refusals of amounts outside the limits.
 
 Called by `Gatekeeping`. Source: `plugin/pkg/admission/limitranger/admission.go`, v1.36.
 """
@@ -21,11 +21,11 @@ Amounts = Mapping[str, Any]
 
 
 def with_defaults(spec: Json, ranges: list[KubeObject]) -> Json:
-    """The spec with the default requests and limits of its containers; the first that says one counts."""
+    """Return the spec with default requests and limits of its containers; the first default found counts."""
     requests: Json = {}
     limits: Json = {}
     for item in _items(ranges, "Container"):
-        # The API server completes a LimitRange in this way when it is stored.
+        # The API server fills in the missing defaults in this order when it stores a LimitRange.
         own_limits = {**(item.get("max") or {}), **(item.get("default") or {})}
         own_requests = {**(item.get("min") or {}), **own_limits, **(item.get("defaultRequest") or {})}
         limits, requests = {**own_limits, **limits}, {**own_requests, **requests}
@@ -42,14 +42,14 @@ def with_defaults(spec: Json, ranges: list[KubeObject]) -> Json:
 def _container(container: Json, requests: Json, limits: Json) -> Json:
     resources = container.get("resources") or {}
     said_limits = resources.get("limits") or {}
-    # A limit that the container says is its request too, before any default is.
+    # A container's own limit is its default request, before the LimitRange's default.
     said = {**said_limits, **(resources.get("requests") or {})}
     completed = {**resources, "limits": {**limits, **said_limits}, "requests": {**requests, **said}}
     return {**container, "resources": {key: value for key, value in completed.items() if value}}
 
 
 def pod_problems(spec: Json, ranges: list[KubeObject]) -> list[str]:
-    """Every limit that the pod breaks, in the API server's words."""
+    """Return a text for every limit that the pod violates, in the API server's words."""
     problems: list[str] = []
     for item in _items(ranges, "Container"):
         for key in _CONTAINERS:
@@ -62,7 +62,10 @@ def pod_problems(spec: Json, ranges: list[KubeObject]) -> list[str]:
 
 
 def contradictions(spec: Json) -> list[str]:
-    """Every request that does not go with a limit, which a default may be, in the API server's words."""
+    """Return a text, in the API server's words, for every request that conflicts with its limit.
+
+    The limit may be a default.
+    """
     return [
         f'spec.{key}[{i}].resources.requests: Invalid value: "{amount}": '
         f"must be {'equal to' if is_exact else 'less than or equal to'} {name} limit of {limits[name]}"
@@ -78,7 +81,7 @@ def contradictions(spec: Json) -> list[str]:
 
 
 def claim_problems(spec: Json, ranges: list[KubeObject]) -> list[str]:
-    """Every limit that the claim breaks."""
+    """Return a text for every limit that the claim violates, in the API server's words."""
     requests = (spec.get("resources") or {}).get("requests") or {}
     problems: list[str] = []
     for item in _items(ranges, "PersistentVolumeClaim"):
@@ -97,7 +100,7 @@ def _items(ranges: list[KubeObject], kind: str) -> Iterator[Json]:
 
 
 def _total(spec: Json, which: str) -> Json:
-    """The pod's requests, or its limits: of the pod as a whole, or over all containers that say one."""
+    """Return the pod's requests or limits: pod-level ones, else the sums over the containers."""
     shape = shape_of(spec, which)
     names = named_in(shape)
     found = requests_of(shape, None).requests

@@ -1,4 +1,4 @@
-"""Defaults of the kinds other than pods, as far as scheduling reads them.
+"""The defaults, of kinds other than pods, that scheduling reads.
 
 Called by `Admission.admit`. Source: `pkg/apis/core/v1/defaults.go`, `pkg/apis/storage/v1/defaults.go`,
 `pkg/registry/core/namespace/strategy.go`, `plugin/pkg/admission/storage/storageclass`, v1.36.
@@ -12,7 +12,7 @@ from berth_sdk.kube_object import KubeObject
 
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
-"""Names a claim's class before the field does, and also where it is empty."""
+"""The annotation for a claim's class; overrides the field, also with an empty value."""
 DEFAULT_CLASS_ANNOTATIONS: Final = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 
 def default_node(node: Object) -> Object:
-    """Allocatable is the capacity where a node does not say it."""
+    """Return the node; a missing `allocatable` becomes the capacity."""
     status = node.get("status") or {}
     if status.get("capacity") and status.get("allocatable") is None:
         return node | {"status": status | {"allocatable": status["capacity"]}}
@@ -29,7 +29,10 @@ def default_node(node: Object) -> Object:
 
 
 def default_claim(claim: Object, default_class: str | None) -> Object:
-    """The default StorageClass, for a claim that says none ("" says none on purpose)."""
+    """Return the claim with its defaults, among them the StorageClass if `storageClassName` is missing.
+
+    A claim with the class "" keeps it: it asks for a volume without a class.
+    """
     spec = claim.get("spec") or {}
     changes: Object = {}
     annotations = (claim.get("metadata") or {}).get("annotations") or {}
@@ -42,7 +45,7 @@ def default_claim(claim: Object, default_class: str | None) -> Object:
 
 
 def default_object(kind: str, obj: Object) -> Object:
-    """The few defaults of the other kinds."""
+    """Return an object of another kind with its defaults."""
     if kind == "Namespace":
         metadata = obj.get("metadata") or {}
         labels = (metadata.get("labels") or {}) | {NAMESPACE_LABEL: metadata.get("name")}
@@ -55,24 +58,24 @@ def default_object(kind: str, obj: Object) -> Object:
 
 
 def _pending(obj: Object) -> Object:
-    """A claim or a volume that no controller has looked at yet."""
+    """Return a claim or volume with the phase Pending, unless its status has a phase."""
     return obj | {"status": {"phase": "Pending"} | (obj.get("status") or {})}
 
 
 class DefaultStorageClass:
-    """The StorageClass for claims that name none: of several defaults the newest, then the first by name."""
+    """The default StorageClass: of several the newest one, then the first by name."""
 
     def __init__(self) -> None:
         self._created: dict[str, str] = {}
 
     @property
     def name(self) -> str | None:
-        """Its name; None if no class is the default."""
+        """The class's name; None if no class is the default."""
         newest = max(self._created.values(), default="")
         return min((name for name, created in self._created.items() if created == newest), default=None)
 
     def keep(self, obj: KubeObject) -> None:
-        """A class was added or changed."""
+        """Store a new or changed class."""
         annotations = obj.get("metadata.annotations") or {}
         if any(annotations.get(key) == "true" for key in DEFAULT_CLASS_ANNOTATIONS):
             self._created[obj.ref.name] = str(obj.get("metadata.creationTimestamp") or "")
@@ -80,5 +83,5 @@ class DefaultStorageClass:
             self.drop(obj.ref.name)
 
     def drop(self, name: str) -> None:
-        """A class was deleted."""
+        """Remove a deleted class."""
         self._created.pop(name, None)

@@ -1,7 +1,7 @@
-"""A pod's spec -> the same with the defaults that scheduling reads.
+"""Sets the defaults of a pod's spec that scheduling reads, and the status of a new pod.
 
-Called by `Admission.admit`, and by the server for a new pod's status. Defaults that no scheduler looks at
-stay away. Source: `pkg/apis/core/v1/defaults.go` (SetDefaults_Pod, SetDefaults_PodSpec, defaultPodRequests,
+Called by `Admission.admit`, and by the server for a new pod's status. Defaults that no scheduler reads are
+left out. Source: `pkg/apis/core/v1/defaults.go` (SetDefaults_Pod, SetDefaults_PodSpec, defaultPodRequests,
 setDefaultHostNetworkPorts) and `pkg/registry/core/pod/strategy.go`, v1.36.
 """
 
@@ -18,7 +18,7 @@ Spec = dict[str, Any]
 
 
 def default_pod(spec: Mapping[str, Any]) -> Spec:
-    """A new spec with defaults: given values are kept, and the argument is not changed in place."""
+    """Return a new spec with defaults. Given values are kept; the argument is not changed in place."""
     result = dict(spec)
     if not result.get("schedulerName"):
         result["schedulerName"] = DEFAULT_SCHEDULER_NAME
@@ -32,7 +32,7 @@ def default_pod(spec: Mapping[str, Any]) -> Spec:
 
 
 def new_pod_status(pod: Mapping[str, Any], now: str) -> dict[str, Any]:
-    """The status of a new pod: its own with the phase, and the condition of a gated pod."""
+    """Return a new pod's status: the given one, with a phase, and with the condition of a gated pod."""
     status = {"phase": "Pending"} | (pod.get("status") or {})
     conditions = status.get("conditions") or []
     known = any(condition.get("type") == "PodScheduled" for condition in conditions)
@@ -52,7 +52,7 @@ def _container(container: Spec, host_network: bool) -> Spec:
     changes: Spec = {}
     resources = container.get("resources") or {}
     if resources.get("limits"):
-        # Requests that are not said are the limits.
+        # A missing request is the limit.
         changes["resources"] = resources | {
             "requests": resources["limits"] | (resources.get("requests") or {})
         }
@@ -71,7 +71,7 @@ def _port(port: Spec, host_network: bool) -> Spec:
 
 
 def _pod_level(spec: Spec) -> Spec:
-    """Pod-level requests where only limits are given: the containers' requests, else the limit."""
+    """Return the pod-level resources; a missing request is the containers' sum, else the limit."""
     resources: Spec = spec["resources"]
     requests = dict(resources.get("requests") or {})
     limits = {name: amount for name, amount in resources["limits"].items() if _may_be_pod_level(name)}

@@ -1,7 +1,7 @@
-"""priorityClassName -> priority and preemptionPolicy.
+"""Sets priority and preemptionPolicy of a pod from its priorityClassName.
 
 Called by `Admission.admit` for every new pod. Source: `plugin/pkg/admission/priority/admission.go`, v1.36.
-A pod that may have passed admission before, as one in the dump of a cluster, keeps its own priority.
+A pod that may have passed admission before, such as one of a cluster dump, keeps its own priority.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SYSTEM: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critica
 
 
 class PriorityClasses:
-    """The classes by name, with the two that every cluster has."""
+    """The PriorityClasses by name, with the two that every cluster has."""
 
     def __init__(self) -> None:
         self._classes: dict[str, tuple[int, str]] = {
@@ -26,10 +26,10 @@ class PriorityClasses:
         }
         self._global_defaults: set[str] = set()
         self.version = 0
-        """Moves with every change: the answers of `admitted` hold until then."""
+        """The number of changes; results of `admitted` are valid for one version."""
 
     def keep(self, obj: KubeObject) -> None:
-        """A class was added or changed."""
+        """Store a new or changed class."""
         self.version += 1
         name = obj.ref.name
         policy = obj.get("preemptionPolicy") or DEFAULT_PREEMPTION_POLICY
@@ -40,7 +40,7 @@ class PriorityClasses:
             self._global_defaults.discard(name)
 
     def drop(self, name: str) -> None:
-        """A class was deleted."""
+        """Remove a deleted class; a system class gets its built-in value again."""
         self.version += 1
         self._classes.pop(name, None)
         self._global_defaults.discard(name)
@@ -51,11 +51,11 @@ class PriorityClasses:
         return name in self._classes
 
     def admitted(self, spec: Json, *, is_new: bool) -> tuple[Json, list[FieldProblem], str]:
-        """Return the spec with priority and preemptionPolicy, the problems with its own ones, and the refusal
-        for a class that is missing ("": none).
+        """Return the spec with priority and preemptionPolicy, the problems and the refusal ("": none).
 
-        `is_new`: the pod has passed no admission before. Another pod keeps the priority that it says, without
-        a class or with one that is missing.
+        Problems are values of the pod that contradict its class; a missing class is refused. `is_new`: the
+        pod has not passed admission before. Any other pod keeps its own priority if its class is missing or
+        not set.
         """
         said = None if is_new else spec.get("priority")
         name = spec.get("priorityClassName") or ("" if said is not None else self._global_default())
@@ -71,7 +71,7 @@ class PriorityClasses:
         return self._completed(spec, name, value, policy), _contradictions(spec, value, policy), ""
 
     def _global_default(self) -> str:
-        # Several at once can only come from a race; the lowest one counts then.
+        # Several global defaults can exist only after a race; the lowest one counts.
         defaults = sorted(self._global_defaults, key=lambda name: (self._classes[name][0], name))
         return defaults[0] if defaults else ""
 

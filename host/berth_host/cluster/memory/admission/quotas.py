@@ -1,9 +1,9 @@
-"""ResourceQuota: what the objects of a namespace use, and the pods and claims that would use too much.
+"""ResourceQuota: the usage of each namespace, and refusals of pods and claims that exceed it.
 
 Called by `Gatekeeping`. Source: apiserver `admission/plugin/resourcequota/controller.go`, and
 `pkg/quota/v1/evaluator/core/{pods,persistent_volume_claims}.go`, v1.36.
-Differs: a quota that says its `status.used`, as a dump of a cluster does, is believed for all objects
-of the dump; objects of other kinds are not counted.
+Differs: `status.used` of a quota, which a cluster dump contains, is taken as the usage of all objects of the
+dump. Objects of other kinds are not counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Usage = dict[str, int]
 
 
 class Quotas:
-    """The quotas by namespace, and the usage that was charged to each."""
+    """The quotas by namespace, and the usage charged to each."""
 
     def __init__(self) -> None:
         self._quotas: dict[str, dict[str, KubeObject]] = defaultdict(dict)
@@ -37,18 +37,18 @@ class Quotas:
         self._charged: dict[tuple[str, str], list[tuple[str, Usage]]] = {}
 
     def keep(self, obj: KubeObject) -> None:
-        """A quota was added or changed."""
+        """Store a new or changed quota."""
         self._quotas[obj.ref.namespace][obj.ref.name] = obj
         said = obj.get("status.used") or {}
         self._used.setdefault(obj.ref.key, {name: nano_value(amount) for name, amount in said.items()})
 
     def drop(self, namespace: str, name: str) -> None:
-        """A quota was deleted."""
+        """Remove a deleted quota."""
         self._quotas[namespace].pop(name, None)
         self._used.pop(f"{namespace}/{name}", None)
 
     def uncounted(self) -> list[str]:
-        """One sentence per quota that limits what is not counted here."""
+        """Return one sentence per quota that limits a resource that is not counted here."""
         return [
             f"ResourceQuota {quota.ref.key}: {', '.join(names)} is not counted: pods and claims are"
             for quotas in self._quotas.values()
@@ -57,7 +57,7 @@ class Quotas:
         ]
 
     def refusal(self, kind: str, obj: Mapping[str, Any], *, is_restored: bool) -> str:
-        """The API server's refusal of a new pod or claim; "": it is admitted, and charged."""
+        """Return the API server's refusal of a new pod or claim; "" if it is admitted and was charged."""
         metadata = obj["metadata"]
         quotas = self._quotas.get(metadata.get("namespace") or "default")
         if not quotas or (obj.get("status") or {}).get("phase") in _DONE:
@@ -80,7 +80,7 @@ class Quotas:
         return ""
 
     def release(self, kind: str, key: str) -> None:
-        """The pod or claim is gone: its quotas get its usage back."""
+        """Subtract the usage of a deleted pod or claim from its quotas."""
         for quota, charge in self._charged.pop((kind, key), ()):
             if quota in self._used:
                 _add(self._used[quota], charge, -1)
@@ -103,7 +103,7 @@ def _is_counted(name: str) -> bool:
 
 
 def pod_usage(pod: Mapping[str, Any]) -> Usage:
-    """What a pod uses, by the names of a quota, in billionths."""
+    """Return a pod's usage in billionths, by a quota's resource names."""
     spec = pod["spec"]
     usage = dict.fromkeys(_PODS, NANO)
     for name, amount in _summed(spec, "requests").items():
@@ -130,7 +130,7 @@ def _summed(spec: Json, which: str) -> Usage:
 
 
 def claim_usage(claim: Mapping[str, Any]) -> Usage:
-    """What a claim uses, by the names of a quota, in billionths."""
+    """Return a claim's usage in billionths, by a quota's resource names."""
     spec = claim.get("spec") or {}
     usage = dict.fromkeys(_CLAIMS, NANO)
     storage = nano_value(((spec.get("resources") or {}).get("requests") or {}).get("storage") or 0)
@@ -142,7 +142,7 @@ def claim_usage(claim: Mapping[str, Any]) -> Usage:
 
 
 def _covers(quota: KubeObject, kind: str, obj: Mapping[str, Any]) -> bool:
-    """True if the object is in all scopes of the quota."""
+    """Return True if the object is in all scopes of the quota."""
     scopes = [{"scopeName": name, "operator": "Exists"} for name in quota.get("spec.scopes") or ()]
     scopes += quota.get("spec.scopeSelector.matchExpressions") or ()
     if scopes and kind != "Pod":
@@ -203,7 +203,7 @@ def _problem(
 
 
 def _missing(spec: Mapping[str, Any], hard: Usage) -> str:
-    """The limited amounts that a container does not say: `limits.cpu for: c; requests.cpu for: c`."""
+    """Return the limited amounts that containers lack, such as `limits.cpu for: c; requests.cpu for: c`."""
     wanted = [
         name
         for name in sorted(hard)
@@ -230,7 +230,7 @@ def _missing(spec: Mapping[str, Any], hard: Usage) -> str:
 
 
 def _is_binary(kind: str, spec: Mapping[str, Any], name: str) -> bool:
-    """Return whether the object says the amount of a quota's name in powers of 1024."""
+    """Return True if the object gives the amount of this quota name in powers of 1024."""
     if kind == "Pod":
         which = "limits" if name.startswith("limits.") else "requests"
         return is_binary_in(spec, which, name.removeprefix("requests.").removeprefix("limits."))

@@ -1,4 +1,4 @@
-"""RuntimeClass: the overhead, the node selector and the tolerations that a pod gets from its class.
+"""RuntimeClass: overhead, node selector and tolerations that a pod gets from its class.
 
 Called by `Gatekeeping`. Source: `plugin/pkg/admission/runtimeclass/admission.go`, v1.36.
 """
@@ -16,7 +16,7 @@ _UNDEFINED: Final = "pod rejected: Pod Overhead set without corresponding Runtim
 
 
 def with_runtime_class(spec: Json, classes: Mapping[str, KubeObject]) -> tuple[Json, str]:
-    """The completed spec, and the API server's refusal; "" where the pod is admitted."""
+    """Return the completed spec and the API server's refusal ("": none)."""
     name = spec.get("runtimeClassName") or ""
     overhead = spec.get("overhead") or {}
     if not name:

@@ -1,7 +1,7 @@
-"""`Handlers`: each request of the Kubernetes API -> a call of the embedded server, and its answer.
+"""`Handlers`: answers requests of the Kubernetes API with calls of the embedded server.
 
-Served by `serving`. A list comes whole, also where a page was asked for, as a server may answer. Events of
-the events API are taken and counted, and not kept. Source: the Kubernetes API's conventions.
+Used by `serving`. A list is never split into pages, as the API allows. Events are counted and not kept.
+Source: the Kubernetes API's conventions.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ Answer = Callable[[web.Request, Target], Awaitable[web.StreamResponse]]
 
 
 class Handlers:
-    """`events_taken`: events that hosts wrote. `rebinds`: requests to bind a pod to a node that was bound to
-    another one already, which the server refused.
+    """The request handlers of one server.
+
+    `events_taken`: the number of events that hosts wrote. `rebinds`: the number of refused requests to bind
+    a pod to a second node.
     """
 
     def __init__(self, server: ApiServer) -> None:
@@ -55,7 +57,7 @@ class Handlers:
         if request.path == _VERSION:
             return _json(200, {"major": "1", "minor": "36", "gitVersion": "v1.36.2"})
         if request.path == _REVIEWS:
-            # There are no users, so everybody may do everything.
+            # There is no authentication, so every right is granted.
             return _json(201, {**orjson.loads(await request.read()), "status": {"allowed": True}})
         target = target_of(request.path)
         answer = self._by_method.get(request.method)

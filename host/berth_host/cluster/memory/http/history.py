@@ -1,7 +1,7 @@
-"""`History`: the last changes of the embedded cluster, for watches that begin in the past.
+"""`History`: the latest changes of the embedded cluster, for watches that start at an older version.
 
-Used by `watching`. A change of the store has the version that the store gave it; a deletion gets one of its
-own, as etcd would give it. Source: apiserver `storage/cacher/watch_cache.go`.
+Used by `watching`. A change has the version that the store gave the object. A deletion gets a version of its
+own, as in etcd. Source: apiserver `storage/cacher/watch_cache.go`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from berth_host.cluster.port import WatchEvent
 
 Object = dict[str, Any]
 KEPT: Final = 50_000
-"""Changes that are remembered, of all kinds together. A watch that begins earlier has to list again."""
+"""The most changes kept, of all kinds together. A watch that starts earlier has to list again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change at `version`. `old` None: an addition; `new` None: a deletion, whose last state is `old`."""
+    """One change at `version`. `old` is None for an addition, `new` for a deletion."""
 
     version: int
     kind: Kind
@@ -31,7 +31,7 @@ class Change:
 
 
 class History:
-    """Attributes: version (of the newest change), forgotten (the newest version that is not kept)."""
+    """The kept changes. Attributes: version (of the newest change), forgotten (of the newest dropped one)."""
 
     def __init__(self, store: ObjectStore, kept: int = KEPT) -> None:
         self._store = store
@@ -42,17 +42,17 @@ class History:
         self._unsubscribe = store.subscribe(self._note)
 
     def close(self) -> None:
-        """Note no more changes."""
+        """Stop recording changes."""
         self._unsubscribe()
 
     def since(self, version: int) -> list[Change] | None:
-        """The changes after `version`, the oldest first; None where some of them are forgotten."""
+        """Return the changes after `version`, oldest first; None if some of them were dropped."""
         if version < self.forgotten:
             return None
         return [change for change in self._changes if change.version > version]
 
     def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Tell `listener` of every change from now on, at once; the answer ends it."""
+        """Call `listener` inside every later change; return the function that ends this."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

@@ -1,7 +1,7 @@
-"""The embedded cluster on a loopback port, for as long as a block lasts.
+"""Serves the embedded cluster over HTTP on a loopback port.
 
-Used by `berth bench soak`: the cluster outlives the hosts that are killed. There is no authentication, so
-it listens on loopback alone.
+Used by `berth bench soak`, in which the cluster outlives hosts that are killed. There is no authentication,
+so the server listens on loopback only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_BYTES: Final = 2**24
 
 
 class ServedCluster:
-    """`url`: where it answers. `handlers`: its answers, with their counts."""
+    """The HTTP server. `url`: its address. `handlers`: its request handlers, with their counts."""
 
     def __init__(self, server: ApiServer) -> None:
         self.handlers = Handlers(server)
@@ -30,7 +30,7 @@ class ServedCluster:
         self._runner: web.AppRunner | None = None
 
     async def listen(self) -> None:
-        """Begin to answer; a second time at the same port. Raises OSError."""
+        """Start to listen; a later call uses the same port again. Raises OSError."""
         app = web.Application(client_max_size=_MAX_BYTES)
         app.router.add_route("*", "/{path:.*}", self.handlers.handle)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
@@ -41,17 +41,17 @@ class ServedCluster:
         self.url = f"http://{_HOST}:{self._port}"
 
     async def fall_silent(self) -> None:
-        """Close every connection, and answer nobody until `listen`."""
+        """Close every connection and stop listening, until `listen`."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
-        # The sockets are closed by the next turn of the loop.
+        # The loop closes the sockets in its next turn.
         await asyncio.sleep(0)
 
 
 @asynccontextmanager
 async def served(server: ApiServer) -> AsyncIterator[ServedCluster]:
-    """Answer until the block ends."""
+    """Serve `server` until the block ends."""
     cluster = ServedCluster(server)
     await cluster.listen()
     try:

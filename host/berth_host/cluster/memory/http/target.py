@@ -1,4 +1,4 @@
-"""A path of the API server -> the kind, the namespace, the object and the subresource that it names.
+"""Parses a path of the API server into kind, namespace, object and subresource.
 
 Called by `handlers`. Source: the Kubernetes API's paths, `/api/v1/...` and `/apis/GROUP/VERSION/...`.
 """
@@ -14,7 +14,7 @@ from berth_host.cluster.memory.kinds import BY_RESOURCE, Kind
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One resource, or one object of it. Empty strings: the path does not say it."""
+    """A resource, or one object of it. A part that the path does not name is an empty string."""
 
     kind: Kind
     namespace: str = ""
@@ -23,12 +23,12 @@ class Target:
 
     @property
     def ref(self) -> ObjectRef:
-        """The object."""
+        """The reference of the object."""
         return ObjectRef(name=self.name, namespace=self.namespace)
 
 
 def target_of(path: str) -> Target | None:
-    """None where no such resource is kept in that version."""
+    """Return the target of a path; None if the embedded cluster has no such resource and version."""
     match [part for part in path.split("/") if part]:
         case ["api", version, *rest]:
             group, api_version = "", version
@@ -37,7 +37,7 @@ def target_of(path: str) -> Target | None:
         case _:
             return None
     namespace = ""
-    # `/api/v1/namespaces/x` is a namespace itself, `/api/v1/namespaces/x/pods` is in it.
+    # `/api/v1/namespaces/x` is a namespace, `/api/v1/namespaces/x/pods` a resource in that namespace.
     if len(rest) > 2 and rest[0] == "namespaces":
         namespace, rest = rest[1], rest[2:]
     if not 1 <= len(rest) <= 3:

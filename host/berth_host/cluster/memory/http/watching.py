@@ -1,4 +1,4 @@
-"""A watch: the changes of one resource after a version, as lines of JSON, until the client has enough.
+"""Answers a watch: the changes of one resource after a version, as lines of JSON.
 
 Called by `handlers`. Source: the Kubernetes API's "efficient detection of changes" (watch, bookmarks, 410).
 """
@@ -16,18 +16,18 @@ from berth_host.cluster.memory.http.history import Change, History
 from berth_host.cluster.memory.http.target import Target
 
 BOOKMARK_S: Final = 5.0
-"""How often a watch without changes is told where it stands."""
+"""Seconds without changes after which a watch gets a bookmark."""
 _MOST_LINES: Final = 100
 _OVER: Final = ("Succeeded", "Failed")
 _NOT_OVER: Final = frozenset({"status.phase!=Succeeded", "status.phase!=Failed"})
 
 
 class SelectorError(ValueError):
-    """A selector that is not known here."""
+    """A field selector that this server does not support."""
 
 
 class Selection:
-    """The objects that a list or watch is about: a resource, perhaps a namespace, perhaps pods not over."""
+    """The objects of a list or watch: those of a resource, of one namespace, or only unfinished pods."""
 
     def __init__(self, target: Target, field_selector: str) -> None:
         terms = frozenset(term for term in field_selector.split(",") if term)
@@ -37,14 +37,14 @@ class Selection:
         self._not_over = bool(terms)
 
     def takes(self, obj: dict[str, Any]) -> bool:
-        """Whether the object is one of them."""
+        """Return True if the object belongs to the selection."""
         target = self.target
         if target.namespace and obj["metadata"].get("namespace") != target.namespace:
             return False
         return not self._not_over or (obj.get("status") or {}).get("phase") not in _OVER
 
     def line(self, change: Change) -> bytes | None:
-        """The line for a change. An object that leaves the selection is deleted for this watch."""
+        """Return the line for a change, None for no line; an object that leaves the selection is DELETED."""
         if change.kind is not self.target.kind:
             return None
         old, new = change.old, change.new
@@ -61,7 +61,7 @@ class Selection:
 async def watch(
     request: web.Request, history: History, selection: Selection, since: int, ends_s: float
 ) -> web.StreamResponse:
-    """Answer with changes until `ends_s` (the loop's time), or until the client goes."""
+    """Answer with changes until `ends_s` (the loop's time), or until the client disconnects."""
     loop = asyncio.get_running_loop()
     waiting: deque[Change] = deque()
     came = asyncio.Event()

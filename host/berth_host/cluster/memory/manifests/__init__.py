@@ -1,8 +1,8 @@
-"""Manifests -> the content of an embedded cluster.
+"""Loads manifests into an embedded cluster. Start here: `loading.load`.
 
-files.py      paths, folders and standard input -> texts
-documents.py  a text -> its YAML or JSON documents, and the line of a field
-reading.py    documents -> objects with their origin (lists taken apart, kinds checked)
-workloads.py  a Deployment, StatefulSet, Job, ... -> the pods its controller would make
-loading.py    all of it into an API server; every problem collected. Start here: `load`.
+files.py      reads the texts of paths, folders and standard input
+documents.py  splits a text into YAML or JSON documents, and finds the line of a field
+reading.py    turns documents into objects with their origin (splits lists, checks kinds)
+workloads.py  makes the pods of a Deployment, StatefulSet, Job, ...
+loading.py    creates all objects in an API server, and collects every problem
 """

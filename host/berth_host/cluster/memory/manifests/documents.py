@@ -1,7 +1,7 @@
-"""A text -> its documents as plain values, as Kubernetes reads YAML; and the line of a field.
+"""Splits a text into its YAML or JSON documents as plain values, and finds the line of a field.
 
-Called by `reading`. YAML is read by the one reader (`berth_host.yaml`). Of a repeated key the last value
-counts, as with kubectl; the caller warns.
+Called by `reading`. `berth_host.yaml` reads YAML as Kubernetes does. The last value of a repeated key counts,
+as in kubectl; the caller warns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SPACE: Final = re.compile(r"\s*")
 
 
 class DocumentError(Exception):
-    """A text that is not YAML or JSON. Attributes: line (from 1; 0: unknown), problem."""
+    """The text is not YAML or JSON. Attributes: line (from 1; 0: unknown), problem."""
 
     def __init__(self, line: int, problem: str) -> None:
         self.line = line
@@ -34,11 +34,11 @@ class DocumentError(Exception):
 
 
 Repeated: TypeAlias = list[tuple[str, int]]
-"""Keys that a mapping had already, each with its line (0: unknown)."""
+"""The repeated keys of mappings, each with its line (0: unknown)."""
 
 
 def documents_of(text: str) -> Iterator[tuple[Any, Repeated]]:
-    """Return the documents of a text, each with its repeated keys; an empty one is None.
+    """Yield the documents of a text, each with its repeated keys; an empty document is None.
 
     Raises DocumentError at the first document that cannot be read.
     """
@@ -46,7 +46,7 @@ def documents_of(text: str) -> Iterator[tuple[Any, Repeated]]:
         try:
             documents = _json_documents(text)
         except (json.JSONDecodeError, RecursionError):
-            pass  # YAML in braces, or much too deep: the YAML reader has the better message
+            pass  # YAML in braces, or nested too deeply: the YAML reader has the better message.
         else:
             yield from documents
             return
@@ -55,13 +55,13 @@ def documents_of(text: str) -> Iterator[tuple[Any, Repeated]]:
     try:
         yield from read_values(text)
     except YamlTextError as err:
-        # A text that ends too early is marked behind its last line.
+        # For a text that ends too early, the reader gives a line behind the last one.
         line = min(err.line or 0, text.count("\n") + 1)
         raise DocumentError(line, f"is not YAML that Kubernetes reads: {err.message}") from err
 
 
 def _check_separators(text: str) -> None:
-    """Refuse what kubectl, which splits a text at its lines `---`, refuses there.
+    """Raise DocumentError for a separator that kubectl, which splits a text at its lines `---`, refuses.
 
     Source: `k8s.io/apimachinery/pkg/util/yaml/decoder.go`, v1.36.
     """
@@ -72,11 +72,11 @@ def _check_separators(text: str) -> None:
     if found["directive"]:
         raise DocumentError(line, f"has a directive, {found['directive']}, which kubectl refuses: remove it")
     content = found["content"].strip()
-    raise DocumentError(line, f"{content!r:.60} stands on the line of a separator: write it on the next line")
+    raise DocumentError(line, f"{content!r:.60} is on the line of a separator: write it on the next line")
 
 
 def line_of(text: str, document: int, path: str) -> int:
-    """The line of a field, or of the nearest field above it; 0 where the text cannot be read again."""
+    """Return the line of a field, or of the nearest parent field found; 0 if the text cannot be parsed."""
     composed = _composed(text)
     node = composed.document(document)
     return 0 if node is None else _line(composed, node, re.findall(r"[^.\[\]]+|\[\d+\]", path))
@@ -86,7 +86,7 @@ Children: TypeAlias = dict[str, tuple[yaml.Node, yaml.Node]]
 
 
 class _Composed:
-    """The nodes of a text, composed as far as they were asked for: a text may have many problems."""
+    """The YAML nodes of a text, composed on demand and kept, because a text may have many problems."""
 
     def __init__(self, text: str) -> None:
         self._rest = yaml.compose_all(text, Loader=yaml.CSafeLoader)
@@ -94,7 +94,7 @@ class _Composed:
         self._children: dict[int, Children] = {}
 
     def children(self, node: yaml.MappingNode) -> Children:
-        """Return the keys and values of a map by name, made once: a map may have many problems."""
+        """Return the keys and values of a map by name; kept, because a map may have many problems."""
         found = self._children.get(id(node))
         if found is None:
             found = {key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
@@ -102,7 +102,7 @@ class _Composed:
         return found
 
     def document(self, number: int) -> yaml.Node | None:
-        """The root of a document, counted from 1; None where there is none."""
+        """Return the root node of a document, counted from 1; None if there is none."""
         try:
             while len(self._nodes) < number:
                 self._nodes.append(next(self._rest))
@@ -117,7 +117,7 @@ def _composed(text: str) -> _Composed:
 
 
 def _json_documents(text: str) -> list[tuple[Any, Repeated]]:
-    """Return the values of a JSON text, which may hold several, one after the other."""
+    """Return the values of a JSON text, which may contain several, one after the other."""
     repeated: Repeated = []
     decoder = json.JSONDecoder(
         object_pairs_hook=partial(_pairs, repeated), parse_constant=_no_constant, parse_int=_json_integer
@@ -163,7 +163,10 @@ def _line(composed: _Composed, node: yaml.Node, tokens: list[str]) -> int:
 
 
 def _child(composed: _Composed, node: yaml.Node, tokens: list[str]) -> tuple[int, yaml.Node, int] | None:
-    """Line and node of the child that the first tokens name; keys may hold dots themselves."""
+    """Return line and node of the child that the first tokens name, and the number of tokens used.
+
+    A key may contain dots, so one key may use several tokens. None: there is no such child.
+    """
     if isinstance(node, yaml.SequenceNode) and tokens[0].startswith("["):
         index = int(tokens[0][1:-1])
         if index < len(node.value):

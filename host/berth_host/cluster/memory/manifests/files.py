@@ -1,7 +1,7 @@
-"""Paths as a user gives them -> the texts behind them, in a stable order.
+"""Reads the texts of the paths that a user gives, in a stable order.
 
-Called by `loading.load`. A folder stands for all its `*.yaml`, `*.yml` and `*.json`, at any depth and in
-the order of their names; names that begin with a dot are left alone, and a folder that links lead to again is
+Called by `loading.load`. A folder stands for all its files `*.yaml`, `*.yml` and `*.json`, at any depth and
+in the order of their names. Names that begin with a dot are skipped. A folder that several links lead to is
 read once. `-` is standard input.
 """
 
@@ -22,7 +22,7 @@ STDIN: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One text. `name` is how it is called in messages."""
+    """One text. `name`: its name in messages."""
 
     name: str
     text: str
@@ -31,9 +31,9 @@ class Source:
 def sources_of(
     paths: Sequence[str], read_stdin: Callable[[], str]
 ) -> tuple[list[Source], list[ManifestProblem]]:
-    """The texts behind `paths`, a file that is named twice only once; and the unreadable paths.
+    """Return the texts of `paths`, and the problems with unreadable paths.
 
-    `read_stdin` raises OSError and UnicodeDecodeError, as reading a file does.
+    A file that is named twice is read once. `read_stdin` may raise OSError and UnicodeDecodeError.
     """
     sources: list[Source] = []
     problems: list[ManifestProblem] = []
@@ -78,7 +78,7 @@ def sources_of(
 def _resolved(path: Path) -> Path:
     try:
         return path.resolve()
-    except (OSError, RuntimeError):  # the working folder is gone, or a link leads to itself: see who reads it
+    except (OSError, RuntimeError):  # No working folder, or a link loop: reading the file will fail.
         return path
 
 

@@ -1,8 +1,8 @@
-"""Paths -> an API server that holds the objects of the manifests there.
+"""Loads the manifests of paths into an API server.
 
-Called by the CLI (`simulate`, `why`) and by tests. Objects that others rely on (namespaces, priority and
-storage classes) are created first, then all others in the order of the input, workloads followed by their
-pods. Every problem is collected; with one problem or more nothing is usable and ManifestError is raised.
+Called by the CLI (`simulate`, `why`) and by tests. Objects that others depend on (namespaces, priority and
+storage classes) are created first. All others follow in the order of the input, each workload with its pods.
+All problems are collected; if there are any, ManifestError is raised and the server is not usable.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from berth_host.errors.manifests import ManifestError, ManifestProblem
 _FIRST: Final = ("Namespace", "PriorityClass", "StorageClass", "RuntimeClass", "LimitRange", "ResourceQuota")
 _FINISHED: Final = ("Succeeded", "Failed")
 _SHOWN: Final = 3
-"""Pods, or namespaces, that a warning names."""
+"""The most pods or namespaces that a warning names."""
 _ENFORCED: Final = "pod-security.kubernetes.io/enforce"
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The objects that a load has put into the server.
+    """The result of a load.
 
-    `pod_keys`: `namespace/name` of every pod, in order; `owners`: of the pods that a workload of the input
-    stands for, as `Deployment/namespace/name`; `finished_count`: pods left out because they have ended;
-    `gaps`: signs that the input is not what its author meant, one sentence each.
+    `pod_keys`: `namespace/name` of every pod, in order. `owners`: the workloads, as
+    `Deployment/namespace/name`, of the pods that were made for them. `finished_count`: the number of finished
+    pods, which were left out. `gaps`: signs that the input is incomplete or misspelt, one sentence each.
     """
 
     pod_keys: tuple[str, ...]
@@ -44,11 +44,11 @@ class Loaded:
     warnings: tuple[str, ...]
     gaps: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
-    """By `namespace/name`: pods that an admission plugin refuses, with the API server's message."""
+    """The API server's messages about pods that an admission plugin refused, by `namespace/name`."""
 
 
 def load(paths: Sequence[str], server: ApiServer, read_stdin: Callable[[], str]) -> Loaded:
-    """Fill `server` from files, folders and standard input (`-`). Raises ManifestError with all problems."""
+    """Load files, folders and standard input (`-`) into `server`. Raises ManifestError with all problems."""
     sources, problems = sources_of(paths, read_stdin)
     reading = read(sources)
     loader = _Loader(server, reading.manifests)
@@ -131,7 +131,7 @@ class _Loader:
         self.own_priorities: list[str] = []
 
     def add(self, manifest: Manifest) -> None:
-        """Create the object, and the objects that its controller would make."""
+        """Create the object, and the objects that its controller would create."""
         if manifest.kind == "Pod" and _phase(manifest.obj) in _FINISHED:
             self.finished_count += 1
             return
@@ -144,7 +144,7 @@ class _Loader:
         maker, name = workload, workload.ref.name
         if workload.kind == "Deployment":
             if self._dependents.of(workload, "ReplicaSet"):
-                return  # its ReplicaSets are in the input themselves
+                return  # The input contains the Deployment's ReplicaSets.
             made = self._create(origin, workloads.replica_set_of(workload.parsed), from_template=True)
             if made is None:
                 return
@@ -200,7 +200,7 @@ class _Loader:
         return stored
 
     def _has_own_priority(self, pod: Mapping[str, Any]) -> bool:
-        """Return whether a pod that may be new has a priority that no known class gives it."""
+        """Return True if a pod that may be new has a priority without a known class."""
         spec = pod.get("spec") or {}
         is_pending = not spec.get("nodeName") and not _metadata(pod).get("creationTimestamp")
         if not is_pending or not spec.get("priority"):
@@ -208,7 +208,7 @@ class _Loader:
         return not self._server.has_priority_class(str(spec.get("priorityClassName") or ""))
 
     def _report(self, origin: Origin, problem: FieldProblem) -> None:
-        # The pods of one template have the same problem; it is said once.
+        # All pods of a template have the same problem: report it once.
         identity = (id(origin), problem.path, problem.problem)
         if identity not in self._reported:
             self._reported.add(identity)
@@ -216,7 +216,7 @@ class _Loader:
 
 
 class _Dependents:
-    """The owners that the input itself names (`kubectl get all -o yaml` has them all)."""
+    """The objects of the input by their owner; the output of `kubectl get all -o yaml` has such objects."""
 
     def __init__(self, manifests: Sequence[Manifest]) -> None:
         self._by_owner: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
@@ -230,11 +230,11 @@ class _Dependents:
                     self._by_owner.setdefault(key, []).append(manifest.obj)
 
     def of(self, owner: KubeObject, kind: str) -> list[Mapping[str, Any]]:
-        """The objects of `kind` in the input that `owner` controls."""
+        """Return the objects of `kind` in the input that `owner` controls."""
         return self._by_owner.get((kind, owner.ref.namespace, owner.kind, owner.ref.name), [])
 
     def has(self, kind: str, obj: Mapping[str, Any]) -> bool:
-        """True when the input has an object of that name."""
+        """Return True if the input has an object of this kind, namespace and name."""
         return (kind, _namespace(obj), _name(obj)) in self._named
 
 

@@ -1,7 +1,7 @@
-"""Texts -> Kubernetes objects, each with where it stands.
+"""Reads Kubernetes objects from texts, each with its origin.
 
-Called by `loading.load`. Lists are taken apart, kinds and versions are checked; unknown kinds are set aside
-by name, never dropped silently.
+Called by `loading.load`. Lists are split into their items. Kinds and versions are checked. The names of
+objects of unknown kinds are kept, for a warning.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _HINTS: Final[Mapping[str, str]] = {
 }
 _SHOWN_NAMES: Final = 3
 _NEAR: Final = 0.8
-"""From this likeness on (0..1) a kind is taken for a slip of the pen: Pods, Deploymnet, node."""
+"""The similarity (0 to 1) from which on a kind counts as a misspelling: Pods, Deploymnet, node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an object stands. `prefix`: its path in the document, such as `items[3]`."""
+    """The place of an object in the input. `prefix`: its path in the document, such as `items[3]`."""
 
     source: Source
     document: int
     prefix: str = ""
 
     def problem(self, path: str, text: str) -> ManifestProblem:
-        """A problem with one of the object's fields, with its line."""
+        """Return a problem with one of the object's fields, with its line."""
         full = ".".join(part for part in (self.prefix, path) if part)
         return ManifestProblem(
             file=self.source.name,
@@ -63,7 +63,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object as it was written."""
+    """One object as written in the input."""
 
     origin: Origin
     obj: Mapping[str, Any]
@@ -76,7 +76,11 @@ class Manifest:
 
 @dataclass(slots=True)
 class Reading:
-    """The contents of the texts: objects of known kinds, problems, and the names of other objects by kind."""
+    """The contents of the texts.
+
+    `left_out`: the names of objects of kinds that are not read, by kind. `repeated`: a sentence for each
+    repeated key.
+    """
 
     manifests: list[Manifest] = field(default_factory=list)
     problems: list[ManifestProblem] = field(default_factory=list)
@@ -85,21 +89,21 @@ class Reading:
 
     @property
     def misspelt(self) -> list[str]:
-        """One sentence per kind that is nearly the name of one that is read."""
+        """One sentence per unknown kind whose name is similar to a known one."""
         return [
-            f"{_names_text(kind, names)} is no kind: did you mean {near}?"
+            f"{_names_text(kind, names)} is not a kind: did you mean {near}?"
             for kind, names in sorted(self.left_out.items())
             if (near := _near_kind(kind))
         ]
 
     @property
     def warnings(self) -> list[str]:
-        """One sentence per repeated key, and one per kind that is left out."""
+        """One sentence per repeated key, and one per kind that was left out."""
         return self.repeated + [_left_out_text(kind, names) for kind, names in sorted(self.left_out.items())]
 
 
 def read(sources: Sequence[Source]) -> Reading:
-    """All objects of all texts."""
+    """Read all objects of all texts."""
     reading = Reading()
     for source in sources:
         number = 0
@@ -163,7 +167,7 @@ def _items(reading: Reading, origin: Origin, obj: Mapping[str, Any]) -> Iterator
 
 
 def _kind_problem(obj: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Path and text of a problem with apiVersion and kind."""
+    """Return path and text of a problem with apiVersion or kind; None without one."""
     for key in ("apiVersion", "kind"):
         value = obj.get(key)
         if not isinstance(value, str) or not value:
@@ -172,9 +176,9 @@ def _kind_problem(obj: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _foreign_name(obj: Mapping[str, Any]) -> str:
-    """Return kubectl's name for a kind outside Kubernetes' own groups, such as Service.serving.knative.dev.
+    """Return kubectl's name for a kind of a group outside Kubernetes, such as Service.serving.knative.dev.
 
-    Empty for kinds of Kubernetes' groups.
+    Empty for kinds of Kubernetes' own groups.
     """
     kind, (group, slash, _) = obj["kind"], obj["apiVersion"].partition("/")
     is_foreign = bool(slash) and "." in group and not group.endswith("k8s.io") and kind not in _HINTS
@@ -182,7 +186,7 @@ def _foreign_name(obj: Mapping[str, Any]) -> str:
 
 
 def _version_problem(obj: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Path and text of a problem with the apiVersion of a kind that is read."""
+    """Return path and text of a problem with the apiVersion of a known kind; None without one."""
     known = BY_KIND.get(obj["kind"])
     if known is not None and known.api_version != obj["apiVersion"]:
         return "apiVersion", f"{obj['apiVersion']!r} has no {known.kind} here: use {known.api_version}"
@@ -196,7 +200,7 @@ def _left_out_text(kind: str, names: list[str]) -> str:
 
 
 def _near_kind(kind: str) -> str:
-    """Return the kind that `kind` is nearly the name of, in any case: pod, Pods, Deploymnet. Empty: none."""
+    """Return the known kind with a similar name, ignoring case (pod, Pods, Deploymnet); "" for none."""
     if kind in _HINTS:
         return ""
     by_lower = {known.lower(): known for known in BY_KIND}

@@ -1,8 +1,8 @@
-"""A workload -> the objects that its controllers would make: pods, and the objects between.
+"""Makes the objects that the controllers of a workload would create: pods, and the objects between.
 
-Called by `loading.load` for Deployments, ReplicaSets, ReplicationControllers, StatefulSets and Jobs, once
-all manifests are read: pods (and ReplicaSets) that are there already and belong to the workload count, as
-they do for the real controllers. Pods are named `<workload>-<ordinal>`, from 0.
+Called by `loading.load` for Deployments, ReplicaSets, ReplicationControllers, StatefulSets and Jobs, after
+all manifests are read. As for the real controllers, existing pods and ReplicaSets of the workload count. Pods
+are named `<workload>-<ordinal>`, from 0.
 Source: `pkg/controller/{deployment,replicaset,statefulset,job}`, v1.36, and the labels those set.
 """
 
@@ -15,13 +15,13 @@ from typing import Any, Final
 
 Object = Mapping[str, Any]
 WORKLOADS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job")
-# Letters and digits that Kubernetes uses for generated suffixes: no vowels, nothing to misread.
+# Letters and digits that Kubernetes uses for generated suffixes: no vowels, none that look alike.
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _HASH_LENGTH: Final = 10
 
 
 def replica_set_of(deployment: Object) -> dict[str, Any]:
-    """The ReplicaSet that a Deployment (stored, with its uid) makes for its template."""
+    """Return the ReplicaSet of a Deployment's template. The Deployment must be stored (have a uid)."""
     metadata, spec = deployment["metadata"], deployment["spec"]
     template = spec["template"]
     suffix = _hash(template)
@@ -48,9 +48,9 @@ def replica_set_of(deployment: Object) -> dict[str, Any]:
 def pods_of(
     workload: Object, name: str, there: Collection[str] = (), succeeded_count: int = 0
 ) -> list[dict[str, Any]]:
-    """The pods that `workload` (stored) lacks, named `<name>-<ordinal>`.
+    """Return the pods that `workload`, which must be stored, lacks; they are named `<name>-<ordinal>`.
 
-    `there`: the names of the pods that it has already; `succeeded_count`: the finished ones, for a Job.
+    `there`: the names of its existing pods. `succeeded_count`: the number of finished pods of a Job.
     """
     kind = workload["kind"]
     spec = workload["spec"]
@@ -66,7 +66,7 @@ def pods_of(
 
 
 def claims_of(stateful_set: Object, pod_names: Sequence[str]) -> list[dict[str, Any]]:
-    """The claims that the pods of a StatefulSet use, `<template>-<pod>`."""
+    """Return the claims of a StatefulSet's pods, named `<template>-<pod>`."""
     spec = stateful_set["spec"]
     labels = (spec.get("selector") or {}).get("matchLabels") or {}
     return [

@@ -1,7 +1,7 @@
-"""The problems for which the API server would refuse an object, each with its path.
+"""Validates objects as the API server does; returns every problem with its path.
 
-`problems_of` is asked by the embedded server for everything that is created or changed, and by the
-manifest loader, which adds file and line.
+The embedded server calls `problems_of` for every object that is created or changed. The manifest loader adds
+file and line to the problems.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from berth_host.errors.cluster import FieldProblem
 
 __all__ = ["own_problems", "problems_of", "status_problems"]
 _good_specs: Final = KnownGood(512, max_bytes=1024 * 1024)
-"""Of pods, as a whole."""
+"""The valid specs of pods."""
 _good_statuses: Final = KnownGood(256, max_bytes=4096)
-"""Status values that passed, but for plain text."""
+"""The valid status values of pods, without their plain text fields."""
 
 
 def problems_of(kind: Kind, obj: Mapping[str, Any]) -> list[FieldProblem]:
-    """All that is wrong with `obj`. Values are looked at only once every field has its right type."""
+    """Return all problems of `obj`. Values are checked only if every field has the right type."""
     spec = _good_specs.key(obj["spec"]) if kind.kind == "Pod" and obj.get("spec") else None
     if _good_specs.holds(spec):
-        # The rest of the object; without a spec nothing of it is asked for.
+        # Check the rest of the object; nothing requires a pod's spec.
         obj = {key: value for key, value in obj.items() if key != "spec"}
         return field_problems(kind.kind, obj) or _metadata_problems(kind, obj).found
     wrong_fields = field_problems(kind.kind, obj)
@@ -44,7 +44,7 @@ def problems_of(kind: Kind, obj: Mapping[str, Any]) -> list[FieldProblem]:
 
 
 def own_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldProblem]:
-    """The problems with `new` in place of `old`, whose status it keeps: that was checked when written."""
+    """Return the problems of `new`, which replaces `old`; the status of a pod was checked when written."""
     if kind.kind != "Pod":
         return problems_of(kind, new) or update_problems(kind, old, new)
     problems = problems_of(kind, {key: value for key, value in new.items() if key != "status"})
@@ -54,11 +54,12 @@ def own_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) -> 
 
 
 def status_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldProblem]:
-    """The problems with the new status. The writer is not blamed for other fields: these may be older than a
-    check.
+    """Return the problems of a new status.
+
+    Problems of other fields are left out: these fields may be older than a check.
     """
     if kind.kind == "Pod":
-        # A pod's own checks are about its spec; and each field of its status stands for itself.
+        # The checks of pods concern the spec, and each status field can be checked alone.
         before, status = old.get("status") or {}, new["status"]
         if isinstance(status, Mapping):
             status = {key: value for key, value in status.items() if before.get(key) is not value}
@@ -67,8 +68,10 @@ def status_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) 
 
 
 def _pod_status_problems(status: Any) -> list[FieldProblem]:
-    """Many pods get the same conditions at once: a valid value is checked once. They differ in plain text
-    alone, such as the node that a pod is promised.
+    """Return the problems of a pod's status.
+
+    Many pods get the same conditions at once, so a valid value is checked only once. The statuses differ in
+    plain text fields only, such as nominatedNodeName, which are checked apart.
     """
     if isinstance(status, Mapping) and any(type(value) is str for value in status.values()):
         texts = {key: value for key, value in status.items() if type(value) is str}

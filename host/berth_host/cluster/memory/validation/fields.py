@@ -1,4 +1,4 @@
-"""Names, labels and quantities, as the API server accepts them. Used by every check in this package.
+"""Checks names, labels and quantities as the API server does. Used by every check in this package.
 
 Source: apimachinery `util/validation/validation.go` (names, label values, qualified names).
 """
@@ -23,31 +23,31 @@ MAX_INT32: Final = 2**31 - 1
 
 
 class Problems:
-    """Collects the problems with one object; every check adds to it and none stops at the first."""
+    """The problems of one object. Every check adds its problems; none stops at the first."""
 
     def __init__(self) -> None:
         self.found: list[FieldProblem] = []
 
     def add(self, path: str, problem: str) -> None:
-        """One more; `problem` ends in the cure."""
+        """Add a problem; its text ends in the cure."""
         self.found.append(FieldProblem(path, problem))
 
     def required(self, parent: Mapping[str, Any], path: str, *keys: str) -> bool:
-        """True when every key has a value; each that has none is a problem."""
+        """Add a problem for every key without a value; return True if there is none."""
         missing = [key for key in keys if parent.get(key) in (None, "", [], {})]
         for key in missing:
             self.add(join(path, key), "is required")
         return not missing
 
     def one_of(self, value: Any, path: str, choices: Collection[str]) -> bool:
-        """True when `value` is one of `choices`."""
+        """Return True if `value` is one of `choices`; else add a problem."""
         if value in choices:
             return True
         self.add(path, f"{value!r} is not supported: use {', '.join(filter(None, choices))}")
         return False
 
     def unique(self, values: Iterable[tuple[str, Any]]) -> None:
-        """`values` are pairs of path and value; a value that was there before is a problem."""
+        """Add a problem for every repeated value. `values`: pairs of path and value."""
         seen: set[Any] = set()
         for path, value in values:
             if value in seen:
@@ -56,18 +56,18 @@ class Problems:
 
 
 def join(path: str, key: str) -> str:
-    """The path of `key` below `path`."""
+    """Return the path of `key` below `path`."""
     return f"{path}.{key}" if path else key
 
 
 def items(parent: Mapping[str, Any], path: str, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Path and value of each item of a list, missing or null reads as empty."""
+    """Yield path and value of each item of a list; a missing list or null is empty."""
     for i, item in enumerate(parent.get(key) or ()):
         yield f"{join(path, key)}[{i}]", item
 
 
 def check_object_name(problems: Problems, name: Any, path: str, *, label: bool = False) -> None:
-    """A DNS subdomain, or with `label` a DNS label."""
+    """Check for a DNS subdomain, or with `label` for a DNS label."""
     if not name:
         problems.add(path, "is required")
     elif not isinstance(name, str):
@@ -82,7 +82,7 @@ def check_object_name(problems: Problems, name: Any, path: str, *, label: bool =
 
 @lru_cache(maxsize=1024)
 def label_key_problem(key: str) -> str | None:
-    """The problems with a label key (`[prefix/]name`), if any."""
+    """Return the problem with a label key (`[prefix/]name`), None without one."""
     prefix, slash, name = key.rpartition("/")
     if slash and (len(prefix) > MAX_SUBDOMAIN or not _DNS_SUBDOMAIN.fullmatch(prefix)):
         return f"{key!r} is not a label key: the part before '/' must be a DNS name"
@@ -96,7 +96,7 @@ def label_key_problem(key: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def label_value_problem(value: str) -> str | None:
-    """The problems with a label value, if any."""
+    """Return the problem with a label value, None without one."""
     if not value or _LABEL_NAME.fullmatch(value):
         return None
     return (
@@ -106,7 +106,7 @@ def label_value_problem(value: str) -> str | None:
 
 
 def check_label_key(problems: Problems, key: Any, path: str) -> None:
-    """A key that selectors, taints and topologies may name."""
+    """Check a required key of a selector, taint or topology."""
     if not key:
         problems.add(path, "is required")
     elif (problem := label_key_problem(key)) is not None:
@@ -114,7 +114,7 @@ def check_label_key(problems: Problems, key: Any, path: str) -> None:
 
 
 def check_labels(problems: Problems, labels: Mapping[str, str] | None, path: str) -> None:
-    """Keys and values of a map of labels."""
+    """Check keys and values of a map of labels."""
     for key, value in (labels or {}).items():
         for problem in (label_key_problem(key), label_value_problem(value or "")):
             if problem is not None:
@@ -122,7 +122,7 @@ def check_labels(problems: Problems, labels: Mapping[str, str] | None, path: str
 
 
 def check_metadata(problems: Problems, metadata: Mapping[str, Any], path: str = "metadata") -> None:
-    """Labels and annotation keys; names are checked where the kind is known."""
+    """Check labels and annotation keys. Callers that know the kind check the names."""
     if labels := metadata.get("labels"):
         check_labels(problems, labels, join(path, "labels"))
     for key in metadata.get("annotations") or ():
@@ -131,7 +131,7 @@ def check_metadata(problems: Problems, metadata: Mapping[str, Any], path: str = 
 
 
 def check_int32(problems: Problems, parent: Mapping[str, Any], path: str, *keys: str) -> None:
-    """Integers that the API keeps in 32 bits; missing and null are fine."""
+    """Check 32-bit integers; missing values and null are valid."""
     for key in keys:
         value = parent.get(key)
         if value is not None and not MIN_INT32 <= value <= MAX_INT32:
@@ -139,7 +139,7 @@ def check_int32(problems: Problems, parent: Mapping[str, Any], path: str, *keys:
 
 
 def check_amounts(problems: Problems, amounts: Mapping[str, Any] | None, path: str) -> None:
-    """A map of quantities: none below zero, resource names that exist."""
+    """Check a map of quantities: resource names must be valid, amounts not below zero."""
     for name, amount in (amounts or {}).items():
         if (problem := label_key_problem(name)) is not None:
             problems.add(f"{path}.{name}", problem.replace("label key", "resource name"))

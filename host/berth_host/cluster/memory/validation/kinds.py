@@ -1,4 +1,4 @@
-"""The checks of each kind, beyond metadata: one function per kind, found by name.
+"""The checks of each kind beyond its metadata: one function per kind.
 
 Called by `problems_of`. Source: the validation packages of core, apps, batch, policy, scheduling and
 storage, v1.36.
@@ -59,7 +59,7 @@ def _workload(problems: Problems, workload: Object) -> None:
     check_metadata(problems, template.get("metadata") or {}, "spec.template.metadata")
     check_pod_spec(problems, template.get("spec") or {}, "spec.template.spec")
     for path, claim in items(spec, "spec", "volumeClaimTemplates"):
-        # The API server takes any; the pods could not be made without these.
+        # The API server accepts any template, but the claims cannot be created without these fields.
         metadata = claim.get("metadata") or {}
         check_object_name(problems, metadata.get("name"), f"{path}.metadata.name")
         problems.required(claim, path, "spec")

@@ -1,4 +1,4 @@
-"""`KnownGood`: values that passed every check, remembered as JSON: workloads bring the same ones again."""
+"""`KnownGood`: a cache of valid values, keyed by their JSON, because workloads repeat values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXACT: Final = (
 
 
 class KnownGood:
-    """At most `most` values of at most `max_bytes` each; the one used least recently goes first."""
+    """A cache of at most `most` values of at most `max_bytes` each; drops the least recently used one."""
 
     def __init__(self, most: int, max_bytes: int) -> None:
         self._most = most
@@ -24,23 +24,23 @@ class KnownGood:
         self._values: OrderedDict[bytes, None] = OrderedDict()
 
     def key(self, value: Any) -> bytes | None:
-        """The value as JSON, for comparison; None: it cannot be told from others so, or is too long."""
+        """Return the value as JSON; None if its JSON is ambiguous or longer than `max_bytes`."""
         try:
             key = orjson.dumps(value, option=_EXACT)
         except TypeError:
             return None
-        # JSON writes other things as null too, such as a number that is none.
+        # Other values are written as null too, such as NaN.
         return None if len(key) > self._max_bytes or b"null" in key else key
 
     def holds(self, key: bytes | None) -> bool:
-        """Whether the value with this key passed."""
+        """Return True if the value with this key is known to be valid."""
         if key is None or key not in self._values:
             return False
         self._values.move_to_end(key)
         return True
 
     def add(self, key: bytes | None) -> None:
-        """It passed."""
+        """Record that the value with this key is valid."""
         if key is not None:
             self._values[compacted(key)] = None
             if len(self._values) > self._most:

@@ -1,6 +1,6 @@
-"""A pod's spec, as far as scheduling reads it, against the API server's rules.
+"""Checks the fields of a pod's spec that scheduling reads, as the API server does.
 
-Called for pods and for the templates of workloads. Types are right already (schema.py).
+Called for pods and for the templates of workloads, after schema.py has checked the types.
 Source: core `validation.go` (ValidatePodSpec and its callees), v1.36.
 """
 
@@ -41,7 +41,7 @@ Spec = Mapping[str, Any]
 
 
 def check_pod_spec(problems: Problems, spec: Spec, path: str = "spec") -> None:
-    """Everything that scheduling reads of a pod."""
+    """Check all fields of a pod's spec that scheduling reads."""
     problems.required(spec, path, "containers")
     _check_containers(problems, spec, path)
     _check_resources(problems, spec.get("resources"), join(path, "resources"))
@@ -124,7 +124,7 @@ def _is_resource(name: str) -> bool:
 
 
 def not_overcommitted(resource: str) -> bool:
-    """Return whether a container's limit of this resource must equal its request.
+    """Return True if a container's limit of this resource must equal its request.
 
     That holds for extended resources and huge pages.
     """

@@ -1,9 +1,8 @@
-"""An object's fields against the field table of Kubernetes' kinds: types and unknown names.
+"""Checks types and names of an object's fields, as the API server's strict decoding does.
 
-As the API server's strict decoding. Called by `validation.problems_of` before anything looks at a
-value, so that the checks behind it may trust the types. The table (`schema.json`) is made from the
-Kubernetes client's models by `tests/support/kube_schema.py`; below `status` unknown fields are let
-through, because newer components write there.
+Called by `validation.problems_of` first, so that the later checks can rely on the types. The table of fields
+(`schema.json`) is made from the Kubernetes client's models by `tests/support/kube_schema.py`. Unknown fields
+below `status` are accepted, because newer components write there.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _TYPE_WORDS: Final[dict[type, str]] = {
     type(None): "null",
 }
 _EXPLAINED: Final = 100
-"""An object with more problems is another kind of object; looking for near names takes most of the time."""
+"""The number of problems up to which similar names are looked up, which is slow."""
 _ZERO: Final = {"string": "", "quantity": "0"}
 _SIMPLE: Final[dict[str, type]] = {"string": str, "integer": int, "boolean": bool}
 
@@ -46,13 +45,13 @@ def _table() -> Mapping[str, Mapping[str, str]]:
 
 @cache
 def _plain_fields(struct: str) -> Mapping[str, type]:
-    """The fields of a struct whose values are right as soon as their Python type is this one."""
+    """Return the fields of a struct for which the right Python type makes any value valid, with the type."""
     plain: dict[str, type] = {"string": str, "boolean": bool}
     return {name: plain[kind] for name, kind in _table()[struct].items() if kind in plain}
 
 
 def field_problems(kind: str, obj: Mapping[str, Any]) -> list[FieldProblem]:
-    """Everything in `obj` that is unknown or of the wrong type; empty when all is well."""
+    """Return a problem for every field of `obj` that is unknown or of the wrong type."""
     problems: list[FieldProblem] = []
     if kind in _table():
         _struct(problems, kind, obj, "", lenient=False)
@@ -60,7 +59,7 @@ def field_problems(kind: str, obj: Mapping[str, Any]) -> list[FieldProblem]:
 
 
 def spelled(kind: str, obj: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy with the field names in their own spelling, in any case: so Go's decoder reads them into types.
+    """Return a copy with known field names in their right spelling; Go's decoder ignores case.
     Unknown names stay.
     """
     return _spelled(kind, obj) if kind in _table() else dict(obj)
@@ -87,7 +86,7 @@ def _spelled(field_type: str, value: Any) -> Any:
 def with_zero_values(kind: str, obj: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy in which null, in a map or list of texts or quantities, is empty text or 0.
 
-    Go's decoder makes that of null. People write `labels: {node-role.kubernetes.io/worker: }`.
+    Go's decoder does the same. People write `labels: {node-role.kubernetes.io/worker: }`.
     """
     return _with_zero_values(kind, obj) if kind in _table() else dict(obj)
 
@@ -202,7 +201,7 @@ def _shown(value: Any) -> str:
 
 @lru_cache(maxsize=1024)
 def _near(struct: str, name: str) -> str:
-    """Return the field whose name is nearly this one, or "". Many objects may have the same slip."""
+    """Return the field with a similar name, or ""; kept, because many objects may repeat a misspelling."""
     return next(iter(difflib.get_close_matches(name, _table()[struct], n=1)), "")
 
 

@@ -1,6 +1,6 @@
-"""Label selectors, node selectors and affinity terms, as the API server accepts them.
+"""Checks label selectors, node selectors and affinity terms as the API server does.
 
-Called by the pod's and the workloads' checks. Types are right already (schema.py).
+Called by the checks of pods and workloads, after schema.py has checked the types.
 Source: apimachinery `meta/v1/validation`, core `validation.go` (ValidateNodeSelector, affinity terms,
 ValidateMatchLabelKeysAndMismatchLabelKeys).
 """
@@ -29,7 +29,7 @@ _MISMATCH_KEYS: Final = "mismatchLabelKeys"
 
 
 def check_label_selector(problems: Problems, selector: Mapping[str, Any] | None, path: str) -> None:
-    """metav1.LabelSelector; None is fine."""
+    """Check a metav1.LabelSelector; None is valid."""
     if selector is None:
         return
     check_labels(problems, selector.get("matchLabels"), join(path, "matchLabels"))
@@ -38,7 +38,7 @@ def check_label_selector(problems: Problems, selector: Mapping[str, Any] | None,
 
 
 def check_label_keys(problems: Problems, holder: Mapping[str, Any], path: str) -> None:
-    """`matchLabelKeys` and `mismatchLabelKeys` of an affinity term or a spread constraint."""
+    """Check `matchLabelKeys` and `mismatchLabelKeys` of an affinity term or a spread constraint."""
     for name in (_MATCH_KEYS, _MISMATCH_KEYS):
         keys, here = holder.get(name) or (), join(path, name)
         if keys and holder.get("labelSelector") is None:
@@ -55,8 +55,9 @@ def check_label_keys(problems: Problems, holder: Mapping[str, Any], path: str) -
 
 
 def check_selected_keys(problems: Problems, holder: Mapping[str, Any], path: str) -> None:
-    """Keys of `matchLabelKeys` that the selector names more than once: the API server itself writes each
-    once.
+    """Refuse keys of `matchLabelKeys` that the selector names more than once.
+
+    The API server itself writes each key into the selector once.
     """
     keys = holder.get(_MATCH_KEYS)
     if not keys:
@@ -71,7 +72,7 @@ def check_selected_keys(problems: Problems, holder: Mapping[str, Any], path: str
 
 
 def check_affinity(problems: Problems, affinity: Mapping[str, Any] | None, path: str) -> None:
-    """Node affinity, pod affinity and pod anti-affinity of a pod."""
+    """Check node affinity, pod affinity and pod anti-affinity of a pod; None is valid."""
     if affinity is None:
         return
     if (node := affinity.get("nodeAffinity")) is not None:
@@ -82,7 +83,7 @@ def check_affinity(problems: Problems, affinity: Mapping[str, Any] | None, path:
 
 
 def check_node_affinity(problems: Problems, affinity: Mapping[str, Any], path: str) -> None:
-    """Required and preferred terms."""
+    """Check the required and preferred terms of a node affinity."""
     if (required := affinity.get(_REQUIRED)) is not None:
         check_node_selector(problems, required, join(path, _REQUIRED))
     for here, term in items(affinity, path, _PREFERRED):
@@ -92,7 +93,7 @@ def check_node_affinity(problems: Problems, affinity: Mapping[str, Any], path: s
 
 
 def check_node_selector(problems: Problems, selector: Mapping[str, Any], path: str) -> None:
-    """core/v1 NodeSelector: terms that are ORed."""
+    """Check a core/v1 NodeSelector, whose terms are ORed."""
     problems.required(selector, path, "nodeSelectorTerms")
     for here, term in items(selector, path, "nodeSelectorTerms"):
         _check_node_term(problems, term, here)

@@ -1,7 +1,7 @@
-"""The fields that may not change once a pod exists.
+"""Checks that an update of a pod changes only fields that may change.
 
 Called by the embedded server for updates and patches of the main resource.
-Source: core `validation.go` (ValidatePodUpdate), v1.36; only pods are guarded this far.
+Source: core `validation.go` (ValidatePodUpdate), v1.36. Updates of other kinds are not checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Spec = Mapping[str, Any]
 
 
 def update_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldProblem]:
-    """Changes that the API server refuses; both objects are valid in themselves."""
+    """Return the changes that the API server refuses. Both objects must be valid."""
     if kind is not POD:
         return []
     old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}
@@ -41,7 +41,7 @@ def update_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) 
 
 
 def _fixed(key: str, value: Any) -> Any:
-    """The part of a field that must stay: of containers everything but the image."""
+    """Return the part of a field that must not change: of containers, everything except the image."""
     if key not in _CONTAINERS or not value:
         return value
     return [{name: item for name, item in container.items() if name != "image"} for container in value]

@@ -36,6 +36,6 @@ def test_text_has_the_documents_that_kubectl_reads(record: dict[str, Any]) -> No
 
 
 def test_content_beside_a_separator_is_named_with_its_line() -> None:
-    with pytest.raises(DocumentError, match=r"'\{b: 2\}' stands on the line of a separator") as caught:
+    with pytest.raises(DocumentError, match=r"'\{b: 2\}' is on the line of a separator") as caught:
         list(documents_of("a: 1\n--- # fine\nc: 3\n--- {b: 2}\n"))
     assert caught.value.line == 4

@@ -184,7 +184,7 @@ def test_object_that_is_left_out_is_named(server: ApiServer) -> None:
 def test_kind_that_is_misspelt_is_not_said_to_be_unread(server: ApiServer, kind: str, meant: str) -> None:
     found = loaded(server, "-", stdin=f"apiVersion: v1\nkind: {kind}\nmetadata: {{name: a}}\n")
     assert found.warnings == (f"left out {kind} a: there is no such kind; did you mean {meant}?",)
-    assert f"{kind} a is no kind: did you mean {meant}?" in found.gaps
+    assert f"{kind} a is not a kind: did you mean {meant}?" in found.gaps
 
 
 def test_kind_of_another_group_that_has_the_name_of_a_known_one_is_left_out(server: ApiServer) -> None:
