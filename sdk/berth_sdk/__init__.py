@@ -1,7 +1,7 @@
 """berth's SDK: write a Kubernetes scheduling plugin as one small class.
 
-Read `berth_sdk.extension_points` first: it names every extension point, its question and its answers. The
-names that an author needs can be imported from here; `berth_sdk.serve.server` serves plugins,
+Read `berth_sdk.extension_points` first: it describes every extension point, its arguments and its answers.
+All names that an author needs can be imported from this package. `berth_sdk.serve.server` serves plugins, and
 `berth_sdk.testing` tests them. The SDK depends on grpcio, protobuf and numpy, and on nothing of the host.
 """
 

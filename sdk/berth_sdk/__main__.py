@@ -12,11 +12,11 @@ from berth_sdk.runtime.standard_streams import prepare_streams, result_written
 from berth_sdk.wire.grpc_core import poll_by_the_caller, write_errors_alone
 
 INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
+"""Exit code after Ctrl-C: 128 plus the number of SIGINT, as in shells."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; answers its exit code."""
+    """Run a command and return its exit code."""
     prepare_streams()
     try:
         return _run(sys.argv[1:] if arguments is None else arguments)
@@ -34,7 +34,7 @@ def _run(words: Sequence[str]) -> int:
             return completion.completion(options)
     poll_by_the_caller()
     write_errors_alone()
-    # Imported late: gRPC is not needed to print a help text, and its settings must be there before it is.
+    # Imported late: a help text needs no gRPC, and gRPC's settings must be made before gRPC is imported.
     if options.command == "serve":
         from berth_sdk.cli.serve import serve
 
@@ -46,8 +46,8 @@ def _run(words: Sequence[str]) -> int:
 
 
 def build_parser() -> ArgumentParser:
-    """All commands and their options; the reference pages are made from it."""
-    parser = ArgumentParser(prog="berth-sdk", description="Serve scheduling plugins, and look at servers.")
+    """Return the parser of all commands and their options. The reference pages are made from it."""
+    parser = ArgumentParser(prog="berth-sdk", description="Serve scheduling plugins, and inspect servers.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="serve plugins over gRPC")
@@ -60,20 +60,20 @@ def build_parser() -> ArgumentParser:
     serve.add_argument(
         "--listen",
         metavar="ADDRESS",
-        help="unix:PATH or HOST:PORT (without TLS loopback); default: $BERTH_PLUGIN_ENDPOINT",
+        help="unix:PATH or HOST:PORT (without TLS, loopback only); default: $BERTH_PLUGIN_ENDPOINT",
     )
     _add_tls(serve)
     serve.add_argument(
         "--credential-file",
         metavar="PATH",
-        help="a secret that hosts have to name; default: the one that a host gave its child, else none",
+        help="file with the secret that hosts must send; default: the secret of the parent host, if any",
     )
     serve.add_argument(
         "--grace",
         type=float,
         default=5.0,
         metavar="SECONDS",
-        help="for open calls when stopping (default: 5)",
+        help="time for open calls to end when stopping (default: 5)",
     )
     serve.add_argument(
         "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="default: info"
@@ -87,7 +87,9 @@ def build_parser() -> ArgumentParser:
 
 
 class _Version(Action):
-    """Looks the version up when it is asked for: every start of a child would pay for it."""
+    """The option `--version`. It reads the version only when the option is given, which keeps every start
+    short.
+    """
 
     def __call__(self, parser: ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version
@@ -97,28 +99,28 @@ class _Version(Action):
 
 
 def _add_tls(serve: ArgumentParser) -> None:
-    """Given together or not at all."""
+    """Add the TLS options of a server. The certificate, the key and the client CA go together."""
     serve.add_argument(
         "--tls-cert", metavar="PATH", help="the plugin's certificate, PEM; read again when it changes"
     )
     serve.add_argument("--tls-key", metavar="PATH", help="the key of --tls-cert, PEM, not encrypted")
     serve.add_argument(
-        "--tls-client-ca", metavar="PATH", help="the authority that signed the certificates of hosts, PEM"
+        "--tls-client-ca", metavar="PATH", help="the authority that signed the hosts' certificates, PEM"
     )
     serve.add_argument(
         "--tls-client-name",
         metavar="NAME",
         action="append",
-        help="a host that may attach: a name in its certificate; may be repeated",
+        help="a name in the certificate of a host that may attach; may be repeated",
     )
 
 
 def _add_client_tls(reflect: ArgumentParser) -> None:
-    """Given together, but for the name, or not at all."""
+    """Add the TLS options of a client. All but the server's name go together."""
     reflect.add_argument(
         "--tls-ca", metavar="PATH", help="the authority that signed the server's certificate, PEM"
     )
-    reflect.add_argument("--tls-cert", metavar="PATH", help="the certificate to show the server, PEM")
+    reflect.add_argument("--tls-cert", metavar="PATH", help="the client's certificate, PEM")
     reflect.add_argument("--tls-key", metavar="PATH", help="the key of --tls-cert, PEM, not encrypted")
     reflect.add_argument(
         "--tls-server-name", metavar="NAME", help="the name in the server's certificate (default: the host)"

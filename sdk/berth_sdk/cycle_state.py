@@ -1,9 +1,10 @@
-"""One scheduling attempt's data: a private store per plugin, and shared keys by declaration.
+"""`CycleState`: the data of one scheduling cycle, a private store per plugin and shared keys by declaration.
 
-Made by the host at the start of a cycle and by the SDK's server at its first call; lives until
-PostBind or the end of Unreserve. Source: KEP-624 CycleState; kube-scheduler
-`framework/cycle_state.go`; plugins in other processes cannot reach into each other's data, so each
-has a store of its own and publishes the values that others may read.
+The host makes a state at the start of a cycle, the SDK's server at the first call of a cycle. A state lives
+until PostBind, or until the end of Unreserve. Plugins in different processes cannot read each other's data.
+So each plugin has a store of its own and publishes the values that other plugins may read.
+
+Source: KEP-624 CycleState; kube-scheduler `framework/cycle_state.go`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from berth_sdk.pod import Pod
 
 T = TypeVar("T")
 PODS_TO_ACTIVATE: Final = "pods-to-activate"
-"""The published key under which a plugin names pods for `CycleState.activate`."""
+"""The published key under which a plugin lists pods for `CycleState.activate`."""
 
 
 def read_pods_to_activate(value: bytes) -> list[str]:
-    """The pods (`namespace/name`) named by a plugin; nonsense names no pod."""
+    """Return the pods (`namespace/name`) that a plugin listed. Empty for malformed values."""
     try:
         names = json.loads(value)
     except ValueError:
@@ -30,7 +31,7 @@ def read_pods_to_activate(value: bytes) -> list[str]:
 
 
 class StateNotFoundError(BerthError, KeyError):
-    """Nothing is stored under this key in this cycle. Attribute: key."""
+    """The cycle's state has no value under this key. Attribute: key."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -42,10 +43,12 @@ class StateNotFoundError(BerthError, KeyError):
 
 @runtime_checkable
 class Cloneable(Protocol):
-    """A stored value that must be copied for a what-if; other values are shared between the copies."""
+    """A stored value that must be copied for a what-if question. Other values are shared between the
+    copies.
+    """
 
     def clone(self) -> Cloneable:
-        """A copy that can change without changing this one."""
+        """Return a copy that can change without changing this value."""
         ...
 
 
@@ -61,8 +64,8 @@ class SharedState:
 class CycleState:
     """One plugin's view of one cycle.
 
-    `cycle_id` is also the reservation's id. `token` (at most 4 KiB) is echoed by the host in every
-    later call of the cycle and survives a restart of the plugin. Not valid after the cycle.
+    `cycle_id` is also the reservation's id. The host returns `token` (at most 4 KiB) in every later call of
+    the cycle, also after a restart of the plugin. The state is not valid after the cycle.
 
     >>> state = CycleState("cycle-1", plugin="Demo")
     >>> state.write("lights", 3)
@@ -88,24 +91,27 @@ class CycleState:
         self.cycle_id = cycle_id
         self.plugin = plugin
         self.writes = 0
-        """Counts the writes, publications and deletions."""
+        """The number of writes, publications and deletions."""
         self._token: bytes | None = None
         self._store: dict[str, Any] = {}
         self._shared = shared if shared is not None else SharedState()
         self._published: set[str] = set()
         self.readable: Collection[str] | None = None
-        """The shared keys that the plugin declared; None: any may be read, as outside of a call."""
+        """The shared keys that the plugin declared. None: the plugin may read any key, as outside of a call.
+        """
         self.signature: Hashable = None
-        """The answer of the plugin's `sign` in this cycle; None: it was not asked in this process."""
+        """The value that the plugin's `sign` returned in this cycle. None: this process did not call `sign`.
+        """
         self.pod_deleted = False
-        """True in the last round of PreBind of a pod that was deleted between two rounds. The pod is not
-        bound then; an ERROR is what its owner reads."""
+        """True in the last round of PreBind for a pod that was deleted between two rounds. The pod will not
+        be bound. An ERROR that PreBind returns then becomes an Event of the pod.
+        """
         self.signed_at: Hashable = None
-        """The versions of the declared objects when the pod was signed; None: it was not."""
+        """The versions of the declared objects when the pod was signed. None: the pod was not signed."""
 
     @property
     def token(self) -> bytes | None:
-        """The token that the host echoes in every later call; None: not set."""
+        """The token that the host returns in every later call. None: not set."""
         return self._token
 
     @token.setter
@@ -114,18 +120,18 @@ class CycleState:
         self.writes += 1
 
     def read(self, key: str) -> Any:
-        """The value that this plugin wrote. Raises StateNotFoundError."""
+        """Return the value that this plugin wrote. Raises StateNotFoundError."""
         try:
             return self._store[key]
         except KeyError:
             raise StateNotFoundError(key) from None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value that this plugin wrote, or `default`."""
+        """Return the value that this plugin wrote, or `default`."""
         return self._store.get(key, default)
 
     def get_or_make(self, key: str, make: Callable[[], T]) -> T:
-        """The value under `key`, made and kept at the first call."""
+        """Return the value under `key`. The first call makes and stores the value."""
         if key not in self._store:
             self._store[key] = make()
             self.writes += 1
@@ -133,17 +139,17 @@ class CycleState:
         return value
 
     def write(self, key: str, value: Any) -> None:
-        """Keep a value for this plugin's later calls in this cycle."""
+        """Store a value for this plugin's later calls in this cycle."""
         self._store[key] = value
         self.writes += 1
 
     def delete(self, key: str) -> None:
-        """Forget a value; a missing one is fine."""
+        """Delete a value. A missing key has no effect."""
         self._store.pop(key, None)
         self.writes += 1
 
     def publish(self, key: str, value: bytes) -> None:
-        """Let other plugins read `value` as `<this plugin>/<key>`, if they declare it."""
+        """Let other plugins read `value` as `<this plugin>/<key>`, if they declare the key."""
         full = f"{self.plugin}/{key}"
         self._shared.values[full] = value
         self._published.add(full)
@@ -152,23 +158,24 @@ class CycleState:
     def activate(self, *pods: Pod) -> None:
         """Move these pods to activeQ when this cycle has succeeded (kube-scheduler: pods-to-activate).
 
-        The host looks at the end of the scheduling cycle, and again at the end of the binding cycle.
+        The host reads the list at the end of the scheduling cycle, and again at the end of the binding cycle.
         """
         wanted = read_pods_to_activate(self._shared.values.get(f"{self.plugin}/{PODS_TO_ACTIVATE}", b"[]"))
         wanted.extend(pod.key for pod in pods)
         self.publish(PODS_TO_ACTIVATE, json.dumps(wanted).encode())
 
     def unpublish(self, key: str) -> None:
-        """Take a published value back."""
+        """Withdraw a published value."""
         full = f"{self.plugin}/{key}"
         self._shared.values.pop(full, None)
         self._published.add(full)
         self.writes += 1
 
     def read_shared(self, key: str) -> bytes:
-        """A value published as `<plugin>/<key>`. Raises StateNotFoundError.
+        """Return the value published as `<plugin>/<key>`.
 
-        A plugin declares the keys of others that it reads in `reads_shared`: UndeclaredError for the rest.
+        Raises StateNotFoundError if no plugin published the key, and UndeclaredError for another plugin's key
+        that `reads_shared` does not list.
         """
         if self.readable is not None and key not in self.readable and not key.startswith(f"{self.plugin}/"):
             raise UndeclaredError(
@@ -180,7 +187,7 @@ class CycleState:
             raise StateNotFoundError(key) from None
 
     def take_published(self) -> dict[str, bytes | None]:
-        """The values published (None: taken back) since the last call; for the transports."""
+        """Return the values published since the last call (None: withdrawn). For the transports."""
         if not self._published:
             return {}
         taken = {key: self._shared.values.get(key) for key in self._published}
@@ -189,15 +196,17 @@ class CycleState:
 
     @property
     def is_private(self) -> bool:
-        """Nothing was published and there is no token: only the plugin knows the state."""
+        """True when the plugin alone has the state: no published value and no token."""
         return self._token is None and not self._published
 
     def inherit(self, other: CycleState) -> None:
-        """Begin with the values of `other`, the store of an equal pod's cycle."""
+        """Copy the values of `other`, the state of an equal pod's cycle."""
         self._store.update(other._store)
 
     def clone(self) -> CycleState:
-        """A copy for a what-if: values with a `clone` method are copied, other values are shared."""
+        """Return a copy for a what-if question. Values with a `clone` method are copied, other values are
+        shared.
+        """
         copy = CycleState(self.cycle_id, plugin=self.plugin, shared=SharedState(self._shared.values))
         copy.token = self.token
         copy.readable = self.readable

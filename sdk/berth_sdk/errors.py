@@ -6,10 +6,11 @@ BerthError
 ├── SelectorError          a label or node selector that cannot be read
 ├── PluginDefinitionError  a plugin class that cannot be served as it is
 ├── PluginArgsError        arguments that the plugin refuses
-├── PluginAnswerError      a plugin's method answered something that its point does not know
-├── UndeclaredError        a plugin read what it did not declare in `needs`
-└── HandleError            a call back to the host that failed
-    └── StaleStateError    the snapshot asked for is not the current one any more
+├── PluginAnswerError      a plugin's method returned a value that its extension point does not allow
+├── ScoreRefusedError      a plugin returned a failed Status in place of scores
+├── UndeclaredError        a plugin read data that it did not declare in `needs`
+└── HandleError            a call to the host that failed
+    └── StaleStateError    a snapshot version that is no longer the current one
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ class SelectorError(BerthError, ValueError):
 
 
 class PluginDefinitionError(BerthError, TypeError):
-    """A plugin class that cannot be served as it is written; the text names the cure."""
+    """A plugin class that cannot be served as it is written. The text says what to change."""
 
 
 class PluginArgsError(BerthError, ValueError):
-    """Arguments (pluginConfig[].args) that the plugin refuses; the text names the field."""
+    """Arguments (pluginConfig[].args) that the plugin refuses. The text names the field."""
 
 
 class PluginAnswerError(BerthError, TypeError):
-    """A plugin's method answered something that its point does not know, or of the wrong length."""
+    """A plugin's method returned a value that its extension point does not allow, or of the wrong length."""
 
 
 class ScoreRefusedError(BerthError):
-    """A plugin answered a failed Status in place of scores. Attribute: reasons, shown to the pod's owner."""
+    """A plugin returned a failed Status in place of scores. Attribute: reasons, shown to the pod's owner."""
 
     def __init__(self, reasons: tuple[str, ...]) -> None:
         self.reasons = reasons
@@ -64,8 +65,10 @@ class ScoreRefusedError(BerthError):
 
 
 class UndeclaredError(BerthError):
-    """A plugin read a part that it did not declare. Attributes: part, need (as it is written in `needs`),
-    plugin (empty: not known where it was raised), cure (what to do; empty: add the need to `needs`).
+    """A plugin read data that it did not declare.
+
+    Attributes: part; need (as it is written in `needs`); plugin (empty: not known where the error was
+    raised); cure (what to do; empty: add the need to `needs`).
     """
 
     def __init__(self, part: str, need: str, plugin: str = "", *, cure: str = "") -> None:
@@ -82,11 +85,11 @@ class UndeclaredError(BerthError):
 
 
 class HandleError(BerthError):
-    """A call back to the host failed: it is gone, or refused the call."""
+    """A call to the host failed: the host was unreachable, or refused the call."""
 
 
 class StaleStateError(HandleError):
-    """The snapshot version asked for is not the current one. Attribute: current, `epoch/generation`."""
+    """The requested snapshot version is not the current one. Attribute: current, `epoch/generation`."""
 
     def __init__(self, current: str) -> None:
         self.current = current

@@ -1,7 +1,9 @@
 """Cluster events: the changes that happen, and the changes that a plugin waits for.
 
-A `ClusterEvent` has happened; an `EventInterest` is declared in a plugin's `events`. Action bits,
-their words, and the matching rule. Source: kube-scheduler `framework/types.go` and `events.go`, v1.36.
+A `ClusterEvent` has happened. An `EventInterest` is declared in a plugin's `events`. The module also defines
+the action bits, their words and the matching rule.
+
+Source: kube-scheduler `framework/types.go` and `events.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ EventObject = Pod | Node | KubeObject
 
 
 class ActionType(IntFlag):
-    """kube-scheduler's action bits; the numeric order is part of the matching rule."""
+    """kube-scheduler's action bits. Their numeric order is part of the matching rule."""
 
     ADD = 1
     DELETE = 2
@@ -64,7 +66,7 @@ COMMON: Final = {
 
 
 def action_of_word(resource: str, word: str) -> ActionType:
-    """The bit of a word such as `update.labels`. Raises PluginDefinitionError for an unknown one."""
+    """Return the bit of a word such as `update.labels`. Raises PluginDefinitionError for an unknown word."""
     known = COMMON | WORDS.get(resource, {})
     if word not in known:
         raise PluginDefinitionError(f"{word!r} is not an action of {resource}; use one of {', '.join(known)}")
@@ -72,7 +74,7 @@ def action_of_word(resource: str, word: str) -> ActionType:
 
 
 def word_of_action(resource: str, action: ActionType) -> str:
-    """The word of an action as it happened; a change of several kinds, or of none, is `update`."""
+    """Return the word of an action that happened. A change of several kinds, or of none, is `update`."""
     for word, bit in (COMMON | WORDS.get(resource, {})).items():
         if action == bit:
             return word
@@ -80,7 +82,7 @@ def word_of_action(resource: str, action: ActionType) -> str:
 
 
 class Hint(Enum):
-    """Decides whether an event may help a pod: always yes, or the plugin is asked."""
+    """How the host decides whether an event may help a pod."""
 
     QUEUE = "queue"
     """Every matching event requeues the pod."""
@@ -92,8 +94,8 @@ class Hint(Enum):
 class EventInterest:
     """One kind of change that can make a pod schedulable which the plugin rejected.
 
-    `actions` are words (`add`, `delete`, `update`, `update.labels`, ...); empty means all.
-    `label_selector` narrows to new objects with matching labels; the host evaluates it.
+    `actions` are words (`add`, `delete`, `update`, `update.labels`, ...); empty: all actions.
+    `label_selector` limits the interest to new objects with matching labels; the host evaluates the selector.
     """
 
     resource: str
@@ -114,9 +116,9 @@ class EventInterest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterEvent:
-    """Something happened to an object. `old` is None for an add, `new` for a delete.
+    """One change of one object. `old` is None for an add, `new` is None for a delete.
 
-    Pods and nodes come as their records, other kinds as KubeObject. `action` is a word.
+    Pods and nodes come as `Pod` and `Node` records, other kinds as KubeObject. `action` is a word.
     """
 
     resource: str

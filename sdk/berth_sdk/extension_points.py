@@ -1,17 +1,18 @@
-"""Every extension point: when it is asked, its arguments, its answers. READ THIS FIRST.
+"""Every extension point: when the host calls it, its arguments and its answers. READ THIS FIRST.
 
-A plugin is a plain class. It takes part in the points whose methods it has; nothing is declared
-twice. The order in which one pod meets the points:
+A plugin is a plain class. The class takes part in each extension point whose methods it has; no other
+declaration is needed. The order of the points for one pod:
 
     PreEnqueue -> (QueueSort) -> PreFilter -> Filter -> [PostFilter, when no node is left]
       -> PreScore -> Score -> NormalizeScore -> Reserve -> Permit            the scheduling cycle, serial
       -> PreBindPreFlight -> WaitOnPermit -> PreBind -> Bind -> PostBind     the binding cycle, a task per pod
-    Unreserve runs, in reverse order, whenever anything fails after Reserve began. A plugin that comes back
-    after its process died hears first which reservations are alive (`reconcile`).
 
-There are two ways to write Filter and Score: per node (`filter`, `score`), easy to write, and over the
-table (`filter_nodes`, `score_nodes`), fast; the same class runs inside the host or behind gRPC. The rest
-of a plugin's description are class attributes, listed in `Plugin`; all are optional.
+    Unreserve runs, in reverse order, whenever anything fails after Reserve began. After a restart, a plugin
+    first gets the list of its live reservations (`reconcile`).
+
+Filter and Score have two forms: per node (`filter`, `score`), which is easy to write, and over the table of
+nodes (`filter_nodes`, `score_nodes`), which is fast. The same class runs in the host's process or behind
+gRPC. Optional class attributes, listed in `Plugin`, describe the rest of a plugin.
 
     class AvoidSpot(Plugin):
         def filter(self, state, pod, node):
@@ -19,10 +20,11 @@ of a plugin's description are class attributes, listed in `Plugin`; all are opti
                 return Status.unschedulable("node is a spot node")
             return Status.success()
 
-Verdicts are values (`berth_sdk.status`); an exception means that the plugin broke, and the pod follows
-the failure policy of the point. At Reserve, Permit, PreBind and Bind a decision is due: returning None
-there is an error, elsewhere it reads as success. Methods may be `async def`. Plain methods of the
-scheduling cycle run one at a time per plugin, those of the binding cycle in `max_concurrency` threads.
+A verdict is a value (`berth_sdk.status`). An exception means that the plugin failed; the failure policy of
+the extension point then decides about the pod. Reserve, Permit, PreBind and Bind must return a decision: None
+is an error there, and SUCCESS at every other point. Methods may be `async def`. Plain methods of the
+scheduling cycle run one at a time per plugin; plain methods of the binding cycle run in `max_concurrency`
+threads.
 
 Source: KEP-624; kube-scheduler `framework/interface.go`, v1.36.
 """
@@ -65,7 +67,9 @@ Answer: TypeAlias = T | Awaitable[T]
 
 
 class ExtensionPoint(IntEnum):
-    """The points by the contract's numbers; 14 to 19 are kept for pod groups."""
+    """The extension points, by their numbers in the contract. Numbers 14 to 19 are reserved for pod
+    groups.
+    """
 
     PRE_ENQUEUE = 1
     QUEUE_SORT = 2
@@ -83,7 +87,7 @@ class ExtensionPoint(IntEnum):
 
     @property
     def config_name(self) -> str:
-        """The spelling of KubeSchedulerConfiguration, such as `preBind`."""
+        """The spelling in KubeSchedulerConfiguration, such as `preBind`."""
         head, *rest = self.name.lower().split("_")
         return head + "".join(word.title() for word in rest)
 
@@ -103,14 +107,14 @@ METHODS: Final[Mapping[ExtensionPoint, tuple[str, ...]]] = {
     ExtensionPoint.BIND: ("bind",),
     ExtensionPoint.POST_BIND: ("post_bind",),
 }
-"""The methods of each point; a class with any of them takes part in it."""
+"""The methods of each extension point. A class that has any of them takes part in the point."""
 
 
 class ScoreNormalization(Enum):
-    """How raw scores become 0..100 (the contract's numbers)."""
+    """How raw scores become 0..100. The numbers are the contract's."""
 
     PLUGIN = 1
-    """The plugin answers final scores, computed over all candidates together."""
+    """The plugin returns final scores, computed over all candidates together."""
     HOST_MAX = 2
     """score * 100 / max, truncated; all zero stays zero."""
     HOST_MAX_REVERSED = 3
@@ -118,102 +122,115 @@ class ScoreNormalization(Enum):
     HOST_MIN_MAX = 4
     """100.0 * ((score - min) / (max - min)), truncated; all equal becomes 0."""
     RPC = 5
-    """The plugin's `normalize` is called."""
+    """The host calls the plugin's `normalize`."""
     NONE = 6
-    """Final scores that do not depend on the other candidates."""
+    """The plugin returns final scores that do not depend on the other candidates."""
 
 
 class NodeMode(Enum):
-    """SNAPSHOT: the plugin reads node data from the tables. NAMES: candidates are names, nothing else."""
+    """How a plugin gets nodes. SNAPSHOT: it reads node data from the tables. NAMES: it gets the candidates'
+    names only.
+    """
 
     NAMES = 1
     SNAPSHOT = 2
 
 
 class PodSensitivity(Enum):
-    """Can this plugin's Filter change when pods on nodes change? Asked by every what-if."""
+    """Which pods on nodes can change the plugin's Filter verdicts. Every what-if question reads this."""
 
     NONE = 1
-    """No: it is left out of what-ifs."""
+    """No pods: what-if questions leave the plugin out."""
     NODE = 2
-    """Only pods on the same node matter."""
+    """Only pods on the same node."""
     CLUSTER = 3
-    """Pods on other nodes matter too (affinity, spreading)."""
+    """Pods on other nodes too (affinity, spreading)."""
 
 
 class DependsOn(Enum):
-    """The objects that one row of an answer to Filter and Score depends on, beside the pod's wishes: while
-    these stand still, pods with equal wishes (`berth_sdk.signature`) share the answer. An object of the
-    declared `needs` that changes makes every answer stale, and so does a call of `handle.requeue`.
+    """The objects that one row of an answer to Filter and Score depends on, beside the pod's wishes.
+
+    While these objects do not change, pods with equal wishes (`berth_sdk.signature`) share the answer. A
+    change to an object of the declared `needs` makes every answer stale, and so does a call of
+    `handle.requeue`.
     """
 
     NODE = 1
-    """The Node object alone: labels, taints, allocatable. Pods that come and go change nothing."""
+    """The Node object alone: labels, taints, allocatable. Pods added to or removed from nodes change nothing.
+    """
     ROW = 2
-    """The node and the pods on it."""
+    """The node and the pods on the node."""
     TABLE = 3
-    """Other nodes too, the number of nodes, pods elsewhere."""
+    """Other nodes too: their number, their objects, the pods on them."""
     NODES = 5
-    """All Node objects: how many nodes there are, what the other nodes offer. Pods that come and go change
-    nothing."""
+    """All Node objects: the number of nodes and what the other nodes offer. Pods added to or removed from
+    nodes change nothing.
+    """
     OTHER = 4
-    """State that the tables do not show: the plugin's own memory, the time, the pod's name, what other
-    plugins published, a service. Verdicts and scores are never shared; a SKIP that `sign` answers
-    (`NoConcern`) is.
+    """State that the tables do not show: the plugin's own memory, the time, the pod's name, values that other
+    plugins published, a service. The host never shares verdicts and scores. The host does share a SKIP that
+    `sign` returns (`NoConcern`).
     """
 
 
 class Plugin:
-    """Base class with the defaults of the descriptor; deriving from it is a convenience, not a duty.
+    """Base class with the defaults of the plugin's descriptor. A plugin may derive from it, but need not.
 
     `__init__(self, args, handle)` gets the plugin's arguments (`pluginConfig[].args`, parsed) and its
-    `Handle`. Raise PluginArgsError for arguments that make no sense.
+    `Handle`. Raise PluginArgsError for invalid arguments.
     """
 
     name: ClassVar[str] = ""
-    """The name in configurations; empty: the class's name."""
+    """The plugin's name in configurations. Empty: the class's name."""
     version: ClassVar[str] = ""
-    """The plugin's own version, for people."""
+    """The plugin's own version, shown to people."""
     needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
-    """Data at hand beside the pod's summary: the whole pod with each call, and the contents of its copy of
-    the cluster, which `handle.objects` reads.
+    """The data that the plugin reads beside the pod's summary: the whole pod with each call, and the contents
+    of the plugin's copy of the cluster, which `handle.objects` reads.
     """
     node_mode: ClassVar[NodeMode | None] = None
-    """None: SNAPSHOT for a class with a method that is handed nodes (PreFilter to Score), NAMES for others,
-    which by default need no nodes either.
+    """None: SNAPSHOT for a class with a method that gets nodes (PreFilter to Score). NAMES for other classes,
+    whose default `needs` have no nodes.
     """
     pod_sensitivity: ClassVar[PodSensitivity | None] = None
-    """None: NONE for a class without Filter, else as `depends_on` says: NONE with NODE and NODES, NODE with
-    ROW, CLUSTER with TABLE and OTHER.
+    """None: NONE for a class without Filter. For other classes, `depends_on` decides: NODE and NODES give
+    NONE, ROW gives NODE, TABLE and OTHER give CLUSTER.
     """
     normalization: ClassVar[ScoreNormalization | None] = None
-    """None: RPC for a class with `normalize`, NONE for one whose `score` is asked about one node after the
-    other and that has no `pre_score`, else PLUGIN.
+    """None: RPC for a class with `normalize`. NONE for a class with a per-node `score` and without
+    `pre_score`. PLUGIN for every other class.
     """
     answers_early: ClassVar[bool | None] = None
-    """In a process of its own: answer Filter with PreFilter, and Score with PreScore, and with PreFilter and
-    Filter too where the normalization is NONE or HOST_*. So a pod costs one round trip up to Score.
+    """For a served plugin: PreFilter also answers Filter, and PreScore also answers Score. Where the
+    normalization is NONE or HOST_*, PreFilter and Filter answer Score too. A pod then costs one round trip up
+    to Score.
 
-    None: as long as that takes less than about 1 ms of a call, and less the fewer of the pods are bound; the
-    log says each time that this changes. True: as long as the call is no older than 50 ms. False: never, as
-    for a class whose PreScore skips or stores values by the candidates that it is shown. With `reads_shared`:
-    never.
+    None: the SDK answers early while the extra work takes less than about 1 ms of a call. The limit is lower
+    when fewer of the pods are bound. The log reports each switch. True: always, while the call is no older
+    than 50 ms. False: never; right for a class whose PreScore skips, or stores values, depending on the
+    candidates. With `reads_shared`: never.
     """
     reads_shared: ClassVar[Sequence[str]] = ()
-    """Shared cycle-state keys (`<plugin>/<key>`) that it reads."""
+    """The shared cycle-state keys (`<plugin>/<key>`) that the plugin reads."""
     events: ClassVar[Sequence[EventInterest] | None] = None
-    """Changes that can help a pod it rejected; None: any change. An empty list: none."""
+    """The cluster events that can make a pod schedulable which this plugin rejected. None: any event. Empty:
+    no event.
+    """
     deadlines: ClassVar[Mapping[str, float]] = {}
-    """Wishes in seconds by point, spelled as in the configuration (`preBind`); the host clamps them."""
+    """Wished deadlines in seconds, by extension point, spelled as in the configuration (`preBind`). The host
+    limits them.
+    """
     max_concurrency: ClassVar[int] = 0
-    """Binding-cycle calls at once; 0: the host decides."""
+    """The number of binding-cycle calls at the same time. 0: the host decides."""
     depends_on: ClassVar[DependsOn | None] = None
-    """None: no answer is kept from one pod to the next, at any point, and `sign`, `sign_spec`, `sign_queue`
-    and `sign_fields` have no effect. With NODE, ROW, NODES and TABLE Filter and Score leave nothing in the
-    cycle's state: they may not be called at all. With the first three the same holds for PreFilter and
-    PreScore of a class that has no later point: their answers and state follow from the pod's wishes and the
-    Node objects, not from the pods on them nor from the nodes that PreScore is handed, and are taken over
-    from the cycle of an equal pod until a Node object changes.
+    """None: the host caches no answer from one pod to the next, at any extension point, and `sign`,
+    `sign_spec`, `sign_queue` and `sign_fields` have no effect.
+
+    With NODE, ROW, NODES and TABLE, Filter and Score must store nothing in the cycle's state: the host may
+    use a cached answer in place of the call. With NODE, ROW and NODES the same holds for PreFilter and
+    PreScore of a class that has no later extension point. Their answers and state must follow from the pod's
+    wishes and the Node objects alone, not from the pods on the nodes and not from the nodes that PreScore
+    gets. The host reuses them for equal pods until a Node object changes.
     """
     handle_required: ClassVar[bool | None] = None
     """True: the plugin does not work where its `handle` cannot call the host, so a host without a way back
@@ -221,9 +238,9 @@ class Plugin:
     `handle.requeue`. Reads of the local copy (`handle.objects`, `handle.snapshot`) do not count.
     """
     sign_fields: ClassVar[Sequence[PodField] | None] = None
-    """All of a pod that its answers follow from, in place of the methods `sign` and `sign_queue`, which say
-    more where there are some. None: all of the pod's wishes. The host of a served plugin is told only these:
-    it asks `queueing_hint` about one of the waiting pods that are equal in them.
+    """All fields of a pod that the plugin's answers follow from. The methods `sign` and `sign_queue` take
+    precedence for their calls. None: all of the pod's wishes. The host of a served plugin knows only these
+    fields: it calls `queueing_hint` for one of the waiting pods that are equal in them.
     """
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -235,31 +252,33 @@ class Plugin:
 
 
 class PreEnqueuePlugin(Protocol):
-    """Asked before a pod may enter activeQ or backoffQ. A rejected pod is gated: it waits in the
-    unschedulable pool until an event that the plugin registered, or an update of the pod itself.
+    """Called before a pod may enter activeQ or backoffQ. A rejected pod is gated: the pod waits in the
+    unschedulable pods until an event that the plugin registered, or an update of the pod itself.
     """
 
     def pre_enqueue(self, pod: QueuedPod) -> Answer[Status | None]:
-        """Success lets the pod in. Must be fast and must not read the snapshot."""
+        """Return SUCCESS to let the pod in, or a rejection. Must be fast and must not read the snapshot."""
         ...
 
 
 class QueueSortPlugin(Protocol):
-    """Orders the queue; exactly one per profile, the same in all profiles. Have one of the two."""
+    """Orders the queue. Every profile has exactly one, the same in all profiles. Write one of `sort_key` and
+    `less`.
+    """
 
     def sort_key(self, pod: QueuedPod) -> Answer[bytes]:
-        """At most 256 bytes that order pods bytewise, smallest first (`berth_sdk.sort_keys`).
+        """Return at most 256 bytes that order pods bytewise, smallest first (`berth_sdk.sort_keys`).
 
-        Asked when the pod enters, changes or comes back. Empty: the fallback order.
+        Called when the pod enters the queue, changes or comes back. Empty: the fallback order.
         """
         ...
 
 
 class LessPlugin(Protocol):
-    """In process only: a comparison that cannot be written as a key."""
+    """A comparison that cannot be written as a key. For in-process plugins only."""
 
     def less(self, first: QueuedPod, second: QueuedPod) -> bool:
-        """True when `first` is to be scheduled before `second`."""
+        """Return True when `first` is to be scheduled before `second`."""
         ...
 
 
@@ -267,24 +286,26 @@ class EventsPlugin(Protocol):
     """A plugin whose `events` hold interests with `Hint.ASK_PLUGIN`."""
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> Answer[bool]:
-        """True when `event` may make `pod`, which this plugin rejected, schedulable. An exception
+        """Return True when `event` may make `pod`, which this plugin rejected, schedulable. An exception
         counts as True.
         """
         ...
 
 
 class QueueSigningPlugin(Protocol):
-    """For a class that tells waiting pods apart by less than all of their wishes."""
+    """For a class whose `pre_enqueue` and `queueing_hint` follow from less than all of a pod's wishes."""
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """The key by which `pre_enqueue` and `queueing_hint` tell pods apart, the first beside
-        `victims_pending`, the second beside whether the event is about the pod itself: while nothing else
-        happens, one answer holds for all pods with equal signatures. Follows from the pod and the plugin's
-        arguments alone. A hint that matches the event's object against the pod's labels signs the labels.
+        """Return the key that decides the answers of `pre_enqueue` and `queueing_hint`.
 
-        Without this method `Plugin.sign_fields` count, and without these all of the pod's wishes
-        (`berth_sdk.signature.wishes`), unless `depends_on` is OTHER. A class that declares no `depends_on` is
-        asked about every pod.
+        `pre_enqueue` may also depend on `victims_pending`, and `queueing_hint` on whether the event is about
+        the pod itself. While nothing else happens, one answer holds for all pods with equal keys. The key
+        must follow from the pod and the plugin's arguments alone. A hint that matches the event's object
+        against the pod's labels puts the labels into the key.
+
+        Without this method the key is `Plugin.sign_fields`. Without these fields the key is all of the pod's
+        wishes (`berth_sdk.signature.wishes`), unless `depends_on` is OTHER. The host calls a class that
+        declares no `depends_on` for every pod.
         """
         ...
 
@@ -293,57 +314,63 @@ class QueueSigningPlugin(Protocol):
 
 
 class PreFilterPlugin(Protocol):
-    """Once per cycle, before Filter, over all nodes."""
+    """Called once per cycle, before Filter, over all nodes."""
 
     def pre_filter(
         self, state: CycleState, pod: Pod, nodes: NodeTable
     ) -> Answer[PreFilterResult | Status | None]:
-        """SKIP: this plugin has nothing to check for the pod, its Filter is not called.
-        UNSCHEDULABLE_AND_UNRESOLVABLE ends the cycle at once; UNSCHEDULABLE lets the other PreFilters
-        run, so that preemption has their state. PENDING is an error here.
+        """Return SUCCESS, SKIP or a rejection, or a PreFilterResult that narrows the nodes.
+
+        SKIP: this plugin has nothing to check for the pod; the host does not call its Filter.
+        UNSCHEDULABLE_AND_UNRESOLVABLE ends the cycle at once. UNSCHEDULABLE lets the other PreFilters run, so
+        that preemption has their state. PENDING is an error here.
         """
         ...
 
 
 class NoConcern(Enum):
-    """The answer of `sign` when a pod does not concern the plugin, or the first part of a pair whose
-    second part is the signature of the rest.
+    """The answer of `sign` when a pod does not concern the plugin. It may also be the first part of a pair
+    whose second part is the signature for the other calls.
     """
 
     CYCLE = 1
-    """For the whole cycle: PreFilter and PreScore would answer SKIP, and Score 0 everywhere, no matter what
-    changes. No later point is asked about the pod but PostFilter. It takes a `pre_filter` that answers SKIP:
-    a class without one is asked later all the same.
+    """For the whole cycle: PreFilter and PreScore would return SKIP and Score 0 for every node, whatever
+    changes. Of the later extension points, the host calls PostFilter only. The class needs a `pre_filter`
+    that returns SKIP; the host calls a class without `pre_filter` at the later points all the same.
     """
     FILTER = 2
-    """PreFilter would answer SKIP, no matter what changes."""
+    """PreFilter would return SKIP, whatever changes."""
     SCORE = 3
-    """PreScore would answer SKIP, no matter what changes."""
+    """PreScore would return SKIP, whatever changes."""
 
-    # Members are compared by identity; Enum's own hash costs more than all else of a signature.
+    # Members are compared by identity: Enum's own hash costs more than the rest of a signature.
     __hash__ = object.__hash__
 
 
 class SigningPlugin(Protocol):
-    """For a class that shares its answers (`depends_on`): which pods are the same to it."""
+    """For a class that shares its answers (`depends_on`): decides which pods get the same answers."""
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """A value that decides the answers from PreFilter to Score, beside the objects of `depends_on`: pods
-        with equal signatures get the same answers. Cluster state may be part of it, such as the terms of
-        other pods that mean this one. Called in every cycle, so it must cost next to nothing; it may not hold
-        the pod.
+        """Return a value that decides the answers from PreFilter to Score, beside the objects of
+        `depends_on`.
 
-        Without this method and `sign_spec` the `Plugin.sign_fields` count, and without these all of the
-        pod's wishes (`berth_sdk.signature.wishes`).
+        Pods with equal values get the same answers. Cluster state may be part of the value, such as the terms
+        of other pods that select this pod. Called in every cycle, so the method must be fast. The value must
+        not hold a reference to the pod.
+
+        Without this method and `sign_spec`, `Plugin.sign_fields` decide. Without these fields, all of the
+        pod's wishes (`berth_sdk.signature.wishes`) decide.
         """
         ...
 
 
 class SpecSigningPlugin(Protocol):
-    """In place of `sign`, for a class that goes by the pod's spec alone."""
+    """For a class whose answers follow from the pod's spec alone. Takes the place of `sign`."""
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """As `sign`, and cheaper: asked once for all pods with the same spec. Its answer follows from the
+        """Return the value that `sign` would return.
+
+        Cheaper than `sign`: called once for all pods with the same spec. The value must follow from the
         plugin's arguments and the pod's spec alone, never from the pod's metadata, status or node, nor from
         anything that changes.
         """
@@ -351,24 +378,32 @@ class SpecSigningPlugin(Protocol):
 
 
 class PreFilterExtensions(Protocol):
-    """Optional, for a per-node plugin whose `pre_filter` counts pods: keeps its state right in what-ifs."""
+    """Optional, for a per-node plugin whose `pre_filter` counts pods: updates the plugin's state for what-if
+    questions.
+    """
 
     def add_pod(self, state: CycleState, pod: Pod, added: Pod, node: NodeView) -> Status | None:
-        """`added` is now also on `node`. `state` is a clone that this what-if alone uses."""
+        """Update `state` for a cluster in which `added` is also on `node`. `state` is a clone that no other
+        what-if uses.
+        """
         ...
 
     def remove_pod(self, state: CycleState, pod: Pod, removed: Pod, node: NodeView) -> Status | None:
-        """`removed` is no longer on `node`."""
+        """Update `state` for a cluster in which `removed` is no longer on `node`."""
         ...
 
 
 class FilterPlugin(Protocol):
-    """Can the pod run there? Asked about the nodes that earlier plugins left; elsewhere also about a few that
-    plugins in the host judge at the same time.
+    """Decides whether the pod can run on a node.
+
+    Called for the nodes that earlier plugins passed. A served plugin may also be called for a few nodes that
+    in-process plugins judge at the same time.
     """
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Answer[Status | None]:
-        """One node. SUCCESS, or a rejection; any other code is an error and ends the cycle."""
+        """Return the verdict on one node: SUCCESS or a rejection. Any other code is an error and ends the
+        cycle.
+        """
         ...
 
 
@@ -378,53 +413,59 @@ class TableFilterPlugin(Protocol):
     def filter_nodes(
         self, state: CycleState, pod: Pod, nodes: NodeTable
     ) -> Answer[Verdicts | FilterResult | Status | None]:
-        """Verdicts for the n rows of `nodes`; a bare Status holds for all."""
+        """Return verdicts for the n rows of `nodes`. A bare Status holds for all rows."""
         ...
 
 
 class ScenarioFilterPlugin(Protocol):
-    """Filter for "what if": each row of `scenarios.nodes` with pods removed and added.
+    """Filter for what-if questions: each row of `scenarios.nodes` has pods removed and added.
 
-    Without this method the SDK derives the answer: `filter_nodes` over `scenarios.nodes`, whose usage
-    columns show the changed pods; for a per-node plugin a clone of the state, add_pod and remove_pod, then
-    `filter`. Write it when verdicts depend on pods beyond the usage columns.
+    Without this method the SDK derives the answer. For a table plugin, the SDK calls `filter_nodes` over
+    `scenarios.nodes`, whose usage columns include the changed pods. For a per-node plugin, the SDK clones the
+    state, calls add_pod and remove_pod, and then `filter`. Write this method when verdicts depend on pods
+    beyond the usage columns.
     """
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Answer[Verdicts]:
-        """One verdict per scenario. Each is absolute against the cycle's snapshot."""
+        """Return one verdict per scenario. Each verdict is absolute against the cycle's snapshot."""
         ...
 
 
 class PostFilterPlugin(Protocol):
-    """When no node is left: can something be done? Preemption is the typical answer."""
+    """Called when no node is left. Preemption is the typical plugin."""
 
     def post_filter(
         self, state: CycleState, pod: Pod, rejections: NodeRejections
     ) -> Answer[PostFilterResult | Status | None]:
-        """SUCCESS with a nominated node (and victims) ends the search; UNSCHEDULABLE: no help, the next
-        plugin is asked; None reads as UNSCHEDULABLE.
+        """Return SUCCESS with a nominated node (and victims), which ends the search, or UNSCHEDULABLE.
+
+        UNSCHEDULABLE: no help; the host calls the next plugin. None reads as UNSCHEDULABLE.
         """
         ...
 
 
 class PreScorePlugin(Protocol):
-    """Once per cycle, before Score, over the feasible nodes."""
+    """Called once per cycle, before Score, over the feasible nodes."""
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status | None]:
-        """SKIP: this plugin adds nothing for this pod, its Score is not called."""
+        """Prepare the scores. Return SKIP when this plugin adds nothing for this pod: the host does not call
+        its Score.
+        """
         ...
 
 
 class ScorePlugin(Protocol):
-    """How good is a feasible node? Not called when one node alone is feasible.
+    """Rates the feasible nodes. Not called when only one node is feasible.
 
-    In the host, a class that shares its answers (`depends_on`) and has passed a node itself may be asked
-    while a Filter in another process still judges that node.
+    An in-process class that shares its answers (`depends_on`) and has itself passed a node may be called for
+    the node while the Filter of a served plugin still judges the node.
     """
 
     def score(self, state: CycleState, pod: Pod, node: NodeView) -> Answer[int | Status]:
-        """One node: 0..100 after normalisation, higher is better. A Status that is no SUCCESS ends the
-        attempt with its reasons; so does an exception, with its place in the code.
+        """Return the score of one node: 0..100 after normalisation, higher is better.
+
+        A Status other than SUCCESS ends the attempt with its reasons. An exception ends the attempt with its
+        place in the code.
         """
         ...
 
@@ -435,58 +476,67 @@ class TableScorePlugin(Protocol):
     def score_nodes(
         self, state: CycleState, pod: Pod, nodes: NodeTable
     ) -> Answer[NDArray[np.int64] | Status]:
-        """int64[n], in the order of `nodes`. A Status that is no SUCCESS ends the attempt."""
+        """Return int64[n], in the order of `nodes`. A Status other than SUCCESS ends the attempt."""
         ...
 
 
 class NormalizeScorePlugin(Protocol):
-    """The second step of Score, where the plugin itself normalises."""
+    """The second step of Score, for a plugin that normalises its own scores."""
 
     def normalize(
         self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable
     ) -> Answer[NDArray[np.int64] | Status]:
-        """int64[n] in 0..100, from this plugin's raw scores. A Status that is no SUCCESS ends the attempt."""
+        """Return int64[n] in 0..100, made from this plugin's raw scores. A Status other than SUCCESS ends the
+        attempt.
+        """
         ...
 
 
 class ReservePlugin(Protocol):
-    """Told that the pod gets the node, before it is bound; undone by `unreserve`."""
+    """Called when the host has chosen a node, before the pod is bound. `unreserve` undoes it."""
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[ReserveResult | Status]:
-        """SUCCESS, or a rejection that ends the cycle. `state.token` survives a restart. A `ReserveResult`
-        may answer PreBind at once, where it is known by now.
+        """Reserve what the pod needs on the node. Return SUCCESS, or a rejection that ends the cycle.
+
+        `state.token` survives a restart of the plugin. A `ReserveResult` may also carry the answer to
+        PreBind, if the answer is known by now.
         """
         ...
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
-        """Idempotent; also called where `reserve` never ran. Must not fail."""
+        """Undo `reserve`. Must be idempotent and must not fail; also called where `reserve` never ran."""
         ...
 
 
 class ReconcilePlugin(Protocol):
-    """Optional beside `reserve` or `permit`: a plugin that was restarted, or cut off, takes up its
-    reservations."""
+    """Optional beside `reserve` or `permit`: lets a plugin that was restarted, or lost its connection,
+    restore its reservations.
+    """
 
     def reconcile(self, live: Sequence[LiveReservation]) -> Answer[Sequence[LiveReservation] | None]:
-        """These reservations and waits are alive, and no others. Called before the first cycle of every
-        attachment, and in process, where nothing can be alive yet, before the very first cycle. Reservations
-        that this process remembers and the list lacks were given back by `unreserve` just before; state kept
-        elsewhere is released here.
+        """Restore the live reservations and waits in `live`, and drop all others.
 
-        Returns the reservations that it cannot take up (None: it has them all); their pods are tried again.
-        Without this method a reservation is taken up where the process remembers it, or where it has a token,
-        and a wait of a plugin that only permits is taken up always. An exception: asked again, and no cycle
-        comes before that.
+        Called before the first cycle of every attachment. In process, called before the very first cycle,
+        when nothing can be live yet. For reservations that this process holds and the list lacks, the host
+        has just called `unreserve`. Release state that is kept elsewhere here.
+
+        Return the reservations that cannot be restored; None: there are none. The host tries their pods
+        again. After an exception the host calls `reconcile` again, and no cycle runs before it succeeds.
+
+        Without this method, a reservation counts as restored where this process holds it or where it has a
+        token. A wait of a plugin that has only `permit` always counts as restored.
         """
         ...
 
 
 class PermitPlugin(Protocol):
-    """The last word of the scheduling cycle: approve, deny, or hold the pod for a while."""
+    """The last point of the scheduling cycle: approves, denies, or holds the pod for a while."""
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> Answer[PermitResult | Status]:
-        """SUCCESS, a rejection, or `PermitResult.wait(timeout_s)`; decide later with
-        `handle.allow` or `handle.reject`, even before this call has returned.
+        """Return SUCCESS, a rejection, or `PermitResult.wait(timeout_s)`.
+
+        Decide about a held pod later with `handle.allow` or `handle.reject`, even before this call has
+        returned.
         """
         ...
 
@@ -495,12 +545,14 @@ class PermitPlugin(Protocol):
 
 
 class PreBindPreFlightPlugin(Protocol):
-    """Optional beside `pre_bind`: will it do anything for this pod?"""
+    """Optional beside `pre_bind`: reports whether `pre_bind` has work to do for the pod."""
 
     def pre_bind_pre_flight(
         self, state: CycleState, pod: Pod, node_name: str
     ) -> Answer[PreFlightResult | Status | None]:
-        """SUCCESS or SKIP (`pre_bind` is not called), and whether it may run beside others."""
+        """Return SUCCESS, or SKIP when `pre_bind` need not be called, and whether `pre_bind` may run beside
+        other plugins'.
+        """
         ...
 
 
@@ -510,40 +562,45 @@ class PreBindPlugin(Protocol):
     def pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
     ) -> Answer[PreBindResult | Status]:
-        """SUCCESS when satisfied. `patches` are applied by the host, which calls again with their
-        results in `patched` (empty at the first call); one deadline covers all rounds. The first call is
-        spared where `reserve` has answered it. When the pod is deleted between two calls, the host calls at
-        once, a last time, with `state.pod_deleted`; when the pod is deleted during a call, that call is
-        cancelled.
+        """Prepare the binding. Return SUCCESS when everything is ready.
+
+        The host applies `patches` of the result and calls again with the outcomes in `patched`, which is
+        empty at the first call. One deadline covers all rounds. Where `reserve` has given the first answer,
+        the host skips the first call.
+
+        When the pod is deleted between two calls, the host calls at once, a last time, with
+        `state.pod_deleted`. When the pod is deleted during a call, the host cancels the call.
         """
         ...
 
 
 class BindPlugin(Protocol):
-    """Binds the pod. Asked in order until one does not SKIP."""
+    """Binds the pod. The host calls the plugins in order until one does not return SKIP."""
 
     def bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[BindResult | Status]:
-        """SUCCESS with `host_binds=True` lets the host post the Binding; without, it is done already."""
+        """Bind the pod to the node. Return SUCCESS with `host_binds=True` to let the host post the Binding;
+        without `host_binds`, SUCCESS means that the plugin has bound the pod.
+        """
         ...
 
 
 class PostBindPlugin(Protocol):
-    """Told, after the fact, that the pod is bound."""
+    """Called after the pod is bound."""
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
-        """Informational; an exception is logged: by the host, or by the server of a served plugin, which does
-        not tell the host.
+        """React to the binding. An exception has no effect but a log line: the host logs it for an in-process
+        plugin, the plugin's server for a served one.
         """
         ...
 
 
 def name_of(cls: type) -> str:
-    """The plugin's name: its `name` attribute, or the class's own name."""
+    """Return the plugin's name: its `name` attribute, or the class's own name."""
     return str(getattr(cls, "name", "") or cls.__name__)
 
 
 def points_of(cls: type) -> tuple[ExtensionPoint, ...]:
-    """The extension points that the class's methods make it take part in, in cycle order."""
+    """Return the extension points whose methods the class has, in cycle order."""
     return tuple(
         point
         for point, methods in METHODS.items()

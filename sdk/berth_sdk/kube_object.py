@@ -1,7 +1,7 @@
 """Kubernetes objects as they travel: the API server's JSON, parsed at most once.
 
-`KubeObject` is opaque on purpose: code that needs typed fields takes `berth_sdk.pod.Pod` or
-`berth_sdk.node.Node`; code that needs one more field asks `get(path)`.
+`KubeObject` has no typed fields. Code that needs typed fields takes `berth_sdk.pod.Pod` or
+`berth_sdk.node.Node`. Code that needs one more field calls `get(path)`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectRef:
-    """Identifies an object: namespace is empty for cluster-scoped kinds; uid and version where known."""
+    """A reference to an object. `namespace` is empty for cluster-scoped kinds, `uid` and `resource_version`
+    where unknown.
+    """
 
     name: str
     namespace: str = ""
@@ -37,7 +39,7 @@ _RefDraft: Final = draft_of(ObjectRef)
 
 
 def object_ref(name: str, namespace: str, uid: str, resource_version: str) -> ObjectRef:
-    """`ObjectRef(...)`, for code that makes one per object."""
+    """Return `ObjectRef(...)`, made faster, for code that makes one per object."""
     draft = _RefDraft()
     draft.name = name
     draft.namespace = namespace
@@ -48,9 +50,9 @@ def object_ref(name: str, namespace: str, uid: str, resource_version: str) -> Ob
 
 
 class KubeObject:
-    """One object of any kind. Holds JSON bytes, the parsed form, or both; each is made on demand.
+    """One object of any kind. Holds the JSON bytes, the parsed form, or both, and makes each on demand.
 
-    `release()` keeps the bytes alone: 50 000 pods are 390 MB as bytes and 756 MB as dicts.
+    `release()` keeps the bytes only: 50 000 pods take 390 MB as bytes and 756 MB as dicts.
     """
 
     __slots__ = ("_parsed", "_raw", "_ref", "api_version", "kind")
@@ -73,7 +75,7 @@ class KubeObject:
 
     @classmethod
     def of(cls, parsed: JsonObject) -> KubeObject:
-        """Wrap a parsed object; apiVersion and kind are taken from it."""
+        """Wrap a parsed object. apiVersion and kind come from the object."""
         return cls(str(parsed.get("apiVersion", "")), str(parsed.get("kind", "")), parsed=parsed)
 
     @property
@@ -85,16 +87,18 @@ class KubeObject:
 
     @property
     def is_parsed(self) -> bool:
-        """Whether the parsed form is at hand."""
+        """True while the parsed form is in memory."""
         return self._parsed is not None
 
     @property
     def parsed(self) -> JsonObject:
-        """The object as parsed JSON; treat it as read-only. Raises ObjectError for broken bytes."""
+        """The object as parsed JSON, read-only. Raises ObjectError for malformed bytes."""
         return self._parsed if self._parsed is not None else self.parse(json.loads)
 
     def parse(self, decode: Callable[[bytes], Any]) -> JsonObject:
-        """`parsed`, made if need be by `decode`, which raises ValueError if it is not JSON."""
+        """Return `parsed`, made with `decode` if need be. `decode` raises ValueError for bytes that are not
+        JSON.
+        """
         if self._parsed is None:
             try:
                 parsed = decode(self._raw or b"")
@@ -106,7 +110,7 @@ class KubeObject:
         return self._parsed
 
     def get(self, path: str, default: Any = None) -> Any:
-        """The value at a dotted path of keys, or `default` where a key is missing or null."""
+        """Return the value at a dotted path of keys, or `default` where a key is missing or null."""
         value: Any = self.parsed
         for key in path.split("."):
             if type(value) is not dict and not isinstance(value, Mapping):
@@ -128,7 +132,9 @@ class KubeObject:
         return self._ref
 
     def release(self, encode: Callable[[JsonObject], bytes] | None = None) -> None:
-        """Keep the bytes alone (made, if need be, by `encode`); the parsed form is rebuilt when asked for."""
+        """Drop the parsed form and keep the bytes, made with `encode` if need be. A later read parses the
+        bytes again.
+        """
         if self._raw is None:
             self._raw = self.raw if encode is None or self._parsed is None else encode(self._parsed)
         self._parsed = None

@@ -1,7 +1,9 @@
-"""`NodeLimits`, `PodLimits`: which parts of nodes, and of the pods on them, a plugin may read, by its needs.
+"""`NodeLimits`, `PodLimits`: the parts of nodes, and of the pods on them, that a plugin may read by its
+needs.
 
-Made once for each set of needs, so that plugins with equal needs share what is made with them. Used by
-`tables.declared` and `runtime.declared`, and so in process, served and in `berth_sdk.testing`.
+There is one limits object for each set of needs, so plugins with equal needs share the records made with it.
+Used by `tables.declared` and `runtime.declared`, and so for in-process plugins, served plugins and
+`berth_sdk.testing`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _PATHS: Final[Mapping[str, str]] = {
     "images": "status.images",
     "declared_features": "status.declaredFeatures",
 }
-"""The fields of a node's record that its object has too, and where."""
+"""The fields of a node's record that are also in the Node object, each with its path."""
 _DERIVED: Final[Mapping[str, str]] = {
     "pod_affinity": "spec.affinity",
     "volumes": "spec.volumes",
@@ -43,7 +45,9 @@ _DERIVED: Final[Mapping[str, str]] = {
 
 
 class Keys:
-    """The labels or annotations that may be read. `prefixes`: of their keys; None: all; empty: none."""
+    """The labels or annotations that may be read. `prefixes`: of their keys; None: all keys; empty: no
+    key.
+    """
 
     __slots__ = ("need", "part", "prefixes")
 
@@ -53,7 +57,7 @@ class Keys:
         self.need = need
 
     def limit(self, values: Mapping[str, str]) -> Any:
-        """Return the declared ones; looking up or listing others raises UndeclaredError."""
+        """Return the declared labels or annotations. Looking up or listing others raises UndeclaredError."""
         if self.prefixes is None:
             return values
         if not self.prefixes:
@@ -61,25 +65,25 @@ class Keys:
         return DeclaredKeys(values, self.prefixes, self.part, self.need)
 
     def read(self, values: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the declared ones. Raises UndeclaredError where none is."""
+        """Return the declared labels or annotations. Raises UndeclaredError when no key is declared."""
         if self.prefixes == ():
             self.undeclared.refuse()
         declared: Mapping[str, str] = self.limit(values)
         return declared
 
     def check(self, key: str, part: str) -> None:
-        """Raise UndeclaredError for a key that may not be read. `part`: how the plugin reads it."""
+        """Raise UndeclaredError for a key that may not be read. `part`: how the plugin reads the key."""
         if self.prefixes is not None and not key.startswith(self.prefixes):
             raise UndeclaredError(part, self.need.format(repr(key)))
 
     @property
     def undeclared(self) -> Undeclared:
-        """The stand-in for the whole map where no key is declared."""
+        """The stand-in for the whole map when no key is declared."""
         return Undeclared(self.part, self.need.format("'...'"))
 
 
 class NodeLimits:
-    """The readable parts of nodes. `has_state`: the plugin has any copy of the snapshot when it is served."""
+    """The readable parts of nodes. `has_state`: a served plugin gets a copy of the snapshot."""
 
     def __init__(self, selection: StateSelection, has_state: bool) -> None:
         dropped = selection.node_object
@@ -90,30 +94,34 @@ class NodeLimits:
         labels: Prefixes = selection.node_labels
         annotations: Prefixes = selection.node_annotations
         if not self.has_summary:
-            # Served, the record is read from the object then.
+            # Without the summary, a served plugin makes the record from the node's object.
             labels = None if self.has("labels") else ()
             annotations = None if self.has("annotations") else ()
         self.labels = Keys(labels, "node.labels", _NODE_LABELS if self.has_summary else NODES)
         self.annotations = Keys(annotations, "node.annotations", _NODE_ANNOTATIONS)
 
     def has(self, field: str) -> bool:
-        """Return True where a field of the node's record may be read: by its need, or by the object's."""
+        """Return True when a field of the node's record may be read, through its own need or through the
+        object's.
+        """
         if self.has_summary:
             return field != "images" or self.has_images
         return self.drops is not None and field in _PATHS and not self.drops.touch(_PATHS[field])
 
     def undeclared(self, field: str, part: str) -> Undeclared:
-        """Return what stands for a field that may not be read."""
+        """Return the stand-in for a field that may not be read."""
         return Undeclared(part, "Need.nodes(images=True)" if field == "images" else NODES)
 
     def object(self, item: KubeObject | None) -> KubeObject | None:
-        """Return the node's object without dropped fields. Raises UndeclaredError if it is not declared."""
+        """Return the node's object without dropped fields. Raises UndeclaredError if the object is not
+        declared.
+        """
         if self.drops is None:
             Undeclared("node.object", "Need.node_objects()").refuse()
         return None if item is None else trimmed(item, self.drops)
 
     def limit(self, node: Node) -> Node:
-        """Return the record of a node; reading an undeclared field raises UndeclaredError."""
+        """Return the record of a node. Reading an undeclared field raises UndeclaredError."""
         fields: dict[str, Any] = {
             field: getattr(node, field) if self.has(field) else self.undeclared(field, f"node.{field}")
             for field in _PATHS
@@ -136,7 +144,7 @@ class PodLimits:
     def __init__(self, selection: StateSelection) -> None:
         dropped = selection.pod_object
         self.number = next(_NUMBERS)
-        """Tells these limits from all others of this process."""
+        """A number that is unique among all limits of this process."""
         self.are_known = selection.pods
         self.labels = Keys(selection.pod_labels, "pod.labels", _POD_LABELS)
         self.annotations = Keys(selection.pod_annotations, "pod.annotations", _POD_ANNOTATIONS)
@@ -148,11 +156,11 @@ class PodLimits:
         self._no_annotations = None if self.annotations.prefixes != () else self.annotations.undeclared
 
     def has(self, field: str) -> bool:
-        """Return True where a reading that follows from the object (`volumes`) is declared."""
+        """Return True when a field that is derived from the object (`volumes`) is declared."""
         return field not in self._dropped
 
     def limit(self, pod: Pod) -> Pod:
-        """Return the record of a pod; reading an undeclared part raises UndeclaredError."""
+        """Return the record of a pod. Reading an undeclared part raises UndeclaredError."""
         if not self.are_known:
             return pod.bare(lambda field: Undeclared(f"pod.{field}", PODS))
         item: Any = self._no_object
@@ -182,12 +190,12 @@ class CallPodLimits(PodLimits):
         self.is_whole = whole
 
     def limit(self, pod: Pod) -> Pod:
-        """Return the pod, or its summary."""
+        """Return the whole pod if the plugin declared it, else its summary."""
         return pod if self.is_whole else pod.as_summary()
 
 
 def node_limits(selection: StateSelection, has_state: bool) -> NodeLimits:
-    """Return the limits for nodes, the same for selections that are equal in these."""
+    """Return the limits for nodes. Selections with equal node parts share one object."""
     return _node_limits(
         StateSelection(
             node_summary=selection.node_summary,
@@ -206,7 +214,7 @@ def _node_limits(selection: StateSelection, has_state: bool) -> NodeLimits:
 
 
 def pod_limits(selection: StateSelection) -> PodLimits:
-    """Return the limits for pods on nodes, the same for selections that are equal in these."""
+    """Return the limits for pods on nodes. Selections with equal pod parts share one object."""
     return _pod_limits(
         StateSelection(
             pods=selection.pods,
@@ -223,4 +231,4 @@ def _pod_limits(selection: StateSelection) -> PodLimits:
 
 
 CALL_PODS: Final[Mapping[bool, CallPodLimits]] = {whole: CallPodLimits(whole) for whole in (False, True)}
-"""By whether the plugin declared the whole pod."""
+"""The limits by whether the plugin declared the whole pod."""

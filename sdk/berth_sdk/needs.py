@@ -1,8 +1,7 @@
-"""The data that a plugin wants at hand beside the pod's summary: the contract's
-DeclaredNeed.
+"""The data that a plugin reads beside the pod's summary: the contract's DeclaredNeed.
 
-Declared in `Plugin.needs`. Undeclared data does not travel to a served plugin. Reading undeclared data raises
-UndeclaredError, in process, served and in `berth_sdk.testing`.
+A plugin declares its needs in `Plugin.needs`. Undeclared data does not travel to a served plugin. Reading
+undeclared data raises UndeclaredError, in process, served and in `berth_sdk.testing`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from enum import Enum
 
 
 class NeedKind(Enum):
-    """Numbers are the contract's."""
+    """The kinds of needs. The numbers are the contract's."""
 
     NODE_SUMMARY = 1
     NODE_OBJECT = 2
@@ -24,12 +23,12 @@ class NeedKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """The whole pod, or one kind of state. `resource` (with OBJECT): "persistentvolumeclaims",
+    """The whole pod, or one kind of cluster state. `resource` (with OBJECT): "persistentvolumeclaims",
     "storage.k8s.io/csinodes".
 
-    `drop_fields`: dotted paths stripped from objects. `label_prefixes`, `annotation_prefixes`:
-    of summaries, keys that begin with one of them are kept, so that none keeps nothing and "" keeps all.
-    `images`: node summaries list images. Reading a key or a field that is left out raises UndeclaredError.
+    `drop_fields`: dotted paths that are removed from objects. `label_prefixes`, `annotation_prefixes`:
+    summaries keep the keys that begin with one of these; empty keeps no key, "" keeps all keys. `images`:
+    node summaries list images. Reading a removed key or field raises UndeclaredError.
     """
 
     kind: NeedKind
@@ -41,12 +40,12 @@ class Need:
 
     @staticmethod
     def whole_pod() -> Need:
-        """The JSON of the pod that a call is about (`Pod.object`), with the call."""
+        """Return the need for the JSON of the pod that a call is about (`Pod.object`)."""
         return Need(kind=NeedKind.WHOLE_POD)
 
     @property
     def is_state(self) -> bool:
-        """Whether it is part of the cluster state, which the copy has to follow."""
+        """True for cluster state, which the plugin's copy has to follow."""
         return self.kind is not NeedKind.WHOLE_POD
 
     @staticmethod
@@ -56,7 +55,7 @@ class Need:
         label_prefixes: tuple[str, ...] = ("",),
         annotation_prefixes: tuple[str, ...] = (),
     ) -> Need:
-        """Labels, taints, allocatable and usage of every node."""
+        """Return the need for labels, taints, allocatable and usage of every node."""
         return Need(
             kind=NeedKind.NODE_SUMMARY,
             images=images,
@@ -66,12 +65,12 @@ class Need:
 
     @staticmethod
     def node_objects(*drop_fields: str) -> Need:
-        """Every node's JSON."""
+        """Return the need for every node's JSON."""
         return Need(kind=NeedKind.NODE_OBJECT, drop_fields=drop_fields)
 
     @staticmethod
     def pods(*, label_prefixes: tuple[str, ...] = ("",), annotation_prefixes: tuple[str, ...] = ()) -> Need:
-        """A summary of every pod on a node."""
+        """Return the need for a summary of every pod on a node."""
         return Need(
             kind=NeedKind.POD_SUMMARY,
             label_prefixes=label_prefixes,
@@ -80,10 +79,10 @@ class Need:
 
     @staticmethod
     def pod_objects(*drop_fields: str) -> Need:
-        """The JSON of every pod on a node."""
+        """Return the need for the JSON of every pod on a node."""
         return Need(kind=NeedKind.POD_OBJECT, drop_fields=drop_fields)
 
     @staticmethod
     def objects(resource: str, *drop_fields: str) -> Need:
-        """Every object of another kind, such as `persistentvolumeclaims`."""
+        """Return the need for every object of another kind, such as `persistentvolumeclaims`."""
         return Need(kind=NeedKind.OBJECT, resource=resource, drop_fields=drop_fields)

@@ -1,6 +1,6 @@
 """A Node object -> the typed record that the snapshot's rows are made from.
 
-Made once, at ingest (host) or from a `NodeSummary` (served plugin).
+The host makes the record once, when it reads the object. A served plugin makes it from a `NodeSummary`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from berth_sdk.pod_requests import quantities
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """One taint."""
+    """One taint of a node."""
 
     key: str
     value: str = ""
@@ -26,7 +26,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class NodeImage:
-    """An image on a node, under all its names."""
+    """An image on a node, with all its names."""
 
     names: tuple[str, ...]
     size_bytes: int
@@ -34,7 +34,7 @@ class NodeImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node as its object describes it; the usage by pods is in the tables.
+    """One node as its object describes it. The tables hold the usage by pods.
 
     `allocatable`: cpu in milli, everything else in base units, "pods" included.
     """

@@ -1,10 +1,10 @@
 """Node selector terms: where a pod or a volume may be, by node labels and by node name.
 
-Used by NodeAffinity and by other readers of `nodeSelectorTerms`. Source: component-helpers
-`scheduling/corev1/nodeaffinity/nodeaffinity.go`, v1.36.
+Used by NodeAffinity and by other readers of `nodeSelectorTerms`. Terms are alternatives. A term without
+conditions matches nothing. A term that cannot be read is left out and its error is kept, so that the caller
+decides whether errors count.
 
-Terms are alternatives. A term without conditions matches nothing; a term that cannot be read is left
-out, and its error kept, so that the caller decides whether errors count.
+Source: component-helpers `scheduling/corev1/nodeaffinity/nodeaffinity.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _OPERATORS: Final = tuple(Operator)
 
 @dataclass(frozen=True, slots=True)
 class FieldRequirement:
-    """A condition on one field of the node: equal to `value`, or (`negated`) not.
+    """A condition on one field of the node: equal to `value`, or (`negated`) not equal.
 
-    The name is the only field that nodes have; every other one reads as empty.
+    Nodes have one field, the name. Every other field reads as empty.
     """
 
     key: str
@@ -49,12 +49,12 @@ class FieldRequirement:
         return FieldRequirement(str(raw.get("key") or ""), str(values[0]), operator == "NotIn")
 
     def matches(self, node_name: str) -> bool:
-        """Whether the node of this name passes."""
+        """Return True if the node with this name meets the condition."""
         actual = node_name if self.key == NODE_NAME_FIELD else ""
         return (actual == self.value) is not self.negated
 
     def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
-        """bool[n]: the nodes that pass."""
+        """Return bool[n]: the nodes that meet the condition."""
         if self.key != NODE_NAME_FIELD:
             return np.full(len(nodes), self.matches(""), dtype=np.bool_)
         mask = np.full(len(nodes), self.negated, dtype=np.bool_)
@@ -66,15 +66,15 @@ class FieldRequirement:
 
 @dataclass(frozen=True, slots=True)
 class NodeSelectorTerm:
-    """All label requirements and all field requirements."""
+    """One term: a node must meet all label requirements and all field requirements."""
 
     labels: LabelSelector
     fields: tuple[FieldRequirement, ...] = ()
 
     @staticmethod
     def of(raw: Mapping[str, Any], path: str) -> NodeSelectorTerm | None:
-        """Read `{matchExpressions, matchFields}`; None if it has neither. Raises SelectorError, with the
-        texts of everything that is wrong.
+        """Read `{matchExpressions, matchFields}`. None: the term has neither. Raises SelectorError with the
+        texts of all errors.
         """
         expressions = mappings(raw.get("matchExpressions"), f"{path}.matchExpressions")
         fields = mappings(raw.get("matchFields"), f"{path}.matchFields")
@@ -98,18 +98,18 @@ class NodeSelectorTerm:
         return NodeSelectorTerm(LabelSelector(tuple(requirements)), tuple(field_requirements))
 
     def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
-        """Whether one node passes."""
+        """Return True if one node matches."""
         return self.labels.matches(labels) and all(field.matches(node_name) for field in self.fields)
 
     def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
-        """bool[n]: the nodes that pass."""
+        """Return bool[n]: the nodes that match."""
         mask = self.labels.over(nodes)
         return all_of([mask, *(field.over(nodes) for field in self.fields)], len(nodes))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSelector:
-    """Alternatives; `errors` are the texts of the terms that could not be read.
+    """Alternative terms. `errors`: the texts of the terms that could not be read.
 
     >>> raw = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}
     >>> NodeSelector.of(raw).matches({"disk": "ssd"}, "node-1")
@@ -121,7 +121,9 @@ class NodeSelector:
 
     @staticmethod
     def of(raw: Mapping[str, Any], path: str = "") -> NodeSelector:
-        """Read `{nodeSelectorTerms}`. Broken terms go to `errors`; `path` is put before their places."""
+        """Read `{nodeSelectorTerms}`. Errors of unreadable terms go to `errors`; `path` is the prefix of
+        their places.
+        """
         terms: list[NodeSelectorTerm] = []
         errors: list[str] = []
         where = f"{path}.nodeSelectorTerms" if path else "nodeSelectorTerms"
@@ -140,31 +142,31 @@ class NodeSelector:
         return NodeSelector(tuple(terms), tuple(errors))
 
     def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
-        """Whether one node passes a term; broken terms do not match."""
+        """Return True if one node matches a term. Unreadable terms match no node."""
         return any(term.matches(labels, node_name) for term in self.terms)
 
     def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
-        """bool[n]: the nodes that pass a term; broken terms do not match."""
+        """Return bool[n]: the nodes that match a term. Unreadable terms match no node."""
         mask = np.zeros(len(nodes), dtype=np.bool_)
         for term in self.terms:
             mask |= term.over(nodes)
         return mask
 
     def check(self) -> None:
-        """Raises SelectorError if any term could not be read."""
+        """Raise SelectorError if any term could not be read."""
         if self.errors:
             raise SelectorError(joined(self.errors))
 
 
 @dataclass(frozen=True, slots=True)
 class PreferredTerms:
-    """Weighted terms; terms of weight 0 and terms without conditions are left out."""
+    """Weighted terms, without terms of weight 0 and terms without conditions."""
 
     terms: tuple[tuple[NodeSelectorTerm, int], ...] = ()
 
     @staticmethod
     def of(raw: Sequence[Mapping[str, Any]], path: str = "") -> PreferredTerms:
-        """Read a list of `{weight, preference}`. Raises SelectorError with everything that is wrong."""
+        """Read a list of `{weight, preference}`. Raises SelectorError with the texts of all errors."""
         terms: list[tuple[NodeSelectorTerm, int]] = []
         errors: list[str] = []
         for i, item in enumerate(mappings(raw, path)):
@@ -184,7 +186,7 @@ class PreferredTerms:
         return PreferredTerms(tuple(terms))
 
     def over(self, nodes: NodeTable) -> NDArray[np.int64]:
-        """int64[n]: the sum of the weights of the terms that each node passes."""
+        """Return int64[n]: the sum of the weights of the terms that each node matches."""
         total = np.zeros(len(nodes), dtype=np.int64)
         for term, weight in self.terms:
             total += term.over(nodes) * np.int64(weight)
@@ -195,7 +197,7 @@ class PreferredTerms:
 class RequiredNodeAffinity:
     """A pod's demands on its node: every pair of `spec.nodeSelector`, and the required affinity terms.
 
-    `affinity` None: the pod has no affinity stanza, which is not the same as a stanza without terms.
+    `affinity` None: the pod has no affinity stanza, which differs from a stanza without terms.
     """
 
     node_selector: LabelSelector = EVERYTHING
@@ -203,7 +205,7 @@ class RequiredNodeAffinity:
 
     @staticmethod
     def of_spec(spec: Mapping[str, Any]) -> RequiredNodeAffinity:
-        """Read a pod's spec. Broken terms are kept as errors of `affinity`."""
+        """Read a pod's spec. Unreadable terms become errors of `affinity`."""
         required = required_stanza(spec)
         return RequiredNodeAffinity(
             LabelSelector.equal_to(spec.get("nodeSelector") or {}),
@@ -211,7 +213,9 @@ class RequiredNodeAffinity:
         )
 
     def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
-        """Whether one node passes. Raises SelectorError when no term matches and one is broken."""
+        """Return True if one node matches. Raises SelectorError when no term matches and one is
+        unreadable.
+        """
         if not self.node_selector.matches(labels):
             return False
         if self.affinity is None or self.affinity.matches(labels, node_name):
@@ -220,20 +224,20 @@ class RequiredNodeAffinity:
         return False
 
     def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
-        """bool[n]: the nodes that pass; broken terms do not match."""
+        """Return bool[n]: the nodes that match. Unreadable terms match no node."""
         mask = self.node_selector.over(nodes)
         return mask if self.affinity is None else mask & self.affinity.over(nodes)
 
 
 def required_stanza(spec: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The pod's required node affinity as it is written, or None."""
+    """Return the pod's required node affinity as it is written, or None."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     stanza: Mapping[str, Any] | None = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     return stanza
 
 
 def preferred_stanza(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
-    """The pod's preferred node affinity as it is written, or None."""
+    """Return the pod's preferred node affinity as it is written, or None."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     stanza: Sequence[Mapping[str, Any]] | None = affinity.get(
         "preferredDuringSchedulingIgnoredDuringExecution"
@@ -242,5 +246,5 @@ def preferred_stanza(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | N
 
 
 def joined(texts: Sequence[str]) -> str:
-    """Several findings as one text, in the form of Kubernetes' aggregated errors."""
+    """Return several errors as one text, in the form of Kubernetes' aggregated errors."""
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

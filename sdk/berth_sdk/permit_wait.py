@@ -1,6 +1,7 @@
-"""The wait of a pod at Permit: how long it may last, who may end it, and what comes of each decision.
+"""The wait of a pod at Permit: how long it may last, who may end it, and the outcome of each decision.
 
-Used by the host and by the host of `berth_sdk.testing`, which add the clock.
+Used by the host and by the host of `berth_sdk.testing`. Both bring their own clock.
+
 Source: kube-scheduler `framework/runtime/framework.go` (maxTimeout), `waiting_pods_map.go`, v1.36.
 """
 
@@ -15,18 +16,20 @@ from berth_sdk.results import Decision, WaitingPod
 from berth_sdk.status import SUCCESS, Status
 
 MAX_WAIT_S: Final = 15 * 60.0
-"""Longer waits are cut to this many seconds, and waits below zero end at once."""
+"""The longest wait, in seconds. Longer waits are cut to it; waits below zero end at once."""
 MayEnd: TypeAlias = frozenset[str] | None
-"""The plugins whose waits a plugin may end beside its own; None: every plugin."""
+"""The plugins whose waits a plugin may end beside its own. None: every plugin."""
 
 
 @dataclass(slots=True, eq=False)
 class PermitWait:
-    """A pod at Permit, in one cycle, made before the Permit plugins are asked (`is_open`): a decision that
-    overtakes the reply of its own call is kept, and applied by `apply_early`.
+    """The wait of one pod at Permit, in one cycle.
+
+    The record exists before the host calls the Permit plugins (`is_open`). A decision that arrives before the
+    reply of its own call is stored, and `apply_early` applies it.
 
     `pending`: the plugins that hold the pod, each with the seconds of its wait. `deadlines_s`: the ends of
-    the waits, Unix seconds. The first decision counts: `outcome`.
+    the waits, Unix seconds. `outcome`: the first decision.
     """
 
     pod: Pod
@@ -45,7 +48,7 @@ class PermitWait:
         return not self.is_open and self.outcome is None
 
     def shown(self) -> WaitingPod:
-        """Return the pod as plugins see it; a plugin holds it."""
+        """Return the waiting pod for plugins. At least one plugin must hold the pod."""
         return WaitingPod(
             pod=self.pod,
             cycle_id=self.cycle_id,
@@ -55,16 +58,18 @@ class PermitWait:
         )
 
     def hold(self, waits_s: Mapping[str, float], now_s: float) -> None:
-        """Hold the pod for these plugins, each for so many seconds, as Permit is over. `now_s`: Unix seconds.
-        `apply_early` comes next."""
+        """Hold the pod for these plugins, each for its number of seconds, at the end of Permit. `now_s`: Unix
+        seconds. Call `apply_early` next.
+        """
         for plugin, asked_s in waits_s.items():
             wait_s = min(max(asked_s, 0.0), MAX_WAIT_S)
             self.pending[plugin] = wait_s
             self.deadlines_s[plugin] = now_s + wait_s
 
     def apply_early(self) -> None:
-        """Apply the decisions that came before Permit was over. Who holds the pod by now decides whether a
-        plugin may reject it."""
+        """Apply the decisions that came before Permit was over. A plugin may reject the pod if it, or every
+        holder that it may end, holds the pod now.
+        """
         for status, may_end in self._early_rejects:
             if _may_reject(status.plugin, may_end, self.pending):
                 self.decide(status)
@@ -74,7 +79,7 @@ class PermitWait:
                 self.release(plugin)
 
     def allow(self, plugin: str, may_end: MayEnd, holder: str = "") -> Decision:
-        """End the wait of `holder` alone; empty: the wait of `plugin`, which decides."""
+        """End the wait of `holder` alone. Empty: the wait of `plugin`, which decides."""
         holder = holder or plugin
         if may_end is not None and holder != plugin and holder not in may_end:
             return Decision.NOT_PERMITTED
@@ -92,7 +97,8 @@ class PermitWait:
         """End the waits of all plugins: the pod goes back to the queue."""
         status = Status.unschedulable(message).with_plugin(plugin)
         if self.is_open:
-            # Counts only if the pod comes to wait: Permit itself may still deny it or let it through.
+            # The rejection counts only if the pod comes to wait: Permit itself may still deny the pod or pass
+            # it.
             self._early_rejects.append((status, may_end))
             return Decision.STORED_EARLY
         if self.outcome is not None:
@@ -103,22 +109,23 @@ class PermitWait:
         return Decision.APPLIED
 
     def decide(self, outcome: Status) -> bool:
-        """Keep the first outcome; return False when there is one already."""
+        """Store the first outcome. Return False when there is one already."""
         if self.outcome is not None:
             return False
         self.outcome = outcome
         return True
 
     def release(self, plugin: str) -> None:
-        """End the wait of one plugin that holds the pod; SUCCESS is the outcome when nobody else does."""
+        """End the wait of one plugin that holds the pod. Without another holder, the outcome is SUCCESS."""
         del self.pending[plugin]
         if not self.pending:
             self.decide(SUCCESS)
 
 
 def _may_reject(plugin: str, may_end: MayEnd, holders: Collection[str]) -> bool:
-    """Return whether the plugin may end all waits of a pod. Its own wait suffices: it could have rejected the
-    pod at Permit."""
+    """Return True if the plugin may end all waits of a pod. A wait of its own suffices: the plugin could have
+    rejected the pod at Permit.
+    """
     return may_end is None or plugin in holders or may_end.issuperset(holders)
 
 
@@ -133,7 +140,7 @@ def timed_out(plugin: str, wait_s: float) -> Status:
 
 
 def go_duration(seconds: float) -> str:
-    """Seconds as Go prints a duration, such as `1m30s` or `250ms`; messages are compared with Go's."""
+    """Return seconds as Go prints a duration, such as `1m30s` or `250ms`: messages are compared with Go's."""
     if seconds == 0:
         return "0s"
     nanos = round(seconds * 10**9)

@@ -1,7 +1,8 @@
 """A Pod object -> the typed record that queue, tables, requests and plugins share.
 
-Made once, at ingest (host) or from a `PodSummary` (served plugin). Fields follow the contract's
-`PodSummary`; other fields are read from `Pod.object`, which a plugin asks for with `Need.whole_pod()`.
+The host makes the record once, when it reads the object. A served plugin makes it from a `PodSummary`. The
+fields follow the contract's `PodSummary`. Other fields are in `Pod.object`, which a plugin declares with
+`Need.whole_pod()`.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class OwnerRef:
 class Pod:
     """One pod. Quantities: cpu in milli, all else in base units. Times: Unix seconds.
 
-    `node_name` is spec.nodeName. `requests`, `non_zero_requests` and `score_requests` are those of
-    `berth_sdk.pod_requests.PodRequests`. `images` has one entry per init container, container and
-    image volume, repeats included. `object` is None where only the summary is known.
+    `node_name` is spec.nodeName. `requests`, `non_zero_requests` and `score_requests` are as in
+    `berth_sdk.pod_requests.PodRequests`. `images` has one entry per init container, container and image
+    volume, with repeats. `object` is None where only the summary is known.
     """
 
     name: str
@@ -73,18 +74,20 @@ class Pod:
     started_at_s: float | None = None
     object: KubeObject | None = None
     _signature: bytes | None = field(default=None, init=False, repr=False, compare=False)
-    """The pod's signature by `berth_sdk.signature`, once asked."""
+    """The pod's signature by `berth_sdk.signature`. None: not computed yet."""
     _read: PodSpec | None = field(default=None, init=False, repr=False, compare=False)
-    """The spec's part of it, where that was read here."""
+    """The parsed spec. None: this process did not read the object."""
     _pod_affinity: PodAffinity | None = field(default=_NOT_READ, init=False, repr=False, compare=False)
     _volumes: tuple[PodVolume, ...] | None = field(default=None, init=False, repr=False, compare=False)
-    """See `volumes`: made at ingest, or of an object that came over the wire once asked."""
+    """The value of `volumes`. Read from the object at ingest, or when first asked for if the object came over
+    the wire.
+    """
     _claims_made: tuple[tuple[str, str], ...] | None = field(
         default=None, init=False, repr=False, compare=False
     )
-    """See `generated_claims`; likewise."""
+    """The value of `generated_claims`, read as `_volumes` is."""
     _summary: Pod | None = field(default=None, init=False, repr=False, compare=False)
-    """See `as_summary`, once asked."""
+    """The value of `as_summary`. None: not asked for yet."""
 
     @property
     def key(self) -> str:
@@ -98,7 +101,7 @@ class Pod:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The object's spec, empty where the object is not known. Raises UndeclaredError in a plugin that did
+        """The object's spec; empty where the object is not known. Raises UndeclaredError in a plugin that did
         not declare Need.whole_pod().
         """
         item = self.object
@@ -110,8 +113,8 @@ class Pod:
 
     @property
     def pod_affinity(self) -> PodAffinity | None:
-        """The terms of `spec.affinity.podAffinity` and `podAntiAffinity`; None: the pod has neither, or came
-        without its object.
+        """The terms of `spec.affinity.podAffinity` and `podAntiAffinity`. None: the pod has neither, or its
+        object is not known.
         """
         known = self._pod_affinity
         if known is _NOT_READ:
@@ -126,7 +129,7 @@ class Pod:
         was_parsed = item.is_parsed
         known = PodAffinity.of_spec(item.parsed.get("spec") or _EMPTY, self.namespace)
         if not was_parsed:
-            # One of many pods on nodes: no code reads more of its object, and the parsed form is large.
+            # One of many pods on nodes: no code reads more of the object, and the parsed form is large.
             item.release()
         return known
 
@@ -162,8 +165,10 @@ class Pod:
         return self.object is not None and not isinstance(self.object, Undeclared)
 
     def as_summary(self) -> Pod:
-        """Return this pod for a plugin that did not declare Need.whole_pod(): reading what follows from the
-        object raises UndeclaredError. The same record each time.
+        """Return this pod for a plugin that did not declare Need.whole_pod().
+
+        Reading a field that is derived from the object raises UndeclaredError. Every call returns the same
+        record.
         """
         known = self._summary
         if known is None:
@@ -181,7 +186,7 @@ class Pod:
     def limited(self, labels: Any, annotations: Any, item: Any, dropped: Container[str]) -> Pod:
         """Return this pod with other labels, annotations and object, for `berth_sdk.limits`.
 
-        `dropped`: the derived readings (`pod_affinity`, `volumes`, `generated_claims`) that raise.
+        `dropped`: the derived fields (`pod_affinity`, `volumes`, `generated_claims`) that raise.
         """
         draft = _copied(self)
         draft.labels = labels
@@ -198,8 +203,8 @@ class Pod:
         return cast("Pod", draft)
 
     def bare(self, absent: Callable[[str], Any]) -> Pod:
-        """Return a pod of which name, namespace, uid and resource version are known. `absent`: makes what
-        stands for another field, by its name.
+        """Return a pod with only name, namespace, uid and resource version. `absent`: makes the stand-in for
+        another field, by the field's name.
         """
         draft = _copied(self)
         for name in _BEYOND_REF:
@@ -210,7 +215,7 @@ class Pod:
         return cast("Pod", draft)
 
     def on_node(self, node_name: str) -> Pod:
-        """This pod as it will be once it is bound to `node_name`."""
+        """Return this pod as it will be after its binding to `node_name`."""
         bound = _copied(self)
         bound.node_name = node_name
         bound._summary = None
@@ -225,12 +230,12 @@ class Pod:
         started_at_s: float | None,
         item: KubeObject | None,
     ) -> Pod:
-        """Make a pod whose record differs from this one (which has no object) in its ref alone. `ref`: its
-        name, uid and resource version.
+        """Return a pod that differs from this one (which has no object) in reference, node, times and object.
+        `ref`: name, uid and resource version.
         """
         pod = _copied(self)
         pod.name, pod.uid, pod.resource_version = ref
-        # Copies: a plugin that writes to them, which it must not, spoils its own pod alone.
+        # Copied: a plugin that writes to the maps, which it must not do, then changes its own pod only.
         pod.labels, pod.annotations = dict(self.labels), dict(self.annotations)
         pod.node_name = node_name
         pod.created_at_s = created_at_s
@@ -284,7 +289,7 @@ class Pod:
             pod.object = kube_object
             pod._signature = None
             pod._read = read
-            # Now, while the object is parsed: of a pod on a node the host keeps the bytes alone.
+            # Read these now, while the object is parsed: for a pod on a node the host keeps only the bytes.
             pod._pod_affinity = PodAffinity.of_spec(spec, namespace)
             pod._volumes = volumes_of(spec, name) if volumes else ()
             pod._claims_made = _claims_made(status.get("resourceClaimStatuses"))
@@ -292,7 +297,7 @@ class Pod:
             pod.__class__ = Pod
             return cast("Pod", pod)
         except (AttributeError, TypeError, KeyError) as err:
-            # A list where a map is due, a number where a string is due: the shape is wrong somewhere.
+            # A list in place of a map, or a number in place of a string.
             raise ObjectError("", f"not a Pod: {err}") from err
 
 
@@ -306,8 +311,8 @@ _BEYOND_REF: Final = tuple(
 
 
 def _readable(item: KubeObject | Undeclared | None, path: str, part: str) -> KubeObject | None:
-    """Return the whole object for a reading of the field at `path`. Raises UndeclaredError where the plugin
-    did not declare the object, or drops the field.
+    """Return the whole object for reading the field at `path`. Raises UndeclaredError when the plugin did not
+    declare the object, or drops the field.
     """
     if isinstance(item, Undeclared):
         item.refuse(part)
@@ -319,7 +324,7 @@ def _readable(item: KubeObject | Undeclared | None, path: str, part: str) -> Kub
 
 
 def timestamp(text: str | None) -> float | None:
-    """RFC 3339 -> Unix seconds. Raises ObjectError."""
+    """Return Unix seconds for an RFC 3339 time, None for an empty text. Raises ObjectError."""
     if not text:
         return None
     try:
@@ -330,7 +335,9 @@ def timestamp(text: str | None) -> float | None:
 
 @lru_cache(maxsize=256)
 def _unix_seconds(text: str) -> float:
-    """Remembered: pods come many in a second, and their times have no fractions of one."""
+    """Return Unix seconds, cached: many pods are created in the same second, and their times have no
+    fractions.
+    """
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
@@ -358,7 +365,7 @@ def _claims(pod_name: str, volumes: list[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _claims_made(statuses: Any) -> tuple[tuple[str, str], ...]:
-    """Malformed claim statuses are left out: a pod is not lost for an error in its own claims."""
+    """Return (name, claim) of each well-formed status. Skips malformed ones: the pod must stay readable."""
     if not statuses or not isinstance(statuses, list):
         return ()
     return tuple(

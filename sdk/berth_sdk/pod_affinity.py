@@ -1,12 +1,15 @@
-"""Pod affinity and anti-affinity: a pod's terms, read once per distinct stanza and shared by its carriers.
+"""Pod affinity and anti-affinity: a pod's terms, read once per distinct stanza and shared by all pods with
+it.
 
-Read through `Pod.pod_affinity`. Pods of one namespace with equal stanzas have the very same `PodAffinity`,
-and equal terms of any pods are the very same `PodAffinityTerm`: both compare and hash by identity, which
-costs nothing however long their selectors are. Source: kube-scheduler `framework/types.go` (PodInfo.Update,
-GetAffinityTerms, newAffinityTerm) and the framework API's AffinityTerm, v1.36.
+Read through `Pod.pod_affinity`. Pods of one namespace with equal stanzas share one `PodAffinity` object, and
+equal terms of any pods are one `PodAffinityTerm` object. Both compare and hash by identity, which is fast for
+selectors of any length.
 
-An unreadable term leaves its list empty and a text in `errors`, as kube-scheduler does: the pod that waits
-is told, a pod that runs already goes without these terms.
+An unreadable term leaves its list empty and a text in `errors`, as in kube-scheduler. A pending pod is
+rejected with the text. A running pod counts without these terms.
+
+Source: kube-scheduler `framework/types.go` (PodInfo.Update, GetAffinityTerms, newAffinityTerm) and the
+framework API's AffinityTerm, v1.36.
 """
 
 from __future__ import annotations
@@ -28,9 +31,10 @@ _OPERATORS: Final = frozenset(operator.value for operator in LABEL_OPERATORS)
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PodAffinityTerm:
-    """Pods of these namespaces that `selector` matches, seen by the values of the label `topology_key`.
+    """One term: the pods of these namespaces that `selector` matches, grouped by their nodes' label
+    `topology_key`.
 
-    `namespaces`: those listed, or the pod's own where it lists none and selects none.
+    `namespaces`: the listed ones, or the pod's own where the term neither lists nor selects namespaces.
     """
 
     namespaces: frozenset[str]
@@ -39,8 +43,9 @@ class PodAffinityTerm:
     topology_key: str
 
     def matches(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
-        """Whether the term selects a pod with `labels` in `namespace`, whose labels are
-        `namespace_labels`."""
+        """Return True if the term selects a pod with `labels` in `namespace`, whose labels are
+        `namespace_labels`.
+        """
         if namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
             return False
         return self.selector.matches(labels)
@@ -51,10 +56,10 @@ Weighted = tuple[PodAffinityTerm, int]
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PodAffinity:
-    """The terms of one pod's `podAffinity` and `podAntiAffinity`, in its order.
+    """The terms of one pod's `podAffinity` and `podAntiAffinity`, in the order of the stanzas.
 
-    `has_preferred`: the stanza lists preferred terms, whether or not they can be read. `errors`: one text per
-    list that cannot be read; `broken_required`: one of them is a required one.
+    `has_preferred`: the stanza lists preferred terms, readable or not. `errors`: one text per list that
+    cannot be read. `broken_required`: one of these lists is a required one.
     """
 
     required: tuple[PodAffinityTerm, ...] = ()
@@ -65,7 +70,7 @@ class PodAffinity:
     errors: tuple[str, ...] = ()
     broken_required: bool = False
     terms: frozenset[PodAffinityTerm] = field(init=False, repr=False)
-    """All of them."""
+    """All terms of the four lists."""
 
     def __post_init__(self) -> None:
         weighted = (term for term, _ in (*self.preferred, *self.preferred_anti))
@@ -73,7 +78,7 @@ class PodAffinity:
 
     @staticmethod
     def of_spec(spec: Mapping[str, Any], namespace: str) -> PodAffinity | None:
-        """Read a pod's spec; None: it has neither stanza.
+        """Read a pod's spec. None: the spec has neither stanza.
 
         >>> term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
         >>> spec = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
@@ -164,6 +169,6 @@ def _selector(raw: Mapping[str, Any], name: str) -> LabelSelector:
     for item in mappings(selector.get("matchExpressions"), f"{name}.matchExpressions"):
         operator = item.get("operator") or ""
         if operator not in _OPERATORS:
-            # The words of kube-scheduler, which stand in the pod's condition.
+            # kube-scheduler's words, which appear in the pod's condition.
             raise SelectorError(f'"{operator}" is not a valid label selector operator')
     return LabelSelector.of(selector, name)

@@ -1,7 +1,7 @@
-"""The fields of a pod that a plugin's answers follow from: the contract's PodField, and how each is read.
+"""The fields of a pod that a plugin's answers follow from: the contract's PodField, and how to read each.
 
-Declared in `Plugin.sign_fields`. In the plugin's own process they are its signature (`runtime`); the host of
-a served plugin tells waiting pods apart by them.
+A plugin declares them in `Plugin.sign_fields`. In the plugin's own process the fields are the signature
+(`runtime`). The host of a served plugin tells waiting pods apart by these fields.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ Read: TypeAlias = Callable[[Pod], Hashable]
 
 
 class PodField(Enum):
-    """Numbers are the contract's. Fields of the whole pod are empty where the plugin is not sent it."""
+    """The fields; the numbers are the contract's. Fields of the whole pod are empty where the plugin does not
+    get the whole pod.
+    """
 
     NAMESPACE = 1
     """metadata.namespace."""
@@ -28,31 +30,31 @@ class PodField(Enum):
     OWNER = 4
     """The controller that made the pod."""
     PRIORITY = 5
-    """spec.priority, and whether it may preempt."""
+    """spec.priority, and whether the pod may preempt."""
     REQUESTS = 6
-    """The sum of its containers' requests, with overhead and defaults."""
+    """The sum of the containers' requests, with overhead and defaults."""
     NODE_SELECTOR = 7
     """spec.nodeSelector."""
     AFFINITY = 8
-    """spec.affinity as it is written: of nodes and of pods."""
+    """spec.affinity as it is written: node affinity and pod affinity."""
     TOPOLOGY_SPREAD = 9
     """spec.topologySpreadConstraints as they are written."""
     TOLERATIONS = 10
     """spec.tolerations."""
     NODE_NAME = 11
-    """spec.nodeName: the only node that it accepts."""
+    """spec.nodeName: the only node that the pod accepts."""
     NOMINATED_NODE = 12
     """status.nominatedNodeName."""
     SCHEDULING_GATES = 13
     """Names of the gates that are still closed."""
     HOST_PORTS = 14
-    """Ports of the node that its containers claim."""
+    """Ports of the node that the containers claim."""
     IMAGES = 15
-    """The images of its containers, init containers and image volumes."""
+    """The images of the containers, init containers and image volumes."""
     VOLUMES = 16
-    """spec.volumes, and the PersistentVolumeClaims that it mounts, those made for it included."""
+    """spec.volumes, and the PersistentVolumeClaims of the volumes, generated ones included."""
     RESOURCE_CLAIMS = 17
-    """spec.resourceClaims, and the claims made for it."""
+    """spec.resourceClaims, and the claims made for the pod."""
     SCHEDULER_NAME = 18
     """spec.schedulerName."""
     SPEC = 19
@@ -78,7 +80,9 @@ def _volumes(pod: Pod) -> Hashable:
 
 
 def _written(key: str) -> Read:
-    """The spec's value of `key`, as text: a missing value differs from an empty one."""
+    """Return a function that reads the spec's value of `key` as text. A missing value differs from an empty
+    one.
+    """
 
     def read(pod: Pod) -> Hashable:
         written = pod.spec.get(key)
@@ -121,16 +125,16 @@ _BESIDE_SPEC: Final = frozenset(
         PodField.RESOURCE_CLAIMS,
     }
 )
-"""The fields in which two pods with the same spec may differ; of the spec itself, the node."""
+"""The fields in which two pods with the same spec may differ. The spec's node name is one of them."""
 
 
 def are_of_spec(fields: Iterable[PodField]) -> bool:
-    """Whether pods with equal specs are equal in all of `fields`."""
+    """Return True if pods with equal specs are equal in all of `fields`."""
     return _BESIDE_SPEC.isdisjoint(fields)
 
 
 def signing(fields: Iterable[PodField]) -> Read:
-    """A function that answers the same for pods that are equal in all of `fields`.
+    """Return a function that returns equal values for pods that are equal in all of `fields`.
 
     >>> sign = signing([PodField.NAMESPACE, PodField.REQUESTS])
     >>> sign(Pod(name="web-1", labels={"n": "1"})) == sign(Pod(name="web-2", labels={"n": "2"}))

@@ -1,8 +1,9 @@
-"""A pod's containers -> its requests. Called once per pod, when its record is made.
+"""A pod's containers -> its requests. Called once per pod, when the pod's record is made.
 
-Source: component-helpers `resource/helpers.go` (PodRequests, AggregateContainerRequests) and
-kube-scheduler `framework/types.go` (calculateResource), v1.36, with PodLevelResources and
-InPlacePodVerticalScaling on. Sums are exact; only the final figures are rounded.
+Sums are exact; only the final numbers are rounded.
+
+Source: component-helpers `resource/helpers.go` (PodRequests, AggregateContainerRequests) and kube-scheduler
+`framework/types.go` (calculateResource), v1.36, with PodLevelResources and InPlacePodVerticalScaling on.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _DEFAULTS: Final = {"cpu": DEFAULT_CPU_NANO, "memory": DEFAULT_MEMORY_NANO}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRequests:
-    """Units: cpu in milli, everything else in base units. An explicit 0 stays in the maps.
+    """A pod's requests. Units: cpu in milli, everything else in base units. An explicit 0 stays in the maps.
 
-    requests: count against allocatable. non_zero: cpu and memory, as the pod counts in a
-    node's non-zero total. score: NodeResourcesFit's strategies add this for the pod.
+    `requests`: counted against allocatable. `non_zero`: cpu and memory, as the pod counts in a node's
+    non-zero total. `score`: the amounts that NodeResourcesFit's strategies add for the pod.
     """
 
     requests: dict[str, int]
@@ -35,7 +36,7 @@ class PodRequests:
 
 
 def requests_of(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodRequests:
-    """Sum up a pod. `status` is given for pods on a node, whose resizes count; None for other pods.
+    """Return the requests of a pod. `status`: for a pod on a node, whose resizes count; None for other pods.
 
     Raises ObjectError with the path of a quantity that cannot be read.
     """
@@ -47,7 +48,7 @@ _Shape = tuple[tuple[tuple[str, Any], ...], ...]
 
 
 def _plain_shape(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> _Shape | None:
-    """The requests of plain containers, one entry each; None if anything else in the pod counts."""
+    """Return the requests of plain containers, one entry each. None: something else in the pod counts too."""
     if any(spec.get(field) for field in ("initContainers", "overhead", "resources")):
         return None
     if status and (status.get("containerStatuses") or status.get("resources")):
@@ -58,20 +59,20 @@ def _plain_shape(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> _
             for container in spec.get("containers") or ()
         )
     except AttributeError:
-        return None  # of a wrong type somewhere: said where it is read in full
+        return None  # a value has a wrong type; the full reading reports it
 
 
 def _of_shape(shape: _Shape) -> PodRequests:
     try:
-        # 1, 1.0 and True are equal keys and not the same quantity.
+        # 1, 1.0 and True are equal as keys but not as quantities.
         return _remembered(shape) if all(type(v) is str for item in shape for _, v in item) else _again(shape)
     except TypeError:
-        return _again(shape)  # a value that is no key, which reading it will name
+        return _again(shape)  # a value that cannot be a key; the full reading reports it
 
 
 @lru_cache(maxsize=1024)
 def _remembered(shape: _Shape) -> PodRequests:
-    """Equal pods share the three maps, which no code changes."""
+    """Return cached requests. Equal pods share the three maps, which no code changes."""
     return _again(shape)
 
 
@@ -89,7 +90,8 @@ def _computed(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodR
         total = plain | pod_level
         _add(total, overhead)
         _add(score, overhead)
-        # A resource that neither pod nor container mentions is guessed per container, not once for the pod.
+        # For a resource that neither pod nor container names, the default counts per container, not once per
+        # pod.
         lacking = {name: default for name, default in _DEFAULTS.items() if name not in total}
         guessed = reader.containers(defaults=lacking) if lacking else {}
         non_zero = {name: (guessed if name in lacking else total).get(name, 0) for name in _DEFAULTS}
@@ -141,7 +143,7 @@ class _Reader:
         return total
 
     def pod_level(self) -> Nanos:
-        """Pod-level requests of the resources that may be set there; empty when there are none."""
+        """Return the pod-level requests of the resources that may be set there; empty when there are none."""
         resources = self._spec.get("resources")
         if not resources or not resources.get("requests"):
             return {}
@@ -199,7 +201,7 @@ def _quantities(raw: Any, path: str) -> Nanos:
 
 
 def quantities(raw: Any, path: str) -> dict[str, int]:
-    """A map of quantities in scheduling units. Raises ObjectError naming `path` and the key."""
+    """Return a map of quantities in scheduling units. Raises ObjectError with `path` and the key."""
     return _units(_quantities(raw, path))
 
 

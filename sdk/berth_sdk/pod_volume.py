@@ -1,7 +1,9 @@
 """A pod's volumes -> the volumes that matter to scheduling: claims, and disks named in the pod itself.
 
-Read by `Pod.volumes`. Config maps, secrets, projected tokens and the like say nothing about where a pod
-can run and are left out. Source: core/v1 VolumeSource; component-helpers `storage/ephemeral/ephemeral.go`.
+Read by `Pod.volumes`. Config maps, secrets, projected tokens and the like do not limit where a pod can run
+and are left out.
+
+Source: core/v1 VolumeSource; component-helpers `storage/ephemeral/ephemeral.go`.
 """
 
 from __future__ import annotations
@@ -26,15 +28,14 @@ SOURCES: Final = (
     "rbd",
     "vsphereVolume",
 )
-"""The fields of a volume that name storage; of a volume with several the first counts."""
+"""The fields of a volume that name storage. For a volume with several of them, the first counts."""
 _KNOWN: Final = frozenset(SOURCES)
 
 
 @dataclass(frozen=True, slots=True)
 class PodVolume:
-    """One volume. `source`: the field that says where it comes from; `details`: the value of that field.
-
-    `claim`: the claim's name, of a claim or a generic ephemeral volume; else empty.
+    """One volume. `source`: the field that names the storage. `details`: the value of that field. `claim`:
+    the name of the claim, for a claim or a generic ephemeral volume; else empty.
     """
 
     name: str
@@ -44,12 +45,14 @@ class PodVolume:
 
     @property
     def has_claim(self) -> bool:
-        """Whether a claim stands for it: named by the pod, or made for it."""
+        """True if the volume uses a PersistentVolumeClaim: one that the pod names, or one made for the
+        pod.
+        """
         return self.source in (PERSISTENT_VOLUME_CLAIM, EPHEMERAL)
 
 
 def volumes_of(spec: Mapping[str, Any], pod_name: str) -> tuple[PodVolume, ...]:
-    """The volumes of a pod's spec that name storage, in order."""
+    """Return the volumes of a pod's spec that name storage, in order."""
     found: tuple[PodVolume, ...] = ()
     for raw in spec.get("volumes") or ():
         if _KNOWN.isdisjoint(raw):

@@ -1,8 +1,9 @@
 """Kubernetes quantities -> exact integers. Called wherever an object is read.
 
-Rules and suffixes: apimachinery `api/resource/quantity.go`. A quantity is kept as an integer count
-of billionths (finer digits round up when it is read, as there), so sums are exact; the two readings
-of a sum round up, as `MilliValue` and `Value` do.
+A quantity is an integer count of billionths, so sums are exact. Reading rounds finer digits up. The two
+readings of a sum round up, as `MilliValue` and `Value` do.
+
+Source: apimachinery `api/resource/quantity.go` (rules and suffixes).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _parse(text: str) -> int:
 
 
 def nano_value(value: Quantity) -> int:
-    """Billionths, exact: the form in which quantities are added and compared. Raises QuantityError.
+    """Return billionths, exact: the form in which quantities are added and compared. Raises QuantityError.
 
     >>> nano_value("1500m")
     1500000000
@@ -70,19 +71,21 @@ def nano_value(value: Quantity) -> int:
 
 
 def _ceil(value: int, divisor: int) -> int:
-    """Rounded away from zero, as upstream rounds negative quantities as well."""
+    """Divide and round away from zero, as upstream does for negative quantities too."""
     magnitude = -(-abs(value) // divisor)
-    # A quantity that leaves int64 is capped there.
+    # Quantities beyond int64 are capped.
     return max(-_MAX_INT64 - 1, min(_MAX_INT64, -magnitude if value < 0 else magnitude))
 
 
 def resource_units(resource: str, nano: int) -> int:
-    """`nano` billionths in the unit of `resource`, rounded up: cpu in milli, all else in base units."""
+    """Return `nano` billionths in the unit of `resource`, rounded up: cpu in milli, all else in base
+    units.
+    """
     return _ceil(nano, 10**6) if resource == "cpu" else _ceil(nano, NANO)
 
 
 def milli_value(value: Quantity) -> int:
-    """Thousandths, rounded up (`MilliValue`): how cpu is counted.
+    """Return thousandths, rounded up (`MilliValue`): the unit of cpu.
 
     >>> milli_value("0.1"), milli_value("100u")
     (100, 1)
@@ -91,7 +94,7 @@ def milli_value(value: Quantity) -> int:
 
 
 def whole_value(value: Quantity) -> int:
-    """Base units, rounded up (`Value`): bytes, counts, everything but cpu.
+    """Return base units, rounded up (`Value`): bytes, counts, everything but cpu.
 
     >>> whole_value("1Ki"), whole_value("1500m")
     (1024, 2)

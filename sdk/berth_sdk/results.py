@@ -1,7 +1,8 @@
 """Plugins' answers beyond a Status: narrowing, nominations, waits, and effects.
 
-Effects (victims, host_binds, patches) are results: the host checks and executes them, in process and
-remote alike, so a plugin never needs the host's rights. A bare Status is accepted in place of each of them.
+Effects (victims, host_binds, patches) are results. The host checks and executes them for in-process and
+served plugins alike, so a plugin never needs the host's rights. Every method that returns one of these
+results may return a bare Status instead.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from berth_sdk.status import SUCCESS, UNRESOLVABLE, Code, Status, Verdicts
 
 @dataclass(frozen=True, slots=True)
 class PreFilterResult:
-    """`eligible`: the only nodes worth asking about, by name (None: all; they need not exist).
+    """The answer of PreFilter. `eligible`: the names of the only nodes to check; None: all nodes. Names
+    without a node have no effect.
 
-    `early_filter`: verdicts for all rows of the table that PreFilter was shown; Filter is skipped.
-    `early_scores`, `skip_score`: as in FilterResult. Values for nodes that are not `eligible` are ignored.
-    A class that has the methods of Filter and Score need not answer any of the three: in a
-    process of its own the SDK asks these at once (`answers_early`).
+    `early_filter`: verdicts for all rows of the table that PreFilter got; the host does not call Filter.
+    `early_scores`, `skip_score`: as in FilterResult. The host ignores values for nodes that are not
+    `eligible`. A class with the methods of Filter and Score need not return any of the three: the SDK makes
+    them for a served plugin (`answers_early`).
     """
 
     status: Status = SUCCESS
@@ -38,16 +40,16 @@ class PreFilterResult:
 
     @property
     def answers_early(self) -> bool:
-        """Whether the answer covers Filter or Score too."""
+        """True if the answer covers Filter or Score too."""
         return self.early_filter is not None or self.early_scores is not None or self.skip_score
 
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """Verdicts, and with `early_scores` (int64[n], rejected rows ignored) the scores as well.
+    """The answer of Filter: verdicts, and optionally the scores as well.
 
-    Early scores are allowed where a node's score does not depend on the other candidates:
-    normalisation NONE or HOST_*. `skip_score`: this plugin adds nothing for this pod.
+    `early_scores`: int64[n]; the host ignores rejected rows. Allowed where a node's score does not depend on
+    the other candidates: normalization NONE or HOST_*. `skip_score`: this plugin adds nothing for this pod.
     """
 
     verdicts: Verdicts
@@ -57,9 +59,11 @@ class FilterResult:
 
 @dataclass(frozen=True, slots=True)
 class PostFilterResult:
-    """SUCCESS: `nominated_node` may become feasible once `victims` (on that node, of lower priority)
-    are gone; the host checks and evicts them. `clear_nomination` drops an older nomination. `patches`:
-    changes to objects of declared kinds, made whatever the status is.
+    """The answer of PostFilter. SUCCESS: `nominated_node` may become feasible once `victims` (on that node,
+    of lower priority) are gone; the host checks and evicts them.
+
+    `clear_nomination`: drop an older nomination. `patches`: changes to objects of declared kinds, made with
+    any status.
     """
 
     status: Status
@@ -71,20 +75,26 @@ class PostFilterResult:
 
 @dataclass(frozen=True, slots=True)
 class PermitResult:
-    """`wait_timeout_s` counts with code WAIT only; None means the host's maximum (15 min)."""
+    """The answer of Permit. `wait_timeout_s` counts with code WAIT only; None: the host's maximum (15
+    min).
+    """
 
     status: Status
     wait_timeout_s: float | None = None
 
     @staticmethod
     def wait(timeout_s: float | None = None, *reasons: str) -> PermitResult:
-        """Hold the pod until this plugin allows it, any plugin rejects it, or the time is over."""
+        """Return the answer that holds the pod until this plugin allows it, any plugin rejects it, or the
+        timeout ends.
+        """
         return PermitResult(Status(Code.WAIT, reasons), timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
 class PreFlightResult:
-    """SUCCESS: PreBind will do work; SKIP: it is not called. `allow_parallel`: it may run beside others."""
+    """The answer of PreBindPreFlight. SUCCESS: PreBind has work to do. SKIP: the host does not call PreBind.
+    `allow_parallel`: PreBind may run beside other plugins'.
+    """
 
     status: Status
     allow_parallel: bool = False
@@ -94,20 +104,20 @@ class PatchAction(Enum):
     """What the host does with the object (the contract's ObjectPatch.Action)."""
 
     MERGE = 1
-    """The patch is merged into it."""
+    """Merge the patch into the object."""
     CREATE = 2
-    """It is made, with the patch as its content. The API server completes a name that ends in "-".
-    CONFLICT: there is one already.
+    """Create the object, with the patch as its content. The API server completes a name that ends in "-".
+    CONFLICT: the object exists already.
     """
     DELETE = 3
-    """It is deleted; the patch is empty."""
+    """Delete the object. The patch is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectPatch:
-    """A JSON merge patch (RFC 7386) on a declared kind, or on the cycle's own pod (`pods`).
+    """A JSON merge patch (RFC 7386) for an object of a declared kind, or for the cycle's own pod (`pods`).
 
-    `expected_resource_version` makes it conditional. `subresource`: "" or "status".
+    `expected_resource_version` makes the patch conditional. `subresource`: "" or "status".
     """
 
     resource: str
@@ -119,7 +129,7 @@ class ObjectPatch:
 
 
 class PatchOutcome(Enum):
-    """The outcome of a patch; after the first that is not APPLIED the rest are SKIPPED."""
+    """The outcome of a patch. After the first patch that is not APPLIED, the rest are SKIPPED."""
 
     APPLIED = 1
     CONFLICT = 2
@@ -127,12 +137,12 @@ class PatchOutcome(Enum):
     REFUSED = 4
     SKIPPED = 5
     UNKNOWN = 6
-    """It is unknown whether it was applied: the API server did not answer."""
+    """The API server did not answer, so the patch may have been applied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchResult:
-    """Outcome of one patch, with the object as it is now (APPLIED and CONFLICT)."""
+    """The outcome of one patch, with the object as it is now (APPLIED and CONFLICT)."""
 
     outcome: PatchOutcome
     ref: ObjectRef
@@ -142,11 +152,11 @@ class PatchResult:
 
 @dataclass(frozen=True, slots=True)
 class PreBindResult:
-    """SUCCESS with neither patches nor `ask_again_after_s` means satisfied.
+    """The answer of PreBind. SUCCESS with neither patches nor `ask_again_after_s`: the binding is ready.
 
-    With patches the host applies them and calls PreBind again with their results; with
-    `ask_again_after_s` it calls again after that time. One deadline covers all rounds. With
-    `done_when_applied` it calls again only when some patch was not applied.
+    With patches, the host applies them and calls PreBind again with their results. With `ask_again_after_s`,
+    the host calls again after that many seconds. One deadline covers all rounds. With `done_when_applied`,
+    the host calls again only when some patch was not applied.
     """
 
     status: Status
@@ -155,7 +165,7 @@ class PreBindResult:
     done_when_applied: bool = False
 
     def is_done(self, patched: Sequence[PatchResult]) -> bool:
-        """Whether PreBind needs no further round after these results of its patches."""
+        """Return True if PreBind needs no further round after these results of its patches."""
         waits = self.ask_again_after_s is not None
         return (
             self.done_when_applied and not waits and all(r.outcome is PatchOutcome.APPLIED for r in patched)
@@ -164,12 +174,13 @@ class PreBindResult:
 
 @dataclass(frozen=True, slots=True)
 class ReserveResult:
-    """SUCCESS, and the plugin's answers for the binding cycle, as far as known: these calls are saved.
+    """The answer of Reserve, with the plugin's answers for the binding cycle, as far as known, which saves
+    these calls.
 
-    `pre_bind`: the answer of `pre_bind` to its first call, with `patched` empty. The host takes it
-    when PreBind is due, and calls only for a further round. `pre_flight`: the answer of
-    `pre_bind_pre_flight`; SKIP: `pre_bind` is not called at all. Both are for plugins that have `pre_bind`,
-    which an older host calls all the same.
+    `pre_bind`: the answer of `pre_bind` to its first call, with `patched` empty. The host uses it when
+    PreBind is due, and calls only for a further round. `pre_flight`: the answer of `pre_bind_pre_flight`;
+    SKIP: the host does not call `pre_bind`. Both are for plugins that have `pre_bind`, which an older host
+    calls in any case.
     """
 
     status: Status
@@ -179,9 +190,8 @@ class ReserveResult:
 
 @dataclass(frozen=True, slots=True)
 class BindResult:
-    """SUCCESS with `host_binds`: the host posts the Binding; without: the plugin has bound the pod.
-
-    SKIP passes to the next Bind plugin.
+    """The answer of Bind. SUCCESS with `host_binds`: the host posts the Binding. SUCCESS without: the plugin
+    has bound the pod. SKIP: the host calls the next Bind plugin.
     """
 
     status: Status
@@ -192,8 +202,8 @@ class BindResult:
 class QueuedPod:
     """A pod in the queue, as PreEnqueue and QueueSort see it. Times: Unix seconds.
 
-    `added_at_s`: when it was added or last came back from an attempt; `victims_pending`: the host is
-    still removing preempted pods for it.
+    `added_at_s`: when the pod was added, or last came back from an attempt. `victims_pending`: the host is
+    still removing preempted pods for this pod.
     """
 
     pod: Pod
@@ -202,12 +212,12 @@ class QueuedPod:
     first_attempt_at_s: float | None = None
     victims_pending: bool = False
     _summary: QueuedPod | None = field(default=None, init=False, repr=False, compare=False)
-    """See `as_summary`, once asked."""
+    """The value of `as_summary`. None: not asked for yet."""
 
     def as_summary(self) -> QueuedPod:
         """Return this pod for a plugin that did not declare Need.whole_pod(), as `Pod.as_summary` does.
 
-        The same record each time: several plugins are asked about it.
+        Every call returns the same record: the host calls several plugins with it.
         """
         known = self._summary
         if known is None:
@@ -224,7 +234,7 @@ class QueuedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingPod:
-    """A pod held at Permit. `deadline_s`: Unix seconds of the first timeout."""
+    """A pod that waits at Permit. `deadline_s`: Unix seconds of the first timeout."""
 
     pod: Pod
     cycle_id: str
@@ -237,9 +247,9 @@ class WaitingPod:
 class LiveReservation:
     """A reservation whose cycle still runs, as `reconcile` gets it.
 
-    `state`: the cycle's state in this process, with the token that the plugin left with the host.
-    `pod` has no more than name, namespace and uid where the process was restarted.
-    `waiting_on_permit`: the pod waits for this plugin's decision, until `deadline_s` (Unix seconds).
+    `state`: the cycle's state in this process, with the token that the plugin left with the host. `pod`: has
+    only name, namespace and uid after a restart of the process. `waiting_on_permit`: the pod waits for this
+    plugin's decision, until `deadline_s` (Unix seconds).
     """
 
     state: CycleState
@@ -270,7 +280,9 @@ class Cancellation(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NominatedPod:
-    """A pod that is promised a node: `node_name`. `pod.nominated_node` is the node in its status."""
+    """A pod that is nominated to the node `node_name`. `pod.nominated_node` is the node in the pod's
+    status.
+    """
 
     pod: Pod
     node_name: str
@@ -281,14 +293,14 @@ class Nomination(Enum):
 
     APPLIED = 1
     NOT_PENDING = 2
-    """The pod is gone, bound, assumed on a node, or another scheduler's: it is promised nothing."""
+    """The pod is gone, bound, assumed on a node, or another scheduler's: there is no nomination."""
     UNKNOWN_NODE = 3
     NOT_PERMITTED = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PluginNodeScores:
-    """One plugin's say: int64[n], 0..100, after normalisation and before the weight."""
+    """One plugin's scores: int64[n], 0..100, after normalisation and before the weight."""
 
     plugin: str
     weight: int
@@ -299,8 +311,8 @@ class PluginNodeScores:
 class NodeScores:
     """The answer of `run_scores` about n nodes. `totals`: int64[n], the sum of score times weight.
 
-    `status` SUCCESS, or the error of the first plugin that failed: then the rest is empty. `plugins`: in the
-    configured order, without plugins that skip the pod.
+    `status`: SUCCESS, or the error of the first plugin that failed; the other fields are empty then.
+    `plugins`: in the configured order, without plugins that skip the pod.
     """
 
     status: Status
@@ -311,19 +323,20 @@ class NodeScores:
 
 @dataclass(frozen=True, slots=True)
 class NodeRejections:
-    """Why no node fits, as PostFilter sees it: rejected nodes by name, each with its signed status.
+    """Why no node fits, as PostFilter sees it: rejected nodes by name, each with a status that names its
+    plugin.
 
-    A node that is not listed has `absent` (UNSCHEDULABLE_AND_UNRESOLVABLE without reason, unless
-    PreFilter rejected the pod everywhere).
+    `absent`: the status of a node that is not listed (UNSCHEDULABLE_AND_UNRESOLVABLE without reason, unless
+    PreFilter rejected the pod for all nodes).
     """
 
     by_node: Mapping[str, Status] = field(default_factory=dict)
     absent: Status = UNRESOLVABLE
 
     def status(self, node_name: str) -> Status:
-        """The verdict on one node."""
+        """Return the verdict on one node."""
         return self.by_node.get(node_name, self.absent)
 
     def with_code(self, code: Code, node_names: Sequence[str]) -> list[str]:
-        """The names of `node_names` whose verdict has `code`."""
+        """Return the names in `node_names` whose verdict has `code`."""
         return [name for name in node_names if self.status(name).code is code]

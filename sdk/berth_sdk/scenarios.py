@@ -1,6 +1,6 @@
-"""`Scenarios`: "what if these pods left and those came?", many nodes at once.
+"""`Scenarios`: what-if questions about many nodes at once, each with some pods removed and some added.
 
-The only mechanism behind the second pass for nominated pods, preemption and what-if questions. Each
+The only mechanism behind the second Filter run for nominated pods, preemption and what-if questions. Each
 scenario is one node with pods removed and added, absolute against the cycle's snapshot.
 """
 
@@ -19,7 +19,9 @@ from berth_sdk.tables import NodeTable, NodeView, PodChanges, PodTable
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`node_name` without the pods `removed` and with the pods `added` (uids must be set)."""
+    """The node `node_name` without the pods `removed` and with the pods `added`. The pods' uids must be
+    set.
+    """
 
     node_name: str
     removed: tuple[Pod, ...] = ()
@@ -27,9 +29,9 @@ class Scenario:
 
 
 class Scenarios:
-    """m scenarios. `nodes` has one row per scenario, its usage columns with the changes applied.
+    """m scenarios. `nodes` has one row per scenario, with the changes applied to its usage columns.
 
-    `removed` and `added` hold the leaving and coming pods as columns; `items` yields them one by one.
+    `removed` and `added` hold the pods as columns. `items` yields the scenarios as records.
     """
 
     __slots__ = ("_items", "added", "nodes", "removed")
@@ -37,7 +39,7 @@ class Scenarios:
     added: PodChanges
 
     def __init__(self, table: NodeTable, items: Sequence[Scenario]) -> None:
-        """`table`: the snapshot. Raises KeyError for a node that it lacks."""
+        """`table`: the snapshot. Raises KeyError for a node that the snapshot lacks."""
         positions: list[int] = []
         for item in items:
             position = table.position(item.node_name)
@@ -51,7 +53,7 @@ class Scenarios:
 
     @classmethod
     def of_changes(cls, rows: NodeTable, removed: PodChanges, added: PodChanges) -> Scenarios:
-        """One scenario for each of `rows`, which are as the snapshot has them."""
+        """Return one scenario for each of `rows`, which are rows of the snapshot."""
         made = cls.__new__(cls)
         made._items = None
         made.removed, made.added = removed, added
@@ -73,18 +75,18 @@ class Scenarios:
 
     @property
     def pods(self) -> PodTable:
-        """All pods of the snapshot, leaving pods included. Raises ValueError if unknown."""
+        """All pods of the snapshot, removed pods included. Raises ValueError if the pods are not known."""
         return self.nodes.pods
 
     def limited(self, nodes: NodeTable, removed: PodChanges, added: PodChanges) -> Scenarios:
-        """The same scenarios, seen through other tables of the same rows: for `berth_sdk.runtime`."""
+        """Return the same scenarios with other tables of the same rows: for `berth_sdk.runtime`."""
         seen = Scenarios.__new__(Scenarios)
         seen._items = None
         seen.nodes, seen.removed, seen.added = nodes, removed, added
         return seen
 
     def take(self, positions: NDArray[Any] | Sequence[int]) -> Scenarios:
-        """Some of them: positions (intp[k]) or a mask (bool[m])."""
+        """Return some of the scenarios. `positions`: intp[k], or a mask (bool[m])."""
         chosen = np.asarray(positions, dtype=None if len(positions) else np.intp)
         at = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
         some = Scenarios.__new__(Scenarios)
@@ -94,7 +96,7 @@ class Scenarios:
         return some
 
     def view(self, i: int) -> NodeView:
-        """The node of scenario `i` as it would be, pods included (needs pod summaries)."""
+        """Return the node of scenario `i` with its changes, pods included (needs pod summaries)."""
         removed, added = self.removed.pods(i), self.added.pods(i)
         node = self.nodes.node(i)
         gone = {pod.uid for pod in removed}

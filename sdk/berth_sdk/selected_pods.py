@@ -15,9 +15,10 @@ from berth_sdk.tables import PodTable
 
 @dataclass(frozen=True, slots=True)
 class SelectedPods:
-    """Each pod counts one. `namespaces` None: pods of every namespace.
+    """Counts the pods of some namespaces that a selector matches, one each. `namespaces` None: every
+    namespace.
 
-    Implements `berth_sdk.tables.Tally`. A null selector selects nothing, an empty one everything.
+    Implements `berth_sdk.tables.Tally`. A null selector selects no pod, an empty one every pod.
     """
 
     namespaces: frozenset[str] | None
@@ -25,10 +26,10 @@ class SelectedPods:
     exclude_terminating: bool = False
     _hash: int = field(init=False, repr=False, compare=False)
     _first: tuple[str, str] | None = field(init=False, repr=False, compare=False)
-    """A label and the only value that it may have, if a requirement says so."""
+    """A label and the only value that a selected pod may have. None: no requirement gives one."""
 
     def __post_init__(self) -> None:
-        # A column is looked up by it in every cycle.
+        # Computed once: every cycle looks a column up by this hash.
         object.__setattr__(self, "_first", _first_of(self.selector))
         object.__setattr__(self, "_hash", hash((self.namespaces, self.selector, self.exclude_terminating)))
 
@@ -36,7 +37,7 @@ class SelectedPods:
         return self._hash
 
     def selects(self, pod: Pod) -> bool:
-        """Whether the pod is one of them."""
+        """Return True if the pod is selected."""
         if self.namespaces is not None and pod.namespace not in self.namespaces:
             return False
         if self.exclude_terminating and pod.terminating:
@@ -44,18 +45,18 @@ class SelectedPods:
         return self.selector.matches(pod.labels)
 
     def of(self, pod: Pod) -> int:
-        """1 for a pod that is selected."""
+        """Return 1 for a selected pod, 0 for any other."""
         return int(self.selects(pod))
 
     def of_each(self, pods: Sequence[Pod]) -> Sequence[int]:
-        """`of`, of each. Nearly always the first label rules a pod out."""
+        """Return `of` for each pod. For most pods, the first label decides."""
         if self._first is None:
             return [int(self.selects(pod)) for pod in pods]
         key, value = self._first
         return [pod.labels.get(key) == value and self.selects(pod) for pod in pods]
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
-        """int64[number of pods]: one test per distinct value of a label, not per pod."""
+        """Return int64[number of pods], with one test per distinct label value, not per pod."""
         mask = self.selector.over(pods)
         if self.namespaces is not None:
             mask = mask & pods.namespaces.members(self.namespaces).take(pods.namespace)

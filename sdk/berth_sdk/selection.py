@@ -1,7 +1,7 @@
-"""`StateSelection`: the parts of the cluster state that some needs ask for, taken together.
+"""`StateSelection`: the parts of the cluster state that several needs ask for together.
 
 The host sends a served instance the selection of all its plugins. The SDK shows each plugin the selection of
-its own needs, wherever the plugin runs (`berth_sdk.limits`).
+its own needs, in process and served (`berth_sdk.limits`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from berth_sdk.needs import Need, NeedKind
 
 Prefixes = tuple[str, ...] | None
-"""Of label or annotation keys to keep; None: all."""
+"""Prefixes of the label or annotation keys to keep. None: all keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class StateSelection:
             images=any(need.images for need in nodes),
             node_object=_dropped(node_objects) if node_objects else None,
             pods=bool(pods or pod_objects),
-            # A plugin that asks for whole pods alone must still find labels in their records.
+            # A plugin that asks for whole pods alone must still find labels in the pods' records.
             pod_labels=_labels(pods or pod_objects),
             pod_annotations=_annotations(pods),
             pod_object=_dropped(pod_objects) if pod_objects else None,

@@ -1,10 +1,9 @@
-"""Label selectors: parsed once, then asked about one labels map or about a whole table of nodes or pods.
+"""Label selectors: parsed once, then matched against one labels map or a whole table of nodes or pods.
 
-Used by plugins that read selectors, by the host where a configuration or an event interest has one, and
-by `berth_sdk.node_selectors`. Source: apimachinery `labels/selector.go` and
-`apis/meta/v1/helpers.go` (LabelSelectorAsSelector).
+Used by plugins that read selectors, by the host for selectors of the configuration and of event interests,
+and by `berth_sdk.node_selectors`. A null selector matches nothing. An empty selector matches everything.
 
-A selector that is null matches nothing, an empty one matches everything.
+Source: apimachinery `labels/selector.go` and `apis/meta/v1/helpers.go` (LabelSelectorAsSelector).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _INT64: Final = 1 << 63
 
 
 class Operator(Enum):
-    """How a requirement compares; the values are the API's spellings."""
+    """How a requirement compares. The values are the API's spellings."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -43,7 +42,7 @@ class Operator(Enum):
 
 
 LABEL_OPERATORS: Final = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)
-"""The operators of a LabelSelector; node selectors have Gt and Lt as well."""
+"""The operators of a LabelSelector. Node selectors have Gt and Lt as well."""
 
 
 class Labelled(Protocol):
@@ -52,7 +51,7 @@ class Labelled(Protocol):
     def __len__(self) -> int: ...
 
     def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
-        """int32[n] codes of the label's values (0: absent), and their dictionary."""
+        """Return int32[n] codes of the label's values (0: absent), and their dictionary."""
         ...
 
 
@@ -66,7 +65,7 @@ class Requirement:
 
     @staticmethod
     def of(raw: Mapping[str, Any], path: str, operators: Sequence[Operator] = LABEL_OPERATORS) -> Requirement:
-        """Read `{key, operator, values}`. Raises SelectorError, its text beginning with the path."""
+        """Read `{key, operator, values}`. Raises SelectorError, whose text begins with `path`."""
         known = {operator.value: operator for operator in operators}
         operator = known.get(raw.get("operator") or "")
         if operator is None:
@@ -91,7 +90,7 @@ class Requirement:
         return Requirement(key, operator, frozenset(values))
 
     def accepts(self, value: str | None) -> bool:
-        """Whether the label's value passes; None: the label is missing."""
+        """Return True if the label's value meets the condition. None: the label is missing."""
         if self.operator is Operator.IN:
             return value in self.values
         if self.operator is Operator.NOT_IN:
@@ -106,11 +105,13 @@ class Requirement:
         return number > bound if self.operator is Operator.GT else number < bound
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether a labels map passes."""
+        """Return True if a labels map meets the condition."""
         return self.accepts(labels.get(self.key))
 
     def over(self, table: Labelled) -> NDArray[np.bool_]:
-        """bool[n]: the rows whose labels pass. One test per distinct value, not per row."""
+        """Return bool[n]: the rows whose labels meet the condition. One test per distinct value, not per
+        row.
+        """
         codes, values = table.label(self.key)
         if self.operator is Operator.EXISTS:
             return np.not_equal(codes, 0)
@@ -127,7 +128,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """A conjunction of requirements; `requirements` None: the selector was null and matches nothing.
+    """Requirements that must all be met. `requirements` None: the selector was null and matches nothing.
 
     >>> LabelSelector.of({"matchLabels": {"app": "web"}}).matches({"app": "web", "tier": "front"})
     True
@@ -139,7 +140,7 @@ class LabelSelector:
 
     @staticmethod
     def of(raw: Mapping[str, Any] | None, path: str = "labelSelector") -> LabelSelector:
-        """Read `{matchLabels, matchExpressions}`. Raises SelectorError, its text beginning with the path."""
+        """Read `{matchLabels, matchExpressions}`. Raises SelectorError, whose text begins with `path`."""
         if raw is None:
             return LabelSelector(None)
         equal = [
@@ -154,7 +155,7 @@ class LabelSelector:
 
     @staticmethod
     def equal_to(labels: Mapping[str, str]) -> LabelSelector:
-        """Every one of `labels`, as they are; an empty map matches everything."""
+        """Return a selector for exactly these `labels`, without a check. An empty map matches everything."""
         return LabelSelector(
             tuple(Requirement(key, Operator.IN, frozenset((value,))) for key, value in labels.items())
         )
@@ -170,26 +171,26 @@ class LabelSelector:
 
     @property
     def is_empty(self) -> bool:
-        """It matches everything: not null, and without a requirement."""
+        """True if the selector matches everything: not null, and without a requirement."""
         return self.requirements is not None and not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether a labels map passes every requirement."""
+        """Return True if a labels map meets every requirement."""
         return self.requirements is not None and all(one.matches(labels) for one in self.requirements)
 
     def over(self, table: Labelled) -> NDArray[np.bool_]:
-        """bool[n]: the rows whose labels pass every requirement."""
+        """Return bool[n]: the rows whose labels meet every requirement."""
         if self.requirements is None:
             return np.zeros(len(table), dtype=np.bool_)
         return all_of([one.over(table) for one in self.requirements], len(table))
 
 
 EVERYTHING: Final = LabelSelector()
-"""The empty selector."""
+"""The empty selector, which matches everything."""
 
 
 def all_of(masks: Sequence[NDArray[np.bool_]], count: int) -> NDArray[np.bool_]:
-    """bool[count]: the rows that are true in every mask; no mask: all rows."""
+    """Return bool[count]: the rows that are true in every mask. No mask: all rows."""
     if not masks:
         return np.ones(count, dtype=np.bool_)
     result = masks[0]
@@ -199,7 +200,9 @@ def all_of(masks: Sequence[NDArray[np.bool_]], count: int) -> NDArray[np.bool_]:
 
 
 def is_label_key(key: str) -> bool:
-    """`name` or `prefix/name`, as the API accepts it for a label, a taint or an extended resource."""
+    """Return True for `name` or `prefix/name`, as the API accepts it for a label, a taint or an extended
+    resource.
+    """
     prefix, slash, name = key.rpartition("/")
     if slash and (len(prefix) > _MAX_PREFIX or not _SUBDOMAIN.fullmatch(prefix)):
         return False
@@ -207,17 +210,17 @@ def is_label_key(key: str) -> bool:
 
 
 def is_label_value(value: str) -> bool:
-    """Empty, or at most 63 characters with a letter or digit at both ends."""
+    """Return True for an empty text, or at most 63 characters with a letter or digit at both ends."""
     return not value or (len(value) <= _MAX_NAME and _NAME.fullmatch(value) is not None)
 
 
 def parse_int64(text: str | None) -> int | None:
-    """A 64-bit integer in decimal digits, or None where the text is not one.
+    """Return a 64-bit integer in decimal digits, or None where the text is not one.
 
     >>> parse_int64("+07"), parse_int64("1_000"), parse_int64(None)
     (7, None, None)
     """
-    # Not int(): it takes underscores, blanks and digits of other scripts.
+    # int() would also accept underscores, blanks and digits of other scripts.
     if text is None or not _INTEGER.fullmatch(text):
         return None
     number = int(text)
@@ -225,7 +228,7 @@ def parse_int64(text: str | None) -> int | None:
 
 
 def mappings(raw: Any, path: str) -> list[Mapping[str, Any]]:
-    """A list of maps, empty where it is missing. Raises SelectorError."""
+    """Return a list of maps, empty where it is missing. Raises SelectorError."""
     if raw is None:
         return []
     if not isinstance(raw, list):
@@ -267,7 +270,7 @@ _COMPARE_FORM: Final = re.compile(r"([^<>\s]+)\s*([<>])\s*(\S+)")
 
 
 def _split(text: str) -> list[str]:
-    """The parts between commas that are outside parentheses, blank ones dropped."""
+    """Return the parts between the commas outside parentheses, without blank parts."""
     parts = re.split(r",(?![^(]*\))", text)
     return [part.strip() for part in parts if part.strip()]
 

@@ -1,10 +1,9 @@
-"""A pod -> a digest that pods with the same scheduling wishes share.
+"""A pod -> a digest that all pods with the same scheduling wishes share.
 
-Used to share columns between equal pods. Covers the facts by which a plugin may judge a pod: namespace,
-labels, annotations, priority, the controller that owns it, the spec without the node it is on, and the claims
-that were made for it. Where the
-object is not known, the summary stands in for the spec; the two forms never meet, because their digests
-differ.
+Equal pods share columns and cached answers by this digest. The digest covers the facts by which a plugin may
+judge a pod: namespace, labels, annotations, priority, the controller that owns the pod, the spec without the
+node name, and the claims that were made for the pod. Where the object is not known, the summary takes the
+place of the spec. The digests of the two forms always differ.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from typing import Any, Final
 from berth_sdk.pod import Pod
 
 _DIGEST_BYTES: Final = 16
-# The API server's admission gives each pod a token volume with a random name; it says nothing about
-# where the pod can run, and would make every pod unlike its siblings.
+# The API server's admission gives each pod a token volume with a random name. The volume does not limit where
+# the pod can run, but would make all pods different.
 _TOKEN_VOLUME: Final = "kube-api-access-"
 
 
 def signature(pod: Pod) -> bytes:
-    """16 bytes that are equal for pods that every plugin must treat alike, and differ for others.
+    """Return 16 bytes that are equal for pods that every plugin must treat alike, and differ for others.
 
     >>> web = Pod(name="web-1", labels={"app": "web"}, requests={"cpu": 500})
     >>> signature(web) == signature(Pod(name="web-2", labels={"app": "web"}, requests={"cpu": 500}))
@@ -33,14 +32,15 @@ def signature(pod: Pod) -> bytes:
     known = pod._signature
     if known is None:
         known = _digest(pod)
-        # The record is frozen for other code; values derived from its fields may be kept beside them.
+        # The record is frozen for other code; a value derived from its fields may be stored in it.
         object.__setattr__(pod, "_signature", known)
     return known
 
 
 def wishes(pod: Pod) -> bytes:
-    """As `signature`, and the nodes that spec and status name beside it: the signature for a class that
-    declares `depends_on` and signs nothing itself.
+    """Return `signature` and the nodes that the pod's spec and status name.
+
+    The signature for a class that declares `depends_on` and has no `sign` method or fields.
     """
     if pod.node_name or pod.nominated_node:
         return signature(pod) + f"{pod.node_name}/{pod.nominated_node}".encode()
@@ -48,15 +48,16 @@ def wishes(pod: Pod) -> bytes:
 
 
 def of_spec(pod: Pod) -> str:
-    """Equal for pods with equal specs but for the node; written once for all of them. "" without the object.
+    """Return a text that is equal for pods with equal specs, the node name left out. "" without the object.
 
-    Longer than a digest, and found at once: for a memory that is looked up by specs.
+    The text is longer than a digest, but needs no computing: it is made once for all these pods. For caches
+    with specs as keys.
     """
     return _text_of_spec(pod) if pod.is_whole else ""
 
 
 def spec_wishes(pod: Pod) -> str:
-    """As `of_spec`; for a pod without its object, the summary's fields in place of the spec."""
+    """Return the text of `of_spec`; for a pod without its object, a text of the summary's fields."""
     return _text_of_spec(pod) if pod.is_whole else repr(_summary_wishes(pod))
 
 
@@ -68,19 +69,19 @@ def _digest(pod: Pod) -> bytes:
         sorted(pod.labels.items()),
         sorted(pod.annotations.items()),
         pod.priority,
-        # Not by its uid alone: a manifest written by hand may leave that out.
+        # The uid alone does not suffice: a manifest written by hand may leave it out.
         (owner.uid, owner.name, owner.kind, owner.api_version) if owner else "",
         not pod.is_whole,
         wishes,
     )
-    # `repr` of strings, numbers, lists and maps says each of them exactly, and costs least. The maps
-    # of a spec keep the order in which they were written: siblings have the same.
+    # `repr` of strings, numbers, lists and maps is exact and the fastest form. The maps of a spec keep the
+    # order in which they were written, which is the same for all pods of a controller.
     text = f"{document!r}{_text_of_spec(pod)}" if pod.is_whole else repr(document)
     return blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
 
 
 def _text_of_spec(pod: Pod) -> str:
-    """Written once for all pods that have the same spec."""
+    """Return the text of the pod's spec, made once for all pods that have the same spec."""
     read = pod._read
     if read is None:
         return repr(_spec_wishes(pod.spec))
@@ -101,7 +102,9 @@ def _spec_wishes(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _own_claims(pod: Pod) -> tuple[Any, ...]:
-    """Claims made for this pod alone: siblings have the same template in their spec, and a claim each."""
+    """Return the claims made for this pod alone. Pods of one controller have the same template but different
+    claims.
+    """
     return pod.claims, pod.generated_claims if pod.spec.get("resourceClaims") else ()
 
 
@@ -114,7 +117,7 @@ def _container_wishes(container: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_token_volume(name: Any) -> bool:
-    """Whether a volume of this name holds the token of the pod's service account."""
+    """Return True if a volume of this name holds the token of the pod's service account."""
     return isinstance(name, str) and name.startswith(_TOKEN_VOLUME)
 
 

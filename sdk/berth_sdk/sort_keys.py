@@ -1,12 +1,12 @@
 """Values -> bytes that sort as the values do. For `sort_key` of a QueueSort plugin.
 
-The queue compares keys bytewise, smallest first; parts are joined, most important first:
+The queue compares keys bytewise, smallest first. Join the parts, most important first:
 
     def sort_key(self, pod):
         return join(descending(integer(pod.pod.priority)), time(pod.added_at_s))
 
-Each part is written so that no part is the beginning of another part of its kind, which is why parts
-can be joined, and turned round with `descending`.
+No part is the beginning of another part of its kind. Therefore parts can be joined, and reversed with
+`descending`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ALL_ONES: Final = bytes(range(255, -1, -1))
 
 
 def integer(value: int) -> bytes:
-    """8 bytes for a 64-bit signed integer. Raises ValueError for a larger one.
+    """Return 8 bytes for a 64-bit signed integer. Raises ValueError for a larger one.
 
     >>> integer(-3) < integer(0) < integer(7)
     True
@@ -32,7 +32,8 @@ def integer(value: int) -> bytes:
 
 
 def time(seconds: float) -> bytes:
-    """8 bytes for a time or any other number with a fraction; -0.0 equals 0.0. Raises ValueError for NaN.
+    """Return 8 bytes for a time or any other number with a fraction; -0.0 equals 0.0. Raises ValueError for
+    NaN.
 
     >>> time(-1.5) < time(0.0) < time(1763638000.25) < time(1763638000.5)
     True
@@ -45,7 +46,7 @@ def time(seconds: float) -> bytes:
 
 
 def string(text: str) -> bytes:
-    """UTF-8, in the order of code points; a prefix comes before the longer text.
+    """Return UTF-8, in the order of code points; a prefix comes before the longer text.
 
     >>> string("a") < string("ab") < string("b")
     True
@@ -54,7 +55,7 @@ def string(text: str) -> bytes:
 
 
 def descending(part: bytes) -> bytes:
-    """The same part in the opposite order.
+    """Return the same part in the opposite order.
 
     >>> descending(integer(100)) < descending(integer(0))
     True
@@ -63,9 +64,9 @@ def descending(part: bytes) -> bytes:
 
 
 def join(*parts: bytes) -> bytes:
-    """One key of several parts, most important first, cut at 256 bytes.
+    """Return one key of several parts, most important first, cut at 256 bytes.
 
-    A cut key never orders two pods wrongly: they are equal in it, and the queue goes on with the
+    A cut key never orders two pods wrongly: the two keys are equal, and the queue then orders the pods by the
     time they came.
     """
     return b"".join(parts)[:MAX_KEY_BYTES]

@@ -1,6 +1,7 @@
 """Verdicts as values: `Status` for one answer, `Verdicts` for a table of nodes.
 
-A verdict is data, never an exception; exceptions mean that machinery broke.
+A verdict is data, never an exception. An exception means that the code failed.
+
 Source: kube-scheduler `framework/interface.go`, v1.36 (codes, reasons, IsRejected, AsError).
 """
 
@@ -19,22 +20,24 @@ MAX_NODE_SCORE: Final = 100
 
 
 class Code(IntEnum):
-    """A plugin's verdict, which decides what the queue does next. Numbers are kube-scheduler's."""
+    """A plugin's verdict, which decides what the queue does next. The numbers are kube-scheduler's."""
 
     SUCCESS = 0
-    """Go on."""
+    """The plugin accepts the pod, or the node."""
     ERROR = 1
-    """Machinery failed: the cycle aborts, the pod is retried after the error backoff."""
+    """An internal error: the cycle aborts, and the pod is retried after the error backoff."""
     UNSCHEDULABLE = 2
-    """Not now; removing pods might help. The pod waits for an event that its rejectors registered."""
+    """Not now, but removing pods might help. The pod waits for an event that its rejecting plugins
+    registered.
+    """
     UNSCHEDULABLE_AND_UNRESOLVABLE = 3
-    """Not now, and removing pods cannot help on that node (from PreFilter: on any)."""
+    """Not now, and removing pods from the node cannot help (from PreFilter: from any node)."""
     WAIT = 4
-    """Permit only: hold the pod until the plugin allows it or the time is over."""
+    """Permit only: hold the pod until the plugin allows it or the timeout ends."""
     SKIP = 5
     """PreFilter, PreScore, PreBindPreFlight, Bind: nothing to do for this pod."""
     PENDING = 6
-    """A place is found, but an outside component must act first; requeueing skips the backoff."""
+    """A node is found, but an outside component must act first. Requeueing skips the backoff."""
 
     @property
     def kube_name(self) -> str:
@@ -56,7 +59,7 @@ _REJECTED: Final = frozenset({Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOL
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One verdict: a code, the reasons shown to the pod's owner, and the plugin that gave it.
+    """One verdict: a code, the reasons shown to the pod's owner, and the plugin that returned it.
 
     >>> Status.unschedulable("Insufficient cpu").message
     'Insufficient cpu'
@@ -70,32 +73,32 @@ class Status:
 
     @staticmethod
     def success() -> Status:
-        """Go on."""
+        """Return the verdict that accepts the pod."""
         return SUCCESS
 
     @staticmethod
     def unschedulable(*reasons: str) -> Status:
-        """Rejected; preemption may help."""
+        """Return a rejection that preemption may resolve."""
         return Status(Code.UNSCHEDULABLE, reasons)
 
     @staticmethod
     def unresolvable(*reasons: str) -> Status:
-        """Rejected; preemption cannot help."""
+        """Return a rejection that preemption cannot resolve."""
         return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reasons)
 
     @staticmethod
     def pending(*reasons: str) -> Status:
-        """Rejected until an outside component acts; the retry skips the backoff."""
+        """Return a rejection until an outside component acts. The retry skips the backoff."""
         return Status(Code.PENDING, reasons)
 
     @staticmethod
     def error(*reasons: str) -> Status:
-        """Something broke; the cycle aborts."""
+        """Return an error, which aborts the cycle."""
         return Status(Code.ERROR, reasons)
 
     @staticmethod
     def skip() -> Status:
-        """Nothing to do for this pod at this point."""
+        """Return the verdict "nothing to do for this pod at this extension point"."""
         return SKIP
 
     @property
@@ -114,7 +117,7 @@ class Status:
         return ", ".join(self.reasons)
 
     def with_plugin(self, plugin: str) -> Status:
-        """The same verdict, signed by `plugin`."""
+        """Return the same verdict with the name of `plugin`."""
         return self if self.plugin == plugin else Status(self.code, self.reasons, plugin)
 
 
@@ -127,9 +130,9 @@ UNRESOLVABLE: Final = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
 class Verdicts:
     """One status per row of a table of nodes, stored by group.
 
-    `groups` is int32[n]: the position in `statuses` of each row's verdict. `statuses[0]` is always
-    SUCCESS, so a row is feasible where its group is 0. There is one group per distinct reason,
-    which is also the form of the wire (`NodeVerdicts`).
+    `groups` is int32[n]: the position in `statuses` of each row's verdict. `statuses[0]` is always SUCCESS,
+    so a row is feasible where its group is 0. There is one group per distinct reason, as in the contract's
+    `NodeVerdicts`.
     """
 
     groups: NDArray[np.int32]
@@ -137,30 +140,32 @@ class Verdicts:
 
     @staticmethod
     def feasible(count: int) -> Verdicts:
-        """All `count` rows pass."""
+        """Return verdicts that pass all `count` rows."""
         return Verdicts(np.zeros(count, dtype=np.int32))
 
     @staticmethod
     def all(count: int, status: Status) -> Verdicts:
-        """All `count` rows have `status`."""
+        """Return verdicts with `status` for all `count` rows."""
         if status.is_success:
             return Verdicts.feasible(count)
         return Verdicts(np.ones(count, dtype=np.int32), (SUCCESS, status))
 
     @staticmethod
     def reject_where(mask: NDArray[np.bool_], status: Status) -> Verdicts:
-        """Rows where `mask` (bool[n]) is true have `status`, the others pass."""
+        """Return verdicts with `status` where `mask` (bool[n]) is true. The other rows pass."""
         return Verdicts(mask.astype(np.int32), (SUCCESS, status))
 
     @staticmethod
     def of(statuses: Iterable[Status]) -> Verdicts:
-        """One verdict per status, grouped by equality."""
+        """Return one verdict per status, grouped by equality."""
         seen: dict[Status, int] = {SUCCESS: 0}
         groups = [seen.setdefault(status, len(seen)) for status in statuses]
         return Verdicts(np.asarray(groups, dtype=np.int32), tuple(seen))
 
     def otherwise(self, mask: NDArray[np.bool_], status: Status) -> Verdicts:
-        """Rows that pass so far and where `mask` is true get `status`: the next check of a chain."""
+        """Return these verdicts with `status` for rows that pass so far and where `mask` is true: the next
+        check of a chain.
+        """
         if len(self.statuses) == 1:
             return Verdicts.reject_where(mask, status) if np.count_nonzero(mask) else self
         new = mask & (self.groups == 0)
@@ -183,13 +188,13 @@ class Verdicts:
         return len(self.statuses) == 1 or not np.count_nonzero(self.groups)
 
     def status(self, row: int) -> Status:
-        """The verdict of one row."""
+        """Return the verdict of one row."""
         return self.statuses[int(self.groups[row])]
 
     def to_list(self) -> list[Status]:
-        """The verdicts, one per row."""
+        """Return the verdicts, one per row."""
         return [self.statuses[group] for group in self.groups.tolist()]
 
     def take(self, rows: NDArray[np.intp] | Sequence[int]) -> Verdicts:
-        """The verdicts of some rows, in the order given."""
+        """Return the verdicts of some rows, in the order given."""
         return Verdicts(self.groups[np.asarray(rows, dtype=np.intp)], self.statuses)

@@ -1,8 +1,8 @@
 """`Undeclared`, `DeclaredKeys` and `trimmed`: records without the parts that the plugin did not declare in
 `needs`.
 
-Every use of an undeclared part raises UndeclaredError, which names the part and the need: in the host, in a
-process of the plugin's own, and in `berth_sdk.testing`. So a part that was not asked for never looks empty.
+Every use of an undeclared part raises UndeclaredError, which names the part and the need: in process, served,
+and in `berth_sdk.testing`. So an undeclared part never looks empty.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ V = TypeVar("V")
 
 
 class Undeclared:
-    """One part, as a plugin writes it (`pod.object`), and the need that brings it (`Need.whole_pod()`).
+    """The stand-in for one part, as a plugin writes it (`pod.object`), with the need that brings the part
+    (`Need.whole_pod()`).
 
-    `cure`: as for UndeclaredError.
+    `cure`: as in UndeclaredError.
     """
 
     __slots__ = ("cure", "need", "part")
@@ -30,7 +31,7 @@ class Undeclared:
         self.cure = cure
 
     def refuse(self, part: str = "") -> NoReturn:
-        """Raise UndeclaredError. `part`: the part that was read, where it lies within this one."""
+        """Raise UndeclaredError. `part`: the part that was read, if it lies within this one."""
         raise UndeclaredError(part or self.part, self.need, cure=self.cure)
 
     def __getattr__(self, name: str) -> Any:
@@ -46,8 +47,8 @@ def _refuse(self: Undeclared, *_args: object) -> Any:
     self.refuse()
 
 
-# Comparing and hashing, too: two undeclared parts are not known to be equal, and as a key one of them would
-# stand for all objects.
+# Comparing and hashing raise too: two undeclared parts are not known to be equal, and as a key one of them
+# would stand for all objects.
 for _name in (
     *("__eq__", "__ne__", "__hash__"),
     *("__bool__", "__len__", "__iter__", "__contains__", "__getitem__", "__str__", "__format__"),
@@ -62,7 +63,7 @@ POD_OBJECT: Final = Undeclared("pod.object", "Need.whole_pod()")
 
 
 class _Asking(Set[Any]):
-    """A view of a limited map in which a comparison looks up each element of the other side."""
+    """A view of a limited map. A comparison looks up each element of the other side."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]  # as of every view of a dict
@@ -79,21 +80,21 @@ class _Asking(Set[Any]):
 
 
 class _Keys(_Asking, KeysView[str]):
-    """The keys of a limited map; asking for an undeclared one raises UndeclaredError."""
+    """The keys of a limited map. Looking up an undeclared key raises UndeclaredError."""
 
     __slots__ = ()
 
 
 class _Items(_Asking, ItemsView[str, Any]):
-    """The items of a limited map; asking for one with an undeclared key raises UndeclaredError."""
+    """The items of a limited map. Looking up an undeclared key raises UndeclaredError."""
 
     __slots__ = ()
 
 
 class _Limited(dict[str, V]):
-    """A map of which some keys may not be read: every way of asking for one of them raises UndeclaredError.
+    """A map with keys that may not be read. Every lookup of such a key raises UndeclaredError.
 
-    Subclasses say which (`_check`). Loops see the keys that may be read.
+    Subclasses decide which keys (`_check`). Iteration yields only the keys that may be read.
     """
 
     __slots__ = ()
@@ -107,7 +108,7 @@ class _Limited(dict[str, V]):
         raise KeyError(key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value, or `default`."""
+        """Return the value, or `default`."""
         if super().__contains__(key):
             return self[key]
         self._check(key)
@@ -122,11 +123,11 @@ class _Limited(dict[str, V]):
         return super().pop(key, *default)
 
     def keys(self) -> Any:
-        """The keys that may be read."""
+        """Return the keys that may be read."""
         return _Keys(self)
 
     def items(self) -> Any:
-        """The keys that may be read, with their values."""
+        """Return the keys that may be read, with their values."""
         return _Items(self)
 
     def __eq__(self, other: object) -> bool:
@@ -149,14 +150,14 @@ class DeclaredKeys(_Limited[V]):
     __slots__ = ("_need", "_part", "_prefixes")
 
     def __init__(self, values: Mapping[str, V], prefixes: tuple[str, ...], part: str, need: str) -> None:
-        """`part`: as a plugin writes it (`node.labels`). `need`: with {} in the place of the key."""
+        """`part`: as a plugin writes it (`node.labels`). `need`: has {} in place of the key."""
         super().__init__({key: value for key, value in values.items() if key.startswith(prefixes)})
         self._prefixes = prefixes
         self._part = part
         self._need = need
 
     def copy(self) -> DeclaredKeys[V]:
-        """A copy with the same limits."""
+        """Return a copy with the same limits."""
         return DeclaredKeys(self, self._prefixes, self._part, self._need)
 
     def _check(self, key: object) -> bool:
@@ -166,8 +167,10 @@ class DeclaredKeys(_Limited[V]):
 
 
 class Drops:
-    """The fields that a plugin drops from one kind of objects. `paths`: dotted. `part`: the object as a
-    plugin writes it (`node.object`). `need`: the need that drops them (`Need.node_objects`).
+    """The fields that a plugin drops from one kind of objects.
+
+    `paths`: dotted. `part`: the object as a plugin writes it (`node.object`). `need`: the need that drops the
+    fields (`Need.node_objects`).
     """
 
     __slots__ = ("need", "part", "paths", "tree")
@@ -177,7 +180,7 @@ class Drops:
         self.part = part
         self.need = need
         self.tree: dict[str, Any] = {}
-        """The dropped fields: a str, the dropped path, at the end of each branch."""
+        """The dropped fields as a tree. Each branch ends in a str, the dropped path."""
         for path in sorted(self.paths, key=len, reverse=True):
             branch = self.tree
             *way, last = path.split(".")
@@ -186,14 +189,14 @@ class Drops:
             branch[last] = path
 
     def touch(self, path: str) -> str:
-        """Return a dropped path that holds, or lies within, the field at `path`; "": there is none."""
+        """Return a dropped path that contains, or lies within, the field at `path`. "": there is none."""
         for dropped in self.paths:
             if f"{path}.".startswith(f"{dropped}.") or dropped.startswith(f"{path}."):
                 return dropped
         return ""
 
     def undeclared(self, part: str, dropped: str) -> Undeclared:
-        """Return what stands for a part that the dropped path takes away."""
+        """Return the stand-in for a part that the dropped path removes."""
         return Undeclared(part, self.need, f"do not drop {dropped!r} in {self.need} of `needs`")
 
     def refuse(self, dropped: str) -> NoReturn:
@@ -202,9 +205,9 @@ class Drops:
 
 
 class TrimmedObject(KubeObject):
-    """An object without the fields that the plugin drops: looking these up raises UndeclaredError.
+    """An object without the fields that the plugin drops. Looking these fields up raises UndeclaredError.
 
-    The trimmed form is made once it is read.
+    The trimmed form is made at the first read.
     """
 
     __slots__ = ("drops", "origin")
@@ -228,13 +231,13 @@ class TrimmedObject(KubeObject):
         return super().raw
 
     def parse(self, decode: Any) -> JsonObject:
-        """The trimmed object."""
+        """Return the trimmed object."""
         if self._parsed is None:
             self._parsed = self._trim()
         return self._parsed
 
     def release(self, encode: Any = None) -> None:
-        """Forget the trimmed form: it is made again when it is read."""
+        """Drop the trimmed form. The next read makes it again."""
         self._parsed = self._raw = None
 
     def _trim(self) -> JsonObject:
@@ -262,7 +265,7 @@ class _TrimmedFields(_Limited[Any]):
         self._drops = drops
 
     def copy(self) -> _TrimmedFields:
-        """A copy with the same limits."""
+        """Return a copy with the same limits."""
         return _TrimmedFields(self, self._tree, self._drops)
 
     def _check(self, key: object) -> bool:
@@ -273,7 +276,7 @@ class _TrimmedFields(_Limited[Any]):
 
 
 def _trimmed(value: Any, tree: dict[str, Any], drops: Drops) -> Any:
-    """A copy along the dropped paths; a list on the way stands for each of its elements."""
+    """Return a copy without the dropped paths. A list on the way stands for each of its elements."""
     if isinstance(value, list):
         return [_trimmed(element, tree, drops) for element in value]
     if not isinstance(value, Mapping):

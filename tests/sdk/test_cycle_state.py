@@ -61,7 +61,7 @@ def test_every_change_is_counted_as_a_write_and_no_reading_is() -> None:
     assert state.writes == 6
 
 
-def test_others_read_what_was_published_until_it_is_taken_back() -> None:
+def test_published_values_are_readable_until_they_are_withdrawn() -> None:
     shared = SharedState()
     writer, reader = CycleState("c", plugin="A", shared=shared), CycleState("c", plugin="B", shared=shared)
     writer.publish("light", b"green")
@@ -74,7 +74,7 @@ def test_others_read_what_was_published_until_it_is_taken_back() -> None:
     assert writer.take_published() == {"A/light": None}
 
 
-def test_pods_to_activate_add_up() -> None:
+def test_pods_of_several_activate_calls_are_joined() -> None:
     shared = SharedState()
     state = CycleState("c", plugin="Demo", shared=shared)
     state.activate(make_pod("a"), make_pod("b", namespace="x"))
@@ -84,7 +84,7 @@ def test_pods_to_activate_add_up() -> None:
 
 
 @mark.parametrize("value", [b"", b"{}", b"3", b"\xff", b"[1, null]"])
-def test_nonsense_activates_no_pod(value: bytes) -> None:
+def test_malformed_pods_to_activate_name_no_pod(value: bytes) -> None:
     assert read_pods_to_activate(value) == []
 
 
@@ -96,7 +96,7 @@ def test_a_state_is_private_until_it_has_a_token_or_publishes() -> None:
     assert [state.is_private for state in (quiet, speaking, marked)] == [True, False, False]
 
 
-def test_a_clone_changes_alone() -> None:
+def test_changes_of_a_clone_leave_the_original_unchanged() -> None:
     state = CycleState("c", plugin="Demo")
     plain, counter = [1], Counter(1)
     state.write("plain", plain)
@@ -114,7 +114,7 @@ def test_a_clone_changes_alone() -> None:
     assert copy.read("plain") is plain  # a value without `clone` is shared
 
 
-def test_an_equal_pods_cycle_hands_its_values_on() -> None:
+def test_state_inherits_the_values_of_an_equal_pods_cycle() -> None:
     first, second = CycleState("1"), CycleState("2")
     first.write("a", 1)
     second.inherit(first)

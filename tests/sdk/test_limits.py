@@ -28,7 +28,7 @@ def test_limits_are_shared_by_plugins_whose_needs_differ_elsewhere() -> None:
     assert of_pods(Need.pods()) is not of_pods(Need.pods(), Need.pod_objects())
 
 
-def test_record_of_a_node_is_read_from_its_object_where_that_alone_is_declared() -> None:
+def test_node_record_comes_from_the_object_when_only_the_object_is_declared() -> None:
     limits = of_nodes(Need.node_objects("status.images"))
     seen = limits.limit(NODE)
     assert (seen.labels, seen.annotations, seen.allocatable) == (
@@ -47,7 +47,7 @@ def test_empty_prefix_declares_all_annotations() -> None:
     assert seen.annotations is NODE.annotations
 
 
-def test_record_of_an_undeclared_pod_has_its_name_alone() -> None:
+def test_record_of_an_undeclared_pod_has_only_its_reference() -> None:
     pod = make_pod("web", labels={"app": "x"}, priority=5)
     seen = of_pods(Need.nodes()).limit(pod)
     assert (seen.key, seen.uid) == (pod.key, pod.uid)

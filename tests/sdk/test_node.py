@@ -40,7 +40,7 @@ def test_every_field_is_read_in_the_units_of_the_tables() -> None:
     assert node.object.get("metadata.name") == "n1"
 
 
-def test_a_bare_node_has_nothing() -> None:
+def test_node_without_fields_has_empty_defaults() -> None:
     node = Node.from_object({"metadata": {"name": "n1"}})
     assert (node.labels, node.taints, node.allocatable, node.images) == ({}, (), {}, ())
     assert not node.unschedulable
@@ -56,6 +56,6 @@ def test_a_bare_node_has_nothing() -> None:
         pytest.param({"status": {"images": [{"sizeBytes": "big"}]}}, "not a Node", id="no number"),
     ],
 )
-def test_a_malformed_field_is_named(raw: dict[str, Any], problem: str) -> None:
+def test_error_names_a_malformed_field(raw: dict[str, Any], problem: str) -> None:
     with pytest.raises(ObjectError, match=problem):
         Node.from_object(raw)

@@ -22,7 +22,7 @@ BROKEN: Json = {
 NODES = make_table([make_node("a", labels={"disk": "ssd"}), make_node("b"), make_node("c")])
 
 
-def test_terms_are_alternatives_and_empty_ones_match_nothing() -> None:
+def test_node_matches_any_of_the_terms_and_an_empty_term_matches_nothing() -> None:
     selector = NodeSelector.of({"nodeSelectorTerms": [SSD, {}, NAMED]})
     assert selector.over(NODES).tolist() == [True, True, False]
     assert [selector.matches(node.labels, node.name) for node in NODES] == [True, True, False]
@@ -30,7 +30,7 @@ def test_terms_are_alternatives_and_empty_ones_match_nothing() -> None:
     assert not NodeSelector.of({}).over(NODES).any()
 
 
-def test_broken_term_is_left_out_and_everything_wrong_with_it_is_kept() -> None:
+def test_unreadable_term_is_left_out_and_all_its_errors_are_kept() -> None:
     selector = NodeSelector.of({"nodeSelectorTerms": [SSD, BROKEN]}, "spec")
     assert selector.over(NODES).tolist() == [True, False, False]
     with pytest.raises(SelectorError) as caught:
@@ -56,13 +56,13 @@ def test_required_affinity_raises_only_when_no_term_decides() -> None:
         required.matches({"zone": "a", "disk": "hdd"}, "n")
 
 
-def test_missing_stanza_is_not_an_empty_one() -> None:
+def test_missing_affinity_differs_from_affinity_without_terms() -> None:
     assert RequiredNodeAffinity.of_spec({}).over(NODES).all()
     empty: Json = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}}
     assert not RequiredNodeAffinity.of_spec(empty).over(NODES).any()
 
 
-def test_preferred_terms_add_up() -> None:
+def test_weights_of_matching_preferred_terms_add_up() -> None:
     terms = PreferredTerms.of(
         [
             {"weight": 3, "preference": SSD},
@@ -73,7 +73,7 @@ def test_preferred_terms_add_up() -> None:
     assert terms.over(NODES).tolist() == [3, 4, 0]
 
 
-def test_preferred_term_without_weight_is_not_even_read() -> None:
+def test_preferred_term_of_weight_zero_is_not_read() -> None:
     assert PreferredTerms.of([{"weight": 0, "preference": BROKEN}]).terms == ()
     with pytest.raises(SelectorError, match=r"\[0\]\.matchExpressions"):
         PreferredTerms.of([{"weight": 1, "preference": BROKEN}])

@@ -22,7 +22,7 @@ def test_empty_object_has_the_defaults() -> None:
     assert not pod.never_preempts
 
 
-def test_images_of_init_containers_containers_and_volumes_in_order() -> None:
+def test_images_come_from_init_containers_containers_and_volumes_in_order() -> None:
     pod = make_pod(
         "web",
         images=["web", "web"],
@@ -32,7 +32,7 @@ def test_images_of_init_containers_containers_and_volumes_in_order() -> None:
     assert pod.images == ("init", "web", "web", "data")
 
 
-def test_claims_have_the_names_of_generated_ones_too() -> None:
+def test_claims_include_those_of_ephemeral_volumes() -> None:
     volumes = [
         {"name": "a", "persistentVolumeClaim": {"claimName": "disk"}},
         {"name": "b", "ephemeral": {"volumeClaimTemplate": {}}},
@@ -41,7 +41,7 @@ def test_claims_have_the_names_of_generated_ones_too() -> None:
     assert make_pod("web", spec={"volumes": volumes}).claims == ("disk", "web-b")
 
 
-def test_the_controller_alone_is_the_owner() -> None:
+def test_owner_is_the_controller_only() -> None:
     owners = [
         {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1"},
         {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "2", "controller": True},
@@ -50,7 +50,7 @@ def test_the_controller_alone_is_the_owner() -> None:
     assert pod.owner == OwnerRef("apps/v1", "ReplicaSet", "rs", "2")
 
 
-def test_ports_as_they_are_written_and_as_they_read() -> None:
+def test_host_ports_keep_their_spelling_and_normalize_to_defaults() -> None:
     pod = make_pod("web", host_ports=[80])
     assert pod.host_ports == (HostPort("", "", 80),)
     assert pod.host_ports[0].normalized == HostPort("0.0.0.0", "TCP", 80)
@@ -75,7 +75,7 @@ def test_times_are_unix_seconds() -> None:
     assert pod.terminating
 
 
-def test_on_node_changes_the_node_alone() -> None:
+def test_on_node_changes_only_the_node() -> None:
     pod = make_pod("web", cpu=1)
     bound = pod.on_node("a")
     assert (bound.node_name, pod.node_name) == ("a", "")
@@ -84,7 +84,7 @@ def test_on_node_changes_the_node_alone() -> None:
 
 
 @pytest.mark.parametrize("pod", [make_pod("web"), make_pod("web").on_node("a")])
-def test_record_is_frozen_and_whole(pod: Pod) -> None:
+def test_pod_record_is_frozen_and_has_every_field(pod: Pod) -> None:
     assert type(pod) is Pod
     assert all(hasattr(pod, name) for name in Pod.__slots__)
     with pytest.raises(FrozenInstanceError):
@@ -96,7 +96,7 @@ def test_spec_is_empty_where_only_the_summary_is_known() -> None:
     assert make_pod("web", priority=3).spec["priority"] == 3
 
 
-def test_bytes_and_parsed_objects_read_alike() -> None:
+def test_pod_reads_the_same_from_bytes_and_from_a_parsed_object() -> None:
     raw = pod_object("web", cpu=1, labels={"a": "b"})
     from_bytes = KubeObject("v1", "Pod", raw=KubeObject.of(raw).raw)
     got, want = Pod.from_object(from_bytes), Pod.from_object(raw)
@@ -125,7 +125,7 @@ def test_malformed_pod_is_refused_with_its_path(raw: dict[str, Any], problem: st
     assert problem in str(caught.value)
 
 
-def test_taint_that_leaves_everything_out_is_read() -> None:
+def test_taint_without_fields_is_read() -> None:
     node = Node.from_object({"metadata": {"name": "a"}, "spec": {"taints": [{"effect": "NoSchedule"}]}})
     assert node.taints == (Taint("", "", "NoSchedule"),)
 

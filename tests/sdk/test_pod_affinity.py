@@ -28,7 +28,7 @@ def terms_of(pod: Pod) -> PodAffinity:
     return stanza
 
 
-def test_pods_of_a_namespace_with_equal_stanzas_share_them() -> None:
+def test_pods_of_a_namespace_with_equal_stanzas_share_one_pod_affinity() -> None:
     first = terms_of(make_pod("a", affinity=near(dict(TERM))))
     assert terms_of(make_pod("b", affinity=near(dict(TERM)))) is first
     elsewhere = terms_of(make_pod("a", namespace="shop", affinity=near(dict(TERM))))
@@ -36,14 +36,14 @@ def test_pods_of_a_namespace_with_equal_stanzas_share_them() -> None:
     assert elsewhere.required[0].namespaces == {"shop"}
 
 
-def test_equal_terms_are_one_whoever_carries_them() -> None:
+def test_equal_terms_of_any_pods_are_one_object() -> None:
     everywhere = {**TERM, "namespaceSelector": {}}
     first = terms_of(make_pod("a", affinity=near(everywhere)))
     other = terms_of(make_pod("b", namespace="shop", affinity={"podAntiAffinity": {REQUIRED: [everywhere]}}))
     assert first.required[0] is other.required_anti[0]
 
 
-def test_namespaces_are_the_pods_own_only_where_the_term_names_and_selects_none() -> None:
+def test_term_without_namespaces_and_selector_applies_to_the_pods_namespace() -> None:
     def namespaces(**fields: Any) -> tuple[set[str], LabelSelector]:
         term = terms_of(make_pod("a", affinity=near({**TERM, **fields}))).required[0]
         return set(term.namespaces), term.namespace_selector
@@ -56,7 +56,7 @@ def test_namespaces_are_the_pods_own_only_where_the_term_names_and_selects_none(
     assert namespaces(namespaces=["shop"], namespaceSelector={}) == ({"shop"}, LabelSelector())
 
 
-def test_a_term_means_pods_by_namespace_or_its_labels_and_by_their_own() -> None:
+def test_term_matches_by_namespace_or_namespace_labels_and_by_pod_labels() -> None:
     selector = LabelSelector.equal_to({"team": "red"})
     term = PodAffinityTerm(frozenset({"shop"}), selector, LabelSelector.equal_to({"app": "db"}), "zone")
     assert term.matches("shop", {"app": "db"}, {})
@@ -71,7 +71,7 @@ def test_a_pod_without_the_stanzas_has_no_terms(affinity: Json | None) -> None:
     assert make_pod("a", spec=spec).pod_affinity is None
 
 
-def test_a_list_that_cannot_be_read_is_empty_and_the_others_count() -> None:
+def test_unreadable_list_of_terms_is_empty_and_the_other_lists_count() -> None:
     broken = {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"operator": "Near"}]}}
     stanza = terms_of(
         make_pod(
@@ -89,7 +89,7 @@ def test_a_list_that_cannot_be_read_is_empty_and_the_others_count() -> None:
     assert stanza.preferred_anti[0][1] == 3
 
 
-def test_terms_are_read_from_the_object_alone_and_it_stays_small() -> None:
+def test_reading_terms_drops_the_parsed_form_of_the_object_again() -> None:
     item = KubeObject.of(pod_object("a", affinity=near(TERM)))
     sent = encode_pod(Pod.from_object(item))
     received = KubeObject("v1", "Pod", raw=item.raw)
@@ -99,6 +99,6 @@ def test_terms_are_read_from_the_object_alone_and_it_stays_small() -> None:
     assert decode_pod(sent).pod_affinity is None
 
 
-def test_the_pod_on_its_node_keeps_them() -> None:
+def test_bound_pod_keeps_its_terms() -> None:
     pod = make_pod("a", affinity=near(TERM))
     assert pod.on_node("n").pod_affinity is pod.pod_affinity

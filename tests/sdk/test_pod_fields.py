@@ -62,7 +62,7 @@ DIFFERENT: list[tuple[Pod, set[PodField]]] = [
 
 
 @pytest.mark.parametrize(("other", "shows"), DIFFERENT)
-def test_a_difference_shows_in_its_fields_and_in_no_others(other: Pod, shows: set[PodField]) -> None:
+def test_a_difference_changes_the_signature_of_its_fields_only(other: Pod, shows: set[PodField]) -> None:
     found = {field for field in PodField if signing([field])(other) != signing([field])(PLAIN)}
     assert found == shows
     assert signing(ALL_FIELDS)(other) != signing(ALL_FIELDS)(PLAIN)
@@ -70,11 +70,11 @@ def test_a_difference_shows_in_its_fields_and_in_no_others(other: Pod, shows: se
     assert two(other) != two(PLAIN)
 
 
-def test_every_field_is_shown_by_some_difference() -> None:
+def test_every_field_is_covered_by_some_difference() -> None:
     assert set().union(*(shows for _, shows in DIFFERENT)) == set(PodField)
 
 
-def test_claims_that_were_made_for_one_pod_show() -> None:
+def test_generated_claims_change_the_signature() -> None:
     scratch = [a_pod(name, {"volumes": [SCRATCH]}) for name in ("web-0", "web-1")]
     assert signing([PodField.VOLUMES])(scratch[0]) != signing([PodField.VOLUMES])(scratch[1])
     assert signing([PodField.SPEC])(scratch[0]) == signing([PodField.SPEC])(scratch[1])
@@ -83,17 +83,17 @@ def test_claims_that_were_made_for_one_pod_show() -> None:
     assert sign(a_pod(spec=claims, status=MADE)) != sign(a_pod(spec=claims))
 
 
-def test_tokens_of_service_accounts_do_not_show() -> None:
+def test_service_account_token_volumes_do_not_change_the_signature() -> None:
     tokens = [a_pod(spec={"volumes": [{"name": f"kube-api-access-{n}", "projected": {}}]}) for n in "ab"]
     for field in PodField:
         assert signing([field])(tokens[0]) == signing([field])(tokens[1])
 
 
-def test_nothing_of_a_pod_is_the_same_for_all() -> None:
+def test_no_fields_give_all_pods_equal_signatures() -> None:
     assert len({signing(())(pod) for pod, _ in DIFFERENT}) == 1
 
 
-def test_all_fields_are_all_wishes() -> None:
+def test_all_fields_give_the_signature_of_all_wishes() -> None:
     assert all(signing(ALL_FIELDS)(pod) == wishes(pod) for pod, _ in DIFFERENT)
     assert signing(reversed(ALL_FIELDS)) is signing(ALL_FIELDS)
 
@@ -125,7 +125,7 @@ def test_a_summary_is_signed_by_its_fields() -> None:
     assert signing([PodField.SPEC])(bare) != signing([PodField.SPEC])(Pod(name="a"))
 
 
-def test_the_fields_are_the_contracts() -> None:
+def test_pod_fields_are_those_of_the_contract() -> None:
     contract = {
         name.removeprefix("POD_FIELD_"): number for name, number in identity_pb2.PodField.items() if number
     }

@@ -23,7 +23,7 @@ def of(*containers: Json, status: Json | None = None, **spec: Any) -> PodRequest
     return requests_of({"containers": list(containers), **spec}, status)
 
 
-def test_containers_add_up_exactly_before_they_are_rounded() -> None:
+def test_requests_add_up_exactly_before_they_are_rounded() -> None:
     got = of(container(cpu="0.4m", memory="0.5"), container(cpu="0.4m", memory="0.5"))
     assert got.requests == {"cpu": 1, "memory": 1}
 
@@ -52,7 +52,9 @@ def test_containers_add_up_exactly_before_they_are_rounded() -> None:
         ),
     ],
 )
-def test_init_containers_and_sidecars(init: list[Json], main: list[Json], want: int) -> None:
+def test_request_is_the_peak_over_init_containers_and_sidecars(
+    init: list[Json], main: list[Json], want: int
+) -> None:
     assert of(*main, initContainers=init).requests["cpu"] == want
 
 
@@ -67,7 +69,7 @@ def test_overhead_comes_on_top_of_everything() -> None:
     assert got.score == {"cpu": 1250, "memory": 200 * MIB + 5}
 
 
-def test_explicit_zero_stays_and_nothing_is_left_out() -> None:
+def test_explicit_zero_requests_stay_in_the_maps() -> None:
     got = of(container(cpu=0))
     assert got.requests == {"cpu": 0}
     assert got.non_zero == {"cpu": 0, "memory": 200 * MIB}
@@ -137,7 +139,7 @@ def resized(**status: Any) -> Json:
         pytest.param({"containerStatuses": [{"name": "x", "resources": {}}]}, 2000, id="another container"),
     ],
 )
-def test_resizes_of_pods_on_nodes(status: Json, want: int) -> None:
+def test_resizes_count_for_pods_on_nodes(status: Json, want: int) -> None:
     assert of(container(cpu=2), status=status).requests["cpu"] == want
     assert of(container(cpu=2)).requests["cpu"] == 2000
 
@@ -171,13 +173,13 @@ def test_pod_level_can_be_resized() -> None:
         ({"containers": [], "resources": {"requests": {"cpu": "x"}}}, "spec.resources.requests.cpu"),
     ],
 )
-def test_error_names_the_path(spec: Json, path: str) -> None:
+def test_error_names_the_path_of_the_quantity(spec: Json, path: str) -> None:
     with pytest.raises(ObjectError) as caught:
         requests_of(spec, None)
     assert caught.value.path == path
 
 
-def test_maps_of_quantities() -> None:
+def test_quantities_are_read_in_scheduling_units_and_missing_ones_are_empty() -> None:
     assert quantities({"cpu": "1500m", "memory": "1Ki", "pods": 3}, "x") == {
         "cpu": 1500,
         "memory": 1024,

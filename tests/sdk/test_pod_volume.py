@@ -17,14 +17,14 @@ def pod_with(*volumes: dict[str, Any], node: str = "") -> Pod:
     )
 
 
-def test_only_storage_counts() -> None:
+def test_only_volumes_that_name_storage_count() -> None:
     disk = {"name": "d", "gcePersistentDisk": {"pdName": "x"}}
     pod = pod_with({"name": "t", "projected": {}}, disk, {"name": "c", "configMap": {"name": "c"}})
     assert pod.volumes == (PodVolume("d", "gcePersistentDisk", {"pdName": "x"}),)
     assert not pod.volumes[0].has_claim
 
 
-def test_claims_are_named_and_those_of_ephemeral_volumes_computed() -> None:
+def test_claim_names_are_read_and_those_of_ephemeral_volumes_computed() -> None:
     pod = pod_with(
         {"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "b", "ephemeral": {}}
     )
@@ -37,7 +37,7 @@ def test_pod_without_volumes_has_none() -> None:
     assert Pod(name="summary alone").volumes == ()
 
 
-def test_volumes_survive_the_parsed_form_and_the_wire() -> None:
+def test_volumes_are_readable_after_release_and_after_the_wire() -> None:
     pod = pod_with({"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, node="n")
     assert pod.object is not None
     pod.object.release()

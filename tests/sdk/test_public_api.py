@@ -31,7 +31,7 @@ def test_package_has_the_names_that_it_lists_and_no_others() -> None:
     "module",
     [pytest.param(results, id="results"), pytest.param(extension_points, id="extension points")],
 )
-def test_every_class_that_an_answer_can_have_is_there(module: object) -> None:
+def test_every_result_class_is_exported(module: object) -> None:
     own = {
         name
         for name, value in vars(module).items()

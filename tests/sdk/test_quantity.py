@@ -54,7 +54,7 @@ SUFFIXES = {
         ("-16Ei", -(2**63), -(2**63)),
     ],
 )
-def test_readings(text: Any, milli: int, whole: int) -> None:
+def test_quantity_is_read_in_thousandths_and_in_whole_units(text: Any, milli: int, whole: int) -> None:
     assert (milli_value(text), whole_value(text)) == (milli, whole)
 
 
@@ -79,7 +79,7 @@ def test_readings(text: Any, milli: int, whole: int) -> None:
         "9" * 5000,
     ],
 )
-def test_quantities_that_kubernetes_would_refuse(value: Any) -> None:
+def test_quantities_that_kubernetes_refuses_raise(value: Any) -> None:
     with pytest.raises(QuantityError, match="is not a quantity"):
         nano_value(value)
 

@@ -96,7 +96,7 @@ def _check(table: NodeTable, asked: Scenarios, wanted: list[Scenario]) -> None:
         }
 
 
-def test_pods_of_the_snapshot_are_its_own_rows() -> None:
+def test_removed_pods_are_rows_of_the_snapshots_table() -> None:
     table = make_table([make_node("a")], [make_pod("p", uid="1", node="a"), make_pod("q", uid="2", node="a")])
     scenarios = Scenarios(table, [Scenario("a", (table.pods.pod(1),)), Scenario("a")])
     assert scenarios.removed.table is table.pods
@@ -106,7 +106,7 @@ def test_pods_of_the_snapshot_are_its_own_rows() -> None:
     assert scenarios.pods is table.pods
 
 
-def test_a_table_of_pods_on_no_node() -> None:
+def test_changes_add_up_pods_that_are_on_no_node() -> None:
     made = PodTable.of([make_pod(f"p{i}", uid=f"{i}", cpu=i, priority=i) for i in range(100)])
     assert made.requests("cpu").tolist() == [1000 * i for i in range(100)]
     assert made.priority.tolist() == list(range(100))

@@ -27,12 +27,12 @@ def test_label_prefixes_add_up_and_the_empty_one_takes_all() -> None:
     assert StateSelection.of([none, nodes("b/")]).node_labels == ("b/",)
 
 
-def test_annotations_and_images_are_sent_when_anybody_wants_them() -> None:
+def test_annotations_and_images_are_selected_when_any_need_asks_for_them() -> None:
     selection = StateSelection.of([nodes(), nodes(annotation_prefixes=("x/",), images=True)])
     assert (selection.node_annotations, selection.images) == (("x/",), True)
 
 
-def test_field_is_dropped_only_if_no_plugin_wants_it() -> None:
+def test_field_is_dropped_only_if_no_need_asks_for_it() -> None:
     drops_status = Need.node_objects("status", "metadata.annotations")
     drops_images = Need.node_objects("status.images")
     assert StateSelection.of([drops_status]).node_object == ("metadata.annotations", "status")

@@ -65,12 +65,14 @@ def test_null_matches_nothing_and_empty_matches_everything() -> None:
         pytest.param(Requirement("k", Operator.LT, frozenset({"7"})), "9" * 20, False, id="lt, too large"),
     ],
 )
-def test_requirement(requirement: Requirement, value: str | None, want: bool) -> None:
+def test_requirement_matches_by_its_operator(requirement: Requirement, value: str | None, want: bool) -> None:
     assert requirement.matches({} if value is None else {"k": value}) is want
 
 
 @given(wanted=st.lists(requirements, max_size=3), shown=st.lists(labels, min_size=1, max_size=5))
-def test_over_a_table_equals_one_by_one(wanted: list[Requirement], shown: list[dict[str, str]]) -> None:
+def test_matching_a_table_equals_matching_each_row(
+    wanted: list[Requirement], shown: list[dict[str, str]]
+) -> None:
     selector = LabelSelector(tuple(wanted))
     nodes = make_table([make_node(f"n{i}", labels=one) for i, one in enumerate(shown)])
     assert selector.over(nodes).tolist() == [selector.matches(one) for one in shown]
@@ -115,7 +117,7 @@ def test_labels_and_expressions_must_all_match() -> None:
         pytest.param({"matchExpressions": ["a"]}, "[0]: must be a map, not str", id="text"),
     ],
 )
-def test_selector_that_cannot_be_read(raw: Any, problem: str) -> None:
+def test_unreadable_selector_raises_with_its_path(raw: Any, problem: str) -> None:
     with pytest.raises(SelectorError) as caught:
         LabelSelector.of(raw)
     assert problem in str(caught.value)
@@ -137,14 +139,16 @@ def test_selector_that_cannot_be_read(raw: Any, problem: str) -> None:
         ("", {"any": "thing"}, None),
     ],
 )
-def test_text_form(text: str, matching: dict[str, str], other: dict[str, str] | None) -> None:
+def test_selector_is_read_from_its_text_form(
+    text: str, matching: dict[str, str], other: dict[str, str] | None
+) -> None:
     selector = LabelSelector.parse(text)
     assert selector.matches(matching)
     assert other is None or not selector.matches(other)
 
 
 @pytest.mark.parametrize("text", ["app=web db", "a b", "app in web", "gen>x", "=web", "app in ()x"])
-def test_text_that_cannot_be_read_is_quoted(text: str) -> None:
+def test_error_quotes_an_unreadable_text(text: str) -> None:
     with pytest.raises(SelectorError) as caught:
         LabelSelector.parse(text)
     assert f'selector "{text}"' in str(caught.value)
@@ -165,14 +169,14 @@ def test_text_that_cannot_be_read_is_quoted(text: str) -> None:
         ("_a", False),
     ],
 )
-def test_label_keys(key: str, want: bool) -> None:
+def test_label_keys_are_checked_as_the_api_does(key: str, want: bool) -> None:
     assert is_label_key(key) is want
 
 
 @pytest.mark.parametrize(
     ("value", "want"), [("", True), ("a.b_c-D", True), ("-a", False), ("a b", False), ("a" * 64, False)]
 )
-def test_label_values(value: str, want: bool) -> None:
+def test_label_values_are_checked_as_the_api_does(value: str, want: bool) -> None:
     assert is_label_value(value) is want
 
 

@@ -38,16 +38,16 @@ def from_manifest(name: str = "web-0", labels: dict[str, str] | None = None, **s
         pytest.param(replace(SUMMARY, claims=("data",)), id="claims"),
     ],
 )
-def test_a_difference_in_the_summary_shows(other: Pod) -> None:
+def test_difference_in_the_summary_changes_the_signature(other: Pod) -> None:
     assert signature(other) != signature(SUMMARY)
 
 
-def test_name_uid_and_node_say_nothing() -> None:
+def test_name_uid_and_node_do_not_change_the_signature() -> None:
     other = replace(SUMMARY, name="web-1", uid="2", resource_version="9", node_name="n1", nominated_node="n2")
     assert signature(other) == signature(SUMMARY)
 
 
-def test_the_order_of_labels_says_nothing() -> None:
+def test_order_of_labels_does_not_change_the_signature() -> None:
     first = replace(SUMMARY, labels={"a": "1", "b": "2"})
     assert signature(first) == signature(replace(SUMMARY, labels={"b": "2", "a": "1"}))
 
@@ -76,18 +76,18 @@ def test_siblings_of_one_workload_share_a_signature_despite_their_token_volumes(
         pytest.param({"schedulingGates": [{"name": "wait"}]}, id="a field that no summary knows by name"),
     ],
 )
-def test_a_difference_in_the_spec_shows(spec: dict[str, Any]) -> None:
+def test_difference_in_the_spec_changes_the_signature(spec: dict[str, Any]) -> None:
     assert signature(from_manifest(**spec)) != signature(from_manifest())
 
 
-def test_claims_that_were_made_for_one_pod_show() -> None:
+def test_generated_claims_change_the_signature() -> None:
     scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
     first, second = (from_manifest(name, volumes=[scratch]) for name in ("web-0", "web-1"))
     assert (first.claims, second.claims) == (("web-0-scratch",), ("web-1-scratch",))
     assert signature(first) != signature(second)
 
 
-def test_resource_claims_that_were_made_for_one_pod_show() -> None:
+def test_generated_resource_claims_change_the_signature() -> None:
     def sibling(name: str) -> Pod:
         made = [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]
         claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
@@ -98,7 +98,7 @@ def test_resource_claims_that_were_made_for_one_pod_show() -> None:
     assert signature(sibling("web-0")) != signature(sibling("web-1"))
 
 
-def test_an_object_and_its_summary_do_not_meet() -> None:
+def test_signatures_of_an_object_and_its_summary_differ() -> None:
     known = from_manifest()
     assert signature(known) != signature(replace(known, object=None))
 

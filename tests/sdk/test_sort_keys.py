@@ -35,7 +35,7 @@ def test_strings_keep_the_order_of_code_points(first: str, second: str) -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_descending_turns_the_order_round(first: str, second: str) -> None:
+def test_descending_reverses_the_order(first: str, second: str) -> None:
     assert order(descending(string(first)), descending(string(second))) == order(second, first)
 
 

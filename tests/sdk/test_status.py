@@ -24,7 +24,7 @@ statuses = st.lists(st.sampled_from([SUCCESS, A, B, Status.unschedulable("a", "c
         (Code.PENDING, "Pending", True),
     ],
 )
-def test_codes(code: Code, name: str, rejected: bool) -> None:
+def test_codes_are_classified_as_success_or_rejection(code: Code, name: str, rejected: bool) -> None:
     status = Status(code)
     assert (code.kube_name, status.is_rejected, status.is_success) == (name, rejected, name == "Success")
 
@@ -42,7 +42,7 @@ def test_reasons_are_joined_and_signing_keeps_them() -> None:
 
 
 @given(statuses)
-def test_groups_hold_every_row(rows: list[Status]) -> None:
+def test_groups_have_a_status_for_every_row(rows: list[Status]) -> None:
     verdicts = Verdicts.of(rows)
     assert verdicts.to_list() == rows
     assert [verdicts.status(i) for i in range(len(rows))] == rows
@@ -54,7 +54,7 @@ def test_groups_hold_every_row(rows: list[Status]) -> None:
 
 
 @given(statuses, st.data())
-def test_next_check_counts_only_where_the_earlier_ones_passed(
+def test_later_check_changes_only_rows_that_passed_earlier_ones(
     rows: list[Status], data: st.DataObject
 ) -> None:
     mask = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
@@ -64,7 +64,7 @@ def test_next_check_counts_only_where_the_earlier_ones_passed(
     assert got.to_list() == want
 
 
-def test_short_forms() -> None:
+def test_short_forms_of_verdicts_cover_all_rows() -> None:
     assert Verdicts.feasible(2).to_list() == [SUCCESS] * 2
     assert Verdicts.all(2, A).to_list() == [A] * 2
     assert Verdicts.all(2, SUCCESS).all_passed

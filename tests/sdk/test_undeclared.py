@@ -50,7 +50,7 @@ def test_every_use_of_an_undeclared_part_raises(use: str) -> None:
         USES[use]()
 
 
-def test_undeclared_part_can_be_shown_copied_and_sent_and_records_with_it_compare() -> None:
+def test_undeclared_part_can_be_printed_copied_and_pickled_and_records_with_it_compare() -> None:
     assert repr(PART) == "<undeclared node.annotations>"
     for same in (copy.copy(PART), copy.deepcopy(PART), pickle.loads(pickle.dumps(PART))):
         assert (same.part, same.need, same.cure) == (PART.part, PART.need, PART.cure)
@@ -58,7 +58,7 @@ def test_undeclared_part_can_be_shown_copied_and_sent_and_records_with_it_compar
     assert pod.as_summary() == pod.as_summary() != make_pod("db").as_summary()
 
 
-def test_keys_of_other_prefixes_raise_and_absent_ones_of_declared_prefixes_do_not() -> None:
+def test_undeclared_keys_raise_and_absent_declared_keys_do_not() -> None:
     keys = DeclaredKeys({"a/x": "1", "b/x": "2"}, ("a/",), "pod.labels", "Need.pods(label_prefixes=({},))")
     assert dict(keys) == {"a/x": "1"}
     assert keys["a/x"] == keys.get("a/x") == "1"
@@ -134,7 +134,7 @@ def test_object_of_which_nothing_is_dropped_is_the_object_itself() -> None:
     ("path", "touched"),
     [("status", "status.phase"), ("status.phase", "status.phase"), ("status.phase.x", "status.phase")],
 )
-def test_dropped_field_touches_what_holds_it_and_what_it_holds(path: str, touched: str) -> None:
+def test_dropped_field_touches_its_parents_and_its_children(path: str, touched: str) -> None:
     drops = Drops(("status.phase",), "pod.object", "Need.pod_objects")
     assert drops.touch(path) == touched
     assert drops.touch("status.phases") == drops.touch("spec") == ""
