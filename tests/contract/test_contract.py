@@ -97,7 +97,6 @@ def test_services_and_calls_are_complete(contract: FileDescriptorSet) -> None:
             "InvalidateSortKeys",
             "RecordEvents",
         ],
-        "StreamService": ["StreamCalls"],
     }
 
 
@@ -111,7 +110,6 @@ def test_one_file_holds_one_service_group(contract: FileDescriptorSet) -> None:
         "queue.proto": ["QueueService"],
         "scheduling.proto": ["SchedulingService"],
         "state.proto": ["StateService"],
-        "stream.proto": ["StreamService"],
     }
 
 
@@ -122,7 +120,7 @@ def test_declarations_have_unique_names(contract: FileDescriptorSet) -> None:
 
 
 def test_generated_code_imports_without_warnings() -> None:
-    modules = "common identity state queue scheduling handle stream"
+    modules = "common identity state queue scheduling handle"
     lines = [f"import berth_sdk.plugin.v1.{name}_pb2" for name in modules.split()]
     lines += [f"import berth_sdk.plugin.v1.{name}_pb2_grpc" for name in modules.split()[1:]]
 

@@ -47,11 +47,11 @@ from berth_sdk.results import (
     QueuedPod,
 )
 from berth_sdk.serve import server
-from berth_sdk.serve.registration import stream_calls
+from berth_sdk.serve.registration import framed_calls
 from berth_sdk.sort_keys import string
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
-from berth_sdk.wire.stream import NUMBERS
+from berth_sdk.wire.frames import NUMBERS
 from numpy.typing import NDArray
 
 HANG_S = 30.0
@@ -222,7 +222,7 @@ LIES: dict[str, Callable[[Any], Any]] = {
 """The lie in the place of each answer; None: a gRPC error, where an answer says nothing anyway."""
 
 
-STREAMED: dict[int, tuple[str, Any]] = {
+FRAMED: dict[int, tuple[str, Any]] = {
     number: (rpc, getattr(scheduling_pb2, f"{rpc}Request")) for rpc, number in NUMBERS.items()
 }
 
@@ -297,10 +297,10 @@ def _note_call(rpc: str, request: Any) -> None:
 
 
 def _carried(service: Any, servicer: Any) -> dict[int, Any]:
-    """The same for the calls on a stream and in frames."""
+    """The same for the calls in frames."""
     return {
-        number: functools.partial(_honest_or_not, *STREAMED[number], answer)
-        for number, answer in stream_calls(service, servicer).items()
+        number: functools.partial(_honest_or_not, *FRAMED[number], answer)
+        for number, answer in framed_calls(service, servicer).items()
     }
 
 
@@ -359,7 +359,7 @@ def serve(arguments: Sequence[str], plugin: str = "support.faulty_plugin:Faulty"
         return plain(*args, **more)
 
     grpc.server = with_faults
-    server.stream_calls = _carried  # type: ignore[attr-defined]  # imported there, and asked by that name
+    server.framed_calls = _carried  # type: ignore[attr-defined]  # imported there, and asked by that name
     return main(["serve", plugin, *arguments])
 
 

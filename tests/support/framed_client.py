@@ -5,14 +5,24 @@ from __future__ import annotations
 import socket
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
-from berth_sdk.plugin.v1 import stream_pb2
-from berth_sdk.wire.frames import Incoming, Kind, frame, framed_path, read_failure
+from berth_sdk.plugin.v1 import scheduling_pb2
+from berth_sdk.wire.frames import (
+    CALLS,
+    NUMBERS,
+    Frame,
+    Incoming,
+    Kind,
+    call_frame,
+    framed_path,
+    read_failure,
+)
 
 WAIT_S = 60.0
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
+R = TypeVar("R")
 
 
 class FramedClient:
@@ -24,12 +34,13 @@ class FramedClient:
         self.sock.settimeout(WAIT_S)
         self.sock.connect(str(self.path))
         self._incoming = Incoming(2**31)
-        self._frames: list[tuple[Kind, bytes]] = []
+        self._frames: list[Frame] = []
 
-    def send(self, **call: Any) -> None:
-        self.sock.sendall(frame(Kind.CALL, stream_pb2.StreamCallsRequest(**call).SerializeToString()))
+    def send(self, request: Any) -> None:
+        """`request`: a message, such as a FilterRequest."""
+        self.sock.sendall(framed(request))
 
-    def hear(self) -> tuple[Kind, bytes] | None:
+    def hear(self) -> Frame | None:
         """The next frame; None: the server has closed."""
         while not self._frames:
             try:
@@ -41,21 +52,24 @@ class FramedClient:
             self._frames = self._incoming.take(data)
         return self._frames.pop(0)
 
-    def answer(self) -> stream_pb2.StreamCallsResponse:
+    def answer(self, reply: type[R]) -> R:
+        """The next frame, which must answer the call with this message."""
         found = self.hear()
         assert found is not None
-        assert found[0] is Kind.CALL, found
-        return stream_pb2.StreamCallsResponse.FromString(found[1])
+        assert found.kind is Kind.CALL, found
+        assert f"{CALLS[found.call - 1]}Response" == reply.__name__
+        message: R = reply.FromString(found.payload)  # type: ignore[attr-defined]  # every message has it
+        return message
 
-    def ask(self, **call: Any) -> stream_pb2.StreamCallsResponse:
-        self.send(**call)
-        return self.answer()
+    def ask(self, request: Any) -> Any:
+        self.send(request)
+        return self.answer(getattr(scheduling_pb2, f"{_call(request)}Response"))
 
     def error(self) -> tuple[grpc.StatusCode, str]:
         found = self.hear()
         assert found is not None
-        assert found[0] is Kind.FAILURE, found
-        code, text = read_failure(found[1])
+        assert found.kind is Kind.FAILURE, found
+        code, text = read_failure(found.payload)
         return _CODES[code], text
 
     def cancel(self) -> None:
@@ -64,12 +78,22 @@ class FramedClient:
 
     def ends(self) -> bool:
         """Whether the server ends it, having said so."""
-        return self.hear() == (Kind.CLOSING, b"") and self.hear() is None
+        return self.hear() == (Kind.CLOSING, 0, b"") and self.hear() is None
 
     def close(self) -> None:
         self.sock.close()
 
 
-def header(length: int, kind: int) -> bytes:
+def framed(request: Any) -> bytes:
+    """The frame of a request."""
+    return call_frame(NUMBERS[_call(request)], request.SerializeToString())
+
+
+def _call(request: Any) -> str:
+    name: str = request.DESCRIPTOR.name
+    return name.removesuffix("Request")
+
+
+def header(length: int, kind: int, call: int = 0) -> bytes:
     """The first bytes of a frame."""
-    return struct.pack(">IB", length, kind)
+    return struct.pack(">IBB", length, kind, call)

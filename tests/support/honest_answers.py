@@ -16,8 +16,8 @@ from berth_sdk.extension_points import ScoreNormalization
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
 from berth_sdk.runtime.descriptor import EARLY
+from berth_sdk.wire.frames import FEATURE
 from berth_sdk.wire.records import encode_bitmap
-from berth_sdk.wire.stream import FEATURE
 
 NAME = "Demo"
 INSTANCE = "honest-1"

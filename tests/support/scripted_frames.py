@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
-from berth_sdk.plugin.v1 import stream_pb2
-from berth_sdk.wire.frames import Kind, failure, frame, framed_path
+from berth_sdk.wire.frames import CLOSING_FRAME, call_frame, failure_frame, framed_path
 
-HEADER = struct.Struct(">IB")
-Serve = Callable[[stream_pb2.StreamCallsRequest, Any], Awaitable[bytes]]
+HEADER = struct.Struct(">IBB")
+Serve = Callable[[int, bytes, Any], Awaitable[tuple[int, bytes]]]
 
 
 class ScriptedFrames:
-    """`serve`: one call and its context -> the answer. `leaves`: end with every answer, as a server that
-    stops.
+    """`serve`: a call's number, its request and its context -> the number and the answer. `leaves`: end with
+    every answer, as a server that stops.
     """
 
     def __init__(self, serve: Serve) -> None:
@@ -53,16 +52,16 @@ class ScriptedFrames:
         header = asyncio.ensure_future(reader.readexactly(HEADER.size))
         try:
             while True:
-                length, _ = HEADER.unpack(await header)
+                length, _, call = HEADER.unpack(await header)
                 payload = await reader.readexactly(length)
                 header = asyncio.ensure_future(reader.readexactly(HEADER.size))
-                answer = asyncio.ensure_future(self._answer(payload))
+                answer = asyncio.ensure_future(self._answer(call, payload))
                 await asyncio.wait({header, answer}, return_when=asyncio.FIRST_COMPLETED)
                 if not answer.done():
                     answer.cancel()
                     return
                 if self.leaves:
-                    writer.write(answer.result() + frame(Kind.CLOSING))
+                    writer.write(answer.result() + CLOSING_FRAME)
                     return
                 writer.write(answer.result())
         except (asyncio.IncompleteReadError, OSError):
@@ -75,12 +74,11 @@ class ScriptedFrames:
                 await header
             writer.close()
 
-    async def _answer(self, payload: bytes) -> bytes:
+    async def _answer(self, call: int, payload: bytes) -> bytes:
         try:
-            call = stream_pb2.StreamCallsRequest.FromString(payload)
-            return frame(Kind.CALL, await self._serve(call, _Context()))
+            return call_frame(*await self._serve(call, payload, _Context()))
         except _AbortedError as err:
-            return failure(err.code.value[0], err.text)
+            return failure_frame(call, err.code.value[0], err.text)
 
 
 class _AbortedError(Exception):

@@ -22,11 +22,10 @@ from typing import Any, ClassVar, Final
 
 import grpc
 from berth_sdk.plugin.v1 import common_pb2 as pb
-from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2, stream_pb2
+from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
 from berth_sdk.serve.reservations import whole_list
+from berth_sdk.wire.frames import CALLS
 from berth_sdk.wire.frames import FEATURE as FRAMED
-from berth_sdk.wire.stream import FEATURE as STREAMED
-from berth_sdk.wire.stream import NUMBERS, wrap
 from google.protobuf.message_factory import GetMessageClass
 from support.scripted_frames import ScriptedFrames
 
@@ -36,9 +35,7 @@ SERVICES = (
     queue_pb2.DESCRIPTOR.services_by_name["QueueService"],
     scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingService"],
 )
-STREAM: Any = stream_pb2.DESCRIPTOR.services_by_name["StreamService"]
-ANSWERS: Any = stream_pb2.StreamCallsResponse.DESCRIPTOR.fields_by_name
-WAYS: dict[str, tuple[str, ...]] = {"unary": (), STREAMED: (STREAMED,), FRAMED: (FRAMED, STREAMED)}
+WAYS: dict[str, tuple[str, ...]] = {"unary": (), FRAMED: (FRAMED,)}
 """How calls of scheduling cycles travel to an instance that names these features."""
 SUCCESS = pb.Status(code=pb.Status.CODE_SUCCESS)
 _instances = itertools.count(1)
@@ -73,10 +70,8 @@ class ScriptedError(Exception):
 
 class ScriptedPlugin:
     """Attributes: asked (rpc, request) in order, instance_id, started_at_s, plugins, held (the version it
-    claims),
-    streamed (how many calls came on a stream or in frames), opened and ended (streams), frames (what comes
-    in them), pages (how many each Reconcile had; `asked` has them as one), echoes (False: answers name no
-    cycle by themselves).
+    claims), framed (how many calls came in frames), frames (the connections of these), pages (how many each
+    Reconcile had; `asked` has them as one), echoes (False: answers name no cycle by themselves).
     `features`: what it names in the handshake.
     """
 
@@ -88,7 +83,7 @@ class ScriptedPlugin:
         self.started_at_s = int(time.time())
         self.asked: list[tuple[str, Any]] = []
         self.held: pb.StateVersion | None = None
-        self.streamed = self.opened = self.ended = 0
+        self.framed = 0
         self.frames = ScriptedFrames(self._carried)
         self.echoes = True
         self.pages: list[int] = []
@@ -150,26 +145,13 @@ class ScriptedPlugin:
                     response_serializer=serialized,
                 )
             yield grpc.method_handlers_generic_handler(service.full_name, handlers)
-        streaming = grpc.stream_stream_rpc_method_handler(
-            self._calls,
-            request_deserializer=stream_pb2.StreamCallsRequest.FromString,
-            response_serializer=serialized,
-        )
-        yield grpc.method_handlers_generic_handler(STREAM.full_name, {"StreamCalls": streaming})
 
-    async def _calls(self, requests: Any, context: Any) -> AsyncIterator[bytes]:
-        self.opened += 1
-        async for request in requests:
-            yield await self._carried(request, context)
-        self.ended += 1
-
-    async def _carried(self, request: stream_pb2.StreamCallsRequest, context: Any) -> bytes:
-        self.streamed += 1
-        name: Any = request.WhichOneof("call")
-        answer_type: Any = GetMessageClass(ANSWERS[name].message_type)
-        rpc = ANSWERS[name].message_type.name.removesuffix("Response")
-        reply = await self._unary(rpc, answer_type)(getattr(request, name), context)
-        return wrap(NUMBERS[rpc], serialized(reply))
+    async def _carried(self, call: int, raw: bytes, context: Any) -> tuple[int, bytes]:
+        self.framed += 1
+        rpc = CALLS[call - 1]
+        request = getattr(scheduling_pb2, f"{rpc}Request").FromString(raw)
+        reply = await self._unary(rpc, getattr(scheduling_pb2, f"{rpc}Response"))(request, context)
+        return call, serialized(reply)
 
     def _unary(self, rpc: str, reply_type: Any) -> Callable[[Any, Any], Any]:
         async def answer(request: Any, context: Any) -> Any:

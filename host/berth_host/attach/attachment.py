@@ -28,7 +28,7 @@ import grpc
 
 from berth_host.attach.audit import AuditTrail
 from berth_host.attach.backoff import HEALTHY_S, Backoff
-from berth_host.attach.carrying import lines_to, offered
+from berth_host.attach.carrying import frames_to, offered
 from berth_host.attach.children.child import Child, ChildError
 from berth_host.attach.configure import accept, lacks_way_back, way_back_of
 from berth_host.attach.dialing import DialError, dial
@@ -309,7 +309,7 @@ class Attachment:
             needs = (need for item in in_step for need in item.needs)
             feed = InstanceFeed(self._seams.state, needs)
         self._trouble.clear()
-        lines, warning = lines_to(endpoint, introduction, channel, self.place.allowed_uids)
+        frames, warning = frames_to(endpoint, introduction, self.place.allowed_uids)
         if warning:
             self._warn(warning)
         return InstanceLink(
@@ -318,7 +318,7 @@ class Attachment:
             feed,
             self._trouble.set,
             self._seams.traffic,
-            lines=lines,
+            frames=frames,
         )
 
     async def _synchronise(self, link: InstanceLink, ends_s: float) -> None:

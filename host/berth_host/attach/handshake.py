@@ -28,7 +28,6 @@ from berth_sdk.wire import records as wire
 from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
 from berth_sdk.wire.frames import FEATURE as FRAMED
 from berth_sdk.wire.requests import TRIAL
-from berth_sdk.wire.stream import FEATURE as STREAMED
 
 from berth_host.attach.remarks import Remarks
 from berth_host.attach.wanted import Place, WantedPlugin
@@ -37,7 +36,7 @@ from berth_host.model.known_resources import misspelt
 
 OFFERED: Final = ((1, 0),)
 """For each major of the contract that the host speaks its highest minor."""
-FEATURES: Final = frozenset({FRAMED, HANDLE_TLS, STREAMED, TRIAL})
+FEATURES: Final = frozenset({FRAMED, HANDLE_TLS, TRIAL})
 """Additive behaviour that the host knows beyond the contract's minor."""
 MAX_NAME_LENGTH: Final = 128
 """Of an instance's id and a plugin's version; they are in lines of the log and in conditions."""

@@ -40,7 +40,6 @@ from berth_sdk.wire.frames import FEATURE as FRAMED
 from berth_sdk.wire.records import encode_time
 from berth_sdk.wire.requests import TRIAL, decode_args
 from berth_sdk.wire.results import encode_descriptor
-from berth_sdk.wire.stream import FEATURE as STREAMED
 
 CONTRACT: Final = (1, 0)
 _REMEMBERED_ATTACHMENTS: Final = 16
@@ -233,7 +232,7 @@ class Instance:
 
     def _features(self) -> list[str]:
         also = {FRAMED: self.framed, HANDLE_TLS: self.connection.has_tls}
-        return [STREAMED, TRIAL, *(feature for feature, has in also.items() if has)]
+        return [TRIAL, *(feature for feature, has in also.items() if has)]
 
     def _check_introduced(self, request: identity_pb2.ConfigureRequest) -> None:
         if request.attachment_id not in self.introduced:

@@ -9,14 +9,13 @@ from typing import Any, Final
 
 import grpc
 
-from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2, stream_pb2
+from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
 
 IDENTITY: Final[Any] = identity_pb2.DESCRIPTOR.services_by_name["IdentityService"]
 STATE: Final[Any] = state_pb2.DESCRIPTOR.services_by_name["StateService"]
 QUEUE: Final[Any] = queue_pb2.DESCRIPTOR.services_by_name["QueueService"]
 SCHEDULING: Final[Any] = scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingService"]
-STREAM: Final[Any] = stream_pb2.DESCRIPTOR.services_by_name["StreamService"]
-SERVICES: Final = (IDENTITY, STATE, QUEUE, SCHEDULING, STREAM)
+SERVICES: Final = (IDENTITY, STATE, QUEUE, SCHEDULING)
 """The services of a plugin process."""
 _PACKAGES: Final = ("grpc_health.v1", "grpc_reflection.v1alpha")
 _PATHS: Final = ("/grpc.health.", "/grpc.reflection.")

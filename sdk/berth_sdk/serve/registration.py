@@ -14,10 +14,10 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from berth_sdk.serve.calls import CallRefusedError
-from berth_sdk.serve.carriers import Answer
+from berth_sdk.serve.frames import Answer
 from berth_sdk.serve.instance import Instance
 from berth_sdk.serve.lanes import CallCancelledError, LaneFullError
-from berth_sdk.wire.stream import NUMBERS
+from berth_sdk.wire.frames import NUMBERS
 
 
 class Servicer(Protocol):
@@ -41,16 +41,16 @@ def handlers_of(service: Any, servicer: Servicer) -> grpc.GenericRpcHandler:
     )
 
 
-def stream_calls(service: Any, servicer: Servicer) -> dict[int, Answer]:
-    """The calls of a servicer that a stream or framed connection may carry, by their numbers there."""
+def framed_calls(service: Any, servicer: Servicer) -> dict[int, Answer]:
+    """Return the handlers of the calls that may travel in frames, by their numbers there."""
     return {
-        NUMBERS[method.name]: _on_stream(method, servicer)
+        NUMBERS[method.name]: _in_frame(method, servicer)
         for method in service.methods
         if method.name in NUMBERS
     }
 
 
-def _on_stream(method: Any, servicer: Servicer) -> Answer:
+def _in_frame(method: Any, servicer: Servicer) -> Answer:
     answer = _answered(getattr(servicer, method.name), servicer.instance)
     parse = GetMessageClass(method.input_type).FromString
 
@@ -65,9 +65,6 @@ def _on_stream(method: Any, servicer: Servicer) -> Answer:
 
 
 def _handler(method: Any, servicer: Servicer) -> grpc.RpcMethodHandler[Any, Any]:
-    if method.server_streaming:
-        # Bytes both ways: messages on a stream are parsed and written by the calls in it.
-        return grpc.stream_stream_rpc_method_handler(getattr(servicer, method.name))
     make = (
         grpc.stream_unary_rpc_method_handler
         if method.client_streaming

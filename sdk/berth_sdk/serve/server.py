@@ -24,9 +24,8 @@ from typing import Final, Self
 import grpc
 
 from berth_sdk.errors import BerthError
-from berth_sdk.serve.carriers import Carriers
 from berth_sdk.serve.client_names import ClientNames
-from berth_sdk.serve.framed_server import FramedServer
+from berth_sdk.serve.frames import FramedServer
 from berth_sdk.serve.instance import Instance
 from berth_sdk.serve.optional_services import (
     IDENTITY,
@@ -34,14 +33,12 @@ from berth_sdk.serve.optional_services import (
     QUEUE,
     SCHEDULING,
     STATE,
-    STREAM,
     add_optional_services,
 )
-from berth_sdk.serve.registration import register, stream_calls
+from berth_sdk.serve.registration import framed_calls, register
 from berth_sdk.serve.scheduling_servicer import SchedulingServicer
 from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
 from berth_sdk.serve.socket_file import MAX_PATH_BYTES, SocketFile, is_answered
-from berth_sdk.serve.stream_servicer import StreamServicer
 from berth_sdk.serve.tls import TlsServing
 from berth_sdk.wire.addresses import host_of, is_loopback
 from berth_sdk.wire.certificate import Certificate
@@ -51,7 +48,7 @@ LOG: Final = logging.getLogger("berth_sdk.serve.server")
 DEFAULT_GRACE_S: Final = 5.0
 _THREADS: Final = 256
 """Threads are made when calls need them. Calls of the binding cycle get three quarters of them at most
-(`served`). Each plugin has one more, for its stream.
+(`served`).
 """
 _RECEIVE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _SOCKET_UMASK: Final = 0o007
@@ -74,7 +71,7 @@ class PluginServer:
         """
         self._certificate = None if tls is None else Certificate(tls.files)
         self.instance = Instance(classes, credential, self._certificate)
-        self._threads = ThreadPoolExecutor(_THREADS + len(classes), thread_name_prefix="berth-call")
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="berth-call")
         self._server = grpc.server(
             self._threads,
             interceptors=None if tls is None else [ClientNames(tls.client_names)],
@@ -85,11 +82,8 @@ class PluginServer:
             ],
         )
         scheduling = SchedulingServicer(self.instance)
-        self.streams = Carriers()
-        streamed = stream_calls(SCHEDULING, scheduling)
-        self.framed = FramedServer(streamed, _RECEIVE_LIMIT_BYTES)
+        self.framed = FramedServer(framed_calls(SCHEDULING, scheduling), _RECEIVE_LIMIT_BYTES)
         register(self._server, SCHEDULING, scheduling)
-        register(self._server, STREAM, StreamServicer(self.instance, streamed, self.streams))
         register(self._server, STATE, StateServicer(self.instance))
         register(self._server, QUEUE, QueueServicer(self.instance))
         register(self._server, IDENTITY, IdentityServicer(self.instance))
@@ -140,7 +134,6 @@ class PluginServer:
             if not self._stopped.is_set():
                 self._begin_stop()
                 stopped = self._server.stop(grace_s)
-                self.streams.stop()  # now that no new one can come
                 ends_s = time.monotonic() + grace_s
                 self.framed.stop()
                 if self._file is not None:

@@ -1,5 +1,5 @@
 """A plugin's socket file: taken over from a dead process, never from one that answers, and removed by the
-process that made it alone. Used by `server` and `framed_server`.
+process that made it alone. Used by `server` and `frames`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Frames: the bytes on a framed connection. Used by host and server alike.
 
-    length of the payload (4 bytes, big-endian) | kind (1 byte) | payload
+    length of the payload (4 bytes, big-endian) | kind (1 byte) | call (1 byte) | payload
 
-Source: docs/reference/framed-transport.md.
+Source: docs/reference/framed-transport.md. Test vectors: proto/vectors/frames.json.
 """
 
 from __future__ import annotations
@@ -10,27 +10,48 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 FEATURE: Final = "framed"
 """The name that both sides give in the handshake."""
 CHUNK_BYTES: Final = 64 * 1024
 """How many bytes one read takes."""
+CALLS: Final = (
+    "PreFilter",
+    "Filter",
+    "SimulateFilter",
+    "PreScore",
+    "Score",
+    "NormalizeScore",
+    "Reserve",
+    "Permit",
+)
+"""The calls of SchedulingService that travel in frames, in the order of their numbers. Append only."""
+NUMBERS: Final = {name: number for number, name in enumerate(CALLS, 1)}
+"""Call (`PreFilter`) -> its number in the header of a frame."""
 _SUFFIX: Final = ".framed"
-_HEADER: Final = struct.Struct(">IB")
+_HEADER: Final = struct.Struct(">IBB")
 _CODE: Final = struct.Struct(">I")
 _LONGEST_TEXT: Final = 8 * 1024
 
 
 class Kind(IntEnum):
-    """The content of a frame."""
+    """The kind of a frame."""
 
     CALL = 0
-    """A request or its answer, in the envelope of stream.proto."""
+    """A request, or the answer to it: the serialised message of SchedulingService."""
     FAILURE = 1
-    """In the place of an answer: a gRPC code, 4 bytes big-endian, and a text in UTF-8."""
+    """In place of an answer: a gRPC status code, 4 bytes big-endian, and a text in UTF-8."""
     CLOSING = 2
-    """No payload, from the server: it executes no more calls; a call without an answer was not executed."""
+    """From the server, without payload: a call that has no answer yet was not executed, and none will be."""
+
+
+class Frame(NamedTuple):
+    """One frame. `call`: the number of the call (`NUMBERS`); 0 in a CLOSING."""
+
+    kind: Kind
+    call: int
+    payload: bytes
 
 
 class FrameError(ValueError):
@@ -47,34 +68,39 @@ class TooLongError(FrameError):
 
 
 def framed_path(socket_path: Path) -> Path:
-    """The path of the framed socket beside the gRPC socket at `socket_path`."""
+    """Return the path of the framed socket beside the gRPC socket at `socket_path`."""
     return socket_path.with_name(socket_path.name + _SUFFIX)
 
 
 def is_framed(socket_path: Path) -> bool:
-    """Whether the path is that of a framed socket, beside which a gRPC socket is."""
+    """Return True if the path is that of a framed socket, which has a gRPC socket beside it."""
     return socket_path.name.endswith(_SUFFIX)
 
 
-def frame(kind: Kind, payload: bytes = b"") -> bytes:
-    """One whole frame."""
-    return _HEADER.pack(len(payload), kind) + payload
+def call_frame(call: int, message: bytes) -> bytes:
+    """Return the frame of a request or an answer. `call`: its number. `message`: serialised."""
+    return _HEADER.pack(len(message), Kind.CALL, call) + message
 
 
-def failure(code: int, text: str) -> bytes:
-    """A frame that ends a call with an error. `code`: gRPC's number."""
-    return frame(Kind.FAILURE, _CODE.pack(code) + text.encode(errors="replace")[:_LONGEST_TEXT])
+def failure_frame(call: int, code: int, text: str) -> bytes:
+    """Return the frame that ends a call with an error. `code`: gRPC's number. The text is cut to 8 KiB."""
+    payload = _CODE.pack(code) + text.encode(errors="replace")[:_LONGEST_TEXT]
+    return _HEADER.pack(len(payload), Kind.FAILURE, call) + payload
+
+
+CLOSING_FRAME: Final = _HEADER.pack(0, Kind.CLOSING, 0)
+"""The frame with which a server ends a connection."""
 
 
 def read_failure(payload: bytes) -> tuple[int, str]:
-    """(gRPC's number, text) of a FAILURE. Raises FrameError."""
+    """Return (gRPC's number, text) of a FAILURE. Raises FrameError."""
     if len(payload) < _CODE.size:
         raise FrameError("a failure without a code")
     return _CODE.unpack_from(payload)[0], payload[_CODE.size :].decode(errors="replace")
 
 
 class Incoming:
-    """Bytes as they arrive -> frames."""
+    """The reader of a connection's bytes, which may arrive in pieces of any size."""
 
     __slots__ = ("_limit", "_parts")
 
@@ -85,20 +111,19 @@ class Incoming:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a part of a frame has arrived."""
+        """True if a part of a frame has arrived, and not all of it."""
         return self._parts is not None
 
-    def take(self, data: bytes) -> list[tuple[Kind, bytes]]:
-        """The frames, (kind, payload), that `data` completes. Raises FrameError, also for a frame that has
-        only begun."""
+    def take(self, data: bytes) -> list[Frame]:
+        """Return the frames that `data` completes. Raises FrameError as soon as a header is wrong."""
         whole: bytes | bytearray = data
         if self._parts is not None:
             self._parts += data
             whole = self._parts
-        frames: list[tuple[Kind, bytes]] = []
+        frames: list[Frame] = []
         start, size = 0, len(whole)
         while size - start >= _HEADER.size:
-            length, number = _HEADER.unpack_from(whole, start)
+            length, number, call = _HEADER.unpack_from(whole, start)
             kind = _KINDS.get(number)
             if kind is None:
                 raise FrameError(f"a frame of the kind {number}, which is not known")
@@ -107,7 +132,7 @@ class Incoming:
             end = start + _HEADER.size + length
             if end > size:
                 break
-            frames.append((kind, bytes(whole[start + _HEADER.size : end])))
+            frames.append(Frame(kind, call, bytes(whole[start + _HEADER.size : end])))
             start = end
         if start:
             self._parts = bytearray(whole[start:]) if start < size else None

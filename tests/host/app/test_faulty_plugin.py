@@ -285,9 +285,7 @@ def test_every_call_of_the_contract_goes_wrong_below() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pod_count", "transport"), [(1, "unary"), (1, "call-stream"), (1, "framed"), (200, "framed")]
-)
+@pytest.mark.parametrize(("pod_count", "transport"), [(1, "unary"), (1, "framed"), (200, "framed")])
 async def test_host_survives_every_fault_at_every_call(
     tmp_path: Path, impatient: None, pod_count: int, transport: str
 ) -> None:

@@ -25,9 +25,8 @@ def told(host: AttachedHost) -> tuple[str, tuple[str, ...]]:
 
 def test_frames_are_offered_over_a_unix_socket_alone() -> None:
     place = at_socket(Path("/p.sock"), "Echo")
-    assert offered(place, "unix:///p.sock") == {"framed", "call-stream"}
-    assert offered(place, "127.0.0.1:7001") == {"call-stream"}
-    assert offered(replace(place, transport=Transport.STREAM), "unix:///p.sock") == {"call-stream"}
+    assert offered(place, "unix:///p.sock") == {"framed"}
+    assert offered(place, "127.0.0.1:7001") == frozenset()
     assert offered(replace(place, transport=Transport.UNARY), "unix:///p.sock") == frozenset()
 
 
@@ -52,11 +51,11 @@ async def test_a_child_is_asked_in_frames(monkeypatch: pytest.MonkeyPatch) -> No
         assert len(await host.client.filter(host.cycle(), host.nodes)) == 3
 
 
-async def test_over_tcp_calls_go_on_a_stream() -> None:
+async def test_calls_over_tcp_are_unary() -> None:
     with PluginServer({"Echo": Echo}) as server:
         endpoint = server.listen("127.0.0.1:0")
         async with attached_host(replace(at_socket(Path(), "Echo"), endpoint=endpoint)) as host:
-            assert told(host) == ("call-stream", ())
+            assert told(host) == ("unary", ())
             assert len(await host.client.filter(host.cycle(), host.nodes)) == 3
 
 
@@ -70,7 +69,7 @@ async def test_a_framed_socket_that_may_not_be_used_is_named_and_left(tmp_path: 
             framed_path(path).symlink_to(framed)
         async with attached_host(at_socket(path, "Echo")) as host:
             carrier, (warning,) = told(host)
-            assert carrier == "call-stream"
+            assert carrier == "unary"
             assert warning.startswith("calls do not travel in frames, as the plugin says that they can: ")
             assert ("is not a socket" if lies == "a link" else "No such file") in warning
             assert len(await host.client.filter(host.cycle(), host.nodes)) == 3

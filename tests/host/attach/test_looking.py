@@ -11,7 +11,7 @@ import pytest
 from berth_host.attach.looking import peer_at
 from berth_host.attach.peer import DialError, Peer
 from berth_host.attach.wanted import Place
-from berth_host.rpc.remote.framed_line import FramedLines
+from berth_host.rpc.remote.frames import FramedConnections
 from support.attached import wanted
 from support.strangers import another_user, foreign_listener
 
@@ -45,11 +45,11 @@ async def test_frames_do_not_go_to_another_user(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "p.sock"
     stranger = another_user(monkeypatch)
     with foreign_listener(path, stranger):
-        line = FramedLines(path, 1024).free("Demo")
+        line = FramedConnections(path, 1024).free("Demo")
         assert line is not None
         assert await line.ask(1, b"", 1.0) is None
         assert not line.is_connected
-        allowed = FramedLines(path, 1024, [stranger]).free("Demo")
+        allowed = FramedConnections(path, 1024, [stranger]).free("Demo")
         assert allowed is not None
         with pytest.raises(Exception, match="Deadline Exceeded"):
             await allowed.ask(1, b"", 0.05)  # connected, and asked: it just does not answer

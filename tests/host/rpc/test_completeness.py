@@ -27,12 +27,9 @@ from berth_sdk.plugin.v1 import (
     scheduling_pb2_grpc,
     state_pb2,
     state_pb2_grpc,
-    stream_pb2,
-    stream_pb2_grpc,
 )
 from berth_sdk.serve.scheduling_servicer import SchedulingServicer
 from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
-from berth_sdk.serve.stream_servicer import StreamServicer
 
 SCHEDULING = scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingService"]
 QUEUE = queue_pb2.DESCRIPTOR.services_by_name["QueueService"]
@@ -53,11 +50,6 @@ SERVICERS: list[tuple[Any, type, type]] = [
         identity_pb2.DESCRIPTOR.services_by_name["IdentityService"],
         IdentityServicer,
         identity_pb2_grpc.IdentityServiceServicer,
-    ),
-    (
-        stream_pb2.DESCRIPTOR.services_by_name["StreamService"],
-        StreamServicer,
-        stream_pb2_grpc.StreamServiceServicer,
     ),
     (
         handle_pb2.DESCRIPTOR.services_by_name["HandleService"],

@@ -12,14 +12,12 @@ from berth_sdk.serve.handle_client import HandleClient
 from berth_sdk.serve.optional_services import SERVICES
 from berth_sdk.serve.scheduling_servicer import SchedulingServicer
 from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
-from berth_sdk.serve.stream_servicer import StreamServicer
 
 SERVICERS = {
     "IdentityService": IdentityServicer,
     "StateService": StateServicer,
     "QueueService": QueueServicer,
     "SchedulingService": SchedulingServicer,
-    "StreamService": StreamServicer,
 }
 
 

@@ -95,7 +95,7 @@ def test_the_way_back_over_tls_is_offered_by_those_that_have_a_certificate(
 ) -> None:
     with served(serving(files)) as (_, address):
         reply = handshake(address, authority, authority.issue("x", dns=HOST))
-        assert list(reply.features) == ["call-stream", "configure-trial", "handle-tls"]
+        assert list(reply.features) == ["configure-trial", "handle-tls"]
 
 
 def test_hosts_without_a_good_certificate_do_not_reach_a_call(files: PairFiles, authority: Authority) -> None:

@@ -38,12 +38,11 @@ def default_point_settings() -> dict[str, PointSettings]:
 
 
 class Transport(StrEnum):
-    """The fastest way in which calls of scheduling cycles may travel to a plugin in another process. Each
-    falls back to the next where the plugin cannot do it.
+    """The carrier of scheduling cycles' calls to a served plugin. FRAMED falls back to UNARY where the plugin
+    does not listen for frames.
     """
 
     FRAMED = "framed"
-    STREAM = "call-stream"
     UNARY = "unary"
 
 

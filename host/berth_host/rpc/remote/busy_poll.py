@@ -1,5 +1,5 @@
 """`BusyPoll`: keeps the event loop awake during a remote call, where that saves more than it costs.
-Used by `CallStreams` and `FramedLines`.
+Used by `FramedConnections`.
 
 A core that goes to sleep between a question and its answer comes back with cold caches and does the rest of
 the cycle at up to half its speed; waking it takes as long as a short call. Turning costs as much as the wait

@@ -32,8 +32,8 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.rpc.pace import Pace
+from berth_host.rpc.remote.frames import LARGEST_BYTES, FramedConnections
 from berth_host.rpc.remote.grpc_errors import in_time, plugin_error, readable
-from berth_host.rpc.remote.lines import ENVELOPE_BYTES, LARGEST_BYTES, Lines
 from berth_host.rpc.remote.methods import Method
 
 R = TypeVar("R")
@@ -105,10 +105,10 @@ class InstanceLink:
         on_trouble: Callable[[], None],
         traffic: Traffic = lambda plugin, call, sent, received: None,
         *,
-        lines: Lines | None = None,
+        frames: FramedConnections | None = None,
     ) -> None:
         """`feed` None: no plugin of the instance keeps state. `on_trouble`: look at it now.
-        `lines`: carry the calls of scheduling cycles; None: each is a gRPC call of its own.
+        `frames`: carries the calls of scheduling cycles; None: they are unary gRPC calls.
         """
         self.identity = identity
         self.feed = feed
@@ -127,7 +127,7 @@ class InstanceLink:
         self.identity_stub = identity_pb2_grpc.IdentityServiceStub(channel)
         self._channel = channel
         self._senders: dict[str, _Send] = {}
-        self._lines = lines
+        self._frames = frames
         self._on_trouble = on_trouble
         self._traffic = traffic
         self._syncing = asyncio.Lock()
@@ -141,18 +141,18 @@ class InstanceLink:
         """No call will be answered any more."""
         self.is_open = False
         self._looked_at.set()
-        if self._lines is not None:
-            self._lines.close()
+        if self._frames is not None:
+            self._frames.close()
         if self._catching_up is not None:
             self._catching_up.cancel()
 
     async def quiet(self, timeout_s: float) -> None:
-        """Wait until no call is open and the lines have ended, or for so long."""
+        """Wait until no call is open, `timeout_s` at most; then close the framed connections."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._quiet.wait()
-                if self._lines is not None:
-                    await self._lines.end()
+                if self._frames is not None:
+                    self._frames.end()
 
     def looked_at(self) -> None:
         """The attachment has looked after the trouble, and keeps the instance."""
@@ -169,8 +169,8 @@ class InstanceLink:
 
     @property
     def carrier(self) -> str:
-        """How calls of the scheduling cycle travel: `framed`, `call-stream`, or `unary`."""
-        return UNARY if self._lines is None else self._lines.name
+        """The carrier of the calls of scheduling cycles: `framed` or `unary`."""
+        return UNARY if self._frames is None else self._frames.name
 
     # --- calls ---------------------------------------------------------------------------------------
 
@@ -217,14 +217,14 @@ class InstanceLink:
     async def _send(
         self, method: Method[Any], raw: bytes, asked: tuple[str, str], deadline_s: float
     ) -> bytes:
-        """On the plugin's line, if the call may travel there and the line is free."""
+        """Send in frames if the call may and the plugin's connection is idle, else as a unary call."""
         plugin, call = asked
         number = method.number
-        if self._lines is not None and number is not None and len(raw) <= LARGEST_BYTES:
-            line = self._lines.free(plugin)
-            if line is not None:
+        if self._frames is not None and number is not None and len(raw) <= LARGEST_BYTES:
+            connection = self._frames.free(plugin)
+            if connection is not None:
                 ends_s = time.monotonic() + deadline_s
-                answer = await line.ask(number, raw, deadline_s)
+                answer = await connection.ask(number, raw, deadline_s)
                 if answer is not None:
                     return answer
                 if not self.is_open:  # the attachment ended meanwhile, and the channel with it
@@ -420,7 +420,7 @@ def channel_options(max_message_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[st
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_send_message_length", max_message_bytes),
-        ("grpc.max_receive_message_length", max_message_bytes + ENVELOPE_BYTES),
+        ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.initial_reconnect_backoff_ms", 100),
         # In spite of its name the time that one attempt to connect may take; busy cores need more than 0.1 s.
         ("grpc.min_reconnect_backoff_ms", 5000),

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
+from berth_sdk.wire.frames import NUMBERS
 from berth_sdk.wire.scores import Scored, take_field
-from berth_sdk.wire.stream import NUMBERS
 
 R = TypeVar("R")
 QUEUE: Final[Any] = queue_pb2.DESCRIPTOR.services_by_name["QueueService"]
@@ -21,7 +21,7 @@ SCHEDULING: Final[Any] = scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingS
 @dataclass(frozen=True, slots=True)
 class Method(Generic[R]):
     """One call. `path`: `/berth.plugin.v1.SchedulingService/Filter`; `read`: bytes -> its reply; `number`:
-    on a stream, None: it never travels on one.
+    in frames; None for a call that never travels in them.
     """
 
     path: str

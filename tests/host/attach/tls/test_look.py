@@ -22,7 +22,6 @@ from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
 from berth_sdk.serve.server import PluginServer
 from berth_sdk.serve.tls import TlsServing
-from berth_sdk.wire.stream import FEATURE as STREAMED
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from structlog.testing import capture_logs
@@ -104,7 +103,7 @@ async def test_two_that_know_each_other_attach_without_frames(party: Party) -> N
     async with served(party) as address, attached_host(party.place(address)) as host:
         assert condition(host) == (State.ACTIVE, "")
         (found,) = host.attachments.conditions()
-        assert found.carrier == STREAMED
+        assert found.carrier == "unary"
         (attachment,) = host.attachments.places
         shown = x509.load_pem_x509_certificate(party.plugin.certificate.read_bytes())
         assert attachment.peer.to_log() == {

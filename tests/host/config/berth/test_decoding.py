@@ -75,7 +75,7 @@ def test_credential_of_an_endpoint_is_shared_by_its_plugins() -> None:
 
 def test_transport_of_an_endpoint_is_shared_by_its_plugins() -> None:
     assert plugin(SOCKET).transport is Transport.FRAMED
-    assert plugin(f"{SOCKET}, transport: call-stream").transport is Transport.STREAM
+    assert plugin(f"{SOCKET}, transport: unary").transport is Transport.UNARY
     assert plugin("command: [x], transport: unary").to_json()["transport"] == "unary"
     assert "transport" not in plugin("inProcess: 'a:B'").to_json()
     error = error_of(f"plugins: [{{name: A, {SOCKET}, transport: unary}}, {{name: B, {SOCKET}}}]")

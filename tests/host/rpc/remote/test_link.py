@@ -16,13 +16,12 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.rpc import calls
-from berth_host.rpc.remote.call_stream import CallStreams
+from berth_host.rpc.remote.frames import FramedConnections
 from berth_host.rpc.remote.link import InstanceLink, LinkIdentity, StateFeed
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.tables import StateVersion
 from berth_sdk.wire import records as wire
-from support.line import Line
 
 ASKED = ("Demo", "Filter")
 
@@ -188,25 +187,30 @@ async def test_a_link_that_is_closed_is_not_asked_for_a_synchronisation() -> Non
     assert channel.streams == 0
 
 
-class Ending(Answering):
-    """Its streams end in the place of an answer, and the attachment with them."""
+class Ending:
+    """A framed carrier that does not execute its call, as the attachment ends meanwhile."""
 
     link: InstanceLink
 
-    def stream_stream(self, path: str) -> Callable[[], Any]:
-        return lambda: Line(self.ends)
+    def free(self, _plugin: str) -> Ending:
+        return self
 
-    async def ends(self) -> Any:
+    async def ask(self, _number: int, _raw: bytes, _deadline_s: float) -> None:
         self.link.close()
-        return grpc.aio.EOF
+
+    def close(self) -> None:
+        pass
 
 
-async def test_a_call_whose_stream_ends_with_the_attachment_is_not_made_again() -> None:
-    channel = Ending(b"")
+async def test_a_call_whose_connection_ends_with_the_attachment_is_not_made_again() -> None:
+    channel, frames = Answering(b""), Ending()
     identity = LinkIdentity(instance_id="i", attachment_id="a", endpoint="nowhere:")
-    grpc_channel = cast(grpc.aio.Channel, channel)
-    link = channel.link = InstanceLink(
-        grpc_channel, identity, None, lambda: None, lines=CallStreams(grpc_channel)
+    link = frames.link = InstanceLink(
+        cast(grpc.aio.Channel, channel),
+        identity,
+        None,
+        lambda: None,
+        frames=cast(FramedConnections, frames),
     )
     with pytest.raises(PluginUnavailableError, match="lost its instance"):
         await link.ask(calls.FILTER.method, spb.FilterRequest(), ASKED, 1.0)

@@ -12,10 +12,8 @@ from pathlib import Path
 import grpc
 import pytest
 from berth_host.rpc.remote.busy_poll import BusyPoll
-from berth_host.rpc.remote.framed_line import FramedLine, FramedLines
-from berth_host.rpc.remote.framed_socket import FramedSocket
-from berth_sdk.wire.frames import Kind, failure, frame
-from berth_sdk.wire.stream import NUMBERS, unwrap_request, wrap
+from berth_host.rpc.remote.frames import FramedConnection, FramedConnections, FramedSocket
+from berth_sdk.wire.frames import CLOSING_FRAME, NUMBERS, Kind, call_frame, failure_frame
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 from structlog.testing import capture_logs
@@ -24,8 +22,8 @@ from support.waiting import PATIENCE_S, until
 
 FILTER = NUMBERS["Filter"]
 LIMIT = 1000
-HEADER = struct.Struct(">IB")
-GOOD = frame(Kind.CALL, wrap(FILTER, b"yes"))
+HEADER = struct.Struct(">IBB")
+GOOD = call_frame(FILTER, b"yes")
 Talk = Callable[["Peer"], Awaitable[None]]
 
 
@@ -38,11 +36,9 @@ class Peer:
 
     async def hear(self) -> bytes:
         """The next request."""
-        length, kind = HEADER.unpack(await self.reader.readexactly(HEADER.size))
-        assert kind == Kind.CALL
-        number, request = unwrap_request(await self.reader.readexactly(length))
-        assert number == FILTER
-        return request
+        length, kind, call = HEADER.unpack(await self.reader.readexactly(HEADER.size))
+        assert (kind, call) == (Kind.CALL, FILTER)
+        return await self.reader.readexactly(length)
 
     async def say(self, data: bytes) -> None:
         self.writer.write(data)
@@ -64,13 +60,13 @@ class Counted(BusyPoll):
 
 
 class Trial:
-    """A line to a peer that talks as it is told. `opened`: how many connections it has had."""
+    """A connection to a peer that talks as it is told. `opened`: how many times it was opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.opened = self.ended = 0
         self.poll = Counted(2)
-        self.line = FramedLine(FramedSocket(path), LIMIT, self.poll)
+        self.connection = FramedConnection(FramedSocket(path), LIMIT, self.poll)
 
     @asynccontextmanager
     async def peer(self, talk: Talk) -> AsyncIterator[None]:
@@ -87,9 +83,9 @@ class Trial:
 
     async def ask(self, raw: bytes = b"", deadline_s: float = PATIENCE_S) -> bytes | None:
         try:
-            return await self.line.ask(FILTER, raw, deadline_s)
+            return await self.connection.ask(FILTER, raw, deadline_s)
         finally:
-            assert not self.line.busy
+            assert not self.connection.busy
             assert self.poll.begun == self.poll.ended
 
     async def failure(self, raw: bytes = b"", deadline_s: float = PATIENCE_S) -> tuple[StatusCode, str]:
@@ -102,7 +98,7 @@ class Trial:
 async def trial(tmp_path: Path) -> AsyncIterator[Trial]:
     trial = Trial(tmp_path / "p.framed")
     yield trial
-    trial.line.close()
+    trial.connection.close()
 
 
 async def answering(peer: Peer) -> None:
@@ -164,7 +160,7 @@ async def test_a_failure_has_its_code_and_text_and_leaves_the_connection(trial: 
     async def talk(peer: Peer) -> None:
         for code in (StatusCode.FAILED_PRECONDITION.value[0], 99, StatusCode.OK.value[0]):
             await peer.hear()
-            await peer.say(failure(code, "no dice"))
+            await peer.say(failure_frame(FILTER, code, "no dice"))
         await answering(peer)
 
     async with trial.peer(talk):
@@ -179,19 +175,23 @@ async def test_a_failure_has_its_code_and_text_and_leaves_the_connection(trial: 
     ("said", "text"),
     [
         pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", "a frame of the kind", id="another protocol"),
-        pytest.param(HEADER.pack(3, 77), "a frame of the kind 77", id="kind"),
-        pytest.param(frame(Kind.CALL), None, id="empty"),
-        pytest.param(frame(Kind.CALL, b"\xff\xff\xff"), None, id="no envelope"),
+        pytest.param(HEADER.pack(3, 77, FILTER), "a frame of the kind 77", id="kind"),
+        pytest.param(call_frame(0, b""), f"an answer to call 0 where {FILTER} was asked", id="no call"),
         pytest.param(
-            frame(Kind.CALL, wrap(NUMBERS["Permit"], b"")),
+            call_frame(NUMBERS["Permit"], b""),
             f"an answer to call {NUMBERS['Permit']} where {FILTER} was asked",
             id="another call",
         ),
-        pytest.param(frame(Kind.FAILURE, b"x"), "a failure without a code", id="no code"),
+        pytest.param(
+            failure_frame(NUMBERS["Permit"], 13, "no"),
+            f"an answer to call {NUMBERS['Permit']} where {FILTER} was asked",
+            id="failure of another call",
+        ),
+        pytest.param(HEADER.pack(1, Kind.FAILURE, FILTER) + b"x", "a failure without a code", id="no code"),
     ],
 )
 async def test_bytes_that_are_not_an_answer_are_named_and_end_the_connection(
-    trial: Trial, said: bytes, text: str | None
+    trial: Trial, said: bytes, text: str
 ) -> None:
     async with trial.peer(saying(said)):
         with pytest.raises(DecodeError, match=text):
@@ -200,7 +200,7 @@ async def test_bytes_that_are_not_an_answer_are_named_and_end_the_connection(
 
 
 async def test_a_frame_over_the_limit_is_refused_by_its_header(trial: Trial) -> None:
-    async with trial.peer(saying(HEADER.pack(LIMIT + 1, Kind.CALL))):
+    async with trial.peer(saying(HEADER.pack(LIMIT + 1, Kind.CALL, FILTER))):
         expected = f"Received message larger than max ({LIMIT + 1} vs. {LIMIT})"
         assert await trial.failure() == (StatusCode.RESOURCE_EXHAUSTED, expected)
         await until(lambda: trial.ended == 1)
@@ -228,7 +228,7 @@ async def test_a_peer_that_went_between_two_calls_is_dialled_anew(trial: Trial) 
     async with trial.peer(talk):
         for turn in range(1, 4):
             assert await trial.ask() == b"yes"
-            await until(lambda: not trial.line.is_connected)
+            await until(lambda: not trial.connection.is_connected)
             assert trial.opened == turn
 
 
@@ -249,20 +249,20 @@ async def test_a_closed_connection_that_the_loop_has_not_heard_of_has_executed_n
 
 
 async def test_a_server_that_stops_says_that_it_did_not_execute_the_call(trial: Trial) -> None:
-    async with trial.peer(saying(frame(Kind.CLOSING))):
+    async with trial.peer(saying(CLOSING_FRAME)):
         assert await trial.ask() is None
         await until(lambda: trial.ended == 1)
 
 
 async def test_an_answer_and_the_end_may_come_together(trial: Trial) -> None:
-    async with trial.peer(saying(GOOD + frame(Kind.CLOSING))):
+    async with trial.peer(saying(GOOD + CLOSING_FRAME)):
         for _ in range(3):
             assert await trial.ask() == b"yes"
     assert trial.opened == 3
 
 
 async def test_an_unexpected_answer_is_not_taken_for_the_next_one(trial: Trial) -> None:
-    async with trial.peer(saying(GOOD + frame(Kind.CALL, wrap(FILTER, b"stale")))):
+    async with trial.peer(saying(GOOD + call_frame(FILTER, b"stale"))):
         assert await trial.ask() == b"yes"
         assert await trial.ask() == b"yes"
     assert trial.opened == 2
@@ -287,7 +287,7 @@ async def test_a_deadline_ends_the_connection(trial: Trial, size: int) -> None:
 
     async with trial.peer(talk):
         assert (await trial.failure(b"x" * size, 0.05))[0] is StatusCode.DEADLINE_EXCEEDED
-    assert not trial.line.is_connected
+    assert not trial.connection.is_connected
 
 
 async def test_a_cancelled_call_ends_the_connection(trial: Trial) -> None:
@@ -300,11 +300,11 @@ async def test_a_cancelled_call_ends_the_connection(trial: Trial) -> None:
         await until(lambda: trial.ended == 1)
 
 
-async def test_a_line_that_is_closed_under_a_call_cuts_it_off(trial: Trial) -> None:
+async def test_a_connection_that_is_closed_under_a_call_cuts_it_off(trial: Trial) -> None:
     async with trial.peer(saying(b"")):
         call = asyncio.ensure_future(trial.failure())
         await until(lambda: trial.opened == 1)
-        trial.line.close()
+        trial.connection.close()
         assert (await call)[0] is StatusCode.CANCELLED
         await until(lambda: trial.ended == 1)
 
@@ -315,14 +315,14 @@ async def test_a_socket_without_a_listener_falls_back_to_grpc_and_is_logged_once
         assert await trial.ask() is None
         async with trial.peer(answering):
             assert await trial.ask() == b"yes"
-        trial.line.close()
+        trial.connection.close()
         assert await trial.ask() is None
     assert [entry["event"] for entry in told] == ["framed.unreachable"] * 2
 
 
 async def test_those_between_two_calls_end_and_the_others_go_on(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "p.framed")
-    lines = FramedLines(trial.path, LIMIT)
+    connections = FramedConnections(trial.path, LIMIT)
     go = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
@@ -333,17 +333,54 @@ async def test_those_between_two_calls_end_and_the_others_go_on(tmp_path: Path) 
         await peer.reader.read()
 
     async with trial.peer(talk):
-        idle, busy = lines.free("A"), lines.free("B")
+        idle, busy = connections.free("A"), connections.free("B")
         assert idle is not None
         assert busy is not None
         assert await idle.ask(FILTER, b"", PATIENCE_S) == b"yes"
         call = asyncio.ensure_future(busy.ask(FILTER, b"wait", PATIENCE_S))
         await until(lambda: trial.opened == 2)
-        assert lines.free("B") is None
-        assert lines.free("A") is idle
-        await lines.end()
+        assert connections.free("B") is None
+        assert connections.free("A") is idle
+        connections.end()
         await until(lambda: trial.ended == 1)
         go.set()
         assert await call == b"yes"
-        lines.close()
+        connections.close()
         await until(lambda: trial.ended == 2)
+
+
+# --- the socket ----------------------------------------------------------------------------------------
+
+
+def listening(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    server.listen()
+    return server
+
+
+def test_one_that_was_found_is_dialled_as_long_as_it_is_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "p.framed"
+    with listening(path):
+        found = FramedSocket(path)
+        for _ in range(2):
+            with found.connect() as connection:
+                assert not connection.getblocking()
+        with (
+            listening(path),
+            pytest.raises(PermissionError, match="another process has put its socket there"),
+        ):
+            found.connect()
+        path.unlink()
+        with pytest.raises(FileNotFoundError):
+            found.connect()
+
+
+def test_one_that_comes_later_is_whosever_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "p.framed"
+    later = FramedSocket(path)
+    with pytest.raises(FileNotFoundError):
+        later.connect()
+    with listening(path), later.connect() as connection:
+        assert connection.getpeername() == str(path)

@@ -1,5 +1,5 @@
-"""A plugin's stream or framed connection: kept while calls are answered, ended by one that is not, passed by
-when it is busy.
+"""Framed connections of an attached instance: one per plugin, kept while calls are answered, closed by a call
+that is not, passed by while a call is open.
 """
 
 from __future__ import annotations
@@ -9,65 +9,45 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
 from berth_host.config.berth.configuration import Transport
 from berth_host.rpc.call_rules import PointPolicy, Policy
-from berth_host.rpc.remote.lines import LARGEST_BYTES
-from berth_sdk.plugin.v1 import identity_pb2, stream_pb2
+from berth_host.rpc.remote.frames import LARGEST_BYTES
+from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.status import Code
 from berth_sdk.wire.frames import FEATURE as FRAMED
-from berth_sdk.wire.stream import FEATURE as STREAMED
+from berth_sdk.wire.frames import NUMBERS
 from support.attached import AttachedHost, at_socket, attached_host
 from support.scripted_plugin import WAYS, ScriptedPlugin, decided, descriptor, for_ever, refuse
 from support.waiting import PATIENCE_S, until
 
 POINTS = ("PRE_FILTER", "FILTER", "RESERVE", "PERMIT", "PRE_BIND")
-LINES = (STREAMED, FRAMED)
 
 
 class Carried(ScriptedPlugin):
-    """Counts its lines, whatever they are."""
+    """Listens for frames."""
 
-    @property
-    def lines_opened(self) -> int:
-        return self.opened + self.frames.opened
-
-    @property
-    def lines_ended(self) -> int:
-        return self.ended + self.frames.ended
+    features = (FRAMED,)
 
 
 class Leaving(Carried):
-    """Ends its line with every answer, as a server that stops does."""
+    """Closes the connection after every answer, as a server that stops does."""
 
     def __init__(self, *plugins: identity_pb2.PluginDescriptor) -> None:
         super().__init__(*plugins)
         self.frames.leaves = True
 
-    async def _calls(self, requests: Any, context: Any) -> AsyncIterator[bytes]:
-        async for answer in super()._calls(requests, context):
-            yield answer
-            return
-
 
 class Confused(Carried):
     """Answers another call than was asked."""
 
-    async def _carried(self, request: Any, context: Any) -> bytes:
-        await super()._carried(request, context)
-        answer = stream_pb2.StreamCallsResponse(permit=spb.PermitResponse(ctx=decided()))
-        return answer.SerializeToString()
-
-
-@pytest.fixture(autouse=True, params=LINES)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """On a stream, and in frames."""
-    monkeypatch.setattr(ScriptedPlugin, "features", WAYS[request.param])
-    return cast(str, request.param)
+    async def _carried(self, call: int, raw: bytes, context: Any) -> tuple[int, bytes]:
+        await super()._carried(call, raw, context)
+        return NUMBERS["Permit"], spb.PermitResponse(ctx=decided()).SerializeToString()
 
 
 @asynccontextmanager
@@ -84,42 +64,42 @@ def carrier(host: AttachedHost) -> str:
     return condition.carrier
 
 
-async def test_calls_of_the_scheduling_cycle_share_one_line(tmp_path: Path, way: str) -> None:
+async def test_calls_of_the_scheduling_cycle_share_one_connection(tmp_path: Path) -> None:
     plugin = Carried(descriptor("Demo", *POINTS))
     async with attached(tmp_path, plugin) as host:
-        assert carrier(host) == way
+        assert carrier(host) == FRAMED
         for _ in range(3):
             cycle = host.cycle()
             await host.client.pre_filter(cycle, host.nodes)
             await host.client.filter(cycle, host.nodes)
             assert (await host.client.reserve(cycle, "n0")).is_success
             assert (await host.client.pre_bind(cycle, "n0")).status.is_success
-    assert (plugin.lines_opened, plugin.streamed) == (1, 9)
+    assert (plugin.frames.opened, plugin.framed) == (1, 9)
     assert len(plugin.requests("PreBind")) == 3
 
 
-async def test_a_line_ends_with_the_attachment_and_is_not_cut_off(tmp_path: Path) -> None:
+async def test_an_idle_connection_is_closed_with_the_attachment(tmp_path: Path) -> None:
     plugin = Carried(descriptor("Demo", *POINTS))
     async with attached(tmp_path, plugin) as host:
         await host.client.filter(host.cycle(), host.nodes)
-        assert plugin.lines_ended == 0
+        assert plugin.frames.ended == 0
         await host.attachments.stop()
-        assert plugin.lines_ended == 1
+        assert plugin.frames.ended == 1
 
 
-async def test_an_instance_without_the_feature_gets_calls_of_their_own(
+async def test_an_instance_without_the_feature_gets_unary_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ScriptedPlugin, "features", ())
+    monkeypatch.setattr(Carried, "features", ())
     plugin = Carried(descriptor("Demo", *POINTS))
     async with attached(tmp_path, plugin) as host:
         assert carrier(host) == "unary"
         await host.client.filter(host.cycle(), host.nodes)
-    assert plugin.streamed == 0
+    assert plugin.framed == 0
     assert len(plugin.requests("Filter")) == 1
 
 
-async def test_each_plugin_has_a_line_and_one_waits_for_no_other(tmp_path: Path) -> None:
+async def test_each_plugin_has_a_connection_and_one_waits_for_no_other(tmp_path: Path) -> None:
     plugin = Carried(descriptor("One", "FILTER"), descriptor("Two", "FILTER"))
     both = asyncio.Event()
 
@@ -132,10 +112,10 @@ async def test_each_plugin_has_a_line_and_one_waits_for_no_other(tmp_path: Path)
     async with attached(tmp_path, plugin) as host:
         cycle = host.cycle(budget_s=30.0)
         await asyncio.gather(*(client.filter(cycle, host.nodes) for client in host.clients.values()))
-    assert (plugin.lines_opened, plugin.streamed) == (2, 2)
+    assert (plugin.frames.opened, plugin.framed) == (2, 2)
 
 
-async def test_a_call_beside_an_open_one_goes_by_itself(tmp_path: Path) -> None:
+async def test_a_call_beside_an_open_one_is_unary(tmp_path: Path) -> None:
     plugin = Carried(descriptor("Demo", "FILTER"))
     both = asyncio.Event()
 
@@ -148,10 +128,10 @@ async def test_a_call_beside_an_open_one_goes_by_itself(tmp_path: Path) -> None:
     async with attached(tmp_path, plugin) as host:
         cycles = (host.cycle(budget_s=30.0) for _ in range(2))
         await asyncio.gather(*(host.client.filter(cycle, host.nodes) for cycle in cycles))
-    assert plugin.streamed == 1
+    assert plugin.framed == 1
 
 
-async def test_a_deadline_ends_the_line_and_the_next_call_opens_another(tmp_path: Path) -> None:
+async def test_a_deadline_closes_the_connection_and_the_next_call_opens_another(tmp_path: Path) -> None:
     plugin = Carried(descriptor("Demo", "FILTER"))
     plugin.once("Filter", for_ever)
     async with attached(tmp_path, plugin, points={"filter": PointPolicy(policy=Policy.FAIL)}) as host:
@@ -159,10 +139,12 @@ async def test_a_deadline_ends_the_line_and_the_next_call_opens_another(tmp_path
         assert {status.code for status in late} == {Code.ERROR}
         assert "within 100 ms" in late[0].reasons[0]
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
-    assert (plugin.lines_opened, plugin.streamed) == (2, 2)
+    assert (plugin.frames.opened, plugin.framed) == (2, 2)
 
 
-async def test_a_line_that_the_instance_ended_between_two_calls_is_opened_again(tmp_path: Path) -> None:
+async def test_a_connection_that_the_instance_closed_is_opened_again(
+    tmp_path: Path,
+) -> None:
     plugin = Leaving(descriptor("Demo", "RESERVE"))
     async with attached(tmp_path, plugin) as host:
         for turn in range(1, 20):
@@ -180,24 +162,28 @@ async def test_the_answer_to_another_call_is_a_violation(tmp_path: Path) -> None
         assert host.client.stats.violations == 1
 
 
-async def test_a_large_request_goes_by_itself(tmp_path: Path) -> None:
+async def test_a_large_request_is_unary(tmp_path: Path) -> None:
     plugin = Carried(descriptor("Demo", "FILTER", snapshot=False))
     async with attached(tmp_path, plugin) as host:
         cycle = host.cycle()
         cycle.state("Demo").token = b"x" * LARGEST_BYTES
         await host.client.filter(cycle, host.nodes)
-    assert plugin.streamed == 0
+    assert plugin.framed == 0
     assert len(plugin.requests("Filter")) == 1
 
 
+@pytest.mark.parametrize("way", list(WAYS))
 @pytest.mark.parametrize("transport", list(Transport))
-async def test_host_is_told_how_calls_may_travel(tmp_path: Path, way: str, transport: Transport) -> None:
+async def test_calls_travel_in_frames_where_both_sides_allow_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, transport: Transport
+) -> None:
+    monkeypatch.setattr(Carried, "features", WAYS[way])
     path = tmp_path / "p.sock"
     plugin = Carried(descriptor("Demo", "FILTER"))
     place = replace(at_socket(path, "Demo"), transport=transport)
     async with plugin.serving(path), attached_host(place) as host:
         await host.client.filter(host.cycle(), host.nodes)
-        assert carrier(host) == min(way, transport, key=["unary", STREAMED, FRAMED].index)
+        assert carrier(host) == min(way, transport, key=["unary", FRAMED].index)
     ((_, hello),) = (asked for asked in plugin.asked if asked[0] == "Handshake")
     assert list(hello.features) == sorted(WAYS[transport])
     (configured,) = plugin.requests("Configure")
@@ -212,7 +198,7 @@ async def test_a_call_that_fails_has_its_code_and_the_next_one_is_answered(tmp_p
         status = (await host.client.filter(host.cycle(), host.nodes)).status(0)
         assert "refused the call for want of room (scripted)" in status.message
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
-    assert plugin.streamed == 2
+    assert plugin.framed == 2
 
 
 async def test_a_cancelled_cycle_cancels_its_call(tmp_path: Path) -> None:
@@ -232,7 +218,7 @@ async def test_a_cancelled_cycle_cancels_its_call(tmp_path: Path) -> None:
         call.cancel()
         await asyncio.wait_for(ended.wait(), PATIENCE_S)
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
-    assert plugin.streamed == 2
+    assert plugin.framed == 2
 
 
 @pytest.mark.slow

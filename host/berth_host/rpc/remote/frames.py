@@ -1,48 +1,84 @@
-"""`FramedLine`: one plugin's connection for calls of the scheduling cycle in frames, and an instance's all.
+"""`FramedConnections`: the carrier for the calls of scheduling cycles where an instance listens for frames.
 
-In the place of `CallStream` where the instance listens for frames on a Unix socket beside gRPC's: a call
-costs half of one on a stream that is open. A call that is not answered closes the connection; the next call
-opens another. Used by `InstanceLink`. Source: docs/reference/framed-transport.md.
+There is one connection per plugin, opened by the first call that needs it. A call that is not answered closes
+the connection; the next call opens another. Used by `InstanceLink`. Source:
+docs/reference/framed-transport.md.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Collection
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from berth_sdk.wire.frames import (
     CHUNK_BYTES,
     FEATURE,
+    Frame,
     FrameError,
     Incoming,
     Kind,
     TooLongError,
-    frame,
+    call_frame,
     read_failure,
 )
-from berth_sdk.wire.stream import wrap
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from berth_host.log import get_logger
 from berth_host.rpc.remote.busy_poll import BusyPoll
-from berth_host.rpc.remote.framed_socket import FramedSocket
 from berth_host.rpc.remote.grpc_errors import rpc_error
-from berth_host.rpc.remote.lines import ENVELOPE_BYTES, answer_to
+from berth_host.rpc.remote.peer_user import may_serve, peer_user, socket_identity
 
 _LOG = get_logger()
 _CODES: Final = {code.value[0]: code for code in StatusCode if code is not StatusCode.OK}
-_Frame: TypeAlias = tuple[Kind, bytes]
+_CLOSING: Final = Frame(Kind.CLOSING, 0, b"")
+LARGEST_BYTES: Final = 1024 * 1024
+"""A larger request is a unary call: what frames save per call is small beside its own cost."""
 
 
-class FramedLine:
+class FramedConnections:
+    """The connections of one instance, by plugin, each opened when it is needed."""
+
+    name = FEATURE
+
+    def __init__(self, path: Path, limit_bytes: int, allowed_uids: Collection[int] = ()) -> None:
+        """`path`: its framed socket. `limit_bytes`: the longest answer that was agreed. `allowed_uids`: users
+        beside root and the host's own that may listen there.
+        """
+        self._listener = FramedSocket(path, allowed_uids)
+        self._limit_bytes = limit_bytes
+        self._poll = BusyPoll()
+        self._connections: dict[str, FramedConnection] = {}
+
+    def free(self, plugin: str) -> FramedConnection | None:
+        """Return the plugin's connection; None if a call is open on it."""
+        found = self._connections.get(plugin)
+        if found is None:
+            found = FramedConnection(self._listener, self._limit_bytes, self._poll)
+            self._connections[plugin] = found
+        return None if found.busy else found
+
+    def end(self) -> None:
+        """Close the connections on which no call is open."""
+        for connection in self._connections.values():
+            if not connection.busy:
+                connection.close()
+
+    def close(self) -> None:
+        """Close all connections, and end with them the calls that are open."""
+        for connection in self._connections.values():
+            connection.close()
+
+
+class FramedConnection:
     """closed -ask-> busy -answered-> idle -ask-> busy; busy or idle -the other end closes, close-> closed"""
 
     def __init__(self, listener: FramedSocket, limit_bytes: int, poll: BusyPoll) -> None:
-        """`limit_bytes`: the longest answer, with its envelope."""
+        """`limit_bytes`: the longest answer."""
         self.busy = False
         self._listener = listener
         self._limit_bytes = limit_bytes
@@ -50,18 +86,20 @@ class FramedLine:
         self._sock: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop
         self._incoming = Incoming(limit_bytes)
-        self._answer: asyncio.Future[_Frame] | None = None
+        self._answer: asyncio.Future[Frame] | None = None
         self._unsent = memoryview(b"")
         self._is_missed = False
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection, in use or not."""
+        """True while the connection is open, busy or idle."""
         return self._sock is not None
 
     async def ask(self, number: int, raw: bytes, deadline_s: float) -> bytes | None:
-        """One call; None: nobody was there to execute it. Raises what a call of its own would: AioRpcError,
-        DecodeError, CancelledError.
+        """Send one request and return the answer, serialised; None if the call was not executed.
+
+        `number`: the call's (`NUMBERS`). Raises what a unary call would: AioRpcError, DecodeError,
+        CancelledError.
         """
         if self._sock is None and not self._connect():
             return None
@@ -70,16 +108,17 @@ class FramedLine:
         answered = False
         try:
             async with asyncio.timeout(deadline_s):
-                kind, payload = await self._put(frame(Kind.CALL, wrap(number, raw)))
+                kind, call, payload = await self._put(call_frame(number, raw))
             if kind is Kind.CLOSING:
                 return None
+            if call != number:
+                raise FrameError(f"an answer to call {call} where {number} was asked")
             if kind is Kind.FAILURE:
                 code, text = read_failure(payload)
                 answered = True
                 raise rpc_error(_CODES.get(code, StatusCode.UNKNOWN), text)
-            reply = answer_to(number, payload)
             answered = True
-            return reply
+            return payload
         except TimeoutError as err:
             raise rpc_error(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from err
         except TooLongError as err:
@@ -100,9 +139,9 @@ class FramedLine:
         self._drop()
         self._said(rpc_error(StatusCode.CANCELLED, "the connection was closed"))
 
-    async def _put(self, message: bytes) -> _Frame:
-        """The instance's answer to a message. Raises OSError, FrameError, AioRpcError."""
-        answer: asyncio.Future[_Frame] = self._loop.create_future()
+    async def _put(self, message: bytes) -> Frame:
+        """Send a frame and return the next one that arrives. Raises OSError, FrameError, AioRpcError."""
+        answer: asyncio.Future[Frame] = self._loop.create_future()
         self._answer = answer
         self._unsent = memoryview(message)
         self._send()
@@ -124,7 +163,7 @@ class FramedLine:
         except OSError:
             # The peer executes whole messages only: if it closed before, it executed nothing.
             self._drop()
-            self._said((Kind.CLOSING, b""))
+            self._said(_CLOSING)
             return
         if not self._unsent:
             self._loop.remove_writer(sock.fileno())
@@ -142,17 +181,17 @@ class FramedLine:
         except (OSError, FrameError) as err:
             self._drop()
             if self._unsent:
-                self._said((Kind.CLOSING, b""))
+                self._said(_CLOSING)
             else:
                 self._said(err)
             return
         for found in frames:
             if not self._said(found):
-                # Without a call under way only the end may come: anything else would seem to be an answer.
+                # A frame that no call waits for would be taken for the answer to the next call.
                 self._drop()
 
-    def _said(self, what: _Frame | Exception) -> bool:
-        """False: no call waits for it."""
+    def _said(self, what: Frame | Exception) -> bool:
+        """Give the open call its answer; return False if no call is open."""
         answer = self._answer
         if answer is None or answer.done():
             return False
@@ -177,7 +216,7 @@ class FramedLine:
         return True
 
     def _drop(self) -> None:
-        """Let the connection go."""
+        """Close the connection without a word to the open call."""
         sock, self._sock = self._sock, None
         if sock is not None:
             self._loop.remove_reader(sock.fileno())
@@ -185,34 +224,34 @@ class FramedLine:
             sock.close()
 
 
-class FramedLines:
-    """The connections of one instance, by plugin, each opened when it is needed."""
+class FramedSocket:
+    """The socket at which an instance listens for frames.
 
-    name = FEATURE
+    Another process may bind the path while the instance lives on. gRPC's connection does not notice, and a
+    new framed connection would reach the other process. So `connect` compares the file with the one that was
+    there first; a file that appears later may belong to anybody who may serve.
+    """
 
-    def __init__(self, path: Path, limit_bytes: int, allowed_uids: Collection[int] = ()) -> None:
-        """`path`: its framed socket. `limit_bytes`: the longest answer that was agreed. `allowed_uids`: users
-        beside root and the host's own that may listen there.
-        """
-        self._listener = FramedSocket(path, allowed_uids)
-        self._limit_bytes = limit_bytes + ENVELOPE_BYTES
-        self._poll = BusyPoll()
-        self._lines: dict[str, FramedLine] = {}
+    def __init__(self, path: Path, allowed_uids: Collection[int] = ()) -> None:
+        """`allowed_uids`: users beside root and the host's own that may listen there."""
+        self.path = path
+        self._allowed_uids = allowed_uids
+        self._identity: tuple[int, int, int] | None = None
+        with contextlib.suppress(OSError):
+            self._identity = socket_identity(path)
 
-    def free(self, plugin: str) -> FramedLine | None:
-        """The plugin's connection; None: it carries a call already."""
-        line = self._lines.get(plugin)
-        if line is None:
-            line = self._lines[plugin] = FramedLine(self._listener, self._limit_bytes, self._poll)
-        return None if line.busy else line
-
-    async def end(self) -> None:
-        """Close those between two calls, of which nothing is under way."""
-        for line in self._lines.values():
-            if not line.busy:
-                line.close()
-
-    def close(self) -> None:
-        """No call will be answered any more."""
-        for line in self._lines.values():
-            line.close()
+    def connect(self) -> socket.socket:
+        """Return a connection that does not block. Raises OSError; PermissionError if a stranger listens."""
+        if self._identity is not None and socket_identity(self.path) != self._identity:
+            raise PermissionError("another process has put its socket there")
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.connect(str(self.path))
+            user = peer_user(sock)
+            if not may_serve(user.uid, self._allowed_uids):
+                raise PermissionError(f"the user {user.uid} listens there, who may not")
+        except OSError:
+            sock.close()
+            raise
+        return sock

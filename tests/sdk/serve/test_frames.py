@@ -16,13 +16,21 @@ import grpc
 import pytest
 from berth_sdk import CycleState, Plugin, Pod, Status
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
-from berth_sdk.serve import framed_server
-from berth_sdk.serve.framed_connection import FramedConnection
-from berth_sdk.serve.framed_server import FramedServer
+from berth_sdk.serve import frames
+from berth_sdk.serve.frames import FramedConnection, FramedServer
 from berth_sdk.serve.server import PluginServer
-from berth_sdk.wire.frames import FEATURE, FrameError, Kind, failure, frame, framed_path
-from berth_sdk.wire.stream import NUMBERS, wrap
-from support.framed_client import WAIT_S, FramedClient, header
+from berth_sdk.wire.frames import (
+    CLOSING_FRAME,
+    FEATURE,
+    NUMBERS,
+    Frame,
+    FrameError,
+    Kind,
+    call_frame,
+    failure_frame,
+    framed_path,
+)
+from support.framed_client import WAIT_S, FramedClient, framed, header
 from support.sdk_server import Serving
 
 from .conftest import Serve
@@ -50,8 +58,8 @@ def client(serving: Serving) -> Iterator[FramedClient]:
     client.close()
 
 
-def permit(serving: Serving, cycle_id: str = "c") -> dict[str, Any]:
-    return {"permit": spb.PermitRequest(ctx=serving.host.ctx("Demo", POD, cycle_id), node_name="n0")}
+def permit(serving: Serving, cycle_id: str = "c") -> spb.PermitRequest:
+    return spb.PermitRequest(ctx=serving.host.ctx("Demo", POD, cycle_id), node_name="n0")
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -70,7 +78,7 @@ def threads_of(server: PluginServer) -> int:
 
 def test_framed_socket_lies_beside_grpcs_with_the_same_rights(serving: Serving) -> None:
     path = Path(serving.address.removeprefix("unix://"))
-    assert serving.host.handshake().features == ["call-stream", "configure-trial", FEATURE]
+    assert serving.host.handshake().features == ["configure-trial", FEATURE]
     assert framed_path(path).stat().st_mode == path.stat().st_mode
     assert framed_path(path).stat().st_mode & 0o777 == 0o770
     serving.server.stop(0)
@@ -117,11 +125,13 @@ def test_a_stale_socket_is_replaced_and_a_successors_is_left(tmp_path: Path) -> 
         pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "a frame of the kind", id="http2"),
         pytest.param(header(5, 9), "a frame of the kind 9", id="kind"),
         pytest.param(header(2**32 - 1, 0), f"a frame of {2**32 - 1} bytes", id="too long"),
-        pytest.param(failure(1, "x"), "of the kind FAILURE where a call was due", id="failure"),
-        pytest.param(frame(Kind.CLOSING), "of the kind CLOSING where a call was due", id="closing"),
-        pytest.param(frame(Kind.CALL) * 2, "a second call before the answer to the first", id="two at once"),
+        pytest.param(failure_frame(PERMIT, 1, "x"), "of the kind FAILURE where a call was due", id="failure"),
+        pytest.param(CLOSING_FRAME, "of the kind CLOSING where a call was due", id="closing"),
         pytest.param(
-            frame(Kind.CALL) + b"\0", "a second call before the answer to the first", id="one and more"
+            call_frame(PERMIT, b"") * 2, "a second call before the answer to the first", id="two at once"
+        ),
+        pytest.param(
+            call_frame(PERMIT, b"") + b"\0", "a second call before the answer to the first", id="one and more"
         ),
     ],
 )
@@ -133,28 +143,30 @@ def test_bytes_that_are_no_frame_end_the_connection(
     wait_for(lambda: threads_of(serving.server) == 0)
     assert text in caplog.text
     another = FramedClient(serving.address)
-    assert another.ask(**permit(serving)).HasField("permit")
+    assert another.ask(permit(serving)).HasField("ctx")
     another.close()
 
 
 @pytest.mark.parametrize(
-    "payload",
-    [b"", b"\xff" * 20, wrap(PERMIT, b"")[:-1] + b"\x05", wrap(PERMIT, b"\xff\xff")],
-    ids=["empty", "garbage", "cut", "a request that is none"],
+    ("call", "payload", "code"),
+    [
+        pytest.param(0, b"", grpc.StatusCode.INVALID_ARGUMENT, id="no call"),
+        pytest.param(200, b"", grpc.StatusCode.INVALID_ARGUMENT, id="a call of a later contract"),
+        pytest.param(PERMIT, b"\xff\xff", grpc.StatusCode.INTERNAL, id="no request"),
+    ],
 )
 def test_a_frame_that_carries_no_call_is_answered_with_an_error(
-    serving: Serving, client: FramedClient, payload: bytes
+    serving: Serving, client: FramedClient, call: int, payload: bytes, code: grpc.StatusCode
 ) -> None:
-    client.sock.sendall(frame(Kind.CALL, payload))
-    assert client.error()[0] in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL)
-    assert client.ask(**permit(serving)).HasField("permit")
+    client.sock.sendall(call_frame(call, payload))
+    assert client.error()[0] is code
+    assert client.ask(permit(serving)).HasField("ctx")
 
 
 def test_bytes_may_come_one_by_one(serving: Serving, client: FramedClient) -> None:
-    request = permit(serving)["permit"].SerializeToString()
-    for byte in frame(Kind.CALL, wrap(PERMIT, request)):
+    for byte in framed(permit(serving)):
         client.sock.sendall(bytes([byte]))
-    assert client.answer().HasField("permit")
+    assert client.answer(spb.PermitResponse).HasField("ctx")
 
 
 def test_an_exception_of_the_server_ends_the_call_and_not_the_connection(tmp_path: Path) -> None:
@@ -166,7 +178,7 @@ def test_an_exception_of_the_server_ends_the_call_and_not_the_connection(tmp_pat
     assert server.listen(framed_path(path))
     client = FramedClient(f"unix://{path}")
     for _ in range(2):
-        client.sock.sendall(frame(Kind.CALL, wrap(PERMIT, b"")))
+        client.sock.sendall(call_frame(PERMIT, b""))
         assert client.error() == (grpc.StatusCode.UNKNOWN, "Exception calling application: oh")
     server.stop()
     assert client.ends()
@@ -202,9 +214,9 @@ def test_a_frame_whose_rest_does_not_come_ends_the_connection() -> None:
 def test_a_host_that_is_silent_between_two_calls_is_waited_for() -> None:
     ours, theirs = socket.socketpair()
     connection = FramedConnection(theirs, 100, stalled_s=1)
-    sending = threading.Timer(1.5, ours.sendall, [frame(Kind.CALL, b"late")])
+    sending = threading.Timer(1.5, ours.sendall, [call_frame(PERMIT, b"late")])
     sending.start()
-    assert connection.next_call() == b"late"
+    assert connection.next_call() == (Kind.CALL, PERMIT, b"late")
     connection.end()
     ours.close()
 
@@ -214,7 +226,7 @@ def test_an_answer_that_is_not_read_is_given_up() -> None:
     ours, theirs = socket.socketpair()
     connection = FramedConnection(theirs, 100, stalled_s=1)
     with pytest.raises(OSError) as caught:
-        connection.answer({PERMIT: lambda _raw, _context: bytes(10_000_000)}, wrap(PERMIT, b""))
+        connection.answer({PERMIT: lambda _raw, _context: bytes(10_000_000)}, Frame(Kind.CALL, PERMIT, b""))
     assert caught.value.errno == errno.EAGAIN
     connection.end()
     ours.close()
@@ -223,21 +235,21 @@ def test_an_answer_that_is_not_read_is_given_up() -> None:
 def test_more_connections_than_there_are_threads_for_are_refused(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(framed_server, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(frames, "MAX_CONNECTIONS", 1)
     first, second = FramedClient(serving.address), FramedClient(serving.address)
-    assert first.ask(**permit(serving)).HasField("permit")
+    assert first.ask(permit(serving)).HasField("ctx")
     assert second.ends()
     first.close()
     wait_for(lambda: threads_of(serving.server) == 0)
     third = FramedClient(serving.address)
-    assert third.ask(**permit(serving, "c3")).HasField("permit")
+    assert third.ask(permit(serving, "c3")).HasField("ctx")
     for client in (second, third):
         client.close()
 
 
 def test_want_of_file_descriptors_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = FramedServer({PERMIT: lambda _raw, _context: b"ok"}, 100)
-    monkeypatch.setattr(framed_server, "ROOM_AGAIN_S", 0.01)
+    monkeypatch.setattr(frames, "ROOM_AGAIN_S", 0.01)
     refusals = iter([OSError(errno.EMFILE, os.strerror(errno.EMFILE))] * 3)
 
     class Listening:
@@ -262,8 +274,8 @@ def test_want_of_file_descriptors_passes(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "p.sock"
     assert server.listen(framed_path(path))
     client = FramedClient(f"unix://{path}")
-    client.sock.sendall(frame(Kind.CALL, wrap(PERMIT, b"")))
-    assert client.hear() == (Kind.CALL, wrap(PERMIT, b"ok"))
+    client.sock.sendall(call_frame(PERMIT, b""))
+    assert client.hear() == (Kind.CALL, PERMIT, b"ok")
     server.stop()
     server.wait(WAIT_S)
     client.close()
@@ -283,7 +295,7 @@ def test_stopping_cuts_off_a_call_that_hangs(tmp_path: Path, caplog: pytest.LogC
     path = tmp_path / "p.sock"
     assert server.listen(framed_path(path))
     client = FramedClient(f"unix://{path}")
-    client.sock.sendall(frame(Kind.CALL, wrap(PERMIT, b"")))
+    client.sock.sendall(call_frame(PERMIT, b""))
     assert entered.wait(WAIT_S)
     server.stop()
     server.wait(0.01)
