@@ -98,7 +98,7 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_sdk.tables.state_version": "sdk/serve/test_state_copy.py",
     },
     WHOLE: {
-        "berth_host.app.attachments": "host/app/test_life.py",
+        "berth_host.attach.host_attachments": "host/app/test_life.py",
         "berth_host.app.backend": "host/app/test_nominate.py",
         "berth_host.app.endpoints": "cluster/test_endpoints.py",
         "berth_host.app.handle_server": "host/app/test_remote.py",

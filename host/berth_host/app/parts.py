@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from berth_host.app.attachment_events import AttachmentEvents
-from berth_host.app.attachments import ElsewhereSeams, HostAttachments
 from berth_host.app.backend import Backend, BackendSeams
 from berth_host.app.handle_server import handle_server
 from berth_host.app.late_parts import LateParts
@@ -20,13 +18,15 @@ from berth_host.app.options import HostOptions
 from berth_host.app.profiles import FrameworkSeams, make_frameworks, make_profiles
 from berth_host.app.queue_wiring import QueueWiring, queue_config
 from berth_host.app.sort_reports import SortReports
+from berth_host.attach.events import AttachmentEvents, WriteEvent
+from berth_host.attach.host_attachments import HostAttachments, HostSeams
 from berth_host.cache.cache import Cache
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.cache.snapshot_state import SnapshotState
 from berth_host.cluster.handlers import EventHandlers, Handled
-from berth_host.cluster.port import ClusterPort
+from berth_host.cluster.port import ClusterPort, EventRecord
 from berth_host.cluster.watching import BUDGETS, Watching, watched_resources
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.explain.diagnosis import Diagnoses
@@ -117,22 +117,33 @@ class HostParts:
         self.wiring = QueueWiring(self.clock, self.state.refresh, self.configuration.emulation)
         self.attachments = HostAttachments(
             self.configuration,
-            ElsewhereSeams(
+            HostSeams(
                 state=self.state,
-                snapshot=self.snapshot,
                 cycles=CyclesUnderWay(self.waiting_pods, later),
-                wiring=self.wiring,
                 fate=self.fate,
                 declare=self.watching.declare,
                 grants=self.handle_server,
-                events=AttachmentEvents(
-                    self.cluster.create_event,
-                    self.options.own_pod,
-                    self.configuration.profiles[0].scheduler_name,
-                ),
-                later=later,
+                events=AttachmentEvents(self._writer_of_own_events()),
+                recovered=self.wiring.plugin_attached,
+                stats=lambda: later.clients.stats,
             ),
         )
+        if self.attachments.attached_places:
+            self.snapshot.confirmed_generation = self.attachments.attached_places.confirmed_generation
+
+    def _writer_of_own_events(self) -> WriteEvent | None:
+        own_pod, reporter = self.options.own_pod, self.configuration.profiles[0].scheduler_name
+        if own_pod is None:
+            return None
+
+        def write(*, type: str, reason: str, action: str, note: str) -> None:
+            self.cluster.create_event(
+                EventRecord(
+                    regarding=own_pod, type=type, reason=reason, action=action, note=note, reporter=reporter
+                )
+            )
+
+        return write
 
     def _make_plugins(self, later: LateParts) -> None:
         """Those of every profile, in process and elsewhere."""

@@ -40,6 +40,8 @@ class QueueWiring:
         those of the plugins that it names."""
         self._emulation = emulation
         self.busy: set[asyncio.Future[None]] = set()
+        self._queue: SchedulingQueue
+        """Set by `connect`: the queue is made from the functions of this object."""
         self._sink = AnswerSink()
         self._questions = PluginQuestions(clock, self._sink, self.busy, refresh)
         self._clients: list[tuple[str, frozenset[str], Mapping[str, PluginClient]]] = []
@@ -51,7 +53,8 @@ class QueueWiring:
         return self._questions.retry_count
 
     def connect(self, queue: SchedulingQueue) -> None:
-        """From now on answers go to `queue`."""
+        """Hand all answers to `queue` from now on."""
+        self._queue = queue
 
         def gate(question: GateQuestion, status: Status) -> None:
             queue.gate_answered(question, status)
@@ -64,8 +67,14 @@ class QueueWiring:
 
         self._sink.gate, self._sink.hint, self._sink.sort_key = gate, hint, sort_key
 
+    def plugin_attached(self, plugin: str) -> None:
+        """Register the events of a plugin that is attached now; try the pods again that failed without it."""
+        for scheduler_name, registrations in self.registrations_of(plugin):
+            self._queue.register_events(scheduler_name, plugin, registrations)
+        self._queue.plugin_recovered(plugin)
+
     def registrations_of(self, plugin: str) -> Iterator[tuple[str, tuple[Registration, ...]]]:
-        """Per profile the events of a plugin that has just been attached."""
+        """Yield per profile (schedulerName) the events of a plugin that is attached now."""
         for scheduler_name, rejecting, clients in self._clients:
             if plugin in rejecting and plugin in clients:
                 yield scheduler_name, self._declared(plugin, clients[plugin])

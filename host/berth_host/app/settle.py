@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from berth_host.app.attachments import HostAttachments
 from berth_host.app.queue_wiring import QueueWiring
+from berth_host.attach.host_attachments import HostAttachments
 from berth_host.cluster.port import ClusterPort
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import ManualClock

@@ -6,8 +6,8 @@ import asyncio
 from typing import ClassVar
 
 import pytest
-from berth_host.app import attachments as attachments_module
 from berth_host.app import host as host_module
+from berth_host.attach import host_attachments as attachments_module
 from berth_host.errors.cluster import UnavailableError
 from berth_host.errors.state import InvariantError
 from berth_sdk.extension_points import Plugin

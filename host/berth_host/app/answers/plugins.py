@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from berth_host.app.attachments import HostAttachments
 from berth_host.attach.attachments import Condition
+from berth_host.attach.host_attachments import HostAttachments
 from berth_host.attach.state import ATTACHED, NOT_NEEDED
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.explain.pod_answer import timestamp

@@ -1,26 +1,35 @@
-"""What becomes of plugins elsewhere, as events about the host's own pod."""
+"""The changes of attachments, as Events about the host's own pod."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
-from berth_host.app.attachment_events import AttachmentEvents
+from berth_host.attach.events import AttachmentEvents
 from berth_host.attach.state import PlaceChange, State, Swap
-from berth_host.cluster.port import EventRecord
-from berth_sdk.kube_object import ObjectRef
 
-POD = ObjectRef(name="berth-0", namespace="kube-system", uid="u-1")
+
+@dataclass
+class Written:
+    """One Event."""
+
+    type: str
+    reason: str
+    action: str
+    note: str
 
 
 @pytest.fixture
-def written() -> list[EventRecord]:
+def written() -> list[Written]:
     return []
 
 
 @pytest.fixture
-def events(written: list[EventRecord]) -> AttachmentEvents:
-    return AttachmentEvents(written.append, POD, "berth")
+def events(written: list[Written]) -> AttachmentEvents:
+    def write(*, type: str, reason: str, action: str, note: str) -> None:
+        written.append(Written(type, reason, action, note))
+
+    return AttachmentEvents(write)
 
 
 def change(state: State, reason: str = "") -> PlaceChange:
@@ -45,30 +54,30 @@ def swap(reason: str, *, falls_back: bool) -> Swap:
     ids=lambda value: value.value if isinstance(value, State) else "",
 )
 def test_state_that_a_user_acts_on_is_an_event_of_the_pod(
-    events: AttachmentEvents, written: list[EventRecord], state: State, kind: str, reason: str
+    events: AttachmentEvents, written: list[Written], state: State, kind: str, reason: str
 ) -> None:
     events.place_changed(change(state, "it says so"))
     (event,) = written
-    assert (event.regarding, event.regarding_kind, event.type, event.reason) == (POD, "Pod", kind, reason)
+    assert (event.type, event.reason) == (kind, reason)
     assert event.note == "plugin Demo, Echo at unix:///a.sock: it says so"
-    assert (event.reporter, event.action) == ("berth", "Attaching Demo, Echo")
+    assert event.action == "Attaching Demo, Echo"
 
 
 def test_place_whose_plugins_are_not_known_is_named_alone(
-    events: AttachmentEvents, written: list[EventRecord]
+    events: AttachmentEvents, written: list[Written]
 ) -> None:
     events.place_changed(replace(change(State.REJECTED, "speaks another contract"), plugins=()))
     assert written[0].note == "unix:///a.sock: speaks another contract"
 
 
-def test_other_states_are_none(events: AttachmentEvents, written: list[EventRecord]) -> None:
+def test_other_states_are_none(events: AttachmentEvents, written: list[Written]) -> None:
     for state in (State.STANDBY, State.CLOSED):
         events.place_changed(change(state))
     assert written == []
 
 
 def test_newer_instance_is_a_swap_and_an_older_one_a_warning(
-    events: AttachmentEvents, written: list[EventRecord]
+    events: AttachmentEvents, written: list[Written]
 ) -> None:
     events.swapped(swap("", falls_back=False))
     events.swapped(swap("lost its instance", falls_back=True))
@@ -82,8 +91,7 @@ def test_newer_instance_is_a_swap_and_an_older_one_a_warning(
     ]
 
 
-def test_host_that_does_not_know_its_pod_writes_none(written: list[EventRecord]) -> None:
-    events = AttachmentEvents(written.append, None, "berth")
+def test_host_that_does_not_know_its_pod_writes_none() -> None:
+    events = AttachmentEvents(None)
     events.place_changed(change(State.ACTIVE))
     events.swapped(swap("", falls_back=False))
-    assert written == []

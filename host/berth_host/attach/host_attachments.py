@@ -1,67 +1,77 @@
-"""Plugins in other processes, wired to the rest of the host. Made by `parts`.
+"""`HostAttachments`: the attachments of one host, from its start to its stop.
 
-`attach` keeps every place of BerthConfiguration attached; here it is given the snapshot to send, the way
-back to hand out, and the queue to wake when a plugin comes back.
+`Attachments` keeps every place of BerthConfiguration attached. `HostAttachments` adds what belongs to a
+running host: the periodic update of the snapshot for the copies, the terms as leader, Events, and the requeue
+of pods when a plugin is attached again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Final
+from typing import Final, Protocol
 
 from berth_sdk.runtime.descriptor import Descriptor
 
-from berth_host.app.attachment_events import AttachmentEvents
-from berth_host.app.late_parts import LateParts
-from berth_host.app.queue_wiring import QueueWiring
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.configure import HandleGrants
+from berth_host.attach.events import AttachmentEvents
+from berth_host.attach.feed import HostState
 from berth_host.attach.keeper import LostError
+from berth_host.attach.reconciling import LiveCycles
 from berth_host.attach.routes import PluginRoute
 from berth_host.attach.seams import AttachSeams
 from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.wanted import wanted_places
-from berth_host.cache.snapshot import Snapshot
-from berth_host.cache.snapshot_state import SnapshotState
 from berth_host.config.berth.configuration import BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.plugins import PluginError, PluginLoadError
 from berth_host.log import get_logger
+from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.model.fate import Fate
-from berth_host.scheduler.running_attempts import CyclesUnderWay
 
 log = get_logger()
 REFRESH_S: Final = 1.0
-"""While no cycle moves the snapshot, it is brought up to date this often for the copies."""
+"""Seconds between updates of the snapshot for the copies, while no cycle updates it."""
 FIRST_SYNC_S: Final = 60.0
+"""Seconds for the first synchronisation of a copy."""
+
+
+class UpdatedState(HostState, Protocol):
+    """The snapshot, which can also be updated between two cycles."""
+
+    def refresh_if_idle(self) -> None:
+        """Update the snapshot unless a cycle holds it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ElsewhereSeams:
-    """What plugins in other processes are wired to. `declare`: have the cluster hand over what these plugins
-    need as well; raises ClusterError. `grants`: the way back. `events`: tells people what becomes of them.
+class HostSeams:
+    """The parts of the host that attachments use.
+
+    `declare`: asks the cluster for the resources that these plugins need as well; raises ClusterError.
+    `grants`: permissions for HandleService. `recovered`: called with the name of a plugin that is attached,
+    to try the pods again that failed without it. `stats`: the cost of each plugin, by name.
     """
 
-    state: SnapshotState
-    snapshot: Snapshot
-    cycles: CyclesUnderWay
-    wiring: QueueWiring
+    state: UpdatedState
+    cycles: LiveCycles
     fate: Fate
     declare: Callable[[Iterable[Descriptor]], Awaitable[None]]
     grants: HandleGrants
     events: AttachmentEvents
-    later: LateParts
+    recovered: Callable[[str], None]
+    stats: Callable[[], Mapping[str, PluginStats]]
 
 
 class HostAttachments:
-    """The host's attachments: `attach.Attachments`, the idle refresh, and the steps after a return."""
+    """The attachments of one host. made -start-> attaching -stop-> closed."""
 
-    def __init__(self, configuration: LoadedConfiguration, seams: ElsewhereSeams) -> None:
+    def __init__(self, configuration: LoadedConfiguration, seams: HostSeams) -> None:
         self._seams = seams
         self._refresher: asyncio.Future[None] | None = None
         self._stopping = False
@@ -76,27 +86,28 @@ class HostAttachments:
             broken=seams.fate.fail,
         )
         self.attached_places = Attachments(wanted_places(configuration), attach_seams)
-        if self.attached_places:
-            seams.snapshot.confirmed_generation = self.attached_places.confirmed_generation
 
     async def try_arguments(self, running: HostAttachments) -> None:
-        """Have plugins in other processes try their arguments while `running` still asks them.
+        """Let the served plugins check their arguments while `running` still calls them.
 
-        Raises PluginLoadError for arguments that one does not accept.
+        Raises PluginLoadError if a plugin does not accept its arguments.
         """
         for refusal in await self.attached_places.refusals(running.attached_places):
             running._seams.events.refused(refusal)
             raise PluginLoadError(refusal.plugins, refusal.place, f"it {refusal.reason}")
 
     async def start(self, *, stands_by: bool = False) -> None:
-        """Try every place once; missing ones are tried again in the background."""
+        """Try every place once, and the missing ones again in the background.
+
+        `stands_by`: another host may lead; the places are attached by `begin_term`.
+        """
         await self.attached_places.start(stands_by=stands_by)
         if self.attached_places:
             self._refresher = asyncio.ensure_future(self._refresh())
             self._refresher.add_done_callback(self._refresh_ended)
 
     async def synchronise(self) -> None:
-        """Bring every copy to the snapshot, with more time than a call of a cycle has."""
+        """Synchronise every copy with the snapshot, for FIRST_SYNC_S at most: more than a call may take."""
         for attachment in self.attached_places.places:
             link = attachment.link
             if link is None or link.feed is None:
@@ -108,19 +119,21 @@ class HostAttachments:
                 log.warning("attachment.sync_failed", place=attachment.place.title, error=err.text)
 
     async def begin_term(self) -> None:
-        """Attach the places on standby; tell the others which reservations live on in the new epoch."""
+        """Attach the places on standby; send the live reservations to the attached ones."""
         await self.attached_places.begin_term()
 
     def check_arguments(self) -> None:
-        """At the end of the start: a plugin that does not accept its arguments ends it, as one in the host
-        does. Later only the instance is refused. Raises PluginLoadError.
+        """Raise PluginLoadError if a served plugin does not accept its arguments.
+
+        Called at the end of the start, which fails, as with in-process plugins. After the start, the host
+        only refuses the instance.
         """
         for attachment in self.attached_places.refusing_arguments():
             names = ", ".join(attachment.served)
             raise PluginLoadError(names, attachment.place.title, f"it {attachment.reason}")
 
     async def stop(self) -> None:
-        """Let every plugin go."""
+        """Close every attachment."""
         self._stopping = True
         if self._refresher is not None:
             self._refresher.cancel()
@@ -128,67 +141,64 @@ class HostAttachments:
 
     @property
     def restoring(self) -> bool:
-        """Whether a plugin lost a short while ago may still come back."""
+        """True while a plugin that was lost a short time ago may still be attached again."""
         return self.attached_places.restoring
 
     @property
     def recoveries(self) -> int:
-        """How often a plugin came back."""
+        """The number of times that a plugin was attached again."""
         return self.attached_places.recoveries
 
     def reservations(self) -> dict[str, int]:
-        """By plugin: reservations of pods that are being bound, and those it has yet to give back."""
+        """Return by plugin: the number of live reservations and of pending Unreserves."""
         return {
             name: len(self._seams.cycles.live(name)) + plugin.outbox.pending_unreserves
             for name, plugin in self.attached_places.plugins.items()
         }
 
     def unreserve_ages(self) -> dict[str, float]:
-        """By plugin: for how many seconds the oldest reservation has not been given back; 0: all were."""
+        """Return by plugin: the age in seconds of the oldest pending Unreserve; 0 if none is pending."""
         return {
             name: plugin.outbox.oldest_unreserve_s for name, plugin in self.attached_places.plugins.items()
         }
 
     def drifts(self) -> dict[str, int]:
-        """By plugin: how often an instance dropped its copy of the state."""
+        """Return by plugin: how often an instance dropped its copy of the state."""
         return {name: plugin.drifts for name, plugin in self.attached_places.plugins.items()}
 
     def route(self, plugin: BerthPlugin, profile: ResolvedProfile) -> PluginRoute:
-        """Where the client of one profile finds its plugin."""
+        """Return the route of a plugin's client in one profile."""
         return self.attached_places.route(plugin.name, profile.scheduler_name)
 
     # --- AttachListener --------------------------------------------------------------------------
 
     def attached(self, plugin: str) -> None:
-        """A plugin can be asked: try the pods again that failed on its account."""
-        queue = self._seams.later.queue
-        for profile, events in self._seams.wiring.registrations_of(plugin):
-            queue.register_events(profile, plugin, events)
-        queue.plugin_recovered(plugin)
+        """See AttachListener. Pods that failed without the plugin are tried again."""
+        self._seams.recovered(plugin)
 
     def lost(self, plugin: str, reason: str) -> None:
-        """A plugin cannot be asked; its points' policies apply from now on."""
+        """See AttachListener. The policies of the plugin's points apply from now on."""
         if not self._stopping:
             log.warning("plugin.lost", plugin=plugin, reason=reason)
 
     def swapped(self, swap: Swap) -> None:
-        """Another instance of a plugin is asked."""
+        """See AttachListener."""
         self._seams.events.swapped(swap)
 
     def place_changed(self, change: PlaceChange) -> None:
-        """A place has another state."""
+        """See AttachListener."""
         if not self._stopping:
             self._seams.events.place_changed(change)
 
     async def _declare(self, descriptors: Sequence[Descriptor]) -> None:
-        """Raises LostError while the cluster does not hand over what the plugins need."""
+        """Ask the cluster for what the plugins need. Raises LostError if it does not list that."""
         try:
             await self._seams.declare(descriptors)
         except ClusterError as err:
             raise LostError(f"needs what the cluster does not hand over: {err}") from err
 
     def _count(self, plugin: str, call: str, sent: int, received: int) -> None:
-        stats = self._seams.later.clients.stats.get(plugin)
+        stats = self._seams.stats().get(plugin)
         if stats is not None:
             stats.of(call).sent(sent, received)
 

@@ -1,22 +1,19 @@
-"""`AttachmentEvents`: what becomes of plugins elsewhere, as Kubernetes events.
+"""`AttachmentEvents`: the changes of attachments, as Kubernetes Events.
 
-About the host's own pod, so that `kubectl describe pod` shows them. A host that does not know its pod
-(`POD_NAME`, `POD_NAMESPACE`) writes none; the log has everything. Hears of changes from `HostAttachments`.
+The Events are about the host's own pod, so that `kubectl describe pod` shows them. A host that does not know
+its pod (`POD_NAME`, `POD_NAMESPACE`) writes none. The log has every change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
-
-from berth_sdk.kube_object import ObjectRef
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from berth_host.attach.state import PlaceChange, State, Swap
 from berth_host.attach.trial import Refusal
-from berth_host.cluster.port import EventRecord
 
 _ACTION_MAX: Final = 128
-"""The API server takes no longer action."""
+"""The longest action of an Event that the API server accepts, in characters."""
 _NORMAL, _WARNING = "Normal", "Warning"
 _REASONS: Final[Mapping[State, tuple[str, str]]] = {
     State.ACTIVE: (_NORMAL, "PluginActive"),
@@ -27,18 +24,22 @@ _REASONS: Final[Mapping[State, tuple[str, str]]] = {
 }
 
 
-class AttachmentEvents:
-    """`report`: writes an event in the background. `own_pod` None: there are no events."""
+class WriteEvent(Protocol):
+    """Writes a Kubernetes Event about the host's own pod, in the background."""
 
-    def __init__(
-        self, report: Callable[[EventRecord], None], own_pod: ObjectRef | None, reporter: str
-    ) -> None:
-        self._report = report
-        self._own_pod = own_pod
-        self._reporter = reporter
+    def __call__(self, *, type: str, reason: str, action: str, note: str) -> None:
+        """`type`: Normal or Warning."""
+        ...
+
+
+class AttachmentEvents:
+    """Events about attachments. `write` None: the host does not know its own pod, and writes none."""
+
+    def __init__(self, write: WriteEvent | None) -> None:
+        self._write_event = write
 
     def place_changed(self, change: PlaceChange) -> None:
-        """A place has another state, which lasts."""
+        """Write the new state of a place, if users can act on that state."""
         if change.state in _REASONS:
             kind, reason = _REASONS[change.state]
             names = ", ".join(change.plugins)
@@ -51,7 +52,7 @@ class AttachmentEvents:
             )
 
     def swapped(self, swap: Swap) -> None:
-        """Another instance is asked in place of one that was."""
+        """Write that calls of a plugin go to another instance."""
         kind, reason, why = (
             (_WARNING, "PluginFellBack", f", an older one: {swap.reason}")
             if swap.falls_back
@@ -61,7 +62,7 @@ class AttachmentEvents:
         self._write(swap.plugin, kind, reason, note)
 
     def refused(self, refusal: Refusal) -> None:
-        """Another configuration is not used, because a plugin does not accept its arguments in it."""
+        """Write that a plugin does not accept its arguments in a new configuration, which is not used."""
         note = (
             f"plugin {refusal.plugins} at {refusal.place} {refusal.reason};"
             " the configuration before stays in use"
@@ -69,16 +70,8 @@ class AttachmentEvents:
         self._write(refusal.plugins, _WARNING, "ConfigurationRefused", note)
 
     def _write(self, what: str, kind: str, reason: str, note: str) -> None:
-        """`what`: in the action, as events that differ in their notes alone are one series, with one note."""
-        if self._own_pod is None:
-            return
-        self._report(
-            EventRecord(
-                regarding=self._own_pod,
-                type=kind,
-                reason=reason,
-                action=f"Attaching {what}"[:_ACTION_MAX],
-                note=note,
-                reporter=self._reporter,
-            )
-        )
+        """Write one Event. `what`: a part of the action, so that Events about different plugins are different
+        series; Events that differ only in their notes are one series, which keeps one note.
+        """
+        if self._write_event is not None:
+            self._write_event(type=kind, reason=reason, action=f"Attaching {what}"[:_ACTION_MAX], note=note)
