@@ -99,11 +99,8 @@ COVERED: Final[dict[str, dict[str, str]]] = {
     },
     WHOLE: {
         "berth_host.attach.host_attachments": "host/app/test_life.py",
-        "berth_host.app.backend": "host/app/test_nominate.py",
         "berth_host.app.endpoints": "cluster/test_endpoints.py",
-        "berth_host.app.handle_server": "host/app/test_remote.py",
         "berth_host.app.measuring": "host/app/test_host.py",
-        "berth_host.app.open_calls": "host/app/test_remote.py",
         "berth_host.process.process": "host/process/test_opening.py",
         "berth_host.app.readings": "host/app/test_host.py",
         "berth_host.attach.reconciling": "host/app/test_reconcile.py",

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from berth_host.app.backend import Backend, BackendSeams
-from berth_host.app.handle_server import handle_server
-from berth_host.app.late_parts import LateParts
 from berth_host.app.measuring import AttemptMetrics, HandlerMetrics, QueueMetrics
-from berth_host.app.open_calls import OpenCalls
 from berth_host.app.options import HostOptions
 from berth_host.app.profiles import FrameworkSeams, make_frameworks, make_profiles
 from berth_host.app.queue_wiring import QueueWiring, queue_config
@@ -34,7 +30,10 @@ from berth_host.framework.binding import PreBindRunner
 from berth_host.framework.device_wait import DeviceWaits
 from berth_host.framework.framework import Framework
 from berth_host.framework.waiting_pods import WaitingPods
+from berth_host.handle.host_backend import Backend, BackendSeams, LateParts, OpenCalls
 from berth_host.handle.in_process import InProcessHandle
+from berth_host.handle.server import handle_server
+from berth_host.handle.service import HandleSeams
 from berth_host.metrics.plugin_work import CLAIMS
 from berth_host.model.fate import Fate
 from berth_host.plugins.clients import ClientSeams, PointPlugins, make_clients, plugins_by_profile
@@ -109,10 +108,12 @@ class HostParts:
         self.handle_server = handle_server(
             self.configuration.berth,
             self.options.own_address,
-            self.backend,
-            self.open_calls,
-            self.state,
-            later,
+            HandleSeams(
+                backend=self.backend,
+                state=self.state,
+                filters=self.open_calls,
+                descriptor_of=self.backend.served_descriptor,
+            ),
         )
         self.wiring = QueueWiring(self.clock, self.state.refresh, self.configuration.emulation)
         self.attachments = HostAttachments(

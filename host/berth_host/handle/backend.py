@@ -1,4 +1,7 @@
-"""`HandleBackend`: the host as handles see it. Implemented by `app`; every call is made on the loop."""
+"""`HandleBackend`: the host as handles see it. Implemented by `host_backend.Backend`.
+
+Every call is made on the loop.
+"""
 
 from __future__ import annotations
 

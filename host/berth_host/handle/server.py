@@ -15,6 +15,7 @@ import grpc
 from berth_sdk.plugin.v1 import handle_pb2
 
 from berth_host.attach.configure import WayBack
+from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.errors.state import InvariantError
 from berth_host.handle.grants import Grants
 from berth_host.handle.registration import register
@@ -110,3 +111,21 @@ class HandleServer:
         register(server, handle_pb2.DESCRIPTOR.services_by_name["HandleService"], self._service)
         add_health_and_reflection(server)
         return server
+
+
+def handle_server(berth: BerthConfiguration, own_address: str, seams: HandleSeams) -> HandleServer:
+    """Make the HandleServer of a host, with the ports that its served plugins need.
+
+    A plugin that is reached over TCP without TLS needs a loopback port; one that is reached over TLS needs
+    the port that `handle` in BerthConfiguration describes. `own_address`: where other machines reach the
+    host.
+    """
+    over_tcp = [
+        plugin for plugin in berth.plugins if plugin.endpoint and not plugin.endpoint.startswith("unix:")
+    ]
+    behind_tls = any(plugin.tls is not None for plugin in over_tcp)
+    return HandleServer(
+        seams,
+        tcp=any(plugin.tls is None for plugin in over_tcp),
+        tls=TlsPort(berth.handle, own_address) if berth.handle is not None and behind_tls else None,
+    )

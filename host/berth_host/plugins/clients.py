@@ -17,6 +17,7 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
+from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.runtime.raised import place_of_class, raised_text
 from berth_sdk.selectors import LabelSelector
@@ -84,6 +85,14 @@ class Clients:
             client = clients.get(plugin)
             if client is not None:
                 client.route.forget(asking)
+
+    def served_descriptor(self, plugin: str) -> Descriptor | None:
+        """Return the descriptor of a served plugin that is attached; None for others."""
+        for clients in self.by_profile.values():
+            client = clients.get(plugin)
+            if client is not None and client.is_remote and client.available:
+                return client.descriptor
+        return None
 
     def absent(self, served: Mapping[str, RemotePlugin]) -> list[str]:
         """Return the names of the required plugins that cannot be called, sorted.
