@@ -12,7 +12,7 @@ nominated                  measured pods that were promised a node, and how many
                            from the start of the window to the last first promise in it
 cycle_ms                   the scheduling cycles of measured pods, from the pop to the start of the binding
 cpu_ms_per_pod             CPU time of the host's process in the windows / measured pods; the embedded cluster
-                           is part of that process, children (remote plugins) are not
+                           is part of that process, children (served plugins) are not
 nodes_evaluated_per_pod    nodes that Filter was asked about in the cycles of measured pods / measured pods
 plugins                    all calls in the windows, whichever pod they were for
 peak_rss_mb                the highest resident memory of the workload's process, from its start on

@@ -281,7 +281,7 @@ def without_hurry(tmp_path: Path, name: str, where: str) -> str:
 
 
 @pytest.mark.slow
-async def test_remote_plugin_of_the_defaults_costs_bytes(case: ReadCase, tmp_path: Path) -> None:
+async def test_served_plugin_of_the_defaults_costs_bytes(case: ReadCase, tmp_path: Path) -> None:
     plugin = "NodeResourcesFit"
     config = without_hurry(tmp_path, plugin, "berth_plugins.node_resources.fit:NodeResourcesFit")
     result, _ = await ran(case(nodes(2), measured(3)), tmp_path, config=config, remote=(plugin,))
@@ -309,7 +309,7 @@ async def test_remote_class_is_added_at_its_points(
     assert "Filter" in points
 
 
-async def test_remote_plugin_that_does_not_start_ends_the_workload(
+async def test_served_plugin_that_does_not_start_ends_the_workload(
     case: ReadCase, write_case: WriteCase, tmp_path: Path
 ) -> None:
     config = tmp_path / "config.yaml"

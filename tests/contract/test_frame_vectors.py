@@ -12,9 +12,9 @@ from typing import Any
 
 import grpc
 import pytest
-from berth_host.rpc.remote.busy_poll import BusyPoll
-from berth_host.rpc.remote.frames import FramedConnection as HostConnection
-from berth_host.rpc.remote.frames import FramedSocket
+from berth_host.rpc.served.busy_poll import BusyPoll
+from berth_host.rpc.served.frames import FramedConnection as HostConnection
+from berth_host.rpc.served.frames import FramedSocket
 from berth_sdk.serve.frames import FramedConnection as ServerConnection
 from berth_sdk.wire.frames import (
     CLOSING_FRAME,

@@ -20,7 +20,7 @@ sys.path.insert(0, str(next(folder for folder in Path(__file__).parents if folde
 
 from berth_host import log
 from berth_host.rpc.call_rules import PointPolicy
-from berth_host.rpc.remote.link import InstanceLink
+from berth_host.rpc.served.link import InstanceLink
 from berth_sdk.testing.builders import make_pod
 from support.attached import AttachedHost, at_socket
 from support.plugin_processes import PluginProcess

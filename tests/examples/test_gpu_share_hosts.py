@@ -1,4 +1,4 @@
-"""GpuShare under the whole host: in process and remote alike, also when its process dies."""
+"""GpuShare under the whole host: in process and served alike, also when its process dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The openb trace as manifests, and a small piece in its form through the scheduler with a remote plugin."""
+"""The openb trace as manifests, and a small piece in its form through the scheduler with a served plugin."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ async def _all_at(host: Host, endpoint: str) -> None:
     """Every plugin is where it was to be, and can be asked; a busy machine may take a second try."""
     clients = host.scheduler.profiles[PROFILE].framework.clients
     for client in clients:
-        if client.is_remote is not bool(endpoint):
+        if client.is_served is not bool(endpoint):
             raise CannotRunError(f"{client.name} is not where it was to be")
     async with asyncio.timeout(_ATTACHED_WITHIN_S):
         while not all(client.available for client in clients):
@@ -126,7 +126,7 @@ class _Replayed:
         self._cluster = cluster
         self._brief = brief
         profile = host.scheduler.profiles[PROFILE]
-        self._remote = profile.framework.has_remote
+        self._served = profile.framework.has_served
         self._watched = WatchedAlgorithm(profile.algorithm, alone=not brief)
         host.scheduler.profiles[PROFILE] = replace(profile, algorithm=self._watched)
         self._preemption = WatchedPreemption(host)
@@ -220,7 +220,7 @@ class _Replayed:
         """Until nothing is under way: no binding, no event, no write, no question of the queue."""
         while self._is_moving():
             # Answers from another process take their time; in process the next turn of the loop has all.
-            await asyncio.sleep(_POLL_S if self._remote else 0)
+            await asyncio.sleep(_POLL_S if self._served else 0)
 
     def _is_moving(self) -> bool:
         host = self._host

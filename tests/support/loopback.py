@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NoReturn, cast
 
 import grpc
-from berth_host.rpc.remote.grpc_errors import rpc_error
-from berth_host.rpc.remote.link import InstanceLink, LinkIdentity, StateFeed
+from berth_host.rpc.served.grpc_errors import rpc_error
+from berth_host.rpc.served.link import InstanceLink, LinkIdentity, StateFeed
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
 from berth_sdk.serve.instance import Instance
 from berth_sdk.serve.registration import handlers_of

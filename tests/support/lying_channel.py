@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 import grpc
-from berth_host.rpc.remote.link import InstanceLink, LinkIdentity, StateFeed
+from berth_host.rpc.served.link import InstanceLink, LinkIdentity, StateFeed
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from support.honest_answers import INSTANCE

@@ -1,6 +1,6 @@
 """The queue's questions to plugins: answered at once in process, in batches for plugins elsewhere.
 
-Made by `wiring`, one `PluginQuestions` per profile. The queue asks plain functions; for a remote plugin they
+Made by `wiring`, one `PluginQuestions` per profile. The queue asks plain functions; for a served plugin they
 answer DEFERRED, what was asked in one turn of the loop goes out as one call, and the answers come back
 through the queue's `..._answered` methods.
 """
@@ -126,7 +126,7 @@ class PluginQuestions:
             self._busy,
         )
 
-        in_scope = client.in_scope if client.is_remote or client.settings.scope is not None else None
+        in_scope = client.in_scope if client.is_served or client.settings.scope is not None else None
 
         def ask(question: GateQuestion) -> Status | Deferred:
             if in_scope is not None and not in_scope(question.pod.pod):
@@ -141,7 +141,7 @@ class PluginQuestions:
         return ask
 
     async def _see_objects(self, client: PluginClient) -> None:
-        if client.is_remote and any(need.resource for need in client.descriptor.needs):
+        if client.is_served and any(need.resource for need in client.descriptor.needs):
             await self._refresh()
 
     def _gate_answered(

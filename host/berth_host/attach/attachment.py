@@ -40,7 +40,7 @@ from berth_host.attach.looking import peer_at
 from berth_host.attach.peer import Peer
 from berth_host.attach.reconciling import TakenUp
 from berth_host.attach.remarks import Remarks
-from berth_host.attach.routes import RemotePlugin
+from berth_host.attach.routes import AttachedPlugin
 from berth_host.attach.seams import AttachSeams
 from berth_host.attach.standing import Standing
 from berth_host.attach.state import ATTACHED, NOT_NEEDED, PlaceChange, State
@@ -49,8 +49,8 @@ from berth_host.attach.wanted import Place
 from berth_host.errors.plugins import PluginError
 from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
-from berth_host.rpc.remote.link import InstanceLink, LinkIdentity
-from berth_host.rpc.remote.statuses import cut, plain
+from berth_host.rpc.served.link import InstanceLink, LinkIdentity
+from berth_host.rpc.served.statuses import cut, plain
 
 SYNC_BUDGET_S: Final = 60.0
 STANDBY_LOOK_S: Final = 5.0
@@ -68,7 +68,7 @@ class Attachment:
     (why plugins that are expected here cannot be used, by name).
     """
 
-    def __init__(self, place: Place, plugins: dict[str, RemotePlugin], seams: AttachSeams) -> None:
+    def __init__(self, place: Place, plugins: dict[str, AttachedPlugin], seams: AttachSeams) -> None:
         self.place = place
         self.state = State.CONNECTING
         self.reason = ""
@@ -463,7 +463,7 @@ class Attachment:
         return plugin in self._served
 
     @property
-    def _own_plugins(self) -> list[RemotePlugin]:
+    def _own_plugins(self) -> list[AttachedPlugin]:
         return [self._plugins[name] for name in self.served]
 
     def _enter(self, state: State, reason: str) -> None:

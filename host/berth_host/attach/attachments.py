@@ -11,7 +11,7 @@ from typing import Final
 from berth_host.attach.attachment import Attachment
 from berth_host.attach.dialing import socket_path
 from berth_host.attach.folder import SocketFolder
-from berth_host.attach.routes import PluginRoute, RemotePlugin
+from berth_host.attach.routes import AttachedPlugin, PluginRoute
 from berth_host.attach.seams import AttachSeams
 from berth_host.attach.standing import Standing
 from berth_host.attach.state import PlaceChange, State, Swap
@@ -19,7 +19,7 @@ from berth_host.attach.trial import Refusal, changed_places, try_place
 from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.breaker import BreakerState
-from berth_host.rpc.remote.outbox import Outbox
+from berth_host.rpc.served.outbox import Outbox
 
 RESTORING_S: Final = 60.0
 """Seconds that settling waits for a lost plugin."""
@@ -66,7 +66,7 @@ class Attachments:
     """
 
     def __init__(self, places: Sequence[Place], seams: AttachSeams) -> None:
-        self.plugins: dict[str, RemotePlugin] = {}
+        self.plugins: dict[str, AttachedPlugin] = {}
         self._wanted = tuple(places)
         self.recoveries = 0
         """How often a plugin came back, or came for the first time."""
@@ -85,8 +85,8 @@ class Attachments:
             else:
                 self._fixed.append(Attachment(place, members, self._seams))
 
-    def _plugin(self, wanted: WantedPlugin) -> RemotePlugin:
-        return RemotePlugin(wanted, Outbox(wanted.name), self)
+    def _plugin(self, wanted: WantedPlugin) -> AttachedPlugin:
+        return AttachedPlugin(wanted, Outbox(wanted.name), self)
 
     @property
     def places(self) -> list[Attachment]:

@@ -16,8 +16,8 @@ from berth_host.attach.dialing import DialError, check_socket, socket_path
 from berth_host.attach.handshake import Introduction
 from berth_host.attach.wanted import Place
 from berth_host.config.berth.configuration import Transport
-from berth_host.rpc.remote.frames import FramedConnections
-from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
+from berth_host.rpc.served.frames import FramedConnections
+from berth_host.rpc.served.link import MAX_MESSAGE_BYTES
 
 
 def offered(place: Place, endpoint: str, *, handle_over_tls: bool = False) -> frozenset[str]:

@@ -19,8 +19,8 @@ from google.protobuf.struct_pb2 import Struct
 from berth_host.attach.handshake import Introduction, why_no_way_back
 from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
 from berth_host.rpc.call_rules import call_rules, deadlines_by_point
-from berth_host.rpc.remote.grpc_transport import DEFAULT_CONCURRENCY
-from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
+from berth_host.rpc.served.grpc_transport import DEFAULT_CONCURRENCY
+from berth_host.rpc.served.link import MAX_MESSAGE_BYTES
 
 # NormalizeScore belongs to Score and has no list of its own in a profile.
 _OF_PROFILE: Final[Mapping[str, str]] = {"normalizeScore": "score"}

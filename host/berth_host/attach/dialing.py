@@ -18,8 +18,8 @@ from berth_sdk.wire.addresses import host_of, is_loopback
 from berth_host.attach.peer import DialError as DialError
 from berth_host.attach.peer import PeerRefusedError
 from berth_host.attach.wanted import Place
-from berth_host.rpc.remote.link import channel_options
-from berth_host.rpc.remote.peer_user import may_serve
+from berth_host.rpc.served.link import channel_options
+from berth_host.rpc.served.peer_user import may_serve
 
 
 def dial(endpoint: str, place: Place) -> grpc.aio.Channel:

@@ -23,7 +23,7 @@ from berth_host.attach.handshake import OFFERED, ArgumentsRefusedError, RefusedE
 from berth_host.attach.wanted import Place
 from berth_host.log import get_logger
 from berth_host.log.hidden import without_hidden
-from berth_host.rpc.remote.grpc_errors import in_time, readable
+from berth_host.rpc.served.grpc_errors import in_time, readable
 
 HANDSHAKE_S: Final = 5.0
 CONFIGURE_S: Final = 10.0

@@ -5,7 +5,7 @@ gets one cycle at a time, and all others go to the instance that is well. Where 
 newest one whose breaker waits for a trial call, and else the newest one that is not in quarantine. A newer
 instance that fails hands over to an older one as long as that is attached; cycles stay with the instance that
 began them.
-Used by `RemotePlugin`. Source: hot swap of the plugin contract's life; KEP-4563's rule for DRA drivers.
+Used by `AttachedPlugin`. Source: hot swap of the plugin contract's life; KEP-4563's rule for DRA drivers.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TypeAlias
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.rpc.conduct import Conduct
-from berth_host.rpc.remote.grpc_transport import GrpcTransport
-from berth_host.rpc.remote.sender import LinkSender
+from berth_host.rpc.served.grpc_transport import GrpcTransport
+from berth_host.rpc.served.sender import LinkSender
 
 AgeKey: TypeAlias = tuple[float, int]
 """When the process of an instance started (Unix seconds) and the number of its attachment: greater for the

@@ -19,9 +19,9 @@ from berth_sdk.plugin.v1 import identity_pb2
 from berth_host.errors import HostError
 from berth_host.errors.plugins import PluginError
 from berth_host.log import get_logger
-from berth_host.rpc.remote.grpc_errors import in_time, plugin_error, readable
-from berth_host.rpc.remote.link import InstanceLink
-from berth_host.rpc.remote.statuses import cut, plain
+from berth_host.rpc.served.grpc_errors import in_time, plugin_error, readable
+from berth_host.rpc.served.link import InstanceLink
+from berth_host.rpc.served.statuses import cut, plain
 
 PROBE_PERIOD_S: Final = 5.0
 PROBE_S: Final = 2.0

@@ -14,7 +14,7 @@ from typing import Final
 from berth_host.attach.dialing import check_socket, host_and_port, socket_path
 from berth_host.attach.peer import DialError, Peer, PeerRefusedError
 from berth_host.attach.wanted import Place
-from berth_host.rpc.remote.peer_user import may_serve, peer_user
+from berth_host.rpc.served.peer_user import may_serve, peer_user
 
 LOOK_S: Final = 5.0
 

@@ -21,14 +21,14 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire import records as wire
 
 from berth_host.attach.keeper import LostError
-from berth_host.attach.routes import RemotePlugin
+from berth_host.attach.routes import AttachedPlugin
 from berth_host.errors.plugins import PluginError, PluginProtocolError, PluginUnavailableError
 from berth_host.log import get_logger
 from berth_host.rpc.cycle import CycleContext
-from berth_host.rpc.remote.grpc_errors import is_unimplemented
-from berth_host.rpc.remote.grpc_transport import GrpcTransport
-from berth_host.rpc.remote.link import InstanceLink
-from berth_host.rpc.remote.outbox import Parcel
+from berth_host.rpc.served.grpc_errors import is_unimplemented
+from berth_host.rpc.served.grpc_transport import GrpcTransport
+from berth_host.rpc.served.link import InstanceLink
+from berth_host.rpc.served.outbox import Parcel
 
 RECONCILE_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.1
@@ -81,7 +81,7 @@ class TakenUp:
         self._taken: dict[str, list[LiveCycle]] = {}
 
     async def reconcile(
-        self, link: InstanceLink, plugin: RemotePlugin, descriptor: Descriptor, ends_s: float
+        self, link: InstanceLink, plugin: AttachedPlugin, descriptor: Descriptor, ends_s: float
     ) -> None:
         """Ask until it is answered. Raises LostError when it was not by `ends_s` (monotonic seconds)."""
         if not _POINTS & set(descriptor.points):
@@ -104,7 +104,7 @@ class TakenUp:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
-    async def _once(self, link: InstanceLink, plugin: RemotePlugin) -> None:
+    async def _once(self, link: InstanceLink, plugin: AttachedPlugin) -> None:
         live = {item.context.cycle_id: item for item in self._cycles.live(plugin.name)}
         bound = [parcel for parcel in plugin.outbox.bound_untold() if parcel.cycle_id not in live]
         given_back = plugin.outbox.given_back()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from berth_host.rpc.remote.statuses import cut, plain
+from berth_host.rpc.served.statuses import cut, plain
 
 MAX_REMARKS: Final = 32
 MAX_REMARK_BYTES: Final = 512

@@ -1,4 +1,4 @@
-"""`RemotePlugin`: one plugin elsewhere, whichever instance serves it; `PluginRoute`: the same in one profile.
+"""`AttachedPlugin`: one served plugin, whichever instance serves it; `PluginRoute`: the same in one profile.
 
 Attachments offer instances and withdraw them; the one that is asked changes between two calls, and a cycle
 stays with the instance that it began with. The outbox and the last known descriptor outlive attachments.
@@ -19,8 +19,8 @@ from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.wanted import WantedPlugin, WantedProfile
 from berth_host.log import get_logger
 from berth_host.rpc.cycle import CycleContext
-from berth_host.rpc.remote.grpc_transport import GrpcTransport
-from berth_host.rpc.remote.outbox import Outbox
+from berth_host.rpc.served.grpc_transport import GrpcTransport
+from berth_host.rpc.served.outbox import Outbox
 
 _LOG = get_logger()
 
@@ -45,7 +45,7 @@ class AttachListener(Protocol):
         ...
 
 
-class RemotePlugin:
+class AttachedPlugin:
     """absent -offer-> attached -withdraw the last-> absent. `absence`: why it is absent, as the end of a
     sentence. `active`: the instance that is asked; `present` is set while there is one.
     """
@@ -194,7 +194,7 @@ class RemotePlugin:
 class PluginRoute:
     """`rpc.client.Route` of one plugin in one profile."""
 
-    def __init__(self, plugin: RemotePlugin, profile: WantedProfile) -> None:
+    def __init__(self, plugin: AttachedPlugin, profile: WantedProfile) -> None:
         self.plugin = plugin
         self.profile = profile
         self.transport: GrpcTransport | None = None

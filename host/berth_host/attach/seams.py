@@ -14,7 +14,7 @@ from berth_host.attach.feed import HostState
 from berth_host.attach.reconciling import LiveCycles, NothingAlive
 from berth_host.attach.routes import AttachListener
 from berth_host.errors.state import InvariantError
-from berth_host.rpc.remote.link import Traffic
+from berth_host.rpc.served.link import Traffic
 
 Declare: TypeAlias = Callable[[Sequence[Descriptor]], Awaitable[None]]
 

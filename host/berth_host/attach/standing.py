@@ -1,7 +1,7 @@
 """`Standing`: an attached instance, what it offers to which plugins, and whether it is well.
 
 Made by `Attachment` once the instance is in step, ended when it is lost. The attachment's keeper reports
-probes here, the relay reports calls (through `Conduct`), and `RemotePlugin` says whether it is the one asked.
+probes here, the relay reports calls (through `Conduct`), and `AttachedPlugin` reports which one is asked.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from berth_host.attach.handshake import Introduction
 from berth_host.attach.instances import Offer
 from berth_host.attach.keeper import LostError
 from berth_host.attach.reconciling import RECONCILE_S, LiveCycle, LiveCycles, TakenUp
-from berth_host.attach.routes import RemotePlugin
+from berth_host.attach.routes import AttachedPlugin
 from berth_host.attach.state import State
 from berth_host.log import get_logger
 from berth_host.rpc.call_rules import call_rules
 from berth_host.rpc.conduct import Conduct
-from berth_host.rpc.remote.grpc_transport import AtInstance, GrpcTransport
-from berth_host.rpc.remote.link import InstanceLink
-from berth_host.rpc.remote.reserve_gate import ReserveGate
-from berth_host.rpc.remote.sender import LinkSender
+from berth_host.rpc.served.grpc_transport import AtInstance, GrpcTransport
+from berth_host.rpc.served.link import InstanceLink
+from berth_host.rpc.served.reserve_gate import ReserveGate
+from berth_host.rpc.served.sender import LinkSender
 from berth_host.rpc.transport import Transport
 
 HOPEFUL_OPENINGS: Final = 2
@@ -43,7 +43,7 @@ class Standing:
         self,
         link: InstanceLink,
         introduction: Introduction,
-        plugins: Mapping[str, RemotePlugin],
+        plugins: Mapping[str, AttachedPlugin],
         *,
         order: int,
         take_up: Callable[[], TakenUp],
@@ -125,7 +125,7 @@ class Standing:
         return way is not None and way.conduct is self.conducts[plugin]
 
     @property
-    def _plugins_served(self) -> list[RemotePlugin]:
+    def _plugins_served(self) -> list[AttachedPlugin]:
         return [self._plugins[descriptor.name] for descriptor in self.introduction.plugins]
 
     # --- what happens to it ----------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Standing:
 
     # --- how it is done --------------------------------------------------------------------------------
 
-    def _made(self, plugin: RemotePlugin, descriptor: Descriptor) -> Offer:
+    def _made(self, plugin: AttachedPlugin, descriptor: Descriptor) -> Offer:
         conduct = self.conducts[plugin.name]
         rules = call_rules(plugin.wanted.points, descriptor.deadlines, required=plugin.wanted.required)
         sender = LinkSender(self.link, descriptor.name, conduct, rules, descriptor.points)
@@ -216,7 +216,7 @@ class Standing:
             judged=self._judged,
         )
 
-    def _take_up(self, plugin: RemotePlugin) -> None:
+    def _take_up(self, plugin: AttachedPlugin) -> None:
         """The cycles of an instance that is gone go on here, as far as this one knows them."""
         if self._taken_up is not None:
             adopted = self._taken_up.adopt(plugin.name, self._offers[plugin.name].transports)
@@ -227,13 +227,13 @@ class Standing:
         self._taking_up.add(task)
         task.add_done_callback(self._taking_up.discard)
 
-    async def _ask_what_it_knows(self, plugin: RemotePlugin) -> None:
+    async def _ask_what_it_knows(self, plugin: AttachedPlugin) -> None:
         try:
             await self._reconcile([plugin])
         except LostError as err:
             _LOG.warning("plugin.warned", place=self.link.identity.endpoint, warning=str(err))
 
-    async def _reconcile(self, plugins: list[RemotePlugin]) -> None:
+    async def _reconcile(self, plugins: list[AttachedPlugin]) -> None:
         taken_up = self._start_taking_up()
         ends_s = time.monotonic() + RECONCILE_S
         by_name = {descriptor.name: descriptor for descriptor in self.introduction.plugins}

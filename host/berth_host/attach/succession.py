@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from berth_host.attach.dialing import socket_path
 from berth_host.attach.wanted import Place
-from berth_host.rpc.remote.peer_user import socket_identity
+from berth_host.rpc.served.peer_user import socket_identity
 
 REJECTED_LOOK_S: Final = 5.0
 BACKOFF_LOOK_S: Final = 1.0

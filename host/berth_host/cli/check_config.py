@@ -190,7 +190,7 @@ def _settings(loaded: LoadedConfiguration) -> dict[str, str]:
         "leader election": f"lease {election.resource_namespace}/{election.resource_name}"
         if election.leader_elect
         else "off",
-        "cycle budget": f"{loaded.berth.cycle_budget_s:g} s of remote calls",
+        "cycle budget": f"{loaded.berth.cycle_budget_s:g} s of calls to served plugins",
     }
     if loaded.emulation.version:
         rows["emulates"] = f"kube-scheduler {loaded.emulation.version}"

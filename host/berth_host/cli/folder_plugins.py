@@ -26,7 +26,7 @@ from berth_host.cli.input_errors import fail
 from berth_host.cli.rendering.columns import columns
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.errors.plugins import PluginError
-from berth_host.rpc.remote.statuses import plain
+from berth_host.rpc.served.statuses import plain
 
 _POINTS: Final = {point.value: point.config_name for point in ExtensionPoint}
 

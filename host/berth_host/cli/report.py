@@ -116,7 +116,7 @@ class PluginCost:
 
     plugin: str
     call: str
-    remote: bool
+    served: bool
     calls: int
     total_ms: float
     p99_ms: float

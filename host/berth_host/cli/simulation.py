@@ -174,17 +174,17 @@ async def _has_settled(settling: Settling) -> bool:
 
 def costs_of(host: Host) -> list[PluginCost]:
     """Every plugin's time at every call."""
-    remote = {
+    served = {
         name
         for clients in host.clients.by_profile.values()
         for name, client in clients.items()
-        if client.is_remote
+        if client.is_served
     }
     return [
         PluginCost(
             plugin=name,
             call=call,
-            remote=name in remote,
+            served=name in served,
             calls=figures.calls,
             total_ms=figures.total_s * 1000,
             p99_ms=figures.quantile_s(0.99) * 1000,

@@ -6,7 +6,7 @@
     ├── CircuitOpenError         the instance failed lately: the call was not made
     ├── PluginUnavailableError   the instance is gone, or went while it was asked
     ├── PluginTimeoutError       no answer before the deadline: the outcome is unknown
-    │   └── BudgetSpentError     the cycle has no remote time left: the call was not made
+    │   └── BudgetSpentError     the cycle has no time for served plugins left: the call was not made
     ├── PluginOverloadedError    the instance refused for want of room
     ├── PluginRaisedError        the plugin's own code broke
     │   ├── PluginExceptionError an exception, with its place in the plugin's source
@@ -112,7 +112,7 @@ class PluginTimeoutError(PluginError):
 
 
 class BudgetSpentError(PluginTimeoutError):
-    """The call was not made: the cycle has no remote time left. Attribute: budget_s."""
+    """The call was not made: the cycle has no time for served plugins left. Attribute: budget_s."""
 
     outcome_unknown = False
 
@@ -120,7 +120,7 @@ class BudgetSpentError(PluginTimeoutError):
         self.deadline_s = 0.0
         self.of_budget = self.others_spent = True
         self.budget_s = budget_s
-        spent = f"was not asked, the cycle's {budget_s:g} s of remote time are spent,"
+        spent = f"was not asked, the cycle's {budget_s:g} s for served plugins are spent,"
         PluginError.__init__(self, plugin, call, spent)
 
 

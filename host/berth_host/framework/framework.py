@@ -56,16 +56,16 @@ class Framework:
         )
         self._pre_scoring = frozenset(client.name for client in self.plugins_at(ExtensionPoint.PRE_SCORE))
         # A plugin in the host holds nothing for a cycle but its state, which goes with the cycle.
-        self._remote = [client for client in self.clients if client.is_remote]
+        self._served = [client for client in self.clients if client.is_served]
 
     def plugins_at(self, point: ExtensionPoint) -> tuple[PluginClient, ...]:
         """The plugins of one point, in order."""
         return self._asked.at(point)
 
     @property
-    def has_remote(self) -> bool:
+    def has_served(self) -> bool:
         """Whether some plugin lives in another process: cycles may then wait for an answer."""
-        return bool(self._remote)
+        return bool(self._served)
 
     @property
     def has_post_filters(self) -> bool:
@@ -79,7 +79,7 @@ class Framework:
 
     def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
         """Let every plugin in another process drop its state of the cycle."""
-        for client in self._remote:
+        for client in self._served:
             client.end_cycle(cycle.context, outcome)
 
     # --- PreFilter, Filter, PostFilter ---------------------------------------------------------

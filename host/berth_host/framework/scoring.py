@@ -1,6 +1,6 @@
 """PreScore, Score and NormalizeScore over the feasible nodes -> one total per node.
 
-Called by `answers`. Remote plugins are asked at the same time, while in-process ones run one after the
+Called by `answers`. Served plugins are asked at the same time, while in-process ones run one after the
 other; answers count in the configured order, and the first error in that order ends the cycle.
 Source: kube-scheduler `framework/runtime/framework.go` (RunScorePlugins), v1.36.
 """

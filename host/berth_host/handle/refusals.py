@@ -11,7 +11,7 @@ from typing import Final
 
 from berth_host.handle.rates import TokenBucket
 from berth_host.log import get_logger
-from berth_host.rpc.remote.statuses import cut
+from berth_host.rpc.served.statuses import cut
 
 LINES_PER_S: Final = 1.0
 BURST_LINES: Final = 10.0

@@ -21,7 +21,7 @@ from berth_host.handle.grants import Grants
 from berth_host.handle.registration import register
 from berth_host.handle.service import HandleSeams, HandleService
 from berth_host.handle.tls_port import TlsPort
-from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
+from berth_host.rpc.served.link import MAX_MESSAGE_BYTES
 
 _STOP_GRACE_S: Final = 0.5
 

@@ -46,7 +46,7 @@ from berth_host.handle.reading import StateReader, readable
 from berth_host.handle.refusals import Refusals
 from berth_host.handle.scenarios import ScenarioError, ScenarioReader
 from berth_host.rpc.pace import each
-from berth_host.rpc.remote.statuses import cut
+from berth_host.rpc.served.statuses import cut
 
 MAX_READS: Final = 4
 """Concurrent reads of the state and the nominations by one plugin: each keeps its data alive, however slowly

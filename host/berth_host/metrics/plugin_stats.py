@@ -1,6 +1,6 @@
 """Each plugin's cost: calls, time, bytes, failures, violations, per plugin and call.
 
-Written by `PluginRelay.ask`, and by the links to remote plugins, which know the bytes; read by `simulate`,
+Written by `PluginRelay.ask`, and by the links to served plugins, which know the bytes; read by `simulate`,
 `bench`, the demo's report and metrics.
 Times are kept in buckets that double, so an observation costs a shift and an addition.
 """

@@ -1,8 +1,8 @@
 """The changes between two versions of the snapshot.
 
 Made by the cache's change log, turned into messages by `rpc.state_codec`. Holds records that never
-change, so it may be encoded piece by piece while the snapshot moves on. Made for every remote call, they are
-not frozen: that would triple the cost of making them.
+change, so it may be encoded piece by piece while the snapshot moves on. The classes are not frozen: they are
+made for every call to a served plugin, and a frozen class costs three times as much to make.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.runtime.raised import place_of_class, raised_text
 from berth_sdk.selectors import LabelSelector
 
-from berth_host.attach.routes import RemotePlugin
+from berth_host.attach.routes import AttachedPlugin
 from berth_host.cache.objects import ObjectStores
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin, PluginScope
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
@@ -90,11 +90,11 @@ class Clients:
         """Return the descriptor of a served plugin that is attached; None for others."""
         for clients in self.by_profile.values():
             client = clients.get(plugin)
-            if client is not None and client.is_remote and client.available:
+            if client is not None and client.is_served and client.available:
                 return client.descriptor
         return None
 
-    def absent(self, served: Mapping[str, RemotePlugin]) -> list[str]:
+    def absent(self, served: Mapping[str, AttachedPlugin]) -> list[str]:
         """Return the names of the required plugins that cannot be called, sorted.
 
         `served`: by plugin. A served plugin on standby counts as present.

@@ -6,7 +6,7 @@
                             backoffQ <---- pool <--+        (an error goes to backoffQ at once)
 
 A plain class without locks: one loop owns it. Written by the event handlers (`cluster.handlers`), the
-scheduler and its failure handler; `app` hands it the answers of remote plugins. No pod is ever lost: a
+scheduler and its failure handler; `app` hands it the answers of served plugins. No pod is ever lost: a
 queued pod is in exactly one of activeQ, backoffQ and the pool, a popped one in flight until its end.
 Source: kube-scheduler `backend/queue/scheduling_queue.go`, v1.36.
 """
@@ -284,7 +284,7 @@ class SchedulingQueue:
     # --- answers that were deferred --------------------------------------------------------------
 
     def gate_answered(self, question: GateQuestion, status: Status) -> None:
-        """A remote PreEnqueue plugin answered: the pod goes on its way, or stays gated."""
+        """A served PreEnqueue plugin answered: the pod goes on its way, or stays gated."""
         answered = self.places.gates.answered(question, status)
         if answered is not None:
             info, entry = answered
@@ -298,7 +298,7 @@ class SchedulingQueue:
         self._settle()
 
     def hint_answered(self, question: HintQuestion, helps: bool) -> None:
-        """A remote plugin's hint arrived; it counts if the pod has not been tried since."""
+        """A served plugin's hint arrived; it counts if the pod has not been tried since."""
         found = self.places.find(question.pod.key)
         if not helps or found is None:
             return
@@ -313,7 +313,7 @@ class SchedulingQueue:
         self._settle()
 
     def sort_key_answered(self, question: SortKeyQuestion, key: bytes | None) -> None:
-        """A remote QueueSort plugin's key arrived: the pod goes where it belongs, and may be popped.
+        """A served QueueSort plugin's key arrived: the pod goes where it belongs, and may be popped.
 
         None or empty: the plugin gave none, or failed; it is asked again when it recovers.
         """

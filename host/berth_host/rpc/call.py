@@ -18,7 +18,7 @@ from berth_sdk.status import Code
 from berth_host.config.berth.points import POINT_RULES, PointRules
 
 if TYPE_CHECKING:
-    from berth_host.rpc.remote.methods import Method
+    from berth_host.rpc.served.methods import Method
 
 Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")
@@ -55,7 +55,7 @@ class Call(Generic[*Args, Raw, Out]):
     pure: bool = False
     """Whether the call is repeated once if the plugin is unavailable."""
     budgeted: bool = False
-    """Whether the time that a remote plugin takes counts against the cycle's budget."""
+    """Whether the time that a served plugin takes counts against the cycle's budget."""
     in_rounds: bool = False
     """Whether the call may be made several times; one deadline covers all rounds."""
     after_outbox: bool = False
@@ -69,15 +69,15 @@ class Call(Generic[*Args, Raw, Out]):
     """In process: (runtime, cycle state, pod, *arguments) -> the raw answer, or something to await. Of a
     batch: (runtime, *arguments) -> one question for each answer."""
     method: Method[Any]
-    """Remote: where it goes, and the message that comes back."""
+    """Served: where it goes, and the message that comes back."""
     encode: Callable[..., Any]
-    """Remote: (writer, cycle, *arguments) -> what is written; of a batch without the cycle."""
+    """Served: (writer, cycle, *arguments) -> what is written; of a batch without the cycle."""
     decode: Callable[..., Raw]
-    """Remote: (reader, reply) -> the raw answer. Raises PluginProtocolError."""
+    """Served: (reader, reply) -> the raw answer. Raises PluginProtocolError."""
     join: Callable[[Sequence[Raw]], Raw] | None = None
-    """Remote: the raw answers of the parts of a request that is too large -> the one of the whole."""
+    """Served: the raw answers of the parts of a request that is too large -> the one of the whole."""
     post: Callable[..., Answer[Raw]] | None = None
-    """Remote, in the outbox's lane: (outbox, the parcel that was written, seconds). There is no reply."""
+    """Served, in the outbox's lane: (outbox, the parcel that was written, seconds). There is no reply."""
     check: Callable[..., Out]
     """(checker, this call, cycle, raw answer, *arguments) -> the answer. Raises PluginProtocolError."""
 

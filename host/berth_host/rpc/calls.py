@@ -41,10 +41,10 @@ from berth_host.errors.state import InvariantError
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.cycle import CycleContext, Reserved
 from berth_host.rpc.in_process import reserve
-from berth_host.rpc.remote.methods import QUEUE, SCHEDULING, Method, plain, scored
-from berth_host.rpc.remote.outbox import Outbox, Parcel
-from berth_host.rpc.remote.replies import ReplyReader
-from berth_host.rpc.remote.requests import RequestWriter, Written
+from berth_host.rpc.served.methods import QUEUE, SCHEDULING, Method, plain, scored
+from berth_host.rpc.served.outbox import Outbox, Parcel
+from berth_host.rpc.served.replies import ReplyReader
+from berth_host.rpc.served.requests import RequestWriter, Written
 from berth_host.rpc.validate import VERDICT_CODES, Checker
 
 Args = TypeVarTuple("Args")
@@ -167,7 +167,7 @@ def _told(
     method: Method[Any],
     post: Callable[[Outbox, Parcel, float], Answer[None]] | None = None,
 ) -> Call[*Args, None, None]:
-    """A call without an answer. A remote plugin gets it from the outbox (`remote.sender`)."""
+    """A call without an answer. A served plugin gets it from the outbox (`served.sender`)."""
     return Call(
         rpc=rpc,
         point=point,

@@ -81,7 +81,7 @@ class PluginClient:
 
     @property
     def descriptor(self) -> Descriptor:
-        """The plugin's descriptor; that of a remote plugin may change with its instance."""
+        """The plugin's descriptor; that of a served plugin may change with its instance."""
         return self.route.descriptor
 
     def descriptor_in(self, cycle: CycleContext) -> Descriptor:
@@ -97,7 +97,7 @@ class PluginClient:
         return self.route.descriptor.points
 
     @property
-    def is_remote(self) -> bool:
+    def is_served(self) -> bool:
         """Whether calls leave the process."""
         return self._local is None
 
@@ -220,8 +220,8 @@ class PluginClient:
         return result.verdicts
 
     def filters_elsewhere(self, cycle: CycleContext) -> bool:
-        """Whether Filter leaves the process: the plugin is remote, gave no early verdict and can be asked."""
-        if not self.is_remote or self.name in cycle.early_filter:
+        """Whether Filter leaves the process: the plugin is served, gave no early verdict and can be asked."""
+        if not self.is_served or self.name in cycle.early_filter:
             return False
         way: Transport | None = cycle.instances.get(self.name) or self.route.transport
         if way is None:
@@ -253,9 +253,9 @@ class PluginClient:
         )
 
     def asks_elsewhere(self, cycle: CycleContext, nodes: NodeTable) -> bool:
-        """Whether PreScore and Score leave the process: the plugin is remote, and no early scores came."""
+        """Whether PreScore and Score leave the process: the plugin is served, and no early scores came."""
         return (
-            self.is_remote and self.name not in cycle.skip_score and self._early_scores(cycle, nodes) is None
+            self.is_served and self.name not in cycle.skip_score and self._early_scores(cycle, nodes) is None
         )
 
     async def pre_score(self, cycle: CycleContext, nodes: NodeTable) -> Status:
@@ -344,7 +344,7 @@ class PluginClient:
 
     async def unreserve(self, cycle: CycleContext, node_name: str, reason: str) -> None:
         """Give back what Reserve took. It never fails: the outbox sends it again until it is acknowledged."""
-        if self.is_remote and self.name not in cycle.instances:
+        if self.is_served and self.name not in cycle.instances:
             return  # no instance has heard of this cycle
         if self.name in cycle.never_asked_to_reserve:
             return  # one more Unreserve without an acknowledgement would hold up the pod's next attempt

@@ -149,9 +149,9 @@ class CycleContext:
         self.unknown_outcome: set[str] = set()
         """Plugins whose Bind may have happened without a usable answer: the pod has to be read back."""
         self.instances: dict[str, Any] = {}
-        """Per remote plugin the transport of its first call; later calls of the cycle use the same one."""
+        """Per served plugin the transport of its first call; later calls of the cycle use the same one."""
         self.never_asked_to_reserve: set[str] = set()
-        """Remote plugins whose Reserve had to wait for an earlier Unreserve, and was not made."""
+        """Served plugins whose Reserve had to wait for an earlier Unreserve, and was not made."""
         self.reservations: dict[str, str] = {}
         """Per plugin the node for which its Reserve succeeded and was not undone."""
         self.lost_by: set[str] = set()
@@ -225,22 +225,22 @@ class CycleContext:
             for (plugin, why), calls in self.left_out.items()
         ]
 
-    # --- the budget of remote time -------------------------------------------------------------------
+    # --- the budget for served plugins -------------------------------------------------------------------
 
-    def remote_begins(self) -> None:
-        """A remote call begins; time that calls overlap counts once."""
+    def served_call_begins(self) -> None:
+        """A call to a served plugin begins; time that calls overlap counts once."""
         if not self._open_calls:
             self._opened_s = time.monotonic()
         self._open_calls += 1
 
-    def remote_ends(self) -> None:
-        """A remote call ends."""
+    def served_call_ends(self) -> None:
+        """A call to a served plugin ends."""
         self._open_calls -= 1
         if not self._open_calls:
             self._spent_s += time.monotonic() - self._opened_s
 
     @property
     def budget_left_s(self) -> float:
-        """Remote time that this cycle may still take; 0 or less: none."""
+        """Time for served plugins that this cycle may still take; 0 or less: none."""
         running_s = time.monotonic() - self._opened_s if self._open_calls else 0.0
         return self.budget_s - self._spent_s - running_s

@@ -111,7 +111,7 @@ class PluginRelay:
         started_s = time.perf_counter()
         try:
             if local is not None:
-                # Rounds share one deadline. The budget of a cycle is for remote calls.
+                # Rounds share one deadline. The budget of a cycle is for calls to served plugins.
                 deadline_s = self._deadline_s(call, rule, cycle) if call.in_rounds else rule.deadline_s
                 raw = local.ask(call, cycle, args, deadline_s)
                 if type(raw) not in SETTLED and must_wait(raw):
@@ -122,7 +122,7 @@ class PluginRelay:
                 if not call.pure and cycle is not None:
                     terms.check.token(call, cycle.state(self._name).token)
             else:
-                answer = await self._ask_remote(call, terms, cycle, args, then)
+                answer = await self._ask_served(call, terms, cycle, args, then)
         except PluginNotAskedError as failure:
             return stand_in(Policy.IGNORE, failure)
         except PluginError as failure:
@@ -221,7 +221,7 @@ class PluginRelay:
 
     # --- how it is done --------------------------------------------------------------------------------
 
-    async def _ask_remote(
+    async def _ask_served(
         self,
         call: Call[*Args, Any, Any],
         terms: Terms,
@@ -234,7 +234,7 @@ class PluginRelay:
             raise PluginNotAskedError(self._name, call.rpc, "does not take part")
         way = self._way(call, cycle)
         if cycle is not None:
-            cycle.remote_begins()
+            cycle.served_call_begins()
         try:
             try:
                 return await self._attempt(way, call, terms, cycle, args, then)
@@ -257,7 +257,7 @@ class PluginRelay:
             raise
         finally:
             if cycle is not None:
-                cycle.remote_ends()
+                cycle.served_call_ends()
 
     async def _attempt(
         self,

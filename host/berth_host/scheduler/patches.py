@@ -1,4 +1,4 @@
-"""Executes the patches that PreBind and PostFilter plugins ask for, in process and remote alike.
+"""Executes the patches that PreBind and PostFilter plugins ask for, in process and served alike.
 
 Called by the framework (PreBind) and by `evictions` (PostFilter). The relay has checked the answer's form;
 the checks here need the cycle: which objects this plugin may touch, and that its own pod is meant.

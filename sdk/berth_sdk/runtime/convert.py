@@ -2,7 +2,7 @@
 
 It reads answers as `extension_points` promises: a bare Status stands for the point's result, and None means
 success where the plugin need not decide. Anything else raises a PluginAnswerError that names plugin and
-method, so that a mistake such as `return True` is found at once, in process and remote alike.
+method, so that a mistake such as `return True` is found at once, in process and served alike.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The numbers that the contract gives to the codes of a `Status`: the one table, for both ends of the wire.
 
 How to read a code that is unset or unknown, and reasons that are too long, each end decides itself:
-`requests` for the plugin, `rpc.remote.statuses` for the host. Source: the contract's common.proto.
+`requests` for the plugin, `rpc.served.statuses` for the host. Source: the contract's common.proto.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ PROTO: Final = REPOSITORY / "proto"
 if str(PROTO) not in sys.path:
     sys.path.insert(0, str(PROTO))
 
-from berth_host.rpc.remote.grpc_errors import plugin_error  # noqa: E402
+from berth_host.rpc.served.grpc_errors import plugin_error  # noqa: E402
 from protocheck import compiler, walk  # noqa: E402
 
 _PARAGRAPH: Final = re.compile(r"^\s*(Caller|Errors|Repeat):", re.MULTILINE)

@@ -59,7 +59,7 @@ def no_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conduct, "VIOLATIONS", 1000)
 
 
-@pytest.fixture(params=["in process", "remote"])
+@pytest.fixture(params=["in process", "served"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Schedule pods that have labels: (what became of each, what the plugin was asked, its figures)."""
 

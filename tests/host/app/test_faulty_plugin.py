@@ -21,7 +21,7 @@ from berth_host.attach import attachment, backoff, identity_calls, keeper, recon
 from berth_host.attach.state import State
 from berth_host.rpc import conduct
 from berth_host.rpc.calls import CALLS
-from berth_host.rpc.remote.outbox import IDLE_END_S
+from berth_host.rpc.served.outbox import IDLE_END_S
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
 from support.faulty_plugin import LIES

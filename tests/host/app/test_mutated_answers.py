@@ -17,7 +17,7 @@ import pytest
 from berth_host.attach import backoff, keeper
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.rpc import conduct
-from berth_host.rpc.remote import outbox
+from berth_host.rpc.served import outbox
 from berth_sdk.extension_points import ScoreNormalization
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import identity_pb2

@@ -1,4 +1,4 @@
-"""The queue's questions to remote plugins travel in batches."""
+"""The queue's questions to served plugins travel in batches."""
 
 from __future__ import annotations
 

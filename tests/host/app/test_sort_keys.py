@@ -31,7 +31,7 @@ def configuration(where: str, folder: Path) -> str:
     )
 
 
-@pytest.fixture(params=["in process", "remote"])
+@pytest.fixture(params=["in process", "served"])
 async def text(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
     """A configuration with the plugin in the host or in a process of its own."""
     if request.param == "in process":

@@ -1,4 +1,4 @@
-"""Waiting pods that are equal in a remote plugin's `sign_fields`: the plugin is asked about one of them."""
+"""Waiting pods that are equal in a served plugin's `sign_fields`: the plugin is asked about one of them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from berth_host.attach.remarks import MAX_REMARKS
 from berth_host.attach.state import State
 from berth_host.attach.wanted import Place
 from berth_host.rpc.cycle import CycleEnd
-from berth_host.rpc.remote.statuses import MAX_REASON_BYTES
+from berth_host.rpc.served.statuses import MAX_REASON_BYTES
 from berth_sdk.plugin.v1 import identity_pb2, state_pb2
 from berth_sdk.status import Code
 from berth_sdk.testing.builders import make_pod

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from berth_host.attach import keeper
 from berth_host.attach.keeper import TICK_S, Keeper, Signals, Watched
-from berth_host.rpc.remote.link import InstanceLink
+from berth_host.rpc.served.link import InstanceLink
 
 
 class Link:

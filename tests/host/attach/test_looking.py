@@ -11,7 +11,7 @@ import pytest
 from berth_host.attach.looking import peer_at
 from berth_host.attach.peer import DialError, Peer
 from berth_host.attach.wanted import Place
-from berth_host.rpc.remote.frames import FramedConnections
+from berth_host.rpc.served.frames import FramedConnections
 from support.attached import wanted
 from support.strangers import another_user, foreign_listener
 

@@ -75,7 +75,7 @@ def test_plugins_and_gates_of_the_command_line_exist() -> None:
     assert plugins["permit"] == [{"name": "GangScheduling"}, {"name": "Two"}]
 
 
-def test_readable_form_names_points_weights_and_remote_plugins() -> None:
+def test_readable_form_names_points_weights_and_served_plugins() -> None:
     result = run(
         HEADER
         + "profiles: [{plugins: {multiPoint: {enabled: [{name: Gpu, weight: 4}]}}}]\n"

@@ -61,10 +61,10 @@ async def test_costs_tell_in_process_from_own_process(write: Write) -> None:
     config = write(scheduler, own, name="config.yaml")
     done, _ = await simulated(node_object("a"), pod_object("web"), config=config)
     rows = {(cost.plugin, cost.call): cost for cost in done.costs}
-    assert rows[("NodeName", "Filter")].remote
+    assert rows[("NodeName", "Filter")].served
     assert rows[("NodeName", "Filter")].calls == 1
     assert rows[("NodeName", "Filter")].mean_ms > 0
-    assert not rows[("NodeResourcesFit", "Filter")].remote
+    assert not rows[("NodeResourcesFit", "Filter")].served
     assert done.lapses == []
 
 

@@ -26,7 +26,7 @@ def configuration(where: str, folder: Path) -> str:
     )
 
 
-@pytest.fixture(params=["in process", "remote"])
+@pytest.fixture(params=["in process", "served"])
 async def where(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
     """Where the plugin is, as its configuration says."""
     if request.param == "in process":

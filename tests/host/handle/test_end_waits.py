@@ -32,7 +32,7 @@ def configuration(where: str, folder: Path, handle: str) -> str:
 Configured = Callable[[str], str]
 
 
-@pytest.fixture(params=["in process", "remote"])
+@pytest.fixture(params=["in process", "served"])
 async def configured(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Configured]:
     """A configuration with the plugin in the host or in a process of its own, and with its `handle`."""
     if request.param == "in process":

@@ -33,7 +33,7 @@ def configuration(where: str, name: str, folder: Path) -> str:
 Configured = Callable[[str], str]
 
 
-@pytest.fixture(params=["in process", "remote"])
+@pytest.fixture(params=["in process", "served"])
 async def configured(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Configured]:
     """A configuration with one of the plugins, in the host or in a process of its own."""
     if request.param == "in process":

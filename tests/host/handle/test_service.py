@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from berth_host.rpc import pace
-from berth_host.rpc.remote.statuses import MAX_REASON_BYTES
+from berth_host.rpc.served.statuses import MAX_REASON_BYTES
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, scheduling_pb2
 from berth_sdk.results import (

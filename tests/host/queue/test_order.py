@@ -1,4 +1,4 @@
-"""Sort keys: from plugins in process and remote, by comparison, missing, and late."""
+"""Sort keys: from plugins in process and served, by comparison, missing, and late."""
 
 from __future__ import annotations
 

@@ -84,4 +84,4 @@ async def test_plugin_that_raises_about_every_pod_is_asked_until_its_circuit_ope
     answers = await client.pre_enqueue(queued(*(f"bad-{i}" for i in range(3 * IN_A_ROW))))
     assert {answer.code for answer in answers} == {Code.ERROR}
     refused = [answer for answer in answers if "is not asked until it is well again" in answer.message]
-    assert len(refused) == (2 * IN_A_ROW + 1 if client.is_remote else 0)
+    assert len(refused) == (2 * IN_A_ROW + 1 if client.is_served else 0)

@@ -11,9 +11,9 @@ from berth_host.rpc.call import Lane
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.in_process import InProcessTransport
-from berth_host.rpc.remote.grpc_transport import GrpcTransport
-from berth_host.rpc.remote.requests import RequestWriter
-from berth_host.rpc.remote.sender import LinkSender
+from berth_host.rpc.served.grpc_transport import GrpcTransport
+from berth_host.rpc.served.requests import RequestWriter
+from berth_host.rpc.served.sender import LinkSender
 from berth_host.rpc.transport import Transport
 from berth_sdk.extension_points import METHODS, ExtensionPoint
 from berth_sdk.plugin.v1 import (

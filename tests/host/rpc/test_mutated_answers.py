@@ -22,11 +22,11 @@ from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext, CycleEnd
-from berth_host.rpc.remote.grpc_transport import GrpcTransport
-from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
-from berth_host.rpc.remote.outbox import Outbox, Parcel
-from berth_host.rpc.remote.sender import LinkSender
 from berth_host.rpc.route import ClientSettings
+from berth_host.rpc.served.grpc_transport import GrpcTransport
+from berth_host.rpc.served.link import MAX_MESSAGE_BYTES
+from berth_host.rpc.served.outbox import Outbox, Parcel
+from berth_host.rpc.served.sender import LinkSender
 from berth_host.rpc.validate import (
     MAX_KEY_BYTES,
     MAX_PATCHES,

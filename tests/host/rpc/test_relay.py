@@ -133,7 +133,7 @@ def test_scope_decides_which_pods_concern_the_plugin() -> None:
 def test_a_local_plugin_is_available_and_reachable_without_the_relay() -> None:
     client = local_client(Breaks())
     assert client.available
-    assert not client.is_remote
+    assert not client.is_served
     assert client.local is not None
     assert client.local.descriptor is client.descriptor
 
@@ -198,12 +198,12 @@ def away(*, required: bool = False) -> PluginClient:
 @pytest.mark.parametrize(("required", "want"), [(True, Code.ERROR), (False, Code.SUCCESS)])
 async def test_only_a_required_plugin_that_is_away_stops_the_pod(required: bool, want: Code) -> None:
     client = away(required=required)
-    assert (client.available, client.is_remote) == (False, True)
+    assert (client.available, client.is_served) == (False, True)
     assert (await client.reserve(make_cycle(), "n0")).code is want
     assert "is not attached" in client.absence.message
 
 
-async def test_a_remote_plugin_is_not_asked_about_its_own_workload() -> None:
+async def test_a_served_plugin_is_not_asked_about_its_own_workload() -> None:
     own = make_pod("a", labels={OWN_WORKLOAD_LABEL: "Breaks"})
     assert not away().in_scope(own)
     assert away().in_scope(make_pod("b", labels={OWN_WORKLOAD_LABEL: "Other"}))

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from berth_host.log import get_logger
-from berth_host.rpc.remote.statuses import plain
+from berth_host.rpc.served.statuses import plain
 
 KEPT_LINES: Final = 200
 MAX_LINE_BYTES: Final = 64 * 1024

@@ -43,7 +43,7 @@ def costs_text(costs: list[PluginCost], terminal: Terminal = PLAIN, indent: int 
     rows = [
         (
             cost.plugin,
-            "own process" if cost.remote else "in process",
+            "own process" if cost.served else "in process",
             cost.call,
             str(cost.calls),
             f"{cost.mean_ms:.3f}",

@@ -175,7 +175,7 @@ class BerthPlugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BerthConfiguration:
-    """The whole document. `cycle_budget_s`: the time that a scheduling cycle may wait for remote plugins.
+    """The whole document. `cycle_budget_s`: the time that a scheduling cycle may wait for served plugins.
     `socket_folder`: where sidecars put their sockets, empty: nowhere. `handle` None: plugins behind TLS
     cannot ask their host.
     """

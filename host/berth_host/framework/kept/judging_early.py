@@ -69,7 +69,7 @@ async def judge_early(
 
 def _may_be_asked_more(client: PluginClient) -> bool:
     """Return True for a plugin elsewhere whose answer about a row depends on what it declares alone."""
-    return client.is_remote and client.descriptor.depends_on is not None
+    return client.is_served and client.descriptor.depends_on is not None
 
 
 async def _here(

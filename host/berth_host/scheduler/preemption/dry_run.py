@@ -3,7 +3,7 @@
     all potential victims away -> Filter; where it rejects, the node is no candidate
     step k: the k-th pod of every node comes back -> Filter; where it rejects, that pod is a victim
 
-Each step asks every plugin once, about all nodes: a remote plugin sees one call more than the most
+Each step asks every plugin once, about all nodes: a served plugin sees one call more than the most
 potential victims of a node, however many nodes there are. Both passes for nominated pods ride in one call.
 Called by the evaluator. Source: kube-scheduler `framework/preemption/preemption.go` (DryRunPreemption) and
 `framework/plugins/defaultpreemption/default_preemption.go` (SelectVictimsOnNode), v1.36.

@@ -2,7 +2,7 @@
 
 Called through the handle of the plugin whose PostFilter is open (DefaultPreemption). As many candidate nodes
 count as a search from a random offset would have looked at. They are judged at once: a little more of them
-than the search wants, and all where it goes on, or where a remote plugin has to be asked anyway.
+than the search wants, and all where it goes on, or where a served plugin has to be asked anyway.
 Source: kube-scheduler `framework/preemption/preemption.go` (Evaluator.Preempt), v1.36.
 """
 
@@ -148,9 +148,9 @@ class Evaluator:
         count = len(found.potential)
         offset, wanted = self._chooser.offset(count), limits.wanted(count)
         part = wanted + wanted // 4
-        # The search most often ends early. A remote plugin is asked once about all nodes all the same: a call
+        # The search most often ends early. A served plugin is asked once about all nodes all the same: a call
         # costs more than rows do.
-        if 0 < 2 * part < count and not framework.has_remote:
+        if 0 < 2 * part < count and not framework.has_served:
             candidates = await search.among(search.first_part(offset, wanted, part))
             kept, ended = selection.searched(candidates, offset, count, wanted)
             if ended:

@@ -1,4 +1,4 @@
-"""While remote plugins are asked which nodes fit, the host judges and scores the rows that moved."""
+"""While served plugins are asked which nodes fit, the host judges and scores the rows that moved."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ def test_search_of_a_part_finds_the_victims_that_the_search_of_all_nodes_finds(
     ]
     limits, budgets = SearchLimits(0, wanted), [budget({"app": "web"}, allowed)]
     some = evaluate(pod, nodes, budgets=budgets, limits=limits)
-    with mock.patch.object(Framework, "has_remote", new=True):
+    with mock.patch.object(Framework, "has_served", new=True):
         every = evaluate(pod, nodes, budgets=budgets, limits=limits)
     assert some.result() == every.result()
     if some.choice is not None and every.choice is not None:

@@ -1,4 +1,4 @@
-"""`Outbox`: messages that a remote plugin must get, from whichever instance: Unreserve, PostBind, ends.
+"""`Outbox`: messages that a served plugin must get, from whichever instance: Unreserve, PostBind, ends.
 
 Unreserve is delivered at least once: batched, with backoff, until it is acknowledged, and before a new
 Reserve of the same pod. PostBind and the ends of cycles are best effort. Everything goes to the instance that
@@ -25,8 +25,8 @@ from berth_host.errors.plugins import (
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, RealClock, Timer
 from berth_host.rpc.cycle import CycleEnd
-from berth_host.rpc.remote.former import FormerInstances
-from berth_host.rpc.remote.overdue import Overdue
+from berth_host.rpc.served.former import FormerInstances
+from berth_host.rpc.served.overdue import Overdue
 
 _LOG = get_logger()
 _BATCH: Final = 256

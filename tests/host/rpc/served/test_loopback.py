@@ -11,16 +11,16 @@ from berth_host.attach.configure import accept
 from berth_host.attach.feed import InstanceFeed
 from berth_host.attach.handshake import read_handshake
 from berth_host.attach.instances import Offer
-from berth_host.attach.routes import RemotePlugin
+from berth_host.attach.routes import AttachedPlugin
 from berth_host.attach.wanted import Place
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.in_process import InProcessTransport
-from berth_host.rpc.remote.grpc_transport import GrpcTransport
-from berth_host.rpc.remote.outbox import Outbox
-from berth_host.rpc.remote.sender import LinkSender
 from berth_host.rpc.route import ClientSettings, LocalRoute
+from berth_host.rpc.served.grpc_transport import GrpcTransport
+from berth_host.rpc.served.outbox import Outbox
+from berth_host.rpc.served.sender import LinkSender
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
@@ -75,7 +75,7 @@ async def both(state: ClusterState) -> AsyncIterator[tuple[PluginClient, PluginC
     local = PluginClient("Roomy", PROFILE, LocalRoute(InProcessTransport(runtime)), state)
     instance = Instance({"Roomy": Roomy})
     place = Place(endpoint="loopback:", plugins=(wanted("Roomy"),))
-    remote = RemotePlugin(place.plugins[0], Outbox("Roomy"), Witness())
+    remote = AttachedPlugin(place.plugins[0], Outbox("Roomy"), Witness())
     introduction = read_handshake(
         instance.handshake(identity_pb2.HandshakeRequest(attachment_id="loopback")), place
     )
@@ -143,7 +143,7 @@ async def test_scores_come_with_the_verdicts_over_the_contract_alone() -> None:
         for client in (local, remote):
             context = cycle(state)
             await client.filter(context, state.nodes)
-            assert bool(context.early) is client.is_remote
+            assert bool(context.early) is client.is_served
 
 
 async def test_token_and_faults_cross_the_contract() -> None:

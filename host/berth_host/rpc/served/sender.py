@@ -16,9 +16,9 @@ from berth_host.rpc.call import AnyCall
 from berth_host.rpc.call_rules import CallRule
 from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleEnd
-from berth_host.rpc.remote.contexts import encode_ended
-from berth_host.rpc.remote.link import InstanceLink
-from berth_host.rpc.remote.outbox import Parcel
+from berth_host.rpc.served.contexts import encode_ended
+from berth_host.rpc.served.link import InstanceLink
+from berth_host.rpc.served.outbox import Parcel
 
 
 class LinkSender:

@@ -29,9 +29,9 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from berth_host.log import get_logger
-from berth_host.rpc.remote.busy_poll import BusyPoll
-from berth_host.rpc.remote.grpc_errors import rpc_error
-from berth_host.rpc.remote.peer_user import may_serve, peer_user, socket_identity
+from berth_host.rpc.served.busy_poll import BusyPoll
+from berth_host.rpc.served.grpc_errors import rpc_error
+from berth_host.rpc.served.peer_user import may_serve, peer_user, socket_identity
 
 _LOG = get_logger()
 _CODES: Final = {code.value[0]: code for code in StatusCode if code is not StatusCode.OK}

@@ -1,4 +1,4 @@
-"""Remote plugins under the whole host: changes while a plugin is asked, and plugins that die."""
+"""Served plugins under the whole host: changes while a plugin is asked, and plugins that die."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from berth_host.cluster.watching import Watching
 from berth_host.errors.plugins import PluginTimeoutError
 from berth_host.errors.state import InvariantError
-from berth_host.rpc.remote.link import InstanceLink
+from berth_host.rpc.served.link import InstanceLink
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
 from berth_sdk.kube_object import ObjectRef
@@ -23,7 +23,7 @@ from support.waiting import PATIENCE_S, until
 
 
 def remote(name: str, endpoint: str, *, points: str = "filter: {deadline: 10s}", more: str = "") -> str:
-    """One remote plugin at Filter (and Score, where it has it)."""
+    """One served plugin at Filter (and Score, where it has it)."""
     return (
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
         f"profiles:\n- plugins: {{multiPoint: {{enabled: [{{name: {name}}}]}}}}\n{more}"
@@ -136,7 +136,7 @@ class Diary(Plugin):
 @pytest.mark.slow
 @pytest.mark.prompt_cluster
 @pytest.mark.parametrize("how", ["asked", "not asked", "fails at once"])
-async def test_pod_is_bound_while_a_remote_plugin_is_asked_about_the_next_one(
+async def test_pod_is_bound_while_a_served_plugin_is_asked_about_the_next_one(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Diary.pages.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.rpc.remote.statuses import cut, decode_status, plain
+from berth_host.rpc.served.statuses import cut, decode_status, plain
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.status import Code, Status
 from berth_sdk.wire.status import encode_status

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from berth_host.errors.plugins import PluginError, PluginTimeoutError
 from berth_host.model.clock import ManualClock
 from berth_host.rpc.cycle import CycleEnd
-from berth_host.rpc.remote.outbox import Ended, Outbox, Parcel
+from berth_host.rpc.served.outbox import Ended, Outbox, Parcel
 from berth_sdk.kube_object import ObjectRef
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from berth_host.errors.plugins import PluginProtocolError
-from berth_host.rpc.remote.codec import encode_candidates, encode_names
-from berth_host.rpc.remote.replies import ReplyReader
+from berth_host.rpc.served.codec import encode_candidates, encode_names
+from berth_host.rpc.served.replies import ReplyReader
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2

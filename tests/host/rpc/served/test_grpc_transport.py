@@ -563,7 +563,7 @@ async def test_remote_time_of_a_cycle_is_capped_by_its_budget(tmp_path: Path) ->
         status = (await host.client.filter(cycle, host.nodes)).status(0)
         assert len(plugin.requests("Filter")) == sent  # nothing was left for the second call
         assert status.message == (
-            'plugin "Demo" was not asked, the cycle\'s 0.5 s of remote time are spent, at Filter'
+            'plugin "Demo" was not asked, the cycle\'s 0.5 s for served plugins are spent, at Filter'
         )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from berth_host.errors.plugins import PluginProtocolError
-from berth_host.rpc.remote import codec
-from berth_host.rpc.remote.replies import ReplyReader
-from berth_host.rpc.remote.statuses import plain
+from berth_host.rpc.served import codec
+from berth_host.rpc.served.replies import ReplyReader
+from berth_host.rpc.served.statuses import plain
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.kube_object import KubeObject, ObjectRef

@@ -18,7 +18,7 @@ from berth_sdk.wire import records as wire
 from berth_host.errors.plugins import CycleRestartError, PluginProtocolError, PluginRaisedError
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.cycle import CycleContext, CycleEnd
-from berth_host.rpc.remote.link import InstanceLink
+from berth_host.rpc.served.link import InstanceLink
 from berth_host.rpc.validate import MAX_TOKEN_BYTES
 
 MAX_SHARED_KEY_BYTES: Final = 256

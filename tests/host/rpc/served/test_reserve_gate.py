@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from berth_host.rpc.remote.reserve_gate import ReserveGate
+from berth_host.rpc.served.reserve_gate import ReserveGate
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from berth_host.model.clock import ManualClock
-from berth_host.rpc.remote.overdue import OVERDUE_S, Overdue
+from berth_host.rpc.served.overdue import OVERDUE_S, Overdue
 from structlog.testing import capture_logs
 
 

@@ -15,7 +15,7 @@ from berth_host.errors.plugins import (
 )
 from berth_host.model.clock import ManualClock
 from berth_host.rpc.cycle import CycleEnd
-from berth_host.rpc.remote.outbox import Outbox, Parcel
+from berth_host.rpc.served.outbox import Outbox, Parcel
 from berth_sdk.kube_object import ObjectRef
 
 

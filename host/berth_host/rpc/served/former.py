@@ -18,7 +18,7 @@ from berth_host.log import get_logger
 from berth_host.rpc.cycle import CycleEnd
 
 if TYPE_CHECKING:
-    from berth_host.rpc.remote.outbox import Parcel, Sender
+    from berth_host.rpc.served.outbox import Parcel, Sender
 
 _LOG = get_logger()
 

@@ -14,7 +14,7 @@ from berth_host.errors.plugins import (
     PluginTimeoutError,
     PluginUnavailableError,
 )
-from berth_host.rpc.remote.grpc_errors import is_unimplemented, plugin_error, rpc_error
+from berth_host.rpc.served.grpc_errors import is_unimplemented, plugin_error, rpc_error
 from grpc import StatusCode
 
 KNOWN = {

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc.cycle import Reserved
-from berth_host.rpc.remote.statuses import decode_status
+from berth_host.rpc.served.statuses import decode_status
 from berth_host.rpc.validate import MAX_PATCHES
 
 MAX_LISTED: Final = 20_000

@@ -1,4 +1,4 @@
-"""`BusyPoll`: keeps the event loop awake during a remote call, where that saves more than it costs.
+"""`BusyPoll`: keeps the event loop awake during a call in frames, where that saves more than it costs.
 Used by `FramedConnections`.
 
 A core that goes to sleep between a question and its answer comes back with cold caches and does the rest of

@@ -25,7 +25,7 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.log.hidden import without_hidden
-from berth_host.rpc.remote.statuses import plain
+from berth_host.rpc.served.statuses import plain
 
 R = TypeVar("R")
 GRACE_S: Final = 0.02

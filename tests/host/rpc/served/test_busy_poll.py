@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from berth_host.rpc.remote.busy_poll import BusyPoll, usable_cpus
+from berth_host.rpc.served.busy_poll import BusyPoll, usable_cpus
 
 WORTH_S = 0.010
 

@@ -30,12 +30,12 @@ from berth_host.errors.state import InvariantError
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleContext, CycleEnd
-from berth_host.rpc.remote.contexts import ContextWriter
-from berth_host.rpc.remote.link import InstanceLink
-from berth_host.rpc.remote.outbox import Outbox, Sender
-from berth_host.rpc.remote.replies import ReplyReader
-from berth_host.rpc.remote.requests import RequestWriter, Written
-from berth_host.rpc.remote.reserve_gate import ReserveGate
+from berth_host.rpc.served.contexts import ContextWriter
+from berth_host.rpc.served.link import InstanceLink
+from berth_host.rpc.served.outbox import Outbox, Sender
+from berth_host.rpc.served.replies import ReplyReader
+from berth_host.rpc.served.requests import RequestWriter, Written
+from berth_host.rpc.served.reserve_gate import ReserveGate
 
 Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")

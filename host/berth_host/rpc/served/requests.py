@@ -22,9 +22,9 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_host.rpc.cycle import CycleContext
-from berth_host.rpc.remote import codec
-from berth_host.rpc.remote.link import InstanceLink
-from berth_host.rpc.remote.outbox import Parcel
+from berth_host.rpc.served import codec
+from berth_host.rpc.served.link import InstanceLink
+from berth_host.rpc.served.outbox import Parcel
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,7 @@ import grpc
 import pytest
 from berth_host.config.berth.configuration import Transport
 from berth_host.rpc.call_rules import PointPolicy, Policy
-from berth_host.rpc.remote.frames import LARGEST_BYTES
+from berth_host.rpc.served.frames import LARGEST_BYTES
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.status import Code

@@ -1,4 +1,4 @@
-"""PreScore and Score of several remote plugins: asked at the same time, counted in the configured order."""
+"""PreScore and Score of several served plugins: asked at the same time, counted in the configured order."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ async def test_early_scores_are_no_request_and_no_task(tmp_path: Path) -> None:
 
     async with framework(tmp_path, early) as (made, cycle, served, _):
         served.on("Filter", filter_all)
-        (client,) = (item for item in made.plugins_at(ExtensionPoint.SCORE) if item.is_remote)
+        (client,) = (item for item in made.plugins_at(ExtensionPoint.SCORE) if item.is_served)
         assert client.asks_elsewhere(cycle.context, cycle.nodes)
         assert (await client.filter(cycle.context, cycle.nodes)).all_passed
         assert not client.asks_elsewhere(cycle.context, cycle.nodes)

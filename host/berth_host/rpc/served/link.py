@@ -32,9 +32,9 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.rpc.pace import Pace
-from berth_host.rpc.remote.frames import LARGEST_BYTES, FramedConnections
-from berth_host.rpc.remote.grpc_errors import in_time, plugin_error, readable
-from berth_host.rpc.remote.methods import Method
+from berth_host.rpc.served.frames import LARGEST_BYTES, FramedConnections
+from berth_host.rpc.served.grpc_errors import in_time, plugin_error, readable
+from berth_host.rpc.served.methods import Method
 
 R = TypeVar("R")
 _Send: TypeAlias = Callable[..., Awaitable[bytes]]

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from berth_host.rpc.remote.peer_user import PeerUser, may_serve, peer_user
+from berth_host.rpc.served.peer_user import PeerUser, may_serve, peer_user
 
 
 def test_a_connection_tells_the_process_that_listens(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.rpc import calls
-from berth_host.rpc.remote.frames import FramedConnections
-from berth_host.rpc.remote.link import InstanceLink, LinkIdentity, StateFeed
+from berth_host.rpc.served.frames import FramedConnections
+from berth_host.rpc.served.link import InstanceLink, LinkIdentity, StateFeed
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.tables import StateVersion

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from berth_host.rpc.remote.busy_poll import BusyPoll
-from berth_host.rpc.remote.frames import FramedConnection, FramedConnections, FramedSocket
+from berth_host.rpc.served.busy_poll import BusyPoll
+from berth_host.rpc.served.frames import FramedConnection, FramedConnections, FramedSocket
 from berth_sdk.wire.frames import CLOSING_FRAME, NUMBERS, Kind, call_frame, failure_frame
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
