@@ -17,7 +17,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.app.answers.on_node": "host/app/answers/test_pods.py",
         "berth_host.app.answers.timeline": "host/app/answers/test_pods.py",
         "berth_host.app.answers.whereabouts": "host/app/answers/test_pods.py",
-        "berth_host.app.sort_reports": "host/app/test_sort_keys.py",
         "berth_host.attach.attachment": "host/attach/test_attachments.py",
         "berth_host.attach.seams": "host/attach/test_attachments.py",
         "berth_host.attach.state": "host/attach/test_standing.py",
@@ -98,9 +97,9 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_sdk.tables.state_version": "sdk/serve/test_state_copy.py",
     },
     WHOLE: {
+        "berth_host.queue.reports": "host/queue/test_sort_keys.py",
         "berth_host.attach.host_attachments": "host/app/test_life.py",
         "berth_host.app.endpoints": "cluster/test_endpoints.py",
-        "berth_host.app.measuring": "host/app/test_host.py",
         "berth_host.process.process": "host/process/test_opening.py",
         "berth_host.app.readings": "host/app/test_host.py",
         "berth_host.attach.reconciling": "host/app/test_reconcile.py",

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from berth_host.app.measuring import AttemptMetrics, HandlerMetrics, QueueMetrics
 from berth_host.app.options import HostOptions
 from berth_host.app.profiles import FrameworkSeams, make_frameworks, make_profiles
-from berth_host.app.queue_wiring import QueueWiring, queue_config
-from berth_host.app.sort_reports import SortReports
 from berth_host.attach.events import AttachmentEvents, WriteEvent
 from berth_host.attach.host_attachments import HostAttachments, HostSeams
 from berth_host.cache.cache import Cache
@@ -21,11 +18,11 @@ from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.cache.snapshot_state import SnapshotState
-from berth_host.cluster.handlers import EventHandlers, Handled
+from berth_host.cluster.handlers import EventHandlers, Handled, HandlerMetrics
 from berth_host.cluster.port import ClusterPort, EventRecord
 from berth_host.cluster.watching import BUDGETS, Watching, watched_resources
 from berth_host.config.configuration import LoadedConfiguration
-from berth_host.explain.diagnosis import Diagnoses
+from berth_host.explain.diagnosis import AttemptMetrics, Diagnoses
 from berth_host.framework.binding import PreBindRunner
 from berth_host.framework.device_wait import DeviceWaits
 from berth_host.framework.framework import Framework
@@ -38,8 +35,10 @@ from berth_host.metrics.plugin_work import CLAIMS
 from berth_host.model.fate import Fate
 from berth_host.plugins.clients import ClientSeams, PointPlugins, make_clients, plugins_by_profile
 from berth_host.plugins.registry import ClassRegistry
+from berth_host.queue.reports import QueueMetrics, SortReports
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.queue.seams import QueueObserver, QueueSeams
+from berth_host.queue.seams import QueueConfig, QueueObserver, QueueSeams
+from berth_host.queue.wiring import QueueWiring
 from berth_host.scheduler.binding_cycle import BindingCycle
 from berth_host.scheduler.collector import Collector
 from berth_host.scheduler.evictions import Evictions, EvictionSeams
@@ -200,19 +199,26 @@ class HostParts:
             ),
             frameworks.keys(),
         )
-        self.handle_change = HandlerMetrics(self.metrics, told, self.handlers.handle).handle
+        self.handle_change = HandlerMetrics(self.metrics, told.labels, self.handlers.handle).handle
         """Told of every change of the cluster; raises InvariantError."""
         self.collector = Collector(lambda: self.queue.scheduling_cycle)
 
     def _make_queue(self, plugins: Mapping[str, PointPlugins], told: QueueObserver) -> SchedulingQueue:
         seams = QueueSeams(
             pods=self.objects,
-            profiles=self.wiring.profiles(self.configuration.profiles, self.clients, plugins),
+            profiles=self.wiring.profiles(self.configuration.profiles, self.clients.by_profile, plugins),
             sort=self.wiring.sort(plugins),
             observer=told,
             evicting=self.preempting,
         )
-        return SchedulingQueue(queue_config(self.configuration.scheduler, self.options), self.clock, seams)
+        given = self.configuration.scheduler
+        limits = QueueConfig(
+            pod_initial_backoff_s=given.pod_initial_backoff_s,
+            pod_max_backoff_s=given.pod_max_backoff_s,
+            pod_max_in_unschedulable_pods_s=self.options.max_in_pool_s,
+            ask_every_plugin=self.options.ask_every_plugin,
+        )
+        return SchedulingQueue(limits, self.clock, seams)
 
     def _make_frameworks(self, plugins: Mapping[str, PointPlugins]) -> dict[str, Framework]:
         work = self.metrics.plugin_work

@@ -26,13 +26,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from berth_host.app.queue_wiring import QueueWiring
 from berth_host.attach.host_attachments import HostAttachments
 from berth_host.cluster.port import ClusterPort
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import ManualClock
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
+from berth_host.queue.wiring import QueueWiring
 from berth_host.scheduler.binding_cycle import BindingCycle
 from berth_host.scheduler.evictions import Evictions
 from berth_host.scheduler.pod_status import PodStatusWriter

@@ -7,6 +7,7 @@ Source: kube-scheduler `pkg/scheduler/eventhandlers.go`, v1.36.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -25,13 +26,22 @@ from berth_host.cluster.changes import event_resource, node_changes, nomination_
 from berth_host.cluster.port import EventRecord, WatchEvent
 from berth_host.errors.state import CacheError, InvariantError
 from berth_host.log import get_logger
-from berth_host.queue.events import ASSIGNED_POD, QueueEvent, assigned_pod_deleted, reservation_freed
+from berth_host.metrics.scheduler_metrics import SchedulerMetrics
+from berth_host.metrics.series import Histogram
+from berth_host.queue.events import (
+    ASSIGNED_POD,
+    UNSCHEDULABLE_POD,
+    QueueEvent,
+    assigned_pod_deleted,
+    reservation_freed,
+)
 from berth_host.queue.scheduling_queue import SchedulingQueue
 
 log = get_logger()
 
 REFUSED: Final = "FailedParsing"
 """The reason of the Kubernetes event about an object that cannot be read."""
+_POD_DELETE: Final = QueueEvent(UNSCHEDULABLE_POD, ActionType.DELETE).label
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -322,3 +332,36 @@ def _is_same(item: KubeObject, uid: str) -> bool:
 def _pod_key(item: KubeObject) -> str:
     ref = item.ref
     return f"{ref.namespace or 'default'}/{ref.name}"
+
+
+class HandlerMetrics:
+    """Measures the time that `handle` takes for a watch event, per label of the queue's events that follow.
+
+    `labels`: a list to which the queue appends the label of each event.
+    """
+
+    def __init__(
+        self, metrics: SchedulerMetrics, labels: list[str], handle: Callable[[WatchEvent], None]
+    ) -> None:
+        self._durations = metrics.event_durations
+        self._labels = labels
+        self._handle = handle
+        self._series: dict[str, Histogram] = {}
+
+    def handle(self, event: WatchEvent) -> None:
+        """Handle the event. An event for which no plugin is registered, and an update that changes nothing
+        that scheduling reads, are not counted.
+        """
+        labels = self._labels
+        # Reports of the queue between two watch events belong to neither of the two.
+        labels.clear()
+        started_s = time.perf_counter()
+        self._handle(event)
+        seconds = time.perf_counter() - started_s
+        if not labels and event.kind == "Pod" and event.new is None:
+            labels.append(_POD_DELETE)  # the queue removes the pod without a report
+        for label in labels:
+            series = self._series.get(label)
+            if series is None:
+                series = self._series[label] = self._durations.of(label)
+            series.observe(seconds)

@@ -2,7 +2,7 @@
 
 By default every mend is on. A host that emulates a version turns its mends off, so that decisions are the
 recorded ones. Plugins read a mend as they read a feature gate, in the arguments; the host reads `events`.
-Read by `loading` and `app.queue_wiring`. The rows are the only place that knows versions.
+Read by `loading` and `queue.wiring`. The rows are the only place that knows versions.
 
 Source: kube-scheduler v1.36 `EventsToRegister` and the hints of `pkg/scheduler/framework/plugins`;
 kubernetes 139161 and 140831 (mended in 1.37), 141953 (open).

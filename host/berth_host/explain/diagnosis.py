@@ -19,6 +19,8 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_host.explain.slot_names import SlotNames
+from berth_host.metrics.scheduler_metrics import SchedulerMetrics
+from berth_host.metrics.series import Histogram
 from berth_host.model.node_statuses import NodeStatuses
 
 ATTEMPTS_KEPT: Final = 5
@@ -256,3 +258,41 @@ def _cut(latest: Diagnosis) -> int:
         kept = kept.previous
     kept.previous = None
     return ATTEMPTS_KEPT - 1
+
+
+_RESULTS: Final = {Outcome.BOUND: "scheduled", Outcome.UNSCHEDULABLE: "unschedulable", Outcome.ERROR: "error"}
+"""Outcomes in the words of kube-scheduler's metrics."""
+
+
+class AttemptMetrics:
+    """Counts every attempt at its end. `now_s`: reads the clock, in Unix seconds. `told`: called afterwards.
+
+    Source: kube-scheduler `schedule_one.go` and `metrics/metrics.go`, v1.36.
+    """
+
+    def __init__(
+        self, metrics: SchedulerMetrics, now_s: Callable[[], float], told: Callable[[Diagnosis], None]
+    ) -> None:
+        self._metrics = metrics
+        self._algorithm = metrics.algorithm_durations.of()
+        self._now_s = now_s
+        self._told = told
+        self._series: dict[tuple[str, str], Histogram] = {}
+
+    def ended(self, diagnosis: Diagnosis) -> None:
+        """Count one attempt."""
+        metrics, outcome = self._metrics, diagnosis.outcome
+        result = _RESULTS.get(outcome, "error")
+        series = self._series.get((diagnosis.profile, result))
+        if series is None:
+            series = metrics.attempt_durations.of(diagnosis.profile, result)
+            self._series[diagnosis.profile, result] = series
+        series.observe(diagnosis.duration_ms / 1000)
+        if diagnosis.algorithm_ms:
+            self._algorithm.observe(diagnosis.algorithm_ms / 1000)
+        if outcome is Outcome.BOUND:
+            first_s = diagnosis.first_tried_at_s
+            metrics.scheduled(diagnosis.attempt, None if first_s is None else self._now_s() - first_s)
+            if diagnosis.after_flush:
+                metrics.after_flush.add()
+        self._told(diagnosis)

@@ -1,4 +1,4 @@
-"""The queue's needs of other packages, as values and Protocols; wired by `app`, faked in tests.
+"""The queue's needs of other packages, as values and Protocols; filled by `wiring` and `app`, faked in tests.
 
 The queue calls plain functions. A plugin that runs elsewhere cannot answer at once: its function answers
 DEFERRED, and the answer is handed to the queue later, with the question that it belongs to.

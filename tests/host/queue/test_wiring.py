@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from berth_host.app.queue_wiring import QueueWiring
 from berth_host.config.emulation import NO_EMULATION
 from berth_host.model.clock import ManualClock
 from berth_host.queue.registrations import registrations_of
+from berth_host.queue.wiring import QueueWiring
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import ObjectRef
 from support.hosts import World, node, pod
@@ -94,7 +94,7 @@ def test_a_plugin_that_comes_costs_the_same_whatever_is_attached_already() -> No
     profile: Any = SimpleNamespace(
         scheduler_name="own", plugins_at=lambda point: enabled if point == "filter" else []
     )
-    known: Any = SimpleNamespace(by_profile={"own": clients})
+    known: Any = {"own": clients}
     points: Any = {"own": {ExtensionPoint.PRE_ENQUEUE: []}}
     wiring = QueueWiring(ManualClock(), unused, NO_EMULATION)
     wiring.profiles([profile], known, points)

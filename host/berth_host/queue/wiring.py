@@ -1,20 +1,19 @@
-"""Profiles and clients -> the queue's questions to plugins, and its events. Called by `parts`."""
+"""`QueueWiring`: the clients of the profiles -> the functions and events that the queue is made from."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.status import Status
 
-from berth_host.app.options import HostOptions
-from berth_host.app.questions import AnswerSink, PluginQuestions
-from berth_host.config.configuration import KubeSchedulerConfiguration, ResolvedProfile
+from berth_host.config.configuration import ResolvedProfile
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.emulation import Emulation
 from berth_host.model.clock import Clock
-from berth_host.plugins.clients import Clients, PointPlugins
+from berth_host.queue.questions import AnswerSink, PluginQuestions
 from berth_host.queue.registrations import (
     REJECTING_POINTS,
     Registration,
@@ -24,7 +23,6 @@ from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.seams import (
     GateQuestion,
     HintQuestion,
-    QueueConfig,
     QueueProfile,
     QueueSort,
     SortKeyQuestion,
@@ -32,12 +30,26 @@ from berth_host.queue.seams import (
 from berth_host.rpc.client import PluginClient
 
 
+class EnabledPlugin(Protocol):
+    """A plugin that a profile enables at a point."""
+
+    @property
+    def client(self) -> PluginClient:
+        """The client that calls the plugin in this profile."""
+        ...
+
+
+PointPlugins = Mapping[ExtensionPoint, Sequence[EnabledPlugin]]
+"""The plugins of a profile by point, in configured order."""
+
+
 class QueueWiring:
-    """Makes the queue's functions, and brings deferred answers home once the queue exists."""
+    """Makes the queue's functions, and hands deferred answers to the queue once it exists."""
 
     def __init__(self, clock: Clock, refresh: Callable[[], Awaitable[None]], emulation: Emulation) -> None:
-        """`refresh`: brings the snapshot up to date once no cycle holds it. `emulation`: its events replace
-        those of the plugins that it names."""
+        """`refresh`: updates the snapshot, at the end of the cycle that holds it. `emulation`: its events
+        replace those that the plugins declare.
+        """
         self._emulation = emulation
         self.busy: set[asyncio.Future[None]] = set()
         self._queue: SchedulingQueue
@@ -45,11 +57,11 @@ class QueueWiring:
         self._sink = AnswerSink()
         self._questions = PluginQuestions(clock, self._sink, self.busy, refresh)
         self._clients: list[tuple[str, frozenset[str], Mapping[str, PluginClient]]] = []
-        """By profile: its schedulerName, the plugins that can reject a pod, the clients."""
+        """Per profile: schedulerName, the plugins that can reject a pod, the clients by plugin."""
 
     @property
     def retries(self) -> int:
-        """Questions that wait to be asked again."""
+        """The number of questions that wait to be asked again."""
         return self._questions.retry_count
 
     def connect(self, queue: SchedulingQueue) -> None:
@@ -80,12 +92,18 @@ class QueueWiring:
                 yield scheduler_name, self._declared(plugin, clients[plugin])
 
     def profiles(
-        self, profiles: Iterable[ResolvedProfile], clients: Clients, plugins: Mapping[str, PointPlugins]
+        self,
+        profiles: Iterable[ResolvedProfile],
+        clients: Mapping[str, Mapping[str, PluginClient]],
+        plugins: Mapping[str, PointPlugins],
     ) -> dict[str, QueueProfile]:
-        """Gates, registrations and hints of every profile, by schedulerName, as are `plugins`."""
+        """Return gates, registrations and hints of every profile, by schedulerName.
+
+        `clients`: by schedulerName and plugin. `plugins`: by schedulerName.
+        """
         return {
             profile.scheduler_name: self._profile(
-                profile, clients.by_profile[profile.scheduler_name], plugins[profile.scheduler_name]
+                profile, clients[profile.scheduler_name], plugins[profile.scheduler_name]
             )
             for profile in profiles
         }
@@ -114,9 +132,9 @@ class QueueWiring:
     def _registrations(
         self, rejecting: frozenset[str], clients: Mapping[str, PluginClient]
     ) -> dict[str, tuple[Registration, ...]]:
-        """Return the events of every plugin of `rejecting`, as the plugin itself says them.
+        """Return the events that every plugin of `rejecting` declares.
 
-        A default plugin that this build does not have says nothing; the table knows what it would.
+        For a default plugin that this build does not have, the table of default plugins has the events.
         """
         result: dict[str, tuple[Registration, ...]] = {}
         for name in sorted(rejecting):
@@ -130,7 +148,7 @@ class QueueWiring:
         return registrations_of(self._emulation.events.get(name, client.descriptor.events))
 
     def sort(self, plugins: Mapping[str, PointPlugins]) -> QueueSort:
-        """The one QueueSort plugin, the same in every profile."""
+        """Return the one QueueSort plugin, which is the same in every profile."""
         points = next(iter(plugins.values()), None)
         if points is None or not points[ExtensionPoint.QUEUE_SORT]:
             return QueueSort()
@@ -138,13 +156,3 @@ class QueueWiring:
         if client.local is not None and client.descriptor.less_only:
             return QueueSort(plugin=client.name, less=client.local.less)
         return QueueSort(plugin=client.name, sort_key=self._questions.sort_key(client))
-
-
-def queue_config(configuration: KubeSchedulerConfiguration, options: HostOptions) -> QueueConfig:
-    """The queue's limits, and the plugins that it asks."""
-    return QueueConfig(
-        pod_initial_backoff_s=configuration.pod_initial_backoff_s,
-        pod_max_backoff_s=configuration.pod_max_backoff_s,
-        pod_max_in_unschedulable_pods_s=options.max_in_pool_s,
-        ask_every_plugin=options.ask_every_plugin,
-    )

@@ -1,8 +1,8 @@
-"""The queue's questions to plugins: answered at once in process, in batches for plugins elsewhere.
+"""The queue's questions to plugins: gates (PreEnqueue), hints (QueueingHint) and sort keys (QueueSort).
 
-Made by `wiring`, one `PluginQuestions` per profile. The queue asks plain functions; for a served plugin they
-answer DEFERRED, what was asked in one turn of the loop goes out as one call, and the answers come back
-through the queue's `..._answered` methods.
+The queue calls plain functions, which `PluginQuestions` makes. An in-process plugin answers at once. For a
+served plugin the function returns DEFERRED: the questions of one turn of the loop become one call, and the
+queue gets the answers through its `..._answered` methods.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
+from berth_sdk.events import ClusterEvent
+from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import PodField, signing
 from berth_sdk.status import SUCCESS, Code, Status
 
-from berth_host.app.waiting_alike import WaitingAlike
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock
 from berth_host.queue.seams import DEFERRED, Deferred, GateQuestion, HintQuestion, SortKeyQuestion
@@ -28,8 +30,10 @@ MAX_BATCH = 256
 
 
 class Batcher(Generic[Q, A]):
-    """Collects questions until the loop's next turn, asks them together, hands the answers over. `kind_of`:
-    questions for which it is the same have one answer, so that one of them is asked.
+    """Collects questions until the loop's next turn, asks them in one call, and hands the answers over.
+
+    `ask`: asks a batch. `answered`: takes one answer. `busy`: the tasks under way. `kind_of`: equal for
+    questions with the same answer; only one of these is asked.
     """
 
     def __init__(
@@ -46,7 +50,7 @@ class Batcher(Generic[Q, A]):
         self._waiting: dict[Hashable, list[Q]] = {}
 
     def put(self, question: Q) -> Deferred:
-        """Ask with the others of this turn."""
+        """Ask this question together with the others of this turn of the loop."""
         is_first = not self._waiting
         self._waiting.setdefault(self._kind_of(question), []).append(question)
         if is_first:
@@ -54,7 +58,7 @@ class Batcher(Generic[Q, A]):
         return DEFERRED
 
     def bring(self, question: Q, answer: A) -> Deferred:
-        """Hand over an answer that is known already, in a turn of its own."""
+        """Hand over an answer that is known already, in a later turn of the loop."""
 
         async def hand_over() -> None:
             self._hand_over(question, answer)
@@ -79,13 +83,41 @@ class Batcher(Generic[Q, A]):
     def _hand_over(self, question: Q, answer: A) -> None:
         try:
             self._answered(question, answer)
-        except Exception as err:  # noqa: BLE001  # the loop is told; the others are answered all the same
+        except Exception as err:  # noqa: BLE001  # the loop reports it; the other answers are still handed over
             told = {"message": "an answer of a plugin could not be taken", "exception": err}
             asyncio.get_running_loop().call_exception_handler(told)
 
 
+class WaitingAlike:
+    """The questions of one served plugin that have the same answer: those whose pods are equal in the fields
+    that the plugin signs.
+
+    `fields`: returns the fields that the plugin's instance signs; None if the instance lists none: then no
+    two questions are alike.
+    """
+
+    def __init__(self, fields: Callable[[], tuple[PodField, ...] | None]) -> None:
+        self._fields = fields
+        self._known: tuple[PodField, ...] = ()
+        self._sign = signing(())
+
+    def kind_of(self, question: HintQuestion) -> Hashable:
+        """Return a value that is equal for questions with the same answer."""
+        fields = self._fields()
+        if fields is None or _is_about(question.event, question.pod):
+            return id(question)
+        if fields != self._known:
+            self._known, self._sign = fields, signing(fields)
+        return id(question.event), self._sign(question.pod)
+
+
+def _is_about(event: ClusterEvent, pod: Pod) -> bool:
+    subject = event.new or event.old
+    return isinstance(subject, Pod) and subject.uid == pod.uid
+
+
 class AnswerSink:
-    """Where answers go: the queue, once it is made (it is made from the functions below)."""
+    """Takes the answers: the queue, which is made later, from the functions of `PluginQuestions`."""
 
     gate: Callable[[GateQuestion, Status], None]
     hint: Callable[[HintQuestion, bool], None]
@@ -93,10 +125,10 @@ class AnswerSink:
 
 
 class PluginQuestions:
-    """The functions that the queue calls, for the plugins of one profile. `busy`: calls under way.
+    """Makes the functions that the queue calls. `busy`: the calls under way.
 
-    `refresh` brings the snapshot up to date, after the cycle that holds it: a plugin elsewhere that reads
-    objects must see the event that made the queue ask.
+    `refresh`: updates the snapshot, at the end of the cycle that holds it. A served plugin that reads objects
+    must see the event that made the queue ask.
     """
 
     def __init__(
@@ -111,10 +143,10 @@ class PluginQuestions:
         self._sink = sink
         self._busy = busy
         self.retry_count = 0
-        """Gate questions that wait to be asked again."""
+        """The number of gate questions that wait to be asked again."""
 
     def gate(self, client: PluginClient) -> Callable[[GateQuestion], Status | Deferred]:
-        """PreEnqueue of one plugin."""
+        """Make the function that asks one plugin's PreEnqueue."""
 
         async def ask_all(batch: Sequence[GateQuestion]) -> Sequence[Status]:
             await self._see_objects(client)
@@ -134,8 +166,8 @@ class PluginQuestions:
             status = client.pre_enqueue_at_once(question.pod)
             if status is None:
                 return batcher.put(question)
-            # An error is no word of the plugin: the queue keeps the question open, and hears of it as of one
-            # that a batch brought.
+            # An error is not the plugin's answer: the queue keeps the question open, and gets the error
+            # later, as from a batch.
             return batcher.bring(question, status) if status.code is Code.ERROR else status
 
         return ask
@@ -149,7 +181,7 @@ class PluginQuestions:
     ) -> None:
         self._sink.gate(question, status)
         if status.code is Code.ERROR:
-            # Policy Fail: the pod stays gated, and the plugin is asked again.
+            # Policy Fail: the pod stays gated until the plugin answers.
             when_s = self._clock.monotonic_s() + RETRY_S
             self.retry_count += 1
             self._clock.call_at(when_s, lambda: self._ask_again(batcher, question))
@@ -159,7 +191,10 @@ class PluginQuestions:
         batcher.put(question)
 
     def hint(self, clients: dict[str, PluginClient]) -> Callable[[HintQuestion], bool | Deferred]:
-        """Queueing hints of all plugins of the profile; one that is not built answers "may help"."""
+        """Make the function that asks the hints of a profile's plugins.
+
+        For a plugin that this build does not have, the function returns True: the event may help.
+        """
         batchers = {name: self._hint_batcher(client) for name, client in clients.items()}
 
         def ask(question: HintQuestion) -> bool | Deferred:
@@ -174,7 +209,7 @@ class PluginQuestions:
     def _hint_batcher(self, client: PluginClient) -> Batcher[HintQuestion, bool]:
         async def ask(batch: Sequence[HintQuestion]) -> Sequence[bool]:
             await self._see_objects(client)
-            # One call per event: the questions of a turn mostly share one.
+            # One call per event, as the questions of one turn mostly share their event.
             answers: dict[int, bool] = {}
             events = {id(question.event): question.event for question in batch}
             for key, event in events.items():
@@ -185,13 +220,13 @@ class PluginQuestions:
             return [answers[id(question)] for question in batch]
 
         def answered(question: HintQuestion, helps: bool) -> None:
-            self._sink.hint(question, helps)  # read late: the queue is made after its functions
+            self._sink.hint(question, helps)  # read late, as the queue is made after its functions
 
         alike = WaitingAlike(lambda: client.descriptor.sign_fields)
         return Batcher(ask, answered, self._busy, alike.kind_of)
 
     def sort_key(self, client: PluginClient) -> Callable[[SortKeyQuestion], bytes | Deferred]:
-        """QueueSort's key; an empty one means: not now, the fallback order holds meanwhile."""
+        """Make the function that asks QueueSort's key; an empty key means: use the fallback order for now."""
         batcher = Batcher[SortKeyQuestion, bytes](
             lambda batch: client.sort_keys([question.pod for question in batch]),
             lambda question, key: self._key_answered(batcher, question, key),

@@ -1,0 +1,119 @@
+"""The queue's reports: as metrics (`QueueMetrics`), and as log lines and Events (`SortReports`).
+
+Sources: kube-scheduler `metrics/metrics.go` and `schedule_one.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final
+
+from berth_sdk.pod import Pod
+from berth_sdk.status import Code
+
+from berth_host.log import get_logger
+from berth_host.metrics.scheduler_metrics import SchedulerMetrics
+from berth_host.metrics.series import Histogram
+from berth_host.queue.events import POD_ADD, QueueEvent
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.seams import HintVerdict, QueueObserver
+
+log = get_logger()
+REASON: Final = "SortKeyMissing"
+Event = Callable[[Pod, str, str, str, str], None]
+
+
+class SortReports:
+    """Reports the pods without a key of the QueueSort plugin: an Event on each pod, and one log line for all
+    pods of one turn of the loop.
+
+    `event`: writes a Kubernetes Event (pod, type, reason, action, note) in the background.
+    """
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+        self._unlogged: dict[str, list[str]] = {}
+
+    def sorted_by_fallback(self, plugin: str, info: QueuedPodInfo) -> None:
+        """Report one pod that is queued without a key."""
+        note = f'plugin "{plugin}" gave no sort key: the pod is queued by priority and time'
+        self._event(info.pod, "Warning", REASON, "Queueing", note)
+        if not self._unlogged:
+            asyncio.get_running_loop().call_soon(self._log)
+        self._unlogged.setdefault(plugin, []).append(info.key)
+
+    def _log(self) -> None:
+        unlogged, self._unlogged = self._unlogged, {}
+        for plugin, keys in unlogged.items():
+            log.warning("queue.sorted_by_fallback", plugin=plugin, pods=len(keys), first=keys[0])
+
+
+class QueueMetrics(QueueObserver):
+    """Counts the queue's reports, and passes them on to `told` and `sorts`.
+
+    `labels`: the labels of the events that the queue reported since the list was cleared.
+    """
+
+    def __init__(self, metrics: SchedulerMetrics, told: QueueObserver, sorts: SortReports) -> None:
+        self._metrics = metrics
+        self._sorts = sorts
+        # An observer that ignores everything is not called.
+        self._told = None if type(told) is QueueObserver else told
+        self.labels: list[str] = []
+        self._hints: dict[tuple[str, str, HintVerdict], Histogram] = {}
+        self._gates: dict[tuple[str, Code], Histogram] = {}
+
+    def event_received(self, event: QueueEvent, *, own_update: bool) -> None:
+        """See QueueObserver."""
+        self.labels.append(event.label)
+        if self._told is not None:
+            self._told.event_received(event, own_update=own_update)
+
+    def hint_given(
+        self, plugin: str, event: QueueEvent, pods: Collection[QueuedPodInfo], verdict: HintVerdict
+    ) -> None:
+        """See QueueObserver."""
+        if self._told is not None:
+            self._told.hint_given(plugin, event, pods, verdict)
+
+    def hint_took(self, plugin: str, event: QueueEvent, verdict: HintVerdict, seconds: float) -> None:
+        """See QueueObserver."""
+        key = (plugin, event.label, verdict)
+        series = self._hints.get(key)
+        if series is None:
+            series = self._metrics.hint_durations.of(event.label, verdict.value, plugin)
+            self._hints[key] = series
+        series.observe(seconds)
+
+    def gates_ran(self, profile: str, code: Code, seconds: float) -> None:
+        """See QueueObserver."""
+        series = self._gates.get((profile, code))
+        if series is None:
+            series = self._metrics.point_durations.of("PreEnqueue", profile, code.kube_name)
+            self._gates[profile, code] = series
+        series.observe(seconds)
+
+    def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
+        """See QueueObserver."""
+        self._metrics.incoming_pods.add((label, queue), count)
+        if label == POD_ADD:
+            self.labels.append(label)
+        if self._told is not None:
+            self._told.pod_entered(queue, label, count)
+
+    def pod_rejected(self, plugin: str, profile: str, count: int = 1) -> None:
+        """See QueueObserver."""
+        if self._told is not None:
+            self._told.pod_rejected(plugin, profile, count)
+
+    def sorted_by_fallback(self, plugin: str, info: QueuedPodInfo) -> None:
+        """See QueueObserver."""
+        self._sorts.sorted_by_fallback(plugin, info)
+        if self._told is not None:
+            self._told.sorted_by_fallback(plugin, info)
+
+    def plugin_raised(self, plugin: str, call: str, error: Exception) -> None:
+        """See QueueObserver."""
+        if self._told is not None:
+            self._told.plugin_raised(plugin, call, error)
