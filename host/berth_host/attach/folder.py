@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
-import watchfiles
 from berth_sdk.wire.frames import is_framed
 
 from berth_host.attach.attachment import Attachment
@@ -119,6 +118,9 @@ class SocketFolder:
 
     async def _notice(self) -> None:
         """Until the folder cannot be watched: then rescans alone find what changes."""
+        # Not at the top: only a host with a folder of sockets watches one.
+        import watchfiles
+
         try:
             async for _ in watchfiles.awatch(
                 self.path, watch_filter=None, step=_GATHER_MS, ignore_permission_denied=True

@@ -10,7 +10,15 @@ import logging
 import sys
 from typing import Final
 
-import structlog
+if "rich" not in sys.modules:
+    # structlog imports rich, if it is installed, for a kind of traceback that berth does not write. Importing
+    # rich takes as long as importing gRPC.
+    sys.modules["rich"] = None  # type: ignore[assignment]
+    import structlog
+
+    del sys.modules["rich"]
+else:
+    import structlog
 
 from berth_host.log.hidden import without_hidden
 from berth_host.log.plain_lines import plain_lines

@@ -3,7 +3,8 @@
 A full collection visits every object of the process; with ten thousand pods it stopped the loop for 0.6 s.
 Nearly all objects are the cluster's state, which is no garbage. Therefore:
 
-- `gc.freeze` excludes all objects that exist after the first synchronisation;
+- `gc.freeze` excludes all objects that exist after the first synchronisation, at first with the garbage among
+  them: the start does not wait for a full collection; the first idle moment removes that garbage;
 - automatic full collections are off;
 - a full collection runs after a while without an attempt, or after a minute of work without a pause;
 - Python collects young objects as usual.
@@ -48,6 +49,7 @@ class Collector:
         self._collected_at = 0
         self._collected_s = 0.0
         self._seen = 0
+        self._has_frozen_garbage = False
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, object_count: int) -> None:
@@ -62,8 +64,8 @@ class Collector:
             gc.set_threshold(_YOUNG, _MIDDLE, _NEVER)
         Collector._running += 1
         if object_count >= LARGE:
-            gc.collect()
             gc.freeze()
+            self._has_frozen_garbage = True
         self._collected_at = self._seen = self._attempts()
         self._collected_s = self._clock()
         self._arm()
@@ -84,12 +86,21 @@ class Collector:
         attempts, seen = self._attempts(), self._seen
         self._seen = attempts
         since = attempts - self._collected_at
+        if attempts == seen and self._has_frozen_garbage:
+            self._has_frozen_garbage = False
+            gc.unfreeze()
+            self._collect(attempts)
+            gc.freeze()
+            return True
         overdue = self._clock() - self._collected_s >= OVERDUE_S
         if since < WORTH_IT or (attempts != seen and not overdue):
             return False
+        self._collect(attempts)
+        return True
+
+    def _collect(self, attempts: int) -> None:
         self._collected_at, self._collected_s = attempts, self._clock()
         gc.collect()
-        return True
 
     def _arm(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._due)

@@ -11,7 +11,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from berth_plugins.dynamic_resources.cel_library import CelError, cel, environment, quantity_message, semver
+from berth_plugins.dynamic_resources.cel_library import (
+    CelError,
+    environment,
+    library,
+    quantity_message,
+    semver,
+)
 from berth_plugins.dynamic_resources.devices import Device
 
 # A string literal, which is left alone, or a map of the device that is about to be looked into.
@@ -31,8 +37,9 @@ class Expression:
             self._compiled = environment().compile(_LOOKUP.sub(self._replace, text))
         except RuntimeError as err:
             raise CelError(f"compilation failed: {_first_line(err)}") from err
+        kinds = library().Type
         found = self._compiled.return_type()
-        if found not in (cel.Type.BOOL, cel.Type.DYN):
+        if found not in (kinds.BOOL, kinds.DYN):
             raise CelError(f"must evaluate to bool or the unknown type, not {found.name().lower()}")
 
     def matches(self, device: Device) -> bool:
@@ -41,10 +48,10 @@ class Expression:
             result = self._compiled.eval(data={"device": self._seen(device)})
         except RuntimeError as err:
             raise CelError(_first_line(err)) from err
-        kind, value = result.type(), result.value()
-        if kind == cel.Type.ERROR:
+        kinds, kind, value = library().Type, result.type(), result.value()
+        if kind == kinds.ERROR:
             raise CelError(_first_line(value))
-        if kind != cel.Type.BOOL:
+        if kind != kinds.BOOL:
             raise CelError(f"CEL result of type {kind.name().lower()} could not be converted to bool")
         return bool(value)
 

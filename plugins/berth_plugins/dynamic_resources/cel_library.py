@@ -15,14 +15,6 @@ from typing import Any, Final
 from berth_sdk.errors import BerthError, QuantityError
 from berth_sdk.quantity import NANO, nano_value
 
-try:
-    from cel_expr_python import cel
-    from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-except ImportError:
-    cel = None
-
-__all__ = ["EXTRA", "MISSING", "CelError", "cel", "environment", "is_installed", "quantity_message", "semver"]
 EXTRA: Final = "berth-plugins[dra]"
 MISSING: Final = f"CEL selectors need the extra {EXTRA} (pip install '{EXTRA}')"
 _INT64: Final = 2**63
@@ -39,17 +31,32 @@ class CelError(BerthError):
     """An expression cannot be compiled, or not be evaluated."""
 
 
+@cache
+def library() -> Any:
+    """Return the library's module `cel`; None without the extra."""
+    # Not at the top: a cluster without selectors in CEL never asks for it.
+    try:
+        from cel_expr_python import cel
+    except ImportError:
+        return None
+    return cel
+
+
 def is_installed() -> bool:
-    """Whether the extra is there."""
-    return cel is not None
+    """Return True if the extra is installed."""
+    return library() is not None
 
 
 @cache
 def environment() -> Any:
     """The environment that expressions are compiled in, made at the first use. Raises CelError without the
     extra."""
+    cel = library()
     if cel is None:
         raise CelError(MISSING)
+    from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
+    from google.protobuf import descriptor_pool
+
     _message_class()
     kind = cel.Type
     types = {
@@ -94,6 +101,8 @@ def semver(text: str) -> Any:
 @cache
 def _message_class() -> Any:
     """A quantity has `nano`, a version `version`."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
     file = descriptor_pb2.FileDescriptorProto(
         name="berth/dra_cel.proto", package="kubernetes", syntax="proto3"
     )

@@ -32,12 +32,28 @@ async def test_a_large_cluster_is_set_aside_and_full_collections_are_off_until_t
     before = gc.get_threshold()
     tested = Collector(Attempts())
     tested.start(collector.LARGE)
-    assert collections == ["collect", "freeze"]
+    assert collections == ["freeze"]
     assert gc.get_threshold()[2] > 10**9
     tested.stop()
     tested.stop()
-    assert collections == ["collect", "freeze", "unfreeze"]
+    assert collections == ["freeze", "unfreeze"]
     assert gc.get_threshold() == before
+
+
+async def test_garbage_of_the_start_is_removed_in_the_first_idle_moment_and_not_before(
+    collections: list[str],
+) -> None:
+    attempts = Attempts()
+    tested = Collector(attempts)
+    tested.start(collector.LARGE)
+    try:
+        attempts.count = 1
+        assert not tested.look()  # a pod was scheduled just now
+        assert tested.look()
+        assert collections == ["freeze", "unfreeze", "collect", "freeze"]
+        assert not tested.look()
+    finally:
+        tested.stop()
 
 
 async def test_a_small_cluster_is_not_worth_it(collections: list[str]) -> None:

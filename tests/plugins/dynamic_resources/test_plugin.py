@@ -294,7 +294,7 @@ def test_resource_of_a_class_is_served_by_devices_where_the_node_has_none() -> N
 def test_without_the_extra_the_pod_that_needs_cel_is_told_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cel_library, "cel", None)
+    monkeypatch.setattr(cel_library, "library", lambda: None)
     want = (
         "device class gpu: CEL selectors need the extra berth-plugins[dra] (pip install 'berth-plugins[dra]')"
     )
