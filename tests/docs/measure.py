@@ -60,10 +60,10 @@ _PLACES: Final = {
 
 
 _STEPS: Final = (
-    ("one attempt, to the start of its binding", "scheduler/schedule_one.py", "_choose_and_reserve"),
+    ("one attempt, to the start of its binding", "scheduler/schedule_one.py", "schedule_one"),
     ("take the snapshot over", "cache/snapshot.py", "update"),
-    ("PreFilter and Filter, all nodes", "scheduler/algorithm.py", "find_feasible"),
-    ("PreScore, Score, choice of a node", "scheduler/algorithm.py", "prioritize"),
+    ("PreFilter and Filter, all nodes", "scheduler/schedule_one.py", "find_feasible"),
+    ("PreScore, Score, choice of a node", "scheduler/schedule_one.py", "prioritize"),
     ("all calls of plugins, in process and served", "rpc/relay.py", "ask"),
     ("send one call to a served plugin", "grpc/aio/_call.py", "_invoke"),
     ("write its context: pod, delta", "rpc/served/contexts.py", "write"),

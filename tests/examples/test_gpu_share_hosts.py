@@ -117,7 +117,7 @@ def let_go(world: World) -> None:
 def reserved(world: World) -> dict[str, Any]:
     """What the host holds for the plugin, by pod."""
     return {
-        attempt.pod.name: json.loads(attempt.cycle.context.state("GpuShare").token or b"null")
+        attempt.pod.name: json.loads(attempt.state("GpuShare").token or b"null")
         for attempt in world.host.binding.attempts()
     }
 

@@ -16,7 +16,7 @@ from berth_host.framework.asked import Asked
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.rpc import normalize
-from berth_host.scheduler.algorithm import Algorithm
+from berth_host.scheduler import schedule_one
 from berth_plugins.node_resources.fit import Demand
 from berth_sdk.tables import NodeColumns
 from parity.replay import main, replay
@@ -262,13 +262,7 @@ def _demands_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _forgets_the_subset(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = Algorithm._search
-
-    async def all_nodes(self: Algorithm, *args: Any) -> None:
-        cycle, nominated, found, _, start = args
-        await search(self, cycle, nominated, found, np.arange(len(cycle.nodes)), start)
-
-    monkeypatch.setattr(Algorithm, "_search", all_nodes)
+    monkeypatch.setattr(schedule_one, "rows_named", lambda table, names: np.arange(len(table)))
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.backoff import Backoff
@@ -26,7 +27,7 @@ from berth_host.model.state_changes import StateChanges
 from berth_host.rpc.call_rules import PointPolicy
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.route import ClientSettings
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.node import Node
@@ -185,17 +186,17 @@ class AttachedHost:
         """The snapshot."""
         return self.state.nodes
 
-    def cycle(self, pod: Pod | None = None, **options: float | bool) -> CycleContext:
-        """A new cycle, with more time for served plugins than it can need unless `budget_s` says how much."""
+    def cycle(self, pod: Pod | None = None, **options: Any) -> Cycle:
+        """A new cycle, with more remote time than it can need unless `budget_s` says how much."""
         options.setdefault("budget_s", PATIENCE_S)
         number = next(self._ids)
         pod = pod or make_pod(f"pod-{number}", uid=f"uid-{number}")
-        return CycleContext(
+        return Cycle(
             f"cycle-{number}",
             pod,
             PROFILE,
             version=self.state.version,
-            **options,  # type: ignore[arg-type]  # keywords of the tests
+            **options,
         )
 
 

@@ -18,9 +18,9 @@ from berth_host.app.options import HostOptions
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.kinds import BY_KIND, POD
 from berth_host.explain.diagnosis import Outcome
-from berth_host.framework.cycle import Cycle
 from berth_host.model.clock import ManualClock
 from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.rpc.cycle import Cycle
 from berth_host.scheduler.chooser import SmallestName
 from berth_sdk.pod import Pod
 from berth_sdk.results import PostFilterResult

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from berth_host.app.host import Host
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.cycle import Cycle
 from berth_host.scheduler.preemption.eligibility import ineligible_reason
 from berth_host.scheduler.preemption.evaluator import Choice, Evaluation, SearchLimits
 from berth_sdk.results import NodeRejections, PostFilterResult

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from berth_host.framework.cycle import Cycle
-from berth_host.framework.framework import PreFilterOutcome
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.pre_filter_outcome import PreFilterOutcome
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleContext, CycleEnd
-from berth_host.scheduler.algorithm import Algorithm, Feasible, NominatedPods, ScheduleResult, SearchStart
+from berth_host.rpc.cycle import Cycle, CycleEnd
+from berth_host.scheduler.schedule_one import Algorithm, ScheduleResult, SearchStart
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
@@ -34,17 +33,17 @@ class Seen:
     filter: dict[str, Json] = field(default_factory=dict)
     framework: PreFilterOutcome | None = None
     combined: NodeStatuses | None = None
-    feasible: Feasible | None = None
+    searched: Cycle | None = None
     chosen: ScheduleResult | None = None
     scores: ScoreTable | None = None
 
     def shown(self, brief: bool) -> Json:
         """In the format of the records."""
-        if self.nodes is None or self.framework is None or self.feasible is None:
+        if self.nodes is None or self.framework is None or self.searched is None:
             return {}
         status = self.framework.status
         names = self.nodes.names
-        feasible = sorted(names[row] for row in self.feasible.rows.tolist())
+        feasible = sorted(names[row] for row in self.searched.feasible.tolist())
         result: Json = {"feasible": feasible, "best": []}
         result["frameworkPreFilter"] = shown_status(status, signed=False)
         if status.is_success and self.framework.eligible is not None:
@@ -63,11 +62,11 @@ class Seen:
     def _combined(self, feasible: list[str]) -> Json:
         """The verdicts on the nodes that did not pass; none when PreFilter ended the search."""
         statuses = self.combined
-        if statuses is None or self.feasible is None:
+        if statuses is None or self.searched is None:
             return {}
         names = statuses.table.names
         rejected = [names[row] for row in np.flatnonzero(statuses.groups).tolist()]
-        if statuses is self.feasible.statuses:
+        if statuses is self.searched.statuses:
             # Nodes outside a PreFilter's subset were not asked about and have the common status.
             rejected = sorted(set(names) - set(feasible))
         return {name: shown_status(statuses.status_of(name), signed=True) for name in rejected}
@@ -81,7 +80,7 @@ class WatchedAlgorithm(Algorithm):
         self._alone = alone
         self.seen = Seen()
 
-    async def find_feasible(self, cycle: Cycle, nominated: NominatedPods, search: SearchStart) -> Feasible:
+    async def find_feasible(self, cycle: Cycle, search: SearchStart) -> Status:
         """As the host does it."""
         seen = self.seen
         seen.nodes = cycle.nodes
@@ -89,25 +88,26 @@ class WatchedAlgorithm(Algorithm):
             await self._ask_alone(cycle)
         other = _another(cycle)
         seen.framework = await self.framework.run_pre_filter(other)
-        seen.feasible = await super().find_feasible(cycle, nominated, search)
+        found = await super().find_feasible(cycle, search)
+        seen.searched = cycle
         if seen.framework.status.is_success:
-            seen.combined = seen.feasible.statuses
-            if seen.feasible.rows.tolist() == [cycle.nodes.position(cycle.pod.nominated_node)]:
+            seen.combined = cycle.statuses
+            if cycle.feasible.tolist() == [cycle.nodes.position(cycle.pod.nominated_node)]:
                 # The search ended at the nominated node; the record has the verdicts on all of them.
                 seen.combined = NodeStatuses(cycle.nodes)
                 rows = np.arange(len(cycle.nodes))
-                await self.framework.run_filter(other, seen.combined, rows, nominated)
+                await self.framework.run_filter(other, seen.combined, rows, cycle.nominated)
         self.framework.end_cycle(other, CycleEnd.ABORTED)
-        return seen.feasible
+        return found
 
-    async def prioritize(self, cycle: Cycle, feasible: Feasible) -> ScheduleResult | Status:
+    async def prioritize(self, cycle: Cycle) -> ScheduleResult | Status:
         """As the host does it. A single feasible node is not scored then, and is scored for the record: in
         records a score that fails ends the attempt, however many nodes are left.
         """
-        result = await super().prioritize(cycle, feasible)
+        result = await super().prioritize(cycle)
         if isinstance(result, Status):
             return result
-        scores = result.scores or await self.framework.run_score(cycle, cycle.nodes.take(feasible.rows))
+        scores = result.scores or await self.framework.run_score(cycle, cycle.nodes.take(cycle.feasible))
         if isinstance(scores, Status):
             return scores
         self.seen.chosen, self.seen.scores = result, scores
@@ -118,7 +118,7 @@ class WatchedAlgorithm(Algorithm):
         pre_filters = {client.name: client for client in self.framework.plugins_at(ExtensionPoint.PRE_FILTER)}
         filters = {client.name: client for client in self.framework.plugins_at(ExtensionPoint.FILTER)}
         for name in dict.fromkeys([*pre_filters, *filters]):
-            context = _another(cycle).context
+            context = _another(cycle)
             if name in pre_filters and not await self._pre_filter(pre_filters[name], context, cycle.nodes):
                 continue
             if name in filters:
@@ -129,7 +129,7 @@ class WatchedAlgorithm(Algorithm):
                     if not status.is_success
                 }
 
-    async def _pre_filter(self, client: PluginClient, context: CycleContext, nodes: NodeTable) -> bool:
+    async def _pre_filter(self, client: PluginClient, context: Cycle, nodes: NodeTable) -> bool:
         answer = await client.pre_filter(context, nodes)
         shown = shown_status(answer.status, signed=False)
         if answer.status.is_success and answer.eligible is not None:
@@ -140,15 +140,14 @@ class WatchedAlgorithm(Algorithm):
 
 def _another(cycle: Cycle) -> Cycle:
     """A cycle beside this one: same pod, same snapshot, nothing remembered."""
-    context = cycle.context
-    fresh = CycleContext(
+    return Cycle(
         uuid.uuid4().hex,
-        context.pod,
-        context.profile,
-        version=context.version,
-        budget_s=context.budget_s,
+        cycle.pod,
+        cycle.profile,
+        nodes=cycle.nodes,
+        version=cycle.version,
+        budget_s=cycle.budget_s,
     )
-    return Cycle(fresh, cycle.nodes)
 
 
 def shown_status(status: Status, *, signed: bool) -> Json:

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from berth_host.framework.answers import Answers
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.framework.kept.keep_answers import KeepAnswers
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import Clock, ManualClock
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.route import ClientSettings, LocalRoute
 from berth_sdk.extension_points import ExtensionPoint
@@ -89,4 +88,4 @@ def table_of(*nodes: Node | str) -> NodeTable:
 def cycle_of(pod: Pod, nodes: NodeTable | Sequence[str], cycle_id: str = "cycle-1") -> Cycle:
     """An attempt for `pod` over `nodes`."""
     table = nodes if isinstance(nodes, NodeTable) else table_of(*nodes)
-    return Cycle(CycleContext(cycle_id, pod, "default-scheduler"), table)
+    return Cycle(cycle_id, pod, "default-scheduler", nodes=table)

@@ -17,16 +17,15 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.kept.keep_answers import KeepAnswers
-from berth_host.framework.nominated import NOBODY
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import ManualClock
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NOBODY
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.route import LocalRoute
 from berth_host.rpc.state_codec import StateEncoder
@@ -351,7 +350,7 @@ def _framework(clients: Sequence[PluginClient]) -> Framework:
 
 def _answers(framework: Framework, pod: Pod, candidates: NodeTable) -> dict[str, Any]:
     nodes = candidates.whole
-    cycle = Cycle(CycleContext("c", pod, PROFILE), nodes)
+    cycle = Cycle("c", pod, PROFILE, nodes=nodes)
     statuses = NodeStatuses(nodes)
     rows = all_rows(nodes) if candidates.is_whole else np.searchsorted(nodes.slots, candidates.slots)
     assert _now(framework.run_pre_filter(cycle)).status.is_success

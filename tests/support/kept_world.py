@@ -19,9 +19,9 @@ from berth_host.config.loading import load_configuration
 from berth_host.explain.fit_error import fit_error_message
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.nominated_columns import NominatedColumns
-from berth_host.scheduler.algorithm import Algorithm, SearchStart
 from berth_host.scheduler.chooser import SmallestName
 from berth_host.scheduler.nominations import Nominations
+from berth_host.scheduler.schedule_one import Algorithm, SearchStart
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -201,24 +201,23 @@ class KeptMachine(RuleBasedStateMachine):
         if not len(nodes):
             return {}
         cycle.nominated = nominations.counted_for(pod, nodes)
-        found = await Algorithm(framework, SmallestName()).find_feasible(
-            cycle, cycle.nominated, SearchStart()
-        )
+        found = await Algorithm(framework, SmallestName()).find_feasible(cycle, SearchStart())
         nominations.release()
-        statuses = found.statuses
+        statuses = cycle.statuses
+        assert statuses is not None
         said: dict[str, Any] = {
-            "status": found.status,
+            "status": found,
             "verdicts": {name: statuses.status_of(name) for name in nodes.names},
             "rejected by": [
-                (status, rows.tolist()) for status, rows in found.pre_filter.rejected_rows(nodes)
+                (status, rows.tolist()) for status, rows in cycle.pre_filter.rejected_rows(nodes)
             ],
             "skipped": (cycle.skip_filter, cycle.skip),
             "fit error": fit_error_message(
-                len(nodes), statuses.reasons(), pre_filter_message=found.pre_filter_message
+                len(nodes), statuses.reasons(), pre_filter_message=cycle.pre_filter.message
             ),
         }
-        if found.status.is_success and len(found.rows):
-            left = nodes if len(found.rows) == len(nodes) else nodes.take(found.rows)
+        if found.is_success and len(cycle.feasible):
+            left = nodes if len(cycle.feasible) == len(nodes) else nodes.take(cycle.feasible)
             table = await framework.run_score(cycle, left)
             if isinstance(table, Status):
                 return {**said, "failed": table}

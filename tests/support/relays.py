@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from berth_host.rpc.call_rules import PointPolicy
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.route import ClientSettings, LocalRoute
 from berth_sdk.pod import Pod
@@ -45,9 +45,9 @@ def local_client(
     return PluginClient(runtime.descriptor.name, PROFILE, route, facts or Facts(), settings=settings)
 
 
-def make_cycle(pod: Pod | None = None, **options: float | bool) -> CycleContext:
+def make_cycle(pod: Pod | None = None, **options: float | bool) -> Cycle:
     """A cycle about `pod`."""
-    return CycleContext("cycle-1", pod or make_pod("web", uid="uid-web"), PROFILE, **options)  # type: ignore[arg-type]  # keywords of the tests
+    return Cycle("cycle-1", pod or make_pod("web", uid="uid-web"), PROFILE, **options)  # type: ignore[arg-type]  # keywords of the tests
 
 
 def some_nodes(count: int = 3) -> NodeTable:

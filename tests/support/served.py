@@ -20,7 +20,7 @@ from berth_host.attach.wanted import Place
 from berth_host.cache.resources import kind_of
 from berth_host.config.berth.points import PointPolicy
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import KubeObject
@@ -160,9 +160,9 @@ class Served:
             await host.attachments.stop()
 
 
-def _cycle(host: AttachedHost, pod: Pod) -> CycleContext:
+def _cycle(host: AttachedHost, pod: Pod) -> Cycle:
     """A cycle that the server has not seen: it outlives the hosts that ask it."""
-    return CycleContext(uuid.uuid4().hex, pod, PROFILE, version=host.state.version, budget_s=60.0)
+    return Cycle(uuid.uuid4().hex, pod, PROFILE, version=host.state.version, budget_s=60.0)
 
 
 def _unsigned(status: Status) -> Status:

@@ -27,20 +27,19 @@ from berth_host.cache.snapshot_state import SnapshotState
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import default_configuration
 from berth_host.errors.plugins import PluginLoadError
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.framework.kept.keep_answers import KeepAnswers
-from berth_host.framework.nominated import NominatedPods
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.nobody import NoHost
 from berth_host.model.clock import RealClock
+from berth_host.model.nominated_pods import NominatedPods
 from berth_host.plugins.clients import ClientSeams, make_clients, plugins_by_point
 from berth_host.plugins.registry import ClassRegistry
-from berth_host.rpc.cycle import CycleContext, CycleEnd
-from berth_host.scheduler.algorithm import Algorithm, SearchStart
+from berth_host.rpc.cycle import Cycle, CycleEnd
 from berth_host.scheduler.chooser import SmallestName
+from berth_host.scheduler.schedule_one import Algorithm, SearchStart
 
 ATTACH_S: Final = 30.0
 """How long a block waits at its begin for served plugins."""
@@ -147,14 +146,14 @@ class FrameworkAlone:
                 name, "served", "`async with FrameworkAlone(...)` attaches it for the block"
             )
         self.snapshot.update(self.cache)
-        context = CycleContext(
+        return Cycle(
             uuid.uuid4().hex,
             pod,
             self.framework.profile,
+            nodes=self.snapshot.nodes,
             version=self.snapshot.version,
             budget_s=self._budget_s,
         )
-        return Cycle(context, self.snapshot.nodes)
 
     async def fits(self, pod: Pod, nominated: Iterable[Pod] = ()) -> dict[str, Status]:
         """Per node SUCCESS, or why not, signed by the plugin that said so.
@@ -167,16 +166,15 @@ class FrameworkAlone:
             promised.setdefault(other.nominated_node, []).append(other)
         algorithm = Algorithm(self.framework, SmallestName())
         try:
-            found = await algorithm.find_feasible(
-                cycle, NominatedPods.of(cycle.nodes, promised), SearchStart()
-            )
+            cycle.nominated = NominatedPods.of(cycle.nodes, promised)
+            status = await algorithm.find_feasible(cycle, SearchStart())
         finally:
             self.framework.end_cycle(cycle, CycleEnd.UNSCHEDULABLE)
         names = cycle.nodes.names
-        if not found.status.is_success:
-            return dict.fromkeys(names, found.status)
-        verdicts = {name: found.statuses.status_of(name) for name in names}
-        return verdicts | dict.fromkeys((names[row] for row in found.rows.tolist()), SUCCESS)
+        if not status.is_success or cycle.statuses is None:
+            return dict.fromkeys(names, status)
+        verdicts = {name: cycle.statuses.status_of(name) for name in names}
+        return verdicts | dict.fromkeys((names[row] for row in cycle.feasible.tolist()), SUCCESS)
 
 
 class _Nobody:

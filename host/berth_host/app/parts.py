@@ -239,7 +239,6 @@ class HostParts:
             waiting_pods=self.waiting_pods,
             preempting=self.preempting,
             preempt_binding=self.binding.preempt_pod,
-            patches=self.patches,
             fate=self.fate,
             metrics=self.metrics.preemption,
         )

@@ -17,9 +17,8 @@ from berth_host.framework.measured import MeasuredFramework
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.plugins.clients import PointPlugins
-from berth_host.scheduler.algorithm import Algorithm
 from berth_host.scheduler.chooser import Chooser
-from berth_host.scheduler.schedule_one import Profile
+from berth_host.scheduler.schedule_one import Algorithm, Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,7 +183,7 @@ class Settling:
                 continue
             await asyncio.sleep(_POLL_S / 4)
             if time.monotonic() >= ends_s:
-                self._slow.update(attempt.cycle.context.cycle_id for attempt in self._host.binding.attempts())
+                self._slow.update(attempt.cycle_id for attempt in self._host.binding.attempts())
                 return
 
     def _step_moves(self) -> bool:
@@ -196,8 +196,7 @@ class Settling:
             or host.wiring.busy
             or self._others_move()
             or any(
-                not attempt.cycle.idle and attempt.cycle.context.cycle_id not in self._slow
-                for attempt in host.binding.attempts()
+                not attempt.idle and attempt.cycle_id not in self._slow for attempt in host.binding.attempts()
             )
         )
 

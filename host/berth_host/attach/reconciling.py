@@ -24,7 +24,7 @@ from berth_host.attach.keeper import LostError
 from berth_host.attach.routes import AttachedPlugin
 from berth_host.errors.plugins import PluginError, PluginProtocolError, PluginUnavailableError
 from berth_host.log import get_logger
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.served.grpc_errors import is_unimplemented
 from berth_host.rpc.served.grpc_transport import GrpcTransport
 from berth_host.rpc.served.link import InstanceLink
@@ -44,8 +44,7 @@ _LOG = get_logger()
 class LiveCycle:
     """A cycle with a reservation, or a wait, of one plugin. `permit_deadline_s`: Unix seconds, of a wait."""
 
-    context: CycleContext
-    node_name: str
+    cycle: Cycle
     permit_deadline_s: float | None = None
 
 
@@ -105,7 +104,7 @@ class TakenUp:
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
     async def _once(self, link: InstanceLink, plugin: AttachedPlugin) -> None:
-        live = {item.context.cycle_id: item for item in self._cycles.live(plugin.name)}
+        live = {item.cycle.cycle_id: item for item in self._cycles.live(plugin.name)}
         bound = [parcel for parcel in plugin.outbox.bound_untold() if parcel.cycle_id not in live]
         given_back = plugin.outbox.given_back()
         listed = [*(_encode(plugin.name, item) for item in live.values()), *map(_encode_bound, bound)]
@@ -137,9 +136,9 @@ class TakenUp:
         """
         taken = self._taken.pop(plugin, None)
         for item in taken or ():
-            transport = transports.get(item.context.profile)
+            transport = transports.get(item.cycle.profile)
             if transport is not None:
-                item.context.instances[plugin] = transport
+                item.cycle.part(plugin).instance = transport
         return taken is not None
 
 
@@ -159,10 +158,8 @@ def _pages(listed: Sequence[state_pb2.LiveReservation], limit_bytes: int) -> lis
 
 
 def _encode(plugin: str, item: LiveCycle) -> state_pb2.LiveReservation:
-    context = item.context
-    message = _reservation(
-        context.cycle_id, context.pod.ref, item.node_name, context.state(plugin).token or b""
-    )
+    cycle = item.cycle
+    message = _reservation(cycle.cycle_id, cycle.pod.ref, cycle.node_name, cycle.state(plugin).token or b"")
     if item.permit_deadline_s is not None:
         message.waiting_on_permit = True
         message.permit_deadline.CopyFrom(wire.encode_time(item.permit_deadline_s))

@@ -18,7 +18,7 @@ from berth_host.attach.instances import AgeKey, Offer, chosen, on_trial
 from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.wanted import WantedPlugin, WantedProfile
 from berth_host.log import get_logger
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.served.grpc_transport import GrpcTransport
 from berth_host.rpc.served.outbox import Outbox
 
@@ -66,7 +66,7 @@ class AttachedPlugin:
         self.offers: list[Offer] = []
         self.trial: Offer | None = None
         """A newer instance with a circuit breaker that waits for a trial call."""
-        self._tried_by: CycleContext | None = None
+        self._tried_by: Cycle | None = None
         self._listener = listener
         self.descriptor = _expected(wanted)
         self.routes = {profile.scheduler_name: PluginRoute(self, profile) for profile in wanted.profiles}
@@ -134,7 +134,7 @@ class AttachedPlugin:
             if offer is not None:
                 offer.judged()
 
-    def for_cycle(self, cycle: CycleContext) -> Offer | None:
+    def for_cycle(self, cycle: Cycle) -> Offer | None:
         """Return the instance for a cycle that begins: the one on trial if no other cycle tries it."""
         if self.trial is not None and self._tried_by is None:
             self._tried_by = cycle
@@ -147,7 +147,7 @@ class AttachedPlugin:
             return self.trial
         return self.active
 
-    def cycle_ended(self, cycle: CycleContext) -> None:
+    def cycle_ended(self, cycle: Cycle) -> None:
         """Let another cycle try the instance that is on trial."""
         if self._tried_by is cycle:
             self._tried_by = None
@@ -199,7 +199,7 @@ class PluginRoute:
         self.profile = profile
         self.transport: GrpcTransport | None = None
 
-    def for_cycle(self, cycle: CycleContext) -> GrpcTransport | None:
+    def for_cycle(self, cycle: Cycle) -> GrpcTransport | None:
         """Return the way to the instance for a cycle that begins."""
         return self._to(self.plugin.for_cycle(cycle))
 
@@ -207,7 +207,7 @@ class PluginRoute:
         """Return the way to the instance for a call that belongs to no cycle."""
         return self._to(self.plugin.for_batch(point))
 
-    def cycle_ended(self, cycle: CycleContext) -> None:
+    def cycle_ended(self, cycle: Cycle) -> None:
         """Let another cycle try the instance that is on trial."""
         self.plugin.cycle_ended(cycle)
 

@@ -121,7 +121,7 @@ class Standing:
         )
 
     def _owns(self, plugin: str, live: LiveCycle) -> bool:
-        way: Transport | None = live.context.instances.get(plugin)
+        way: Transport | None = live.cycle.part(plugin).instance
         return way is not None and way.conduct is self.conducts[plugin]
 
     @property

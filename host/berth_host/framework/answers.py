@@ -15,14 +15,15 @@ from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework.concern import concern
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, filter_rows, nominated_pass
-from berth_host.framework.nominated import NominatedPods
-from berth_host.framework.pre_filtering import PreFiltering, PreFilterOutcome
+from berth_host.framework.pre_filtering import PreFiltering
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import score_nodes
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NominatedPods
+from berth_host.model.pre_filter_outcome import PreFilterOutcome
 from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import Cycle
 
 Clients = tuple[PluginClient, ...]
 
@@ -64,7 +65,7 @@ class AskEveryone:
         """See Answers."""
         running = PreFiltering(cycle)
         for client in clients:
-            answer = await client.pre_filter(cycle.context, cycle.nodes)
+            answer = await client.pre_filter(cycle, cycle.nodes)
             outcome = running.take(client, answer, lasting=_is_lasting(client, cycle))
             if outcome is not None:
                 return outcome

@@ -11,7 +11,7 @@ from berth_sdk.extension_points import ExtensionPoint
 
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 
 _MOST: Final = 256
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -36,7 +36,7 @@ class Asked:
         return self._clients[point]
 
     def about(
-        self, cycle: CycleContext, point: ExtensionPoint, skip: frozenset[str] = _NOBODY
+        self, cycle: Cycle, point: ExtensionPoint, skip: frozenset[str] = _NOBODY
     ) -> tuple[PluginClient, ...]:
         """The plugins to ask about the cycle's pod, without the plugins in `skip`. Always the very same tuple
         for the same plugins. What a plugin elsewhere serves is up to the instance that the cycle began with.

@@ -15,10 +15,10 @@ from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, ObjectPatch, PatchResult
 from berth_sdk.status import SUCCESS, Code, Status
 
-from berth_host.framework.cycle import POD_DELETED, Cycle
 from berth_host.framework.device_wait import DeviceWait
 from berth_host.model.clock import Clock, sleep
 from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import POD_DELETED, Cycle
 
 CUT_OFF: Final = Status.error("PreBind was cut off")
 """The outcome of a PreBind that did not end by itself, for its watcher."""
@@ -42,7 +42,7 @@ async def pre_flight(plugins: Sequence[PluginClient], cycle: Cycle, node_name: s
     """Ask every PreBind plugin whether it will act; (status, whether any will)."""
     will_act = False
     for client in plugins:
-        answer = await client.pre_bind_pre_flight(cycle.context, node_name)
+        answer = await client.pre_bind_pre_flight(cycle, node_name)
         if answer.status.code is Code.SKIP:
             cycle.skip_pre_bind.add(client.name)
         elif answer.status.is_success:
@@ -101,7 +101,7 @@ class PreBindRunner:
             status = await self._run_group(group, cycle, node_name)
             if not status.is_success:
                 return status
-            if cycle.context.pod_deleted:
+            if cycle.pod_deleted:
                 return Status.error(POD_DELETED)
         return SUCCESS
 
@@ -135,9 +135,10 @@ class PreBindRunner:
         self, client: PluginClient, cycle: Cycle, node_name: str, watching: DeviceWait | None
     ) -> Status:
         patched: list[PatchResult] = []
+        part = cycle.part(client.name)
         while True:
-            is_last = cycle.context.pod_deleted
-            answer = await client.pre_bind(cycle.context, node_name, patched)
+            is_last = cycle.pod_deleted
+            answer = await client.pre_bind(cycle, node_name, patched)
             if answer.status.is_rejected:
                 return answer.status.with_plugin(client.name)
             if not answer.status.is_success:
@@ -152,35 +153,37 @@ class PreBindRunner:
                 watching.answered(answer)
             patched = []
             if answer.patches:
-                cycle.between_rounds[client.name] = None
+                part.is_between_rounds = True
                 try:
                     patched = await self.executor.apply(client, cycle, answer.patches)
                 finally:
-                    del cycle.between_rounds[client.name]
+                    part.is_between_rounds = False
                 if watching is not None:
                     watching.patched(answer.patches, patched)
                 if answer.is_done(patched):
                     return SUCCESS
             elif answer.ask_again_after_s is None:
                 return SUCCESS
-            if answer.ask_again_after_s is not None and not cycle.context.pod_deleted:
+            if answer.ask_again_after_s is not None and not cycle.pod_deleted:
                 await self._pause(client, cycle, answer.ask_again_after_s)
 
     async def _pause(self, client: PluginClient, cycle: Cycle, duration_s: float) -> None:
         """Wait for the plugin's next round, or until the pod is deleted."""
         cycle.idle = True
-        done = cycle.between_rounds[client.name] = asyncio.get_running_loop().create_future()
+        part = cycle.part(client.name)
+        part.is_between_rounds = True
+        part.pause = done = asyncio.get_running_loop().create_future()
         try:
             await sleep(self._clock, duration_s, done)
         finally:
-            del cycle.between_rounds[client.name]
+            part.is_between_rounds, part.pause = False, None
             cycle.idle = False  # also where the wait is cut off: the cycle is undone then
 
 
 async def run_bind(plugins: Sequence[PluginClient], cycle: Cycle, node_name: str) -> tuple[str, BindResult]:
     """(plugin, answer) of the first Bind plugin that does not SKIP; SKIP when all do."""
     for client in plugins:
-        answer = await client.bind(cycle.context, node_name)
+        answer = await client.bind(cycle, node_name)
         if answer.status.code is Code.SKIP:
             continue
         if answer.status.is_success:

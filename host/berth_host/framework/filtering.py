@@ -19,10 +19,10 @@ from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable, PodChanges
 from numpy.typing import NDArray
 
-from berth_host.framework.cycle import Cycle
-from berth_host.framework.nominated import NominatedPods
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NominatedPods
 from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import Cycle
 
 Rows = NDArray[np.intp]
 
@@ -38,7 +38,7 @@ async def filter_rows(
     Rejections and errors are left in `statuses`.
     """
     return await ask_in_order(
-        clients, statuses, rows, lambda client, left: client.filter(cycle.context, candidates(statuses, left))
+        clients, statuses, rows, lambda client, left: client.filter(cycle, candidates(statuses, left))
     )
 
 
@@ -72,10 +72,10 @@ async def nominated_pass(
     def ask(client: PluginClient, left: Rows) -> Awaitable[Verdicts]:
         # A plugin that other pods cannot influence gives its ordinary verdict.
         if client.descriptor.pod_sensitivity is PodSensitivity.NONE:
-            return client.filter(cycle.context, candidates(statuses, left))
+            return client.filter(cycle, candidates(statuses, left))
         come = nominated.added(left)
         asked = Scenarios.of_changes(cycle.nodes.take(left), PodChanges.none(len(left)), come)
-        return client.filter_scenarios(cycle.context, asked)
+        return client.filter_scenarios(cycle, asked)
 
     passed = await ask_in_order(clients, statuses, crowded, ask)
     if len(passed) == len(crowded):

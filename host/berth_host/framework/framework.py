@@ -9,6 +9,7 @@ Source: kube-scheduler `framework/runtime/framework.go`, v1.36.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.permit_wait import MAX_WAIT_S
@@ -19,17 +20,16 @@ from berth_sdk.tables import NodeTable
 from berth_host.framework import binding
 from berth_host.framework.answers import Answers, AskEveryone
 from berth_host.framework.asked import Asked
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows
 from berth_host.framework.filtering import all_rows as all_rows
-from berth_host.framework.nominated import NominatedPods
-from berth_host.framework.pre_filtering import PreFilterOutcome as PreFilterOutcome
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import score_nodes
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NominatedPods
+from berth_host.model.pre_filter_outcome import PreFilterOutcome as PreFilterOutcome
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleEnd
+from berth_host.rpc.cycle import Changes, Cycle, CycleEnd
 
 
 class Framework:
@@ -80,35 +80,35 @@ class Framework:
     def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
         """Let every plugin in another process drop its state of the cycle."""
         for client in self._served:
-            client.end_cycle(cycle.context, outcome)
+            client.end_cycle(cycle, outcome)
 
     # --- PreFilter, Filter, PostFilter ---------------------------------------------------------
 
     async def run_pre_filter(self, cycle: Cycle) -> PreFilterOutcome:
         """All PreFilter plugins over all nodes; Skip takes the plugin out of this cycle's Filter."""
-        clients = self._asked.about(cycle.context, ExtensionPoint.PRE_FILTER)
+        clients = self._asked.about(cycle, ExtensionPoint.PRE_FILTER)
         return await self._answers.pre_filter(clients, cycle)
 
     async def run_filter(
         self, cycle: Cycle, statuses: NodeStatuses, rows: Rows, nominated: NominatedPods
     ) -> Rows:
         """The rows (positions in `statuses.table`) that all Filter plugins pass."""
-        pre_score = self._asked.about(cycle.context, ExtensionPoint.PRE_SCORE, cycle.skip)
+        pre_score = self._asked.about(cycle, ExtensionPoint.PRE_SCORE, cycle.skip)
         clients = self.filters_of(cycle)
         return await self._answers.filter(clients, pre_score, cycle, statuses, rows, nominated)
 
     def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:
         """The Filter plugins that judge the cycle's pod, in order."""
-        return self._asked.about(cycle.context, ExtensionPoint.FILTER, cycle.skip_filter)
+        return self._asked.about(cycle, ExtensionPoint.FILTER, cycle.skip_filter)
 
     async def run_post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
         """(plugin, result): the first that helps or ends the search, else why none could."""
         reasons: list[str] = []
         kept: tuple[str, PostFilterResult] | None = None
         first = ""
-        for client in self._asked.about(cycle.context, ExtensionPoint.POST_FILTER):
+        for client in self._asked.about(cycle, ExtensionPoint.POST_FILTER):
             first = first or client.name
-            result = await client.post_filter(cycle.context, rejections)
+            result = await client.post_filter(cycle, rejections)
             result = self._with_patches(client, cycle, result)
             code = result.status.code
             if code in (Code.SUCCESS, Code.UNSCHEDULABLE_AND_UNRESOLVABLE):
@@ -132,7 +132,8 @@ class Framework:
             problem = self._pre_bind.executor.refusal(client, cycle, patch)
             if problem:
                 return PostFilterResult(Status.error(f"patch of {patch.ref.key}: {problem}"))
-        cycle.changes.append((client, result.patches))
+        apply = partial(self._pre_bind.executor.apply, client, cycle, result.patches)
+        cycle.changes.append(Changes(client.name, result.patches, apply))
         return result
 
     # --- Score ---------------------------------------------------------------------------------
@@ -148,15 +149,14 @@ class Framework:
         Scores that came with verdicts do not count: of a rejected node they say nothing. Nor does it count
         that a plugin with PreScore skipped: it says so again of these nodes.
         """
-        context = cycle.context
-        before = cycle.skip_score, cycle.pre_scored_s, context.early, context.skip_score
-        cycle.skip_score, context.early = set(), {}
-        context.skip_score = context.skip_score - self._pre_scoring
+        before = cycle.skip_score, cycle.pre_scored_s
+        cycle.skip_score = set()
         try:
-            pre_score, score = self._scoring(cycle)
-            return await score_nodes(pre_score, score, cycle, nodes)
+            with cycle.without_early_scores(self._pre_scoring):
+                pre_score, score = self._scoring(cycle)
+                return await score_nodes(pre_score, score, cycle, nodes)
         finally:
-            cycle.skip_score, cycle.pre_scored_s, context.early, context.skip_score = before
+            cycle.skip_score, cycle.pre_scored_s = before
 
     def _scoring(self, cycle: Cycle) -> tuple[tuple[PluginClient, ...], tuple[WeightedPlugin, ...]]:
         """The plugins for PreScore and Score; a plugin that has nothing to do with the pod skips both."""
@@ -165,12 +165,12 @@ class Framework:
             inside = tuple(
                 plugin
                 for plugin in score
-                if ExtensionPoint.SCORE in plugin.client.descriptor_in(cycle.context).points
+                if ExtensionPoint.SCORE in plugin.client.descriptor_in(cycle).points
                 and plugin.client.in_scope(cycle.pod)
             )
             # The same tuple as for the last pod, by which its known roles are found.
             score = score if len(inside) == len(score) else inside
-        pre_score = self._asked.about(cycle.context, ExtensionPoint.PRE_SCORE, cycle.skip)
+        pre_score = self._asked.about(cycle, ExtensionPoint.PRE_SCORE, cycle.skip)
         cycle.skip_score |= cycle.skip & self._pre_scoring
         return pre_score, score
 
@@ -178,8 +178,8 @@ class Framework:
 
     async def run_reserve(self, cycle: Cycle, node_name: str) -> Status:
         """In order; the first failure ends it. A rejection keeps its plugin, the rest is an error."""
-        for client in self._asked.about(cycle.context, ExtensionPoint.RESERVE, cycle.skip):
-            status = await client.reserve(cycle.context, node_name)
+        for client in self._asked.about(cycle, ExtensionPoint.RESERVE, cycle.skip):
+            status = await client.reserve(cycle, node_name)
             if status.is_rejected:
                 return status.with_plugin(client.name)
             if not status.is_success:
@@ -188,21 +188,21 @@ class Framework:
 
     async def run_unreserve(self, cycle: Cycle, node_name: str, reason: str) -> None:
         """Every Reserve plugin, in reverse, also plugins whose Reserve never ran."""
-        for client in reversed(self._asked.about(cycle.context, ExtensionPoint.RESERVE, cycle.skip)):
-            await client.unreserve(cycle.context, node_name, reason)
+        for client in reversed(self._asked.about(cycle, ExtensionPoint.RESERVE, cycle.skip)):
+            await client.unreserve(cycle, node_name, reason)
 
     async def run_permit(self, cycle: Cycle, node_name: str) -> Status:
         """SUCCESS, WAIT (the pod is among the waiting pods now), a rejection, or an error."""
-        clients = self._asked.about(cycle.context, ExtensionPoint.PERMIT, cycle.skip)
+        clients = self._asked.about(cycle, ExtensionPoint.PERMIT, cycle.skip)
         if not clients:
             return SUCCESS
         pod = cycle.pod
         waits_s: dict[str, float] = {}
-        self.waiting_pods.register(pod, cycle.context.cycle_id, node_name)
+        self.waiting_pods.register(pod, cycle.cycle_id, node_name)
         held = False
         try:
             for client in clients:
-                answer = await client.permit(cycle.context, node_name)
+                answer = await client.permit(cycle, node_name)
                 if answer.status.is_rejected:
                     return answer.status.with_plugin(client.name)
                 if answer.status.code is Code.WAIT:
@@ -225,7 +225,7 @@ class Framework:
     async def run_pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> tuple[Status, bool]:
         """(status, whether some PreBind plugin will act)."""
         cycle.skip_pre_bind |= cycle.skip
-        clients = self._asked.about(cycle.context, ExtensionPoint.PRE_BIND, cycle.skip)
+        clients = self._asked.about(cycle, ExtensionPoint.PRE_BIND, cycle.skip)
         return await binding.pre_flight(clients, cycle, node_name)
 
     async def wait_on_permit(self, cycle: Cycle) -> Status:
@@ -241,24 +241,24 @@ class Framework:
 
     async def run_pre_bind(self, cycle: Cycle, node_name: str) -> Status:
         """All PreBind plugins that did not skip."""
-        clients = self._asked.about(cycle.context, ExtensionPoint.PRE_BIND, frozenset(cycle.skip_pre_bind))
+        clients = self._asked.about(cycle, ExtensionPoint.PRE_BIND, frozenset(cycle.skip_pre_bind))
         if not clients or self._pre_bind is None:
             return SUCCESS
-        every = self._asked.about(cycle.context, ExtensionPoint.PRE_BIND)
+        every = self._asked.about(cycle, ExtensionPoint.PRE_BIND)
         return await self._pre_bind.run(every, cycle, node_name)
 
     async def run_bind(self, cycle: Cycle, node_name: str) -> tuple[str, BindResult]:
         """(plugin, answer) of the plugin that took the pod."""
-        clients = self._asked.about(cycle.context, ExtensionPoint.BIND, cycle.skip)
+        clients = self._asked.about(cycle, ExtensionPoint.BIND, cycle.skip)
         return await binding.run_bind(clients, cycle, node_name)
 
     def bind_was_untrue(self, cycle: Cycle, plugin: str, untrue: str) -> None:
         """This plugin answered Bind with success, and did not bind the pod; `untrue` says so."""
-        for client in self._asked.about(cycle.context, ExtensionPoint.BIND, cycle.skip):
+        for client in self._asked.about(cycle, ExtensionPoint.BIND, cycle.skip):
             if client.name == plugin:
-                client.bind_was_untrue(cycle.context, untrue)
+                client.bind_was_untrue(cycle, untrue)
 
     async def run_post_bind(self, cycle: Cycle, node_name: str) -> None:
         """Tell every PostBind plugin."""
-        for client in self._asked.about(cycle.context, ExtensionPoint.POST_BIND, cycle.skip):
-            await client.post_bind(cycle.context, node_name)
+        for client in self._asked.about(cycle, ExtensionPoint.POST_BIND, cycle.skip):
+            await client.post_bind(cycle, node_name)

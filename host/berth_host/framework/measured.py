@@ -18,16 +18,16 @@ from berth_sdk.tables import NodeTable
 
 from berth_host.framework import binding
 from berth_host.framework.answers import Answers
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, filter_error
 from berth_host.framework.framework import Framework
-from berth_host.framework.nominated import NominatedPods
-from berth_host.framework.pre_filtering import PreFilterOutcome
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NominatedPods
+from berth_host.model.pre_filter_outcome import PreFilterOutcome
 from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import Cycle
 
 _now_s: Final = time.perf_counter
 
@@ -54,10 +54,10 @@ class MeasuredFramework(Framework):
         """See Framework."""
         started_s = _now_s()
         times = self._times
-        cycle.context.sampler = times.sampler()
+        cycle.sampler = times.sampler()
         outcome = await super().run_pre_filter(cycle)
         times.pre_filter.ended(outcome.status.code, started_s)
-        times.asked_pre_filter.count(self._asked.about(cycle.context, ExtensionPoint.PRE_FILTER))
+        times.asked_pre_filter.count(self._asked.about(cycle, ExtensionPoint.PRE_FILTER))
         return outcome
 
     async def run_filter(
@@ -86,7 +86,7 @@ class MeasuredFramework(Framework):
         times = self._times
         table = await super().run_score(cycle, nodes)
         times.pre_score.ended(Code.SUCCESS, started_s, cycle.pre_scored_s)
-        times.asked_pre_score.count(self._asked.about(cycle.context, ExtensionPoint.PRE_SCORE, cycle.skip))
+        times.asked_pre_score.count(self._asked.about(cycle, ExtensionPoint.PRE_SCORE, cycle.skip))
         if isinstance(table, Status):
             times.score.ended(table.code, cycle.pre_scored_s)
             return table

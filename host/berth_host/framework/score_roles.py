@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.score_table import WeightedPlugin
+from berth_host.rpc.cycle import Cycle
 
 
 @dataclass(frozen=True, slots=True, eq=False)

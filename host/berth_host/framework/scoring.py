@@ -17,10 +17,10 @@ import numpy as np
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, Scores, ScoreTable, WeightedPlugin
 from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.score_outcome import ScoreOutcome
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ async def score_nodes(
             return failed
     cycle.pre_scored_s = time.perf_counter()
     roles = ScoreRoles.of(score, cycle, ())
-    answers = await ask_scores(roles.asked, cycle, nodes, lambda client: client.score(cycle.context, nodes))
+    answers = await ask_scores(roles.asked, cycle, nodes, lambda client: client.score(cycle, nodes))
     table = ScoreTable(nodes, np.zeros(len(nodes), dtype=np.int64))
     outcomes = {item.client.name: answer for item, answer in zip(roles.asked, answers, strict=True)}
     return put_together(table, roles, {}, outcomes)
@@ -93,15 +93,14 @@ def note_pre_score(client: PluginClient, status: Status, cycle: Cycle) -> Status
 
 async def pre_score_answers(clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable) -> list[Status]:
     """The statuses; those behind an error in process may be missing."""
-    context = cycle.context
     early = {
         client.name
         for client in clients
-        if client.asks_elsewhere(context, nodes) and not client.descriptor.reads_shared
+        if client.asks_elsewhere(cycle, nodes) and not client.descriptor.reads_shared
     }
     async with _Early[Status]() as tasks:
         if early:
-            await tasks.send((c.name, c.pre_score(context, nodes)) for c in clients if c.name in early)
+            await tasks.send((c.name, c.pre_score(cycle, nodes)) for c in clients if c.name in early)
         statuses: dict[str, Status] = {}
         for i, client in enumerate(clients):
             if client.name in early:
@@ -109,7 +108,7 @@ async def pre_score_answers(clients: Sequence[PluginClient], cycle: Cycle, nodes
             if early and client.descriptor.reads_shared:
                 # State published in a PreScore is there for the plugins behind.
                 await tasks.settled(other.name for other in clients[:i])
-            status = statuses[client.name] = await client.pre_score(context, nodes)
+            status = statuses[client.name] = await client.pre_score(cycle, nodes)
             if not status.is_success and status.code is not Code.SKIP:
                 clients = clients[: i + 1]
                 break
@@ -126,13 +125,12 @@ async def ask_scores(
     ask: Callable[[PluginClient], Awaitable[ScoreOutcome]],
 ) -> list[ScoreOutcome]:
     """The scores of each, in order. `ask`: how one in the host comes to answer."""
-    context = cycle.context
     clients = [plugin.client for plugin in plugins]
-    early = {client.name for client in clients if client.asks_elsewhere(context, nodes)}
+    early = {client.name for client in clients if client.asks_elsewhere(cycle, nodes)}
     if not early:
         return [await ask(client) for client in clients]
     async with _Early[ScoreOutcome]() as tasks:
-        await tasks.send((c.name, c.score(context, nodes)) for c in clients if c.name in early)
+        await tasks.send((c.name, c.score(cycle, nodes)) for c in clients if c.name in early)
         here = {c.name: await ask(c) for c in clients if c.name not in early}
         return [
             await tasks.answer(client.name) if client.name in early else here[client.name]

@@ -14,10 +14,10 @@ from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Verdicts
 from numpy.typing import NDArray
 
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, ask_in_order
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import Cycle
 
 
 def sensitive(clients: Sequence[PluginClient]) -> list[PluginClient]:
@@ -35,7 +35,7 @@ async def filter_scenarios(
         if client.descriptor.pod_sensitivity is PodSensitivity.NONE:
             return await _plain(client, cycle, scenarios.nodes.slots.take(left))
         asked = scenarios if len(left) == len(scenarios) else scenarios.take(left)
-        return await client.filter_scenarios(cycle.context, asked)
+        return await client.filter_scenarios(cycle, asked)
 
     await ask_in_order(clients, statuses, np.arange(len(scenarios)), ask)
     return statuses
@@ -45,7 +45,7 @@ async def _plain(client: PluginClient, cycle: Cycle, slots: NDArray[np.intp]) ->
     """Other pods do not matter to it: its ordinary verdict, asked once for each node."""
     nodes = cycle.nodes
     if (slots[1:] > slots[:-1]).all():
-        return await client.filter(cycle.context, nodes.take(nodes.slots.searchsorted(slots)))
+        return await client.filter(cycle, nodes.take(nodes.slots.searchsorted(slots)))
     distinct, back = np.unique(slots, return_inverse=True)
-    verdicts = await client.filter(cycle.context, nodes.take(nodes.slots.searchsorted(distinct)))
+    verdicts = await client.filter(cycle, nodes.take(nodes.slots.searchsorted(distinct)))
     return verdicts.take(back)

@@ -197,7 +197,7 @@ class OpenCalls:
         attempt = self._attempt(plugin, cycle_id, POST_FILTER)
         if not scenarios:
             return []
-        cycle = attempt.cycle
+        cycle = attempt
         clients = [client for client in attempt.framework.filters_of(cycle) if client.name != plugin]
         found = await filter_scenarios(clients, cycle, Scenarios(cycle.nodes, scenarios))
         return [found.statuses[group] if group else SUCCESS for group in found.groups.tolist()]
@@ -208,7 +208,7 @@ class OpenCalls:
         """Run the host's preemption. Both limits 0: the defaults. Raises NoOpenCallError."""
         attempt = self._attempt(plugin, cycle_id, POST_FILTER)
         limits = SearchLimits(percentage, absolute) if percentage or absolute else None
-        found = await self._evaluator.evaluate(attempt.framework, attempt.cycle, limits)
+        found = await self._evaluator.evaluate(attempt.framework, attempt, limits)
         return found.result()
 
     async def run_scores(self, plugin: str, cycle_id: str, node_names: Sequence[str]) -> NodeScores:
@@ -222,11 +222,11 @@ class OpenCalls:
             raise QuestionUnderWayError(f"scores are being run for {', '.join(self._scoring)} already")
         if not node_names:
             return NodeScores(SUCCESS)
-        nodes = attempt.cycle.nodes
+        nodes = attempt.nodes
         rows, back = np.unique(_rows(nodes, node_names), return_inverse=True)
         self._scoring.add(plugin)
         try:
-            table = await attempt.framework.run_score_apart(attempt.cycle, nodes.take(rows))
+            table = await attempt.framework.run_score_apart(attempt, nodes.take(rows))
         except CycleRestartError as err:
             # The cycle cannot restart now: the plugin's own call is open, and has to end first.
             return NodeScores(Status.error(str(err)))
@@ -243,10 +243,8 @@ class OpenCalls:
 
     def _attempt(self, plugin: str, cycle_id: str, *points: ExtensionPoint) -> Attempt:
         attempt = self._later.scheduler.in_cycle
-        if attempt is not None and attempt.has_cycle:
-            context = attempt.cycle.context
-            if context.cycle_id == cycle_id and context.open_calls.get(plugin) in points:
-                return attempt
+        if attempt is not None and attempt.cycle_id == cycle_id and attempt.part(plugin).open_call in points:
+            return attempt
         *others, last = [point.config_name[0].upper() + point.config_name[1:] for point in points]
         calls = f"{', '.join(others)} or {last}" if others else last
         raise NoOpenCallError(f"no {calls} of {plugin} is open in cycle {cycle_id}")

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.call import AnyCall, Call, Lane
-from berth_host.rpc.cycle import CycleContext, Reserved
+from berth_host.rpc.cycle import Cycle, Reserved
 from berth_host.rpc.in_process import reserve
 from berth_host.rpc.served.methods import QUEUE, SCHEDULING, Method, plain, scored
 from berth_host.rpc.served.outbox import Outbox, Parcel
@@ -105,11 +105,11 @@ def _cycle(
     after_outbox: bool = False,
     codes: frozenset[Code] = _ALWAYS,
     local: Callable[[PluginRuntime, CycleState, Pod, *Args], Answer[Raw]],
-    encode: Callable[[RequestWriter, CycleContext, *Args], Written | list[Written]],
+    encode: Callable[[RequestWriter, Cycle, *Args], Written | list[Written]],
     method: Method[R],
     decode: Callable[[ReplyReader, R], Raw],
     join: Callable[[Sequence[Raw]], Raw] | None = None,
-    check: Callable[[Checker, Call[*Args, Raw, Out], CycleContext, Raw, *Args], Out],
+    check: Callable[[Checker, Call[*Args, Raw, Out], Cycle, Raw, *Args], Out],
 ) -> Call[*Args, Raw, Out]:
     """A step of the scheduling cycle, within the cycle's budget."""
     return Call(
@@ -136,10 +136,10 @@ def _binding(
     in_rounds: bool = False,
     codes: frozenset[Code] = _ALWAYS,
     local: Callable[[PluginRuntime, CycleState, Pod, *Args], Answer[Raw]],
-    encode: Callable[[RequestWriter, CycleContext, *Args], Written],
+    encode: Callable[[RequestWriter, Cycle, *Args], Written],
     method: Method[R],
     decode: Callable[[ReplyReader, R], Raw],
-    check: Callable[[Checker, Call[*Args, Raw, Out], CycleContext, Raw, *Args], Out],
+    check: Callable[[Checker, Call[*Args, Raw, Out], Cycle, Raw, *Args], Out],
 ) -> Call[*Args, Raw, Out]:
     """A step of the binding cycle. Steps of other pods may run at the same time."""
     return Call(
@@ -163,7 +163,7 @@ def _told(
     key: str,
     *,
     local: Callable[[PluginRuntime, CycleState, Pod, *Args], Answer[None]],
-    encode: Callable[[RequestWriter, CycleContext, *Args], Parcel] | None = None,
+    encode: Callable[[RequestWriter, Cycle, *Args], Parcel] | None = None,
     method: Method[Any],
     post: Callable[[Outbox, Parcel, float], Answer[None]] | None = None,
 ) -> Call[*Args, None, None]:

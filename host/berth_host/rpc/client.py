@@ -39,8 +39,8 @@ from berth_host.rpc import calls
 from berth_host.rpc.batches import ask_batch
 from berth_host.rpc.call import Call
 from berth_host.rpc.call_rules import Policy
-from berth_host.rpc.cycle import CycleContext, CycleEnd, EarlyScores
-from berth_host.rpc.early import early_scores, early_verdicts, keep_early
+from berth_host.rpc.cycle import Cycle, CycleEnd, EarlyScores
+from berth_host.rpc.early import early_scores, early_verdicts, keep_early, keep_scores
 from berth_host.rpc.normalize import normalize
 from berth_host.rpc.relay import PluginRelay, StandIn
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
@@ -84,11 +84,11 @@ class PluginClient:
         """The plugin's descriptor; that of a served plugin may change with its instance."""
         return self.route.descriptor
 
-    def descriptor_in(self, cycle: CycleContext) -> Descriptor:
+    def descriptor_in(self, cycle: Cycle) -> Descriptor:
         """The descriptor of the instance that the cycle began with; before the plugin's first call in it, of
         the one that is asked now.
         """
-        way: Transport | None = cycle.instances.get(self.name)
+        way: Transport | None = cycle.part(self.name).instance
         return self.route.descriptor if way is None else way.descriptor
 
     @property
@@ -180,7 +180,7 @@ class PluginClient:
 
     # --- the scheduling cycle --------------------------------------------------------------------------
 
-    async def pre_filter(self, cycle: CycleContext, nodes: NodeTable) -> PreFilterResult:
+    async def pre_filter(self, cycle: Cycle, nodes: NodeTable) -> PreFilterResult:
         """PreFilter over all nodes of the snapshot. The cycle keeps early verdicts."""
         result = await self._relay.ask(
             calls.PRE_FILTER,
@@ -189,13 +189,14 @@ class PluginClient:
             lambda policy, failure: PreFilterResult(self._stand_in(policy, failure)),
         )
         if result.answers_early:
-            keep_early(self.name, cycle, nodes, result)
+            keep_early(cycle.part(self.name), nodes, result)
         return result
 
-    async def filter(self, cycle: CycleContext, nodes: NodeTable) -> Verdicts:
+    async def filter(self, cycle: Cycle, nodes: NodeTable) -> Verdicts:
         """One verdict per candidate, without a call where PreFilter brought them. Early scores are kept."""
-        if cycle.early_filter:
-            known = early_verdicts(cycle.early_filter.get(self.name), nodes.slots)
+        part = cycle.part(self.name)
+        if part.early_verdicts is not None:
+            known = early_verdicts(part.early_verdicts, nodes.slots)
             if known is not None:
                 return known
         result = await self._relay.ask(
@@ -213,22 +214,22 @@ class PluginClient:
         if isinstance(result, Verdicts):
             return result
         if result.skip_score:
-            cycle.skip_score.add(self.name)
+            part.skips_score = True
         elif result.early_scores is not None:
-            kept = EarlyScores(nodes.slots, result.early_scores)
-            cycle.early.setdefault(self.name, []).append(kept)
+            keep_scores(part, nodes.slots, result.early_scores)
         return result.verdicts
 
-    def filters_elsewhere(self, cycle: CycleContext) -> bool:
+    def filters_elsewhere(self, cycle: Cycle) -> bool:
         """Whether Filter leaves the process: the plugin is served, gave no early verdict and can be asked."""
-        if not self.is_served or self.name in cycle.early_filter:
+        part = cycle.part(self.name)
+        if not self.is_served or part.early_verdicts is not None:
             return False
-        way: Transport | None = cycle.instances.get(self.name) or self.route.transport
+        way: Transport | None = part.instance or self.route.transport
         if way is None:
             return False
         return way.conduct is None or not way.conduct.refuses(ExtensionPoint.FILTER)
 
-    async def filter_scenarios(self, cycle: CycleContext, scenarios: Scenarios) -> Verdicts:
+    async def filter_scenarios(self, cycle: Cycle, scenarios: Scenarios) -> Verdicts:
         """One verdict per scenario. Without an answer none is feasible, unless the policy is Ignore."""
         count = len(scenarios)
         return await self._relay.ask(
@@ -241,7 +242,7 @@ class PluginClient:
             ),
         )
 
-    async def post_filter(self, cycle: CycleContext, rejections: NodeRejections) -> PostFilterResult:
+    async def post_filter(self, cycle: Cycle, rejections: NodeRejections) -> PostFilterResult:
         """Can room be made? Nomination and victims are checked."""
         return await self._asked_meanwhile(
             calls.POST_FILTER,
@@ -252,15 +253,17 @@ class PluginClient:
             ),
         )
 
-    def asks_elsewhere(self, cycle: CycleContext, nodes: NodeTable) -> bool:
+    def asks_elsewhere(self, cycle: Cycle, nodes: NodeTable) -> bool:
         """Whether PreScore and Score leave the process: the plugin is served, and no early scores came."""
         return (
-            self.is_served and self.name not in cycle.skip_score and self._early_scores(cycle, nodes) is None
+            self.is_served
+            and not cycle.part(self.name).skips_score
+            and self._early_scores(cycle, nodes) is None
         )
 
-    async def pre_score(self, cycle: CycleContext, nodes: NodeTable) -> Status:
+    async def pre_score(self, cycle: Cycle, nodes: NodeTable) -> Status:
         """SKIP: the plugin does not score this pod. No call is made where early scores came."""
-        if self.name in cycle.skip_score:
+        if cycle.part(self.name).skips_score:
             return SKIP
         if self._early_scores(cycle, nodes) is not None:
             return SUCCESS
@@ -279,15 +282,15 @@ class PluginClient:
         if isinstance(answer, Status):
             return answer
         if answer.scores is not None:
-            cycle.early.setdefault(self.name, []).append(EarlyScores(nodes.slots, answer.scores))
+            keep_scores(cycle.part(self.name), nodes.slots, answer.scores)
         return answer.status
 
-    async def score(self, cycle: CycleContext, nodes: NodeTable, *, raw_only: bool = False) -> ScoreOutcome:
+    async def score(self, cycle: Cycle, nodes: NodeTable, *, raw_only: bool = False) -> ScoreOutcome:
         """Raw and final scores of the feasible nodes, from Score or from an early answer.
 
         `raw_only`: the caller normalises, over more rows. Scores that need no normalising are checked.
         """
-        if self.name in cycle.skip_score:
+        if cycle.part(self.name).skips_score:
             return zeros(len(nodes), skipped=True)
         how = self.descriptor_in(cycle).normalization
         final = how is not ScoreNormalization.RPC
@@ -324,7 +327,7 @@ class PluginClient:
             normalized,
         )
 
-    async def reserve(self, cycle: CycleContext, node_name: str) -> Status:
+    async def reserve(self, cycle: Cycle, node_name: str) -> Status:
         """Take what the pod will use. After Reserve the cycle cannot start again."""
         cycle.reserved = True
 
@@ -335,23 +338,22 @@ class PluginClient:
         if status is None:  # the check refuses such an answer
             raise InvariantError(f"Reserve of {self.name} came without a decision")
         if status.is_success:
-            cycle.reservations[self.name] = node_name
-            if answer.pre_flight is not None:
-                cycle.early_pre_flight[self.name] = answer.pre_flight
-            if answer.pre_bind is not None:
-                cycle.early_pre_bind[self.name] = answer.pre_bind
+            part = cycle.part(self.name)
+            part.reserved_node = node_name
+            part.early_pre_flight, part.early_pre_bind = answer.pre_flight, answer.pre_bind
         return status
 
-    async def unreserve(self, cycle: CycleContext, node_name: str, reason: str) -> None:
+    async def unreserve(self, cycle: Cycle, node_name: str, reason: str) -> None:
         """Give back what Reserve took. It never fails: the outbox sends it again until it is acknowledged."""
-        if self.is_served and self.name not in cycle.instances:
-            return  # no instance has heard of this cycle
-        if self.name in cycle.never_asked_to_reserve:
+        part = cycle.part(self.name)
+        if self.is_served and part.instance is None:
+            return  # no instance has got a call of this cycle
+        if part.never_asked_to_reserve:
             return  # one more Unreserve without an acknowledgement would hold up the pod's next attempt
-        cycle.reservations.pop(self.name, None)
+        part.reserved_node = None
         await self._relay.ask(calls.UNRESERVE, cycle, (node_name, reason), lambda policy, failure: None)
 
-    async def permit(self, cycle: CycleContext, node_name: str) -> PermitResult:
+    async def permit(self, cycle: Cycle, node_name: str) -> PermitResult:
         """SUCCESS, a rejection, or WAIT with the timeout that applies."""
         return await self._asked_meanwhile(
             calls.PERMIT,
@@ -362,9 +364,9 @@ class PluginClient:
 
     # --- the binding cycle -----------------------------------------------------------------------------
 
-    async def pre_bind_pre_flight(self, cycle: CycleContext, node_name: str) -> PreFlightResult:
+    async def pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> PreFlightResult:
         """Whether PreBind has anything to do for this pod. No call is made where Reserve has said it."""
-        early = cycle.early_pre_flight.get(self.name)
+        early = cycle.part(self.name).early_pre_flight
         if early is not None:
             return early
         return await self._relay.ask(
@@ -375,7 +377,7 @@ class PluginClient:
         )
 
     async def pre_bind(
-        self, cycle: CycleContext, node_name: str, patched: Sequence[PatchResult] = ()
+        self, cycle: Cycle, node_name: str, patched: Sequence[PatchResult] = ()
     ) -> PreBindResult:
         """One round of PreBind; one deadline covers all rounds. The first answer may have come with Reserve:
         then no call is made.
@@ -384,35 +386,36 @@ class PluginClient:
         def stand_in(policy: Policy, failure: PluginError) -> PreBindResult:
             return PreBindResult(self._stand_in(policy, failure))
 
-        read = cycle.early_pre_bind.pop(self.name, None)
+        part = cycle.part(self.name)
+        read, part.early_pre_bind = part.early_pre_bind, None
         if read is not None:
             return self._relay.came_unread(calls.PRE_BIND, cycle, read, (node_name, patched), stand_in)
         return await self._relay.ask(calls.PRE_BIND, cycle, (node_name, patched), stand_in)
 
-    async def bind(self, cycle: CycleContext, node_name: str) -> BindResult:
-        """SUCCESS, SKIP, a rejection or an ERROR; see `CycleContext.unknown_outcome` for the last."""
+    async def bind(self, cycle: Cycle, node_name: str) -> BindResult:
+        """SUCCESS, SKIP, a rejection or an ERROR; see `Part.is_bind_unknown` for the last."""
 
         def stand_in(policy: Policy, failure: PluginError) -> BindResult:
             # A binder that was asked may have bound the pod: then no other binder is tried.
             if policy is not Policy.FAIL and isinstance(failure, PluginAbsentError):
                 return BindResult(SKIP)
             if failure.outcome_unknown:
-                cycle.unknown_outcome.add(self.name)
+                cycle.part(self.name).is_bind_unknown = True
             return BindResult(self._stand_in(Policy.FAIL, failure))
 
         return await self._relay.ask(calls.BIND, cycle, (node_name,), stand_in)
 
-    def bind_was_untrue(self, cycle: CycleContext, untrue: str) -> None:
+    def bind_was_untrue(self, cycle: Cycle, untrue: str) -> None:
         """It answered SUCCESS without `host_binds`, and the cluster does not show it."""
         self._relay.was_untrue(calls.BIND, cycle, untrue)
 
-    async def post_bind(self, cycle: CycleContext, node_name: str) -> None:
+    async def post_bind(self, cycle: Cycle, node_name: str) -> None:
         """For information; never fails."""
         await self._relay.ask(calls.POST_BIND, cycle, (node_name,), lambda policy, failure: None)
 
-    def end_cycle(self, cycle: CycleContext, outcome: CycleEnd) -> None:
+    def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
         """The cycle is over: the plugin may drop what it holds for it. A later call carries the news."""
-        way = self._local or cycle.instances.get(self.name)
+        way = self._local or cycle.part(self.name).instance
         if way is not None:
             way.end_cycle(cycle, outcome)
             self.route.cycle_ended(cycle)
@@ -420,23 +423,24 @@ class PluginClient:
     # --- pieces ----------------------------------------------------------------------------------------
 
     async def _asked_meanwhile(
-        self, call: Call[*Args, Raw, Out], cycle: CycleContext, args: tuple[*Args], stand_in: StandIn[S]
+        self, call: Call[*Args, Raw, Out], cycle: Cycle, args: tuple[*Args], stand_in: StandIn[S]
     ) -> Out | S:
         """The time of a call during which the plugin may ask about the cycle."""
-        cycle.open_calls[self.name] = call.point
+        part = cycle.part(self.name)
+        part.open_call = call.point
         try:
             return await self._relay.ask(call, cycle, args, stand_in)
         finally:
-            del cycle.open_calls[self.name]
+            part.open_call = None
 
     def _stand_in(self, policy: Policy, failure: PluginError, otherwise: Status = SUCCESS) -> Status:
         if policy is Policy.FAIL:
             return Status(Code.ERROR, (failure.text,), self.name)
         return otherwise
 
-    def _early_scores(self, cycle: CycleContext, nodes: NodeTable) -> NDArray[np.int64] | None:
+    def _early_scores(self, cycle: Cycle, nodes: NodeTable) -> NDArray[np.int64] | None:
         """The early scores for the rows of `nodes`; kept for the next question about the same rows."""
-        answers = cycle.early.get(self.name)
+        answers = cycle.part(self.name).early_scores
         if answers is None:
             return None
         rows = answers[-1].rows

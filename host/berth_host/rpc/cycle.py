@@ -1,29 +1,40 @@
-"""`CycleContext`: one attempt of one pod, as all its calls see it.
+"""`Cycle`: the one record of one attempt of one pod, with one `Part` for each plugin that took part.
 
-Made by the scheduler at the start of a cycle, after the snapshot was brought up to date, and handed to
-every call. It lives until PostBind or the end of Unreserve.
+The scheduler makes the record once per attempt (`scheduler.attempt.Attempt` adds the scheduler's own parts),
+and every step and every call gets it. A record lives until PostBind or until the end of Unreserve.
+`explain.diagnosis.Diagnosis` holds what is kept afterwards.
+Source: kube-scheduler `framework/cycle_state.go` (SkipFilterPlugins, SkipScorePlugins, ...), v1.36.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
-from berth_sdk.cycle_state import CycleState, SharedState
+from berth_sdk.cycle_state import PODS_TO_ACTIVATE, CycleState, SharedState, read_pods_to_activate
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
-from berth_sdk.results import PreBindResult, PreFlightResult
+from berth_sdk.results import ObjectPatch, PatchResult, PreBindResult, PreFlightResult
 from berth_sdk.status import Status, Verdicts
-from berth_sdk.tables import StateVersion
+from berth_sdk.tables import NodeColumns, NodeTable, StateVersion
 from numpy.typing import NDArray
 
 from berth_host.metrics.points import CallSampler
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NOBODY, NominatedPods
+from berth_host.model.pre_filter_outcome import PASSED, PreFilterOutcome
 
 DEFAULT_BUDGET_S: Final = 1.0
+POD_DELETED: Final[str] = "the pod was deleted"
+NO_VERSION: Final = StateVersion(0, 0)
+_NO_NODES: Final = NodeTable(NodeColumns())
+_NO_ROWS: Final[NDArray[np.intp]] = np.zeros(0, dtype=np.intp)
 
 
 class CycleEnd(Enum):
@@ -32,9 +43,6 @@ class CycleEnd(Enum):
     BOUND = 1
     UNSCHEDULABLE = 2
     ABORTED = 3
-
-
-NO_VERSION: Final = StateVersion(0, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,53 +74,143 @@ class Reserved:
     pre_bind: Callable[[], PreBindResult | None] | None = None
 
 
-class CycleContext:
-    """One attempt. `cycle_id` is also the id of the reservation.
+@dataclass(frozen=True, slots=True, eq=False)
+class Changes:
+    """The patches that one PostFilter plugin asks for. `apply` makes them: one result per patch."""
 
-    `left_out`: the calls without an answer that the cycle went on without, by (plugin, why). `overruns`: one
-    sentence for each call in process that took too long. `timings_s`: seconds spent per
-    (plugin, call). `restarted`: this attempt has begun anew once; it does not do so again.
-    `binding`: the binding cycle has begun; set by the scheduler. `pod_deleted`: the pod was deleted while a
-    PreBind plugin was between two rounds.
+    plugin: str
+    patches: Sequence[ObjectPatch]
+    apply: Callable[[], Awaitable[Sequence[PatchResult]]]
+
+
+class KeptAnswers(Protocol):
+    """The kept answers that hold for one cycle's pod, as far as code outside of `kept` reads them.
+
+    `known`: the same object for equal pods while their answers are kept; None for the first pod of its kind.
+    `merged`: the plugins whose answers are put together in it.
     """
 
-    __slots__ = (
-        "_open_calls",
-        "_opened_s",
-        "_spent_s",
-        "_states",
-        "binding",
-        "budget_s",
-        "cycle_id",
-        "early",
-        "early_filter",
-        "early_pre_bind",
-        "early_pre_flight",
-        "inherited",
-        "instances",
-        "left_out",
-        "lost_by",
-        "never_asked_to_reserve",
-        "open_calls",
-        "overruns",
-        "pod",
-        "pod_deleted",
-        "profile",
-        "repeating",
-        "reservations",
-        "reserved",
-        "restarted",
-        "rounds",
-        "sampler",
-        "shared",
-        "signatures",
-        "signed_at",
-        "skip_score",
-        "timings_s",
-        "unknown_outcome",
-        "version",
-        "wire",
-    )
+    @property
+    def known(self) -> object | None:
+        """See above."""
+        ...
+
+    @property
+    def merged(self) -> frozenset[str]:
+        """See above."""
+        ...
+
+
+class Part:
+    """One plugin's part of a cycle.
+
+    Defaults are class attributes: most plugins use few fields, and a part is made for every call's plugin.
+    """
+
+    state: CycleState | None = None
+    """The plugin's cycle state, with its token; None before `Cycle.state` makes it."""
+    instance: Any = None
+    """The transport of a served plugin's first call; later calls of the cycle use the same one."""
+    is_lost: bool = False
+    """True when the plugin's new instance does not know this cycle: the cycle cannot go on."""
+    open_call: ExtensionPoint | None = None
+    """The point of the plugin's PostFilter, Reserve or Permit that runs now, during which the plugin may ask
+    the host about the cycle."""
+    is_repeating: bool = False
+    """True while the second attempt of a call is being made."""
+
+    early_verdicts: EarlyVerdicts | None = None
+    """Verdicts that came with PreFilter."""
+    early_scores: list[EarlyScores] | None = None
+    """Scores that came with an earlier call, the latest last."""
+    skips_score: bool = False
+    """True when the plugin answered with an earlier call that it does not score this pod."""
+
+    reserved_node: str | None = None
+    """The node for which the plugin's Reserve succeeded and was not undone."""
+    never_asked_to_reserve: bool = False
+    """True when Reserve had to wait for an earlier Unreserve of a served plugin, and was not called."""
+    early_pre_flight: PreFlightResult | None = None
+    """The answer to PreBindPreFlight that came with Reserve."""
+    early_pre_bind: Callable[[], PreBindResult | None] | None = None
+    """Reads the first answer of PreBind that came with Reserve; None once PreBind has used it."""
+    rounds: int = 0
+    """The number of PreBind rounds so far."""
+    rounds_end_s: float = 0.0
+    """The deadline of all PreBind rounds (monotonic seconds)."""
+    is_between_rounds: bool = False
+    """True while PreBind has answered a round and awaits the next one."""
+    pause: asyncio.Future[None] | None = None
+    """Ends the pause between two rounds; None while the round's patches are applied."""
+    is_bind_unknown: bool = False
+    """True when Bind may have happened without a usable answer: the host reads the pod back."""
+
+
+class Cycle:
+    """One attempt. Fields with a default are class attributes, so that making a record costs little.
+
+    `cycle_id`: also the id of the reservation. `nodes`: the whole snapshot; it does not change until Permit
+    has returned. `restarted`: the attempt has begun anew once; it does not do so again.
+    """
+
+    # --- how far the attempt is
+    node_name: str = ""
+    """The chosen node."""
+    assumed: bool = False
+    """The pod counts on its node in the cache."""
+    reserved: bool = False
+    """Reserve has begun: the cycle cannot restart."""
+    binding: bool = False
+    """The binding cycle has begun."""
+    in_pre_bind: bool = False
+    """PreBind plugins run, and the attempt can still be undone."""
+    in_bind: bool = False
+    """Bind has begun. A Binding may take effect whatever is cancelled here: an abort waits until the outcome
+    is known, and a bound pod is not undone."""
+    is_told: bool = False
+    """The event of the pod's binding is written."""
+    idle: bool = False
+    """The binding cycle waits for time to pass, or for a decision on Permit, and for nothing else."""
+    aborted: str = ""
+    """Why the attempt was cut short."""
+    pod_deleted: bool = False
+    """The pod was deleted while a PreBind plugin was between two rounds."""
+    task: asyncio.Task[None] | None = None
+    """The task that `abort` cancels; None: nothing to cancel."""
+    cancellations: int = 0
+    """How often `abort` cancelled the task of the scheduling loop."""
+
+    # --- what the search found
+    statuses: NodeStatuses | None = None
+    """Why nodes do not fit; None before Filter."""
+    feasible: NDArray[np.intp] = _NO_ROWS
+    """The nodes that fit: positions in `nodes`, in visiting order."""
+    visited_count: int = 0
+    """The number of feasible nodes and of nodes that a plugin rejected by name."""
+    pre_filter: PreFilterOutcome = PASSED
+    """The decisions of PreFilter about nodes."""
+    nominated: NominatedPods = NOBODY
+    """The pods with a nominated node that count for this pod."""
+    kept: KeptAnswers | None = None
+    """The kept answers about equal pods; None: there are none."""
+    pre_scored_s: float = 0.0
+    """When PreScore was over (`time.perf_counter`)."""
+
+    # --- the plugins that skip a point, by name. Sets, because equal pods share them.
+    skip: frozenset[str] = frozenset()
+    """Plugins that the pod does not concern, to the end of the cycle."""
+    skip_filter: frozenset[str] = frozenset()
+
+    # --- what kept answers bring, by plugin name; equal pods share the mappings
+    inherited: Mapping[str, CycleState] = {}  # replaced, never changed
+    """The cycle state that the plugin wrote for an equal pod and would write for this one."""
+    signatures: Mapping[str, Hashable] = {}
+    """The in-process plugin's signature of the pod, once made."""
+    signed_at: Mapping[str, Hashable] = {}
+    """The versions of the plugin's objects when the pod was signed."""
+
+    sampler: CallSampler | None = None
+    """Records every call, in the cycles that are sampled."""
 
     def __init__(
         self,
@@ -120,6 +218,7 @@ class CycleContext:
         pod: Pod,
         profile: str,
         *,
+        nodes: NodeTable = _NO_NODES,
         version: StateVersion = NO_VERSION,
         budget_s: float = DEFAULT_BUDGET_S,
         restarted: bool = False,
@@ -127,59 +226,45 @@ class CycleContext:
         self.cycle_id = cycle_id
         self.pod = pod
         self.profile = profile
+        self.nodes = nodes
         self.version = version
         self.budget_s = budget_s
         self.restarted = restarted
-        self.binding = False
-        self.pod_deleted = False
-        self.reserved = False
+        self.parts: dict[str, Part] = {}
+        """By plugin name; see `part`."""
         self.shared = SharedState()
-        self.left_out: dict[tuple[str, str], list[str]] = {}
-        self.overruns: list[str] = []
-        self.sampler: CallSampler | None = None
-        """The recorder of every call, in the cycles that are sampled."""
-        self.timings_s: dict[tuple[str, str], float] = {}
-        self.early: dict[str, list[EarlyScores]] = {}
-        self.early_filter: dict[str, EarlyVerdicts] = {}
-        self.early_pre_flight: dict[str, PreFlightResult] = {}
-        """Per plugin the answer to PreBindPreFlight that came with Reserve."""
-        self.early_pre_bind: dict[str, Callable[[], PreBindResult | None]] = {}
-        """Per plugin the first answer of PreBind that came with Reserve, until PreBind is due."""
         self.skip_score: set[str] = set()
-        self.unknown_outcome: set[str] = set()
-        """Plugins whose Bind may have happened without a usable answer: the pod has to be read back."""
-        self.instances: dict[str, Any] = {}
-        """Per served plugin the transport of its first call; later calls of the cycle use the same one."""
-        self.never_asked_to_reserve: set[str] = set()
-        """Served plugins whose Reserve had to wait for an earlier Unreserve, and was not made."""
-        self.reservations: dict[str, str] = {}
-        """Per plugin the node for which its Reserve succeeded and was not undone."""
-        self.lost_by: set[str] = set()
-        """Plugins whose new instance knows nothing of this cycle: the cycle cannot go on."""
-        self.rounds: dict[str, tuple[int, float]] = {}
-        """Per plugin the PreBind rounds made and the deadline of all of them (monotonic seconds)."""
-        self.open_calls: dict[str, ExtensionPoint] = {}
-        """Plugins whose PostFilter, Reserve or Permit runs now: these may ask the host about the cycle."""
-        self.repeating: set[str] = set()
-        """Plugins whose call is being repeated right now."""
+        self.skip_pre_bind: set[str] = set()
+        self.parallel_pre_bind: set[str] = set()
+        self.changes: list[Changes] = []
+        """The changes that PostFilter plugins ask for; applied when the cycle is over."""
+        self.timings_s: dict[tuple[str, str], float] = {}
+        """Seconds spent per (plugin, call)."""
+        self.left_out: dict[tuple[str, str], list[str]] = {}
+        """The calls without an answer that the cycle went on without, by (plugin, why)."""
+        self.overruns: list[str] = []
+        """One sentence for each in-process call that took longer than its deadline."""
         self.wire: dict[str, Any] = {}
-        """By attachment what its instance was told of this cycle. Only transports use it."""
-        self.inherited: Mapping[str, CycleState] = {}
-        """Per plugin the cycle state that it wrote for an equal pod and would write for this one."""
-        self.signatures: Mapping[str, Hashable] = {}
-        """Per plugin in the host its signature of the pod, once made."""
-        self.signed_at: Mapping[str, Hashable] = {}
-        """Per plugin in the host that keeps answers itself, the versions of its objects at that time."""
-        self._states: dict[str, CycleState] = {}
+        """By attachment what was sent to its instance about this cycle. Only transports use it."""
         self._open_calls = 0
         self._opened_s = 0.0
         self._spent_s = 0.0
 
+    # --- the plugins' parts ----------------------------------------------------------------------------
+
+    def part(self, plugin: str) -> Part:
+        """Return the plugin's part, made at its first use."""
+        part = self.parts.get(plugin)
+        if part is None:
+            part = self.parts[plugin] = Part()
+        return part
+
     def state(self, plugin: str) -> CycleState:
-        """The cycle state of one plugin, made at its first use."""
-        state = self._states.get(plugin)
+        """Return the cycle state of one plugin, made at its first use."""
+        part = self.part(plugin)
+        state = part.state
         if state is None:
-            state = self._states[plugin] = CycleState(self.cycle_id, plugin=plugin, shared=self.shared)
+            state = part.state = CycleState(self.cycle_id, plugin=plugin, shared=self.shared)
             state.signature = self.signatures.get(plugin)
             state.pod_deleted = self.pod_deleted
             state.signed_at = self.signed_at.get(plugin)
@@ -188,19 +273,75 @@ class CycleContext:
                 state.inherit(known)
         return state
 
-    def note_pod_deleted(self) -> None:
-        """Show every plugin that the pod was deleted (`CycleState.pod_deleted`)."""
-        self.pod_deleted = True
-        for state in self._states.values():
-            state.pod_deleted = True
-
     def take_over(self, written: Mapping[str, CycleState]) -> None:
         """Put what plugins wrote for an equal pod at a later point into the cycle states in use."""
-        for plugin, state in self._states.items():
-            if plugin in written:
-                state.inherit(written[plugin])
+        for plugin, part in self.parts.items():
+            if part.state is not None and plugin in written:
+                part.state.inherit(written[plugin])
 
-    # --- what is said of the cycle ------------------------------------------------------------------
+    @property
+    def lost(self) -> str:
+        """The first plugin whose new instance does not know this cycle; empty where there is none."""
+        return next((plugin for plugin, part in self.parts.items() if part.is_lost), "")
+
+    @contextmanager
+    def without_early_scores(self, asked_again: Collection[str]) -> Iterator[None]:
+        """Hide the scores that came early, for the block, and the skips of the plugins `asked_again`."""
+        before = [(part, part.early_scores, part.skips_score) for part in self.parts.values()]
+        for plugin, part in self.parts.items():
+            part.early_scores = None
+            part.skips_score = part.skips_score and plugin not in asked_again
+        try:
+            yield
+        finally:
+            for part in self.parts.values():
+                part.early_scores, part.skips_score = None, False
+            for part, scores, skips in before:
+                part.early_scores, part.skips_score = scores, skips
+
+    # --- how it ends early -----------------------------------------------------------------------------
+
+    def abort(self, reason: str) -> None:
+        """Cancel the outstanding calls; the attempt then undoes itself."""
+        self.aborted = reason
+        if self.in_bind:
+            return
+        # A caller inside the attempt runs on to its end: a cancellation would strike later, when the
+        # task is about another pod.
+        if self.task is not None and self.task is not asyncio.current_task() and self.task.cancel():
+            self.cancellations += 1
+
+    def tell_pod_deleted(self) -> bool:
+        """Ask every PreBind plugin between two rounds a last time, now, so that it learns of the deletion.
+
+        Return False where no plugin is between two rounds.
+        """
+        waiting = [part for part in self.parts.values() if part.is_between_rounds]
+        if not waiting:
+            return False
+        self.pod_deleted = True
+        for part in self.parts.values():
+            if part.state is not None:
+                part.state.pod_deleted = True
+        for part in waiting:
+            if part.pause is not None and not part.pause.done():
+                part.pause.set_result(None)
+        return True
+
+    def take_pods_to_activate(self) -> list[str]:
+        """Return the pods (`namespace/name`) that plugins want in activeQ now; each is returned once."""
+        shared = self.shared.values
+        taken: list[str] = []
+        for key in [key for key in shared if key.endswith(f"/{PODS_TO_ACTIVATE}")]:
+            taken.extend(read_pods_to_activate(shared.pop(key)))
+        return taken
+
+    @property
+    def is_claimed(self) -> bool:
+        """True when a plugin answered that it has bound the pod, and the host is checking this."""
+        return self.in_bind and self.is_told
+
+    # --- what is kept of it ----------------------------------------------------------------------------
 
     def leave_out(self, plugin: str, call: str, why: str) -> None:
         """Note that the cycle goes on without the plugin's answer.
@@ -225,22 +366,22 @@ class CycleContext:
             for (plugin, why), calls in self.left_out.items()
         ]
 
-    # --- the budget for served plugins -------------------------------------------------------------------
+    # --- the budget for calls of served plugins ----------------------------------------------------------
 
     def served_call_begins(self) -> None:
-        """A call to a served plugin begins; time that calls overlap counts once."""
+        """Start the clock of a call to a served plugin; time in which calls overlap counts once."""
         if not self._open_calls:
             self._opened_s = time.monotonic()
         self._open_calls += 1
 
     def served_call_ends(self) -> None:
-        """A call to a served plugin ends."""
+        """Stop the clock of a call to a served plugin."""
         self._open_calls -= 1
         if not self._open_calls:
             self._spent_s += time.monotonic() - self._opened_s
 
     @property
     def budget_left_s(self) -> float:
-        """Time for served plugins that this cycle may still take; 0 or less: none."""
+        """The seconds that calls of served plugins may still take in this cycle; 0 or less: none."""
         running_s = time.monotonic() - self._opened_s if self._open_calls else 0.0
         return self.budget_s - self._spent_s - running_s

@@ -14,12 +14,12 @@ from berth_sdk.status import Code, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.rpc.cycle import CycleContext, EarlyScores, EarlyVerdicts
+from berth_host.rpc.cycle import EarlyScores, EarlyVerdicts, Part
 
 Rows = NDArray[np.intp]
 
 
-def keep_early(plugin: str, cycle: CycleContext, nodes: NodeTable, result: PreFilterResult) -> None:
+def keep_early(part: Part, nodes: NodeTable, result: PreFilterResult) -> None:
     """Keep the verdicts and scores that came with PreFilter in the cycle, as far as they may be used."""
     skips = result.status.code is Code.SKIP
     if not skips and not result.status.is_success:
@@ -32,11 +32,18 @@ def keep_early(plugin: str, cycle: CycleContext, nodes: NodeTable, result: PreFi
         verdicts = None if verdicts is None else verdicts.take(np.asarray(left, dtype=np.intp))
         scores = None if scores is None else scores[left]
     if verdicts is not None and not skips:
-        cycle.early_filter[plugin] = EarlyVerdicts(rows, verdicts)
+        part.early_verdicts = EarlyVerdicts(rows, verdicts)
     if result.skip_score:
-        cycle.skip_score.add(plugin)
+        part.skips_score = True
     elif scores is not None:
-        cycle.early.setdefault(plugin, []).append(EarlyScores(rows, scores))
+        keep_scores(part, rows, scores)
+
+
+def keep_scores(part: Part, rows: Rows, scores: NDArray[np.int64]) -> None:
+    """Keep scores for the slots `rows` that came with another call than Score."""
+    if part.early_scores is None:
+        part.early_scores = []
+    part.early_scores.append(EarlyScores(rows, scores))
 
 
 def early_scores(answers: Sequence[EarlyScores], rows: Rows) -> NDArray[np.int64] | None:

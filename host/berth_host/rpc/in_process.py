@@ -34,7 +34,7 @@ from berth_host.errors.plugins import (
 )
 from berth_host.log.hidden import without_hidden
 from berth_host.rpc.call import AnyCall, Call, Lane
-from berth_host.rpc.cycle import CycleContext, CycleEnd, Reserved
+from berth_host.rpc.cycle import Cycle, CycleEnd, Reserved
 
 Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")
@@ -83,13 +83,13 @@ class InProcessTransport:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def end_cycle(self, cycle: CycleContext, outcome: CycleEnd) -> None:
+    def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
         """Do nothing: the cycle's state goes with the context."""
 
     def ask(
         self,
         call: Call[*Args, Raw, Any],
-        cycle: CycleContext | None,
+        cycle: Cycle | None,
         args: tuple[*Args],
         deadline_s: float,
     ) -> Answer[Raw]:
@@ -156,7 +156,7 @@ class InProcessTransport:
             raise self._failure(call, err) from err
         return answers  # type: ignore[no-any-return]  # the row's own type
 
-    def _in_thread(self, call: AnyCall, cycle: CycleContext) -> bool:
+    def _in_thread(self, call: AnyCall, cycle: Cycle) -> bool:
         """Whether the call runs in a thread: if the plugin has a plain method of its own. Unreserve runs in
         a thread only in the binding cycle; plain calls of the scheduling cycle are serial.
         """

@@ -34,7 +34,7 @@ from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.call_rules import CallRule, Policy
 from berth_host.rpc.calls import QUEUEING_HINTS
 from berth_host.rpc.conduct import Conduct
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.in_process import SETTLED
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
 from berth_host.rpc.terms import Terms
@@ -77,7 +77,7 @@ class PluginRelay:
     async def ask(
         self,
         call: Call[*Args, Raw, Out],
-        cycle: CycleContext | None,
+        cycle: Cycle | None,
         args: tuple[*Args],
         stand_in: StandIn[S],
     ) -> Out | S: ...
@@ -85,7 +85,7 @@ class PluginRelay:
     async def ask(
         self,
         call: Call[*Args, Raw, Out],
-        cycle: CycleContext | None,
+        cycle: Cycle | None,
         args: tuple[*Args],
         stand_in: StandIn[S],
         then: Callable[[Checker, Out], T],
@@ -93,7 +93,7 @@ class PluginRelay:
     async def ask(
         self,
         call: Call[*Args, Raw, Any],
-        cycle: CycleContext | None,
+        cycle: Cycle | None,
         args: tuple[*Args],
         stand_in: StandIn[S],
         then: Callable[[Checker, Any], Any] | None = None,
@@ -168,7 +168,7 @@ class PluginRelay:
     def came(
         self,
         call: Call[*Args, Raw, Out],
-        cycle: CycleContext,
+        cycle: Cycle,
         raw: Raw,
         args: tuple[*Args],
         stand_in: StandIn[S],
@@ -191,7 +191,7 @@ class PluginRelay:
     def came_unread(
         self,
         call: Call[*Args, Raw, Out],
-        cycle: CycleContext,
+        cycle: Cycle,
         read: Callable[[], Raw],
         args: tuple[*Args],
         stand_in: StandIn[S],
@@ -204,7 +204,7 @@ class PluginRelay:
         rule = terms.rules[call.rpc]
         self._deadline_s(call, rule, cycle)
         try:
-            if self._name in cycle.lost_by:
+            if cycle.part(self._name).is_lost:
                 raise PluginUnavailableError(self._name, call.rpc, LOST)
             answer = call.check(terms.check, call, cycle, read(), *args)
         except PluginError as failure:
@@ -213,7 +213,7 @@ class PluginRelay:
         self._answered(call, cycle)
         return answer
 
-    def was_untrue(self, call: AnyCall, cycle: CycleContext, untrue: str) -> None:
+    def was_untrue(self, call: AnyCall, cycle: Cycle, untrue: str) -> None:
         """An answer that passed every check has turned out to be untrue: a violation as any other."""
         failure = PluginProtocolError(self._name, call.rpc, untrue)
         _blame(self._conduct(cycle), call, failure)
@@ -225,7 +225,7 @@ class PluginRelay:
         self,
         call: Call[*Args, Any, Any],
         terms: Terms,
-        cycle: CycleContext | None,
+        cycle: Cycle | None,
         args: tuple[*Args],
         then: Callable[[Checker, Any], Any] | None,
     ) -> Any:
@@ -264,13 +264,13 @@ class PluginRelay:
         way: Transport,
         call: Call[*Args, Any, Any],
         terms: Terms,
-        cycle: CycleContext | None,
+        cycle: Cycle | None,
         args: tuple[*Args],
         then: Callable[[Checker, Any], Any] | None,
     ) -> Any:
         """Make the call once and check the answer; the circuit breaker sees every attempt."""
         rule = terms.rules[call.rpc]
-        begun = call.in_rounds and cycle is not None and self._name in cycle.rounds
+        begun = call.in_rounds and cycle is not None and cycle.part(self._name).rounds > 0
         conduct = way.conduct
         with nullcontext() if conduct is None else conduct.watched(call, begun=begun):
             deadline_s = self._deadline_s(call, rule, cycle)
@@ -287,7 +287,7 @@ class PluginRelay:
                 raise self._timeout(call, rule, cycle, deadline_s) from failure
 
     def _timeout(
-        self, call: AnyCall, rule: CallRule, cycle: CycleContext | None, had_s: float
+        self, call: AnyCall, rule: CallRule, cycle: Cycle | None, had_s: float
     ) -> PluginTimeoutError:
         """The error in the user's words: the transport names the time that was left to it, users know the
         deadline that they set. `had_s`: the time that the plugin had.
@@ -297,14 +297,14 @@ class PluginRelay:
         fair_s = FAIR_SHARE * min(rule.deadline_s, cycle.budget_s)
         return PluginTimeoutError(self._name, call.rpc, had_s, of_budget=True, others_spent=had_s < fair_s)
 
-    def _way(self, call: AnyCall, cycle: CycleContext | None) -> Transport:
+    def _way(self, call: AnyCall, cycle: Cycle | None) -> Transport:
         """The instance of this cycle's first call, as long as it is there."""
         if cycle is None:
             way = self._route.for_batch(call.point)
             if way is None:
                 raise PluginAbsentError(self._name, call.rpc, self._route.absence)
             return way
-        if self._name in cycle.lost_by and call.lane is not Lane.OUTBOX:
+        if cycle.part(self._name).is_lost and call.lane is not Lane.OUTBOX:
             raise PluginUnavailableError(self._name, call.rpc, LOST)
         pinned = self._pinned(cycle)
         if pinned is not None:
@@ -316,18 +316,17 @@ class PluginRelay:
             raise gone
         raise PluginAbsentError(self._name, call.rpc, self._route.absence)
 
-    def _pinned(self, cycle: CycleContext) -> Transport | None:
+    def _pinned(self, cycle: Cycle) -> Transport | None:
         """Return the way of this cycle's first call, chosen now if this is the first; None without an
         instance.
         """
-        way: Transport | None = cycle.instances.get(self._name)
+        part = cycle.part(self._name)
+        way: Transport | None = part.instance
         if way is None:
-            way = self._route.for_cycle(cycle)
-            if way is not None:
-                cycle.instances[self._name] = way
+            way = part.instance = self._route.for_cycle(cycle)
         return way
 
-    def _restart_if_replaced(self, cycle: CycleContext, lost: Transport, failure: PluginError) -> None:
+    def _restart_if_replaced(self, cycle: Cycle, lost: Transport, failure: PluginError) -> None:
         """Begin the cycle anew, once, if another instance is asked before this one got to Reserve: this one
         died, or its circuit is open.
         """
@@ -337,14 +336,16 @@ class PluginRelay:
         if current is not None and current is not lost:
             raise CycleRestartError(self._name, "its instance was replaced by another one") from failure
 
-    def _deadline_s(self, call: AnyCall, rule: CallRule, cycle: CycleContext | None) -> float:
+    def _deadline_s(self, call: AnyCall, rule: CallRule, cycle: Cycle | None) -> float:
         deadline_s = rule.deadline_s
         if cycle is None:
             return deadline_s
         if call.in_rounds:
-            rounds, ends_s = cycle.rounds.get(self._name, (0, time.monotonic() + deadline_s))
-            cycle.rounds[self._name] = (rounds + 1, ends_s)
-            left_s = ends_s - time.monotonic()
+            part = cycle.part(self._name)
+            if not part.rounds:
+                part.rounds_end_s = time.monotonic() + deadline_s
+            part.rounds += 1
+            left_s = part.rounds_end_s - time.monotonic()
         elif call.budgeted and self._local is None:
             left_s = min(deadline_s, cycle.budget_left_s)
         else:
@@ -355,9 +356,7 @@ class PluginRelay:
             raise PluginTimeoutError(self._name, call.rpc, deadline_s)
         raise BudgetSpentError(self._name, call.rpc, cycle.budget_s)
 
-    def _failed(
-        self, call: AnyCall, rule: CallRule, cycle: CycleContext | None, failure: PluginError
-    ) -> Policy:
+    def _failed(self, call: AnyCall, rule: CallRule, cycle: Cycle | None, failure: PluginError) -> Policy:
         """Count and note the failure; answers the policy that applies."""
         if isinstance(failure, PluginAbsentError | CircuitOpenError):
             policy = rule.unasked
@@ -386,7 +385,7 @@ class PluginRelay:
         setting = f"policy: {policy.value}" if by_policy or not unasked else "required: false"
         return f"{failure.said_of_it} ({setting})"
 
-    def _answered(self, call: AnyCall, cycle: CycleContext) -> None:
+    def _answered(self, call: AnyCall, cycle: Cycle) -> None:
         """An answer came early, and passed every check."""
         conduct = self._conduct(cycle)
         if conduct is not None:
@@ -394,9 +393,9 @@ class PluginRelay:
         if self.failing:
             self._recovered(call)
 
-    def _conduct(self, cycle: CycleContext) -> Conduct | None:
+    def _conduct(self, cycle: Cycle) -> Conduct | None:
         """That of the instance of this cycle."""
-        way: Transport | None = cycle.instances.get(self._name)
+        way: Transport | None = cycle.part(self._name).instance
         return None if way is None else way.conduct
 
     def _tell(self, call: AnyCall, failure: PluginError, policy: Policy) -> None:
@@ -424,7 +423,7 @@ class PluginRelay:
             self.failing.discard(call.rpc)
             _LOG.info("plugin.call_recovered", plugin=self._name, call=call.rpc)
 
-    def _overran(self, call: AnyCall, rule: CallRule, cycle: CycleContext | None, duration_s: float) -> None:
+    def _overran(self, call: AnyCall, rule: CallRule, cycle: Cycle | None, duration_s: float) -> None:
         self._stats.of(call.rpc).overruns += 1
         text = (
             f'plugin "{self._name}" took {1000 * duration_s:.0f} ms at {call.rpc};'
@@ -434,7 +433,7 @@ class PluginRelay:
             cycle.overruns.append(text)
         _LOG.warning("plugin.overran", plugin=self._name, call=call.rpc, error=text)
 
-    def _terms_of(self, cycle: CycleContext | None) -> Terms:
+    def _terms_of(self, cycle: Cycle | None) -> Terms:
         """Return those of the cycle's instance; without a cycle, of the active one."""
         pinned = None if cycle is None else self._pinned(cycle)
         descriptor = self._route.descriptor if pinned is None else pinned.descriptor
@@ -455,18 +454,19 @@ def _blame(conduct: Conduct | None, call: AnyCall, failure: PluginError) -> None
         conduct.violated(f"{failure.detail} at {call.rpc}")
 
 
-def _may_restart(cycle: CycleContext) -> bool:
+def _may_restart(cycle: Cycle) -> bool:
     return not (cycle.reserved or cycle.restarted)
 
 
 @contextmanager
-def _repeating(cycle: CycleContext | None, plugin: str) -> Iterator[None]:
+def _repeating(cycle: Cycle | None, plugin: str) -> Iterator[None]:
     """Mark the call as the second attempt, for the transport."""
     if cycle is None:
         yield
         return
-    cycle.repeating.add(plugin)
+    part = cycle.part(plugin)
+    part.is_repeating = True
     try:
         yield
     finally:
-        cycle.repeating.discard(plugin)
+        part.is_repeating = False

@@ -14,7 +14,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.config.berth.points import PointPolicy
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.transport import Transport
 
@@ -27,7 +27,7 @@ class Route(Protocol):
         """The way to the active instance; None while there is none."""
         ...
 
-    def for_cycle(self, cycle: CycleContext) -> Transport | None:
+    def for_cycle(self, cycle: Cycle) -> Transport | None:
         """Return the way to the instance for a cycle that begins; the cycle stays with that instance."""
         ...
 
@@ -35,7 +35,7 @@ class Route(Protocol):
         """Return the way to the instance for a call that belongs to no cycle."""
         ...
 
-    def cycle_ended(self, cycle: CycleContext) -> None:
+    def cycle_ended(self, cycle: Cycle) -> None:
         """Note the end of a cycle that `for_cycle` was asked about."""
         ...
 
@@ -62,7 +62,7 @@ class LocalRoute:
 
     transport: InProcessTransport
 
-    def for_cycle(self, cycle: CycleContext) -> InProcessTransport:
+    def for_cycle(self, cycle: Cycle) -> InProcessTransport:
         """Return the one way that there is."""
         return self.transport
 
@@ -70,7 +70,7 @@ class LocalRoute:
         """Return the one way that there is."""
         return self.transport
 
-    def cycle_ended(self, cycle: CycleContext) -> None:
+    def cycle_ended(self, cycle: Cycle) -> None:
         """Note nothing: a class is never on trial."""
 
     def forget(self, asking: str) -> None:

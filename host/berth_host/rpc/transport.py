@@ -14,7 +14,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.rpc.call import Call
 from berth_host.rpc.conduct import Conduct
-from berth_host.rpc.cycle import CycleContext, CycleEnd
+from berth_host.rpc.cycle import Cycle, CycleEnd
 
 Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")
@@ -45,7 +45,7 @@ class Transport(Protocol):
     def ask(
         self,
         call: Call[*Args, Raw, Any],
-        cycle: CycleContext | None,
+        cycle: Cycle | None,
         args: tuple[*Args],
         deadline_s: float,
     ) -> Answer[Raw]:
@@ -56,6 +56,6 @@ class Transport(Protocol):
         """
         ...
 
-    def end_cycle(self, cycle: CycleContext, outcome: CycleEnd) -> None:
+    def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
         """The cycle is over. A later call tells the plugin."""
         ...

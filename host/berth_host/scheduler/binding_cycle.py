@@ -25,12 +25,11 @@ from berth_host.errors.cluster import ClusterError, ConflictError
 from berth_host.errors.state import InvariantError
 from berth_host.explain.diagnosis import Diagnoses, Outcome
 from berth_host.explain.fit_error import fit_error_message
-from berth_host.framework.cycle import POD_DELETED
 from berth_host.log import get_logger
 from berth_host.model.fate import Fate
 from berth_host.queue.queued_pod import PRE_BIND, WAITING, QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.rpc.cycle import CycleEnd
+from berth_host.rpc.cycle import POD_DELETED, CycleEnd
 from berth_host.rpc.relay import LOST
 from berth_host.scheduler.attempt import CUT_OFF, HOST_STOPS, Attempt, Failed, unexpected
 from berth_host.scheduler.cluster_calls import ClusterCalls
@@ -83,7 +82,7 @@ class BindingCycle:
     @property
     def active_count(self) -> int:
         """Binding cycles that do something, or await a call; the others wait for time or a decision."""
-        return sum(1 for attempt in self._running.values() if not attempt.cycle.idle)
+        return sum(1 for attempt in self._running.values() if not attempt.idle)
 
     def attempts(self) -> list[Attempt]:
         """The binding cycles under way."""
@@ -95,7 +94,7 @@ class BindingCycle:
 
     def start(self, attempt: Attempt) -> None:
         """Begin the pod's binding cycle; the scheduling loop goes on."""
-        attempt.cycle.context.binding = True
+        attempt.binding = True
         task = asyncio.get_running_loop().create_task(self._run(attempt))
         self._running[attempt.pod.uid] = attempt
         self.tasks.add(task)
@@ -110,7 +109,7 @@ class BindingCycle:
         attempt = self._running.get(uid)
         if attempt is None:
             return False
-        if not (attempt.in_pre_bind and attempt.cycle.tell_pod_deleted()):
+        if not (attempt.in_pre_bind and attempt.tell_pod_deleted()):
             attempt.abort(POD_DELETED)
         return True
 
@@ -126,11 +125,7 @@ class BindingCycle:
     def cancel(self, uid: str, cycle_id: str, reason: str) -> Cancellation:
         """The same for a plugin that asks; `cycle_id`: the cycle that it means, empty: whichever it is."""
         attempt = self._running.get(uid)
-        if (
-            attempt is not None
-            and attempt.in_pre_bind
-            and cycle_id not in ("", attempt.cycle.context.cycle_id)
-        ):
+        if attempt is not None and attempt.in_pre_bind and cycle_id not in ("", attempt.cycle_id):
             return Cancellation.STALE_CYCLE
         return Cancellation.CANCELLED if self.preempt_pod(uid, reason) else Cancellation.NOT_IN_PRE_BIND
 
@@ -228,8 +223,8 @@ class BindingCycle:
 
     async def _prepare(self, attempt: Attempt) -> None:
         """Everything up to PreBind; raises Failed."""
-        framework, cycle, node_name = attempt.framework, attempt.cycle, attempt.node_name
-        status, will_act = await framework.run_pre_bind_pre_flight(cycle, node_name)
+        framework, node_name = attempt.framework, attempt.node_name
+        status, will_act = await framework.run_pre_bind_pre_flight(attempt, node_name)
         if not status.is_success:
             raise Failed(status, status.message)
         waits = framework.waiting_pods.is_waiting(attempt.pod.uid)
@@ -240,7 +235,7 @@ class BindingCycle:
             plugins = framework.waiting_pods.held_by(attempt.pod.uid) if waits else ()
             self._queue.note(attempt.queued, WAITING if waits else PRE_BIND, ", ".join(plugins) or node_name)
             await self._status.nominate(attempt.pod, node_name)
-        status = await framework.wait_on_permit(cycle) if waits else SUCCESS
+        status = await framework.wait_on_permit(attempt) if waits else SUCCESS
         if not status.is_success:
             raise self.rejected(attempt, status)
         # From here on no failure can park the pod: a later event would not find it.
@@ -249,7 +244,7 @@ class BindingCycle:
             if waits:
                 self._queue.note(attempt.queued, PRE_BIND, node_name)
             attempt.in_pre_bind = True
-            status = await framework.run_pre_bind(cycle, node_name)
+            status = await framework.run_pre_bind(attempt, node_name)
             attempt.in_pre_bind = False
             if attempt.aborted:
                 # By a PreBind plugin from inside this very task, which nobody could cancel.
@@ -259,8 +254,8 @@ class BindingCycle:
                 # record.
                 failed_plugin = "" if status.is_rejected else status.plugin
                 raise Failed(Status(status.code, status.reasons, failed_plugin), status.message)
-        for plugin in cycle.context.lost_by:
-            status = Status.error(f'plugin "{plugin}" {LOST}')
+        if attempt.lost:
+            status = Status.error(f'plugin "{attempt.lost}" {LOST}')
             raise Failed(status, status.message)
 
     async def _bind(self, attempt: Attempt) -> None:
@@ -278,12 +273,12 @@ class BindingCycle:
         raise Failed(Status(status.code, status.reasons), status.message)
 
     async def _is_bound_here(self, attempt: Attempt) -> bool:
-        return await self._read_back.node_of(attempt.pod, attempt.cycle) == attempt.node_name
+        return await self._read_back.node_of(attempt.pod, attempt) == attempt.node_name
 
     async def _ask_to_bind(self, attempt: Attempt) -> tuple[Status, bool]:
         """(how it went, whether that is known); where it is not, the status holds if the pod is not bound."""
         try:
-            plugin, answer = await attempt.framework.run_bind(attempt.cycle, attempt.node_name)
+            plugin, answer = await attempt.framework.run_bind(attempt, attempt.node_name)
         except asyncio.CancelledError:
             if _is_cancelled_from_outside():
                 raise
@@ -295,17 +290,17 @@ class BindingCycle:
             return await self._confirm(attempt, plugin), True
         if status.code is Code.SKIP and not status.message:
             return Status(status.code, ("every Bind plugin skipped the pod",)), True
-        return status, plugin not in attempt.cycle.context.unknown_outcome
+        return status, not attempt.part(plugin).is_bind_unknown
 
     async def _confirm(self, attempt: Attempt, plugin: str) -> Status:
         """A plugin says that it has bound the pod: that is told, as kube-scheduler does, and made sure of."""
         self._tell(attempt)
-        found = await self._read_back.comes_to(attempt.pod, attempt.cycle)
+        found = await self._read_back.comes_to(attempt.pod, attempt)
         if found == attempt.node_name:
             return SUCCESS
         untrue = f"it answered success, but the pod is not bound to {attempt.node_name}"
         if found is not None:  # one that is gone may have been there
-            attempt.framework.bind_was_untrue(attempt.cycle, plugin, untrue)
+            attempt.framework.bind_was_untrue(attempt, plugin, untrue)
         return Status.error(f'running Bind plugin "{plugin}": {untrue}')
 
     async def _post(self, attempt: Attempt, plugin: str) -> tuple[Status, bool]:
@@ -336,14 +331,14 @@ class BindingCycle:
         )
         try:
             self._tell(attempt)
-            await attempt.framework.run_post_bind(attempt.cycle, node_name)
+            await attempt.framework.run_post_bind(attempt, node_name)
         except InvariantError:
             raise
         except Exception as err:
             # The pod is bound; errors met since do not change that.
             log.error("task.failed", pod=pod.key, exc_info=err)
         finally:
-            attempt.framework.end_cycle(attempt.cycle, CycleEnd.BOUND)
+            attempt.framework.end_cycle(attempt, CycleEnd.BOUND)
             self._queue.activate_named(attempt.take_pods_to_activate())
 
     def _tell(self, attempt: Attempt) -> None:
@@ -352,7 +347,7 @@ class BindingCycle:
             attempt.is_told = True
             note = f"Successfully assigned {attempt.pod.key} to {attempt.node_name}"
             self._status.event(attempt.pod, "Normal", "Scheduled", "Binding", note)
-            for omission in attempt.cycle.context.omissions:
+            for omission in attempt.omissions:
                 self._status.event(attempt.pod, "Warning", LEFT_OUT, "Scheduling", f"placed {omission}")
 
     # --- the way back --------------------------------------------------------------------------
@@ -393,7 +388,7 @@ class BindingCycle:
         """The host's own part of the undoing follows even if a plugin fails here."""
         attempt.framework.waiting_pods.discard(attempt.pod.uid)
         try:
-            await attempt.framework.run_unreserve(attempt.cycle, attempt.node_name, reason)
+            await attempt.framework.run_unreserve(attempt, attempt.node_name, reason)
         except InvariantError:
             raise
         except Exception as err:
@@ -406,10 +401,8 @@ class BindingCycle:
         """Record the attempt, release its cycle, and tell the queue."""
         rejected = failed.status.is_rejected
         self._record(attempt, Outcome.UNSCHEDULABLE if rejected else Outcome.ERROR, failed.message)
-        if attempt.has_cycle:
-            is_over = attempt.aborted or attempt.cycle.context.pod_deleted
-            how = CycleEnd.ABORTED if is_over else CycleEnd.UNSCHEDULABLE
-            attempt.framework.end_cycle(attempt.cycle, how)
+        is_over = attempt.aborted or attempt.pod_deleted
+        attempt.framework.end_cycle(attempt, CycleEnd.ABORTED if is_over else CycleEnd.UNSCHEDULABLE)
         diagnosis = attempt.diagnosis
         said: dict[str, Any] = {
             "pod": attempt.pod.key,
@@ -439,10 +432,8 @@ class BindingCycle:
         diagnosis = attempt.diagnosis
         diagnosis.outcome, diagnosis.message = outcome, message
         diagnosis.duration_ms = round(1000 * (time.perf_counter() - attempt.started_s), 3)
-        if attempt.has_cycle:
-            context = attempt.cycle.context
-            diagnosis.notes.extend(context.notes)
-            diagnosis.timings_s = context.timings_s
+        diagnosis.notes.extend(attempt.notes)
+        diagnosis.timings_s = attempt.timings_s
         self._diagnoses.add(diagnosis)
 
 

@@ -26,14 +26,13 @@ from berth_sdk.results import PatchOutcome, PatchResult, PostFilterResult
 from berth_host.cache.cache import Cache
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.state import InvariantError
-from berth_host.framework.binding import PatchExecutor
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.log import get_logger
 from berth_host.metrics.scheduler_metrics import PreemptionMetrics
 from berth_host.model.fate import Fate
 from berth_host.queue.events import PluginRequest
 from berth_host.queue.seams import PodLister
+from berth_host.rpc.cycle import Cycle
 from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.preempting import Preempting
 from berth_host.scheduler.until import all_ended
@@ -81,7 +80,6 @@ class EvictionSeams:
     waiting_pods: WaitingPods
     preempting: Preempting
     preempt_binding: Callable[[str, str], bool]
-    patches: PatchExecutor
     fate: Fate
     metrics: PreemptionMetrics = field(default_factory=PreemptionMetrics)
 
@@ -298,11 +296,11 @@ class Evictions:
         return changes
 
     async def _change(self, cycle: Cycle) -> None:
-        for client, patches in cycle.changes:
-            results = await self._seams.patches.apply(client, cycle, patches)
-            for patch, done in zip(patches, results, strict=True):
+        for changes in cycle.changes:
+            results = await changes.apply()
+            for patch, done in zip(changes.patches, results, strict=True):
                 if done.outcome is not PatchOutcome.APPLIED:
-                    raise ChangeFailedError(client.name, patch.resource, done)
+                    raise ChangeFailedError(changes.plugin, patch.resource, done)
 
     def _changed(self, pod: Pod, task: asyncio.Future[None]) -> None:
         self._tasks.discard(task)

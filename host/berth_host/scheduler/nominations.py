@@ -12,7 +12,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.framework.nominated import NOBODY, NominatedPods
+from berth_host.model.nominated_pods import NOBODY, NominatedPods
 from berth_host.queue.nominated_columns import NominatedColumns
 
 

@@ -17,9 +17,9 @@ from berth_sdk.results import ObjectPatch, PatchAction, PatchOutcome, PatchResul
 
 from berth_host.cache.objects import ObjectStores
 from berth_host.errors.cluster import ClusterError, ConflictError, NotFoundError
-from berth_host.framework.cycle import Cycle
 from berth_host.model.clock import Clock, sleep
 from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import Cycle
 from berth_host.scheduler.cluster_calls import ClusterCalls
 from berth_host.scheduler.object_writes import ObjectWrites
 
@@ -155,9 +155,7 @@ def _refusal(client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> str:
         if not same or (patch.ref.uid and patch.ref.uid != own.uid):
             return f"pod {patch.ref.key} is not the pod of this cycle ({own.key})"
         return ""
-    declared = {
-        need.resource for need in client.descriptor_in(cycle.context).needs if need.kind is NeedKind.OBJECT
-    }
+    declared = {need.resource for need in client.descriptor_in(cycle).needs if need.kind is NeedKind.OBJECT}
     if patch.resource not in declared:
         return f'{patch.resource} is not among the plugin\'s needs: declare Need.objects("{patch.resource}")'
     return ""

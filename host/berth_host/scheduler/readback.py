@@ -12,9 +12,9 @@ from berth_sdk.pod import Pod
 
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.state import InvariantError
-from berth_host.framework.cycle import Cycle
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, sleep
+from berth_host.rpc.cycle import Cycle
 from berth_host.scheduler.cluster_calls import ClusterCalls
 
 log = get_logger()

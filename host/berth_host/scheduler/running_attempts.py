@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from berth_host.attach.reconciling import LiveCycle
-from berth_host.framework.cycle import POD_DELETED
 from berth_host.framework.waiting_pods import WaitingPods
+from berth_host.rpc.cycle import POD_DELETED
 from berth_host.rpc.relay import LOST
 from berth_host.scheduler.binding_cycle import BindingCycle
 from berth_host.scheduler.schedule_one import Scheduler
@@ -67,16 +67,13 @@ class CyclesUnderWay:
             attempts.append(in_cycle)
         found: dict[str, LiveCycle] = {}
         for attempt in attempts:
-            if not attempt.has_cycle:
-                continue
-            context = attempt.cycle.context
-            deadline_s = deadlines_s.get(context.cycle_id)
-            if plugin in context.reservations or deadline_s is not None:
-                found[context.cycle_id] = LiveCycle(context, attempt.node_name, deadline_s)
+            deadline_s = deadlines_s.get(attempt.cycle_id)
+            if attempt.part(plugin).reserved_node is not None or deadline_s is not None:
+                found[attempt.cycle_id] = LiveCycle(attempt, deadline_s)
         return list(found.values())
 
     def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
         """Fail these cycles: those of pods at Permit now, the others at their next step."""
         for item in cycles:
-            item.context.lost_by.add(plugin)
-            self._waiting_pods.preempt(item.context.pod.uid, plugin, f'plugin "{plugin}" {LOST}')
+            item.cycle.part(plugin).is_lost = True
+            self._waiting_pods.preempt(item.cycle.pod.uid, plugin, f'plugin "{plugin}" {LOST}')

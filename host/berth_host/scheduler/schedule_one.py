@@ -18,31 +18,38 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
+import numpy as np
 from berth_sdk.results import PostFilterResult
-from berth_sdk.status import Code, Status
+from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.tables import NodeTable
 
 from berth_host.cache.cache import Cache
 from berth_host.cache.snapshot import Snapshot
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.errors.state import CacheError, InvariantError
-from berth_host.explain.diagnosis import Diagnosis
+from berth_host.explain.diagnosis import Diagnosis, TopScores
 from berth_host.explain.fit_error import NO_NODES, fit_error_message
 from berth_host.explain.slot_names import SlotNames
-from berth_host.framework.cycle import Cycle
+from berth_host.framework.filtering import Rows, all_rows, filter_error
 from berth_host.framework.framework import Framework
+from berth_host.framework.score_table import ScoreTable
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.pre_filter_outcome import PreFilterOutcome, rows_named
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.rpc.cycle import CycleContext, CycleEnd
-from berth_host.scheduler.algorithm import Algorithm, Feasible, ScheduleResult, SearchStart
-from berth_host.scheduler.attempt import CUT_OFF, HOST_STOPS, Attempt, Failed, record_scores, unexpected
+from berth_host.rpc.cycle import Cycle, CycleEnd
+from berth_host.scheduler import sampling
+from berth_host.scheduler.attempt import CUT_OFF, HOST_STOPS, Attempt, Failed, unexpected
 from berth_host.scheduler.binding_cycle import BindingCycle
+from berth_host.scheduler.chooser import Chooser
 from berth_host.scheduler.nominations import Nominations
 
 log = get_logger()
+_TOP_SCORES: Final = 3
 
 
 class EvictVictims(Protocol):
@@ -57,6 +64,155 @@ class EvictVictims(Protocol):
     def change(self, cycle: Cycle) -> None:
         """Apply the changes that the cycle's PostFilter plugins ask for, in the background."""
         ...
+
+
+class TiedNodes:
+    """Equally good nodes: rows of a table. There may be thousands, and only one is looked at."""
+
+    __slots__ = ("_rows", "_table")
+
+    def __init__(self, table: NodeTable, rows: Rows) -> None:
+        self._table = table
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def name(self, position: int) -> str:
+        """The name of one of these nodes."""
+        return self._table.name(self._rows.item(position))
+
+    @property
+    def names(self) -> list[str]:
+        """All names, in the order of the rows."""
+        return self._table.take(self._rows).names
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScheduleResult:
+    """The chosen node, and all that were as good. `scores` is None when none was scored."""
+
+    node_name: str
+    feasible_count: int
+    evaluated_count: int
+    tied: TiedNodes
+    scores: ScoreTable | None = None
+
+
+class SearchStart:
+    """Where the next sampled search starts (nextStartNodeIndex). Shared by all profiles.
+
+    `order`: the snapshot's slots interleaved by zone, as sampling visits them; None: by slot.
+    """
+
+    def __init__(self, order: np.ndarray[tuple[int], np.dtype[np.intp]] | None = None) -> None:
+        self.next_start = 0
+        self.order = order
+
+    def in_order(self, rows: Rows) -> Rows:
+        """Positions of the snapshot's table in visiting order; a subset keeps its own order."""
+        if self.order is None or len(self.order) != len(rows):
+            return rows
+        return self.order
+
+    def advance(self, visited_count: int, node_count: int) -> None:
+        """The next search goes on behind the nodes that this one looked at."""
+        self.next_start = (self.next_start + visited_count) % node_count if node_count else 0
+
+
+class Algorithm:
+    """Finds the nodes where a pod can run, and the best of them: the part of a cycle that only reads. Usable
+    alone with a Framework and a snapshot built by hand.
+
+    `percentage`: percentageOfNodesToScore of the profile; 1..99 samples, else all nodes are asked.
+    """
+
+    def __init__(self, framework: Framework, chooser: Chooser, percentage: int = 0) -> None:
+        self.framework = framework
+        self.chooser = chooser
+        self.percentage = percentage if 1 <= percentage <= 99 else 0
+
+    async def find_feasible(self, cycle: Cycle, search: SearchStart) -> Status:
+        """Run PreFilter, then Filter over the nodes that PreFilter left, and write into the cycle what was
+        found. Return SUCCESS, PreFilter's rejection of the pod, or an error that ended the search.
+        """
+        table = cycle.nodes
+        statuses = cycle.statuses = NodeStatuses(table)
+        outcome = cycle.pre_filter = await self.framework.run_pre_filter(cycle)
+        if not outcome.status.is_success:
+            if outcome.status.is_rejected:
+                statuses.absent = outcome.status
+                _keep_left_out(outcome, statuses)
+            return outcome.status
+        if cycle.pod.nominated_node and await self._fits_nominated(cycle, statuses):
+            return SUCCESS
+        statuses.absent = outcome.absent
+        rows = all_rows(table) if outcome.eligible is None else rows_named(table, outcome.eligible)
+        passed = await self.framework.run_filter(cycle, statuses, rows, cycle.nominated)
+        if self.percentage:
+            order = sampling.rotated(search.in_order(rows), search.next_start)
+            wanted = sampling.wanted_count(len(rows), self.percentage) if self.framework.has_scores else 1
+            cycle.feasible, cycle.visited_count = sampling.cut(statuses, order, passed, wanted)
+            search.advance(cycle.visited_count, len(table))
+            rows = order
+        else:
+            cycle.feasible, cycle.visited_count = passed, len(rows)
+        return filter_error(statuses, rows) or SUCCESS
+
+    async def _fits_nominated(self, cycle: Cycle, statuses: NodeStatuses) -> bool:
+        """Ask about the nominated node alone, before all others. True: the pod fits there."""
+        row = cycle.nodes.position(cycle.pod.nominated_node)
+        if row is None:
+            return False
+        rows = np.asarray([row], dtype=np.intp)
+        passed = await self.framework.run_filter(cycle, statuses, rows, cycle.nominated)
+        if len(passed):
+            eligible = cycle.pre_filter.eligible
+            if eligible is not None and cycle.pod.nominated_node not in eligible:
+                # A plugin that narrows at PreFilter need not repeat its rejection at Filter.
+                return False
+            cycle.feasible, cycle.visited_count = passed, 1
+            return True
+        if filter_error(statuses, rows) is not None:
+            # An error here only means that all nodes are asked; it is not the attempt's own.
+            statuses.forget(rows)
+        return False
+
+    async def prioritize(self, cycle: Cycle) -> ScheduleResult | Status:
+        """Score the feasible nodes (at least one) and pick one of the best."""
+        nodes = cycle.nodes
+        counts = (len(cycle.feasible), cycle.visited_count)
+        if len(cycle.feasible) == 1:
+            return self._chosen(TiedNodes(nodes, cycle.feasible), counts)
+        # Sampling visits nodes in an order of its own; else the rows ascend as they are.
+        rows = np.sort(cycle.feasible) if self.percentage else cycle.feasible
+        candidates = nodes if len(rows) == len(nodes) else nodes.take(rows)
+        if not self.framework.has_scores:
+            return self._chosen(TiedNodes(candidates, all_rows(candidates)), counts)
+        scores = await self.framework.run_score(cycle, candidates)
+        if isinstance(scores, Status):
+            return scores
+        return self.select_host(scores, counts)
+
+    def select_host(self, scores: ScoreTable, counts: tuple[int, int]) -> ScheduleResult:
+        """Pick a row with the highest total, by the Chooser."""
+        return self._chosen(TiedNodes(scores.nodes, scores.best()), counts, scores)
+
+    def _chosen(
+        self, tied: TiedNodes, counts: tuple[int, int], scores: ScoreTable | None = None
+    ) -> ScheduleResult:
+        return ScheduleResult(tied.name(self.chooser.pick(tied)), *counts, tied, scores)
+
+
+def _keep_left_out(outcome: PreFilterOutcome, statuses: NodeStatuses) -> None:
+    """Make preemption skip the nodes that PreFilter left out, also where another plugin rejected the pod as
+    UNSCHEDULABLE: no victim on such a node would help.
+    """
+    if outcome.eligible is None or outcome.status.code is not Code.UNSCHEDULABLE:
+        return
+    left_out = np.ones(len(statuses.table), dtype=np.bool_)
+    left_out[rows_named(statuses.table, outcome.eligible)] = False
+    statuses.groups[left_out] = statuses.group_of(outcome.absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +293,38 @@ class Scheduler:
             self.in_cycle.aborted = HOST_STOPS
 
     async def schedule_one(self, queued: QueuedPodInfo) -> None:
-        """One attempt for one popped pod; every end of it has put the pod somewhere."""
+        """Make one attempt for one popped pod. Whatever its end, the pod is somewhere afterwards."""
         pod = queued.pod
         profile = self.profiles.get(pod.scheduler_name)
         if profile is None or pod.terminating or self.cache.is_assumed(pod.uid):
             self._drop(queued, profile)
             return
-        attempt = Attempt(queued, profile.framework, self._diagnose(queued), time.perf_counter())
+        attempt = Attempt(queued, profile.framework, self._diagnose(queued), profile.cycle_budget_s)
         self.in_cycle = attempt
         try:
-            await self._scheduling_cycle(attempt, profile)
+            # The pod's deletion cancels the call under way, and the loop goes on with the next pod.
+            task = attempt.task = _current_task()
+            try:
+                while True:
+                    begun_s = time.perf_counter()
+                    try:
+                        self._begin(attempt)
+                        found = await profile.algorithm.find_feasible(attempt, self.search)
+                        result = await self._pick(attempt, profile, found, begun_s)
+                        break
+                    except CycleRestartError as restart:
+                        log.info("cycle.restarted", pod=pod.key, plugin=restart.plugin, reason=restart.reason)
+                        attempt.framework.end_cycle(attempt, CycleEnd.ABORTED)
+                        attempt = self.in_cycle = attempt.anew(self._next_id())
+                    finally:
+                        self.nominations.release()
+                await self._assume_and_reserve(attempt, result)
+            finally:
+                attempt.diagnosis.cycle_ms = 1000 * (time.perf_counter() - attempt.started_s)
+                attempt.task = None
+                for _ in range(attempt.cancellations):
+                    task.uncancel()
+            self.binding.start(attempt)
         except Failed as failure:
             await self.binding.fail_cycle(attempt, failure)
         except asyncio.CancelledError:
@@ -168,106 +346,73 @@ class Scheduler:
             self.snapshot.release()
             self.in_cycle = None
 
-    async def _scheduling_cycle(self, attempt: Attempt, profile: Profile) -> None:
-        # The pod's deletion cancels the call in these lines, and the loop goes on with the next pod.
-        task = attempt.task = _current_task()
-        try:
-            await self._choose_and_reserve(attempt, profile)
-        finally:
-            attempt.task = None
-            for _ in range(attempt.cancellations):
-                task.uncancel()
-        self.binding.start(attempt)
-
-    async def _choose_and_reserve(self, attempt: Attempt, profile: Profile) -> None:
-        try:
-            try:
-                result = await self._choose(attempt, profile, restarted=False)
-            except CycleRestartError as restart:
-                log.info("cycle.restarted", pod=attempt.pod.key, plugin=restart.plugin, reason=restart.reason)
-                attempt.framework.end_cycle(attempt.cycle, CycleEnd.ABORTED)
-                result = await self._choose(attempt, profile, restarted=True)
-            finally:
-                self.nominations.release()
-            await self._assume_and_reserve(attempt, result)
-        finally:
-            attempt.diagnosis.cycle_ms = 1000 * (time.perf_counter() - attempt.started_s)
-
     # --- choosing a node -----------------------------------------------------------------------
 
-    async def _choose(self, attempt: Attempt, profile: Profile, *, restarted: bool) -> ScheduleResult:
-        """The node for the pod; raises Failed where there is none."""
-        begun_s = time.perf_counter()
-        self._begin(attempt, profile, restarted=restarted)
-        cycle, diagnosis = attempt.cycle, attempt.diagnosis
-        if not len(cycle.nodes):
-            raise Failed(Status.unresolvable(NO_NODES), NO_NODES)
-        cycle.nominated = self.nominations.counted_for(attempt.pod, cycle.nodes)
-        feasible = await profile.algorithm.find_feasible(cycle, cycle.nominated, self.search)
-        diagnosis.feasible_count = len(feasible.rows)
-        diagnosis.evaluated_count = feasible.visited_count
-        if not feasible.status.is_success and not feasible.status.is_rejected:
-            raise Failed(feasible.status, feasible.status.message)
-        if not len(feasible.rows):
-            raise await self._no_fit(attempt, feasible)
-        result = await profile.algorithm.prioritize(cycle, feasible)
-        if isinstance(result, Status):
-            raise Failed(result, result.message)
-        diagnosis.algorithm_ms = 1000 * (time.perf_counter() - begun_s)
-        record_scores(diagnosis, result)
-        return result
-
-    def _begin(self, attempt: Attempt, profile: Profile, *, restarted: bool) -> None:
-        """Bring the snapshot up to date, and pin it for this cycle."""
+    def _begin(self, attempt: Attempt) -> None:
+        """Bring the snapshot up to date, and pin it for this cycle. Raises Failed where there is no node."""
         self.snapshot.release()
         self.snapshot.update(self.cache)
         self.snapshot.hold()
-        nodes = self.snapshot.nodes
+        nodes = attempt.nodes = self.snapshot.nodes
+        attempt.version = self.snapshot.version
         self.search.order = self.snapshot.order
-        context = CycleContext(
-            attempt.diagnosis.cycle_id if not restarted else self._next_id(),
-            attempt.pod,
-            attempt.pod.scheduler_name,
-            version=self.snapshot.version,
-            budget_s=profile.cycle_budget_s,
-            restarted=restarted,
-        )
-        for plugin, why in attempt.queued.entered_without.items():
-            context.leave_out(plugin, "PreEnqueue", why)
-        attempt.diagnosis.cycle_id = context.cycle_id
         attempt.diagnosis.node_count = len(nodes)
-        attempt.cycle = Cycle(context, nodes)
+        for plugin, why in attempt.queued.entered_without.items():
+            attempt.leave_out(plugin, "PreEnqueue", why)
+        if not len(nodes):
+            raise Failed(Status.unresolvable(NO_NODES), NO_NODES)
+        attempt.nominated = self.nominations.counted_for(attempt.pod, nodes)
 
-    async def _no_fit(self, attempt: Attempt, feasible: Feasible) -> Failed:
+    async def _pick(
+        self, attempt: Attempt, profile: Profile, found: Status, begun_s: float
+    ) -> ScheduleResult:
+        """Return the best of the nodes that fit. Raises Failed where there is none.
+
+        `found`: how the search ended; `begun_s`: when it began (`time.perf_counter`).
+        """
+        diagnosis = attempt.diagnosis
+        diagnosis.feasible_count = len(attempt.feasible)
+        diagnosis.evaluated_count = attempt.visited_count
+        if not found.is_success and not found.is_rejected:
+            raise Failed(found, found.message)
+        if not len(attempt.feasible):
+            raise await self._no_fit(attempt)
+        result = await profile.algorithm.prioritize(attempt)
+        if isinstance(result, Status):
+            raise Failed(result, result.message)
+        diagnosis.algorithm_ms = 1000 * (time.perf_counter() - begun_s)
+        if result.scores is not None:
+            record_scores(diagnosis, result.scores)
+        return result
+
+    async def _no_fit(self, attempt: Attempt) -> Failed:
         """Ask PostFilter, and make the FitError; this attempt has failed even if PostFilter helps."""
-        diagnosis, statuses = attempt.diagnosis, feasible.statuses
-        attempt.cycle.statuses = statuses
+        diagnosis, outcome = attempt.diagnosis, attempt.pre_filter
+        statuses = attempt.statuses or NodeStatuses(attempt.nodes)
         counted = statuses.group_counts()
         diagnosis.record_rejections(statuses, counted, self._slot_names)
-        diagnosis.pre_filter_message = feasible.pre_filter_message
-        for status, rows in feasible.pre_filter.rejected_rows(statuses.table):
+        diagnosis.pre_filter_message = outcome.message
+        for status, rows in outcome.rejected_rows(statuses.table):
             diagnosis.record_rejection(statuses.table, status, rows)
         nominated: str | None = ""
         if attempt.framework.has_post_filters:
-            nominated = await self._post_filter(attempt, feasible)
+            nominated = await self._post_filter(attempt, statuses)
         message = fit_error_message(
             diagnosis.node_count,
             statuses.reasons(counted),
-            pre_filter_message=feasible.pre_filter_message,
+            pre_filter_message=outcome.message,
             post_filter_message=diagnosis.post_filter_message,
         )
         return Failed(Status.unschedulable(message), message, nominated=nominated, fit_error=True)
 
-    async def _post_filter(self, attempt: Attempt, feasible: Feasible) -> str | None:
-        """The node to nominate, "" to clear the nomination, None to leave it as it is."""
-        plugin, result = await attempt.framework.run_post_filter(
-            attempt.cycle, feasible.statuses.rejections()
-        )
+    async def _post_filter(self, attempt: Attempt, statuses: NodeStatuses) -> str | None:
+        """Return the node to nominate, "" to clear the nomination, None to leave it as it is."""
+        plugin, result = await attempt.framework.run_post_filter(attempt, statuses.rejections())
         attempt.diagnosis.post_filter_message = result.status.message
         if result.status.is_success and result.nominated_node:
             attempt.diagnosis.nominated_node = result.nominated_node
-            return self.evictions.nominate(attempt.cycle, plugin, result)
-        self.evictions.change(attempt.cycle)
+            return self.evictions.nominate(attempt, plugin, result)
+        self.evictions.change(attempt)
         return "" if result.clear_nomination else None
 
     # --- taking the node -----------------------------------------------------------------------
@@ -281,10 +426,10 @@ class Scheduler:
             raise Failed(Status.error(str(err)), str(err)) from err
         attempt.assumed = True
         self.queue.delete_nomination(attempt.pod)
-        attempt.cycle.context.reserved = True
-        status = await attempt.framework.run_reserve(attempt.cycle, result.node_name)
+        attempt.reserved = True
+        status = await attempt.framework.run_reserve(attempt, result.node_name)
         if status.is_success:
-            status = await attempt.framework.run_permit(attempt.cycle, result.node_name)
+            status = await attempt.framework.run_permit(attempt, result.node_name)
         if status.is_success or status.code is Code.WAIT:
             self.queue.activate_named(attempt.take_pods_to_activate())
             return
@@ -324,3 +469,16 @@ def _current_task() -> asyncio.Task[None]:
     if task is None:
         raise InvariantError("a cycle runs in a task")
     return task
+
+
+def record_scores(diagnosis: Diagnosis, table: ScoreTable) -> None:
+    """Keep the best few nodes with the score of each plugin."""
+    best = table.top(_TOP_SCORES)
+    diagnosis.scores = TopScores(
+        [table.nodes.name(row) for row in best.tolist()],
+        table.total[best].tolist(),
+        [
+            (item.plugin, item.weight, item.raw[best].tolist(), item.normalized[best].tolist())
+            for item in table.plugins
+        ],
+    )

@@ -13,7 +13,7 @@ from berth_host.attach.state import State
 from berth_host.rpc.breaker import ENOUGH_CALLS, IN_A_ROW
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
 from berth_sdk.results import NodeRejections
@@ -60,7 +60,7 @@ async def test_plugin_that_got_the_rest_of_the_budget_is_not_to_blame_for_who_sp
     ],
 )
 async def test_plugin_that_has_the_whole_budget_and_does_not_answer_is_to_blame(
-    tmp_path: Path, point: str, ask: Callable[[PluginClient, CycleContext], Awaitable[object]]
+    tmp_path: Path, point: str, ask: Callable[[PluginClient, Cycle], Awaitable[object]]
 ) -> None:
     """Their deadline is a cycle's budget by default: each time a moment less than that is left."""
     plugin = ScriptedPlugin(descriptor("Demo", "RESERVE", "PERMIT", "POST_FILTER"))

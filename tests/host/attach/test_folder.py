@@ -278,7 +278,7 @@ async def ask(host: AttachedHost) -> str:
     cycle = host.cycle()
     verdicts = await host.client.filter(cycle, host.nodes)
     assert verdicts.passed.tolist() == (host.nodes.slots % 7 != 3).tolist(), (verdicts, cycle.notes)
-    return str(cycle.instances["Echo"].link.identity.instance_id)
+    return str(cycle.part("Echo").instance.link.identity.instance_id)
 
 
 @pytest.mark.slow
@@ -333,13 +333,13 @@ async def test_cycle_stays_with_the_instance_that_began_it(tmp_path: Path) -> No
             await until(lambda: host.client.available)
             cycle = host.cycle()
             await host.client.filter(cycle, host.nodes)
-            began = cycle.instances["Echo"]
+            began = cycle.part("Echo").instance
             await new.start()
             await until(lambda: "new.sock" in by_socket(host))
             await until(lambda: by_socket(host)["new.sock"].state is State.ACTIVE)
             outcome = await host.client.score(cycle, host.nodes)
             assert outcome.status.is_success
-            assert cycle.instances["Echo"] is began
+            assert cycle.part("Echo").instance is began
             assert began.link.identity.endpoint.endswith("old.sock")
         finally:
             await old.kill()

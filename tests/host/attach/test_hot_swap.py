@@ -19,7 +19,7 @@ from berth_host.attach.wanted import Place
 from berth_host.rpc.breaker import IN_A_ROW
 from berth_host.rpc.call_rules import PointPolicy
 from berth_host.rpc.conduct import VIOLATIONS
-from berth_host.rpc.cycle import CycleContext, CycleEnd
+from berth_host.rpc.cycle import Cycle, CycleEnd
 from berth_sdk.plugin.v1 import identity_pb2, state_pb2
 from berth_sdk.results import QueuedPod
 from berth_sdk.testing.builders import make_pod
@@ -65,7 +65,7 @@ class Folder:
     def asked(self) -> str:
         return "" if self.remote.active is None else self.remote.active.instance_id
 
-    async def began(self) -> CycleContext:
+    async def began(self) -> Cycle:
         """A cycle that has asked Filter of the instance that is asked now."""
         cycle = self.host.cycle()
         await self.host.client.filter(cycle, self.host.nodes)
@@ -280,7 +280,7 @@ async def test_older_instance_is_drained_once_the_newer_one_was_well_for_a_while
         (drain,) = old.requests("Drain")
         assert (drain.final, "newer instance" in drain.reason) == (False, True)
         probes = len(old.requests("Probe"))
-        assert (await found.began()).instances["Demo"].descriptor.name == "Demo"
+        assert (await found.began()).part("Demo").instance.descriptor.name == "Demo"
         assert calls(new) == ["Filter"]
         assert len(old.requests("Probe")) == probes
 
@@ -311,7 +311,7 @@ async def test_older_instance_is_not_drained_while_a_cycle_is_its_own(
         await found.add(old)
         cycle = await found.began()
         assert (await found.host.client.reserve(cycle, "n0")).is_success
-        found.host.live_cycles["Demo"] = [LiveCycle(cycle, "n0")]
+        found.host.live_cycles["Demo"] = [LiveCycle(cycle)]
         await found.add(new)
         probes = len(old.requests("Probe"))
         await until(lambda: len(old.requests("Probe")) > probes + 3)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from berth_host.framework.filtering import filter_error
 from berth_host.framework.framework import Framework, all_rows
-from berth_host.framework.nominated import NOBODY, NominatedPods
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NOBODY, NominatedPods
 from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, NodeRejections, PermitResult, PostFilterResult, PreFilterResult
 from berth_sdk.status import Code, Status
@@ -368,7 +368,7 @@ async def test_wait_of_one_plugin_is_known_while_the_next_one_is_asked() -> None
 
     framework, cycle = framework_of([Waits(), Looks()]), cycle_of(POD, NODES)
     await framework.run_permit(cycle, "n0")
-    assert [list(cycles) for cycles in known] == [[cycle.context.cycle_id]]
+    assert [list(cycles) for cycles in known] == [[cycle.cycle_id]]
 
 
 async def test_permit_rejection_after_a_wait_leaves_no_pod_waiting() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from berth_host.framework.framework import Framework, all_rows
-from berth_host.framework.nominated import NOBODY
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NOBODY
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.node import Node

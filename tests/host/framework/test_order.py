@@ -9,10 +9,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from berth_host.framework.answers import AskEveryone
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework, all_rows
-from berth_host.framework.nominated import NOBODY
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NOBODY
 from berth_host.rpc.breaker import Breaker
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.client import PluginClient
@@ -90,7 +89,7 @@ async def ask(framework: Framework, host: AttachedHost) -> object:
     before = {client.name: _counted(client) for client in framework.clients}
     for cls in PLUGINS:
         cls.asked.clear()
-    cycle = Cycle(host.cycle(make_pod("web", uid="web")), host.nodes)
+    cycle = host.cycle(make_pod("web", uid="web"), nodes=host.nodes)
     statuses = NodeStatuses(host.nodes)
     passed = await framework.run_filter(cycle, statuses, all_rows(host.nodes), NOBODY)
     counted = {

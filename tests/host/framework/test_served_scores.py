@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.framework.score_table import ScoreTable
 from berth_host.rpc.call_rules import PointPolicy, Policy
+from berth_host.rpc.cycle import Cycle
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2
@@ -53,7 +53,7 @@ async def framework(
         here = Here()
         clients = [host.clients[plugin.name] for plugin in plugins]
         made = framework_of([clients[0], here, *clients[1:]])
-        yield made, Cycle(host.cycle(), host.nodes), served, here
+        yield made, host.cycle(nodes=host.nodes), served, here
 
 
 def scorer(name: str, *more: str, **fields: Any) -> identity_pb2.PluginDescriptor:
@@ -162,10 +162,10 @@ async def test_early_scores_are_no_request_and_no_task(tmp_path: Path) -> None:
     async with framework(tmp_path, early) as (made, cycle, served, _):
         served.on("Filter", filter_all)
         (client,) = (item for item in made.plugins_at(ExtensionPoint.SCORE) if item.is_served)
-        assert client.asks_elsewhere(cycle.context, cycle.nodes)
-        assert (await client.filter(cycle.context, cycle.nodes)).all_passed
-        assert not client.asks_elsewhere(cycle.context, cycle.nodes)
-        assert not client.asks_elsewhere(cycle.context, cycle.nodes.take([0, 2]))
+        assert client.asks_elsewhere(cycle, cycle.nodes)
+        assert (await client.filter(cycle, cycle.nodes)).all_passed
+        assert not client.asks_elsewhere(cycle, cycle.nodes)
+        assert not client.asks_elsewhere(cycle, cycle.nodes.take([0, 2]))
         table = await made.run_score(cycle, cycle.nodes)
         assert isinstance(table, ScoreTable)
         assert table.total.tolist() == [8, 9, 107]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import ScoreNormalization
@@ -92,7 +92,7 @@ LINE = Broken.raises.__code__.co_firstlineno + 1
 BOOM = f'plugin "Broken" failed at {{}}: ValueError: boom at {FILE}.py:{LINE}: raise ValueError("boom")'
 FAILED = f'failed: ValueError: boom at {FILE}.py:{LINE}: raise ValueError("boom")'
 NEUTRAL = {"score": PointPolicy(policy=Policy.NEUTRAL)}
-Ask = Callable[[PluginClient, CycleContext, NodeTable], Any]
+Ask = Callable[[PluginClient, Cycle, NodeTable], Any]
 STATUSES: dict[str, tuple[str, Ask]] = {
     "PreFilter": ("preFilter", lambda c, cycle, nodes: c.pre_filter(cycle, nodes)),
     "Filter": ("filter", lambda c, cycle, nodes: c.filter(cycle, nodes)),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from berth_host.cache.resources import kind_of
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.route import LocalRoute
 from berth_sdk.kube_object import KubeObject
@@ -54,7 +54,7 @@ async def in_process(part: Part, *, declared: bool) -> str:
     handle = RecordingHandle(lambda: state.nodes, {CLAIMS: store})
     runtime = PluginRuntime(make_plugin(cls, {}, handle), handle=handle, keeps_rows=False)
     client = PluginClient(PLUGIN, PROFILE, LocalRoute(InProcessTransport(runtime)), state)
-    return await asked(client, CycleContext("c1", WAITING, PROFILE, version=state.version), state, part)
+    return await asked(client, Cycle("c1", WAITING, PROFILE, version=state.version), state, part)
 
 
 async def served(part: Part, folder: Path, *, declared: bool) -> str:
@@ -78,7 +78,7 @@ def fill(state: ClusterState) -> None:
     state.snapshot.update(state.cache)
 
 
-async def asked(client: PluginClient, cycle: CycleContext, state: ClusterState, part: Part) -> str:
+async def asked(client: PluginClient, cycle: Cycle, state: ClusterState, part: Part) -> str:
     cycle.shared.values.update(SHARED)
     nodes = state.nodes
     if part.read is not None:

@@ -21,7 +21,7 @@ from berth_host.errors.plugins import CycleRestartError, PluginError, PluginProt
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleContext, CycleEnd
+from berth_host.rpc.cycle import Cycle, CycleEnd
 from berth_host.rpc.route import ClientSettings
 from berth_host.rpc.served.grpc_transport import GrpcTransport
 from berth_host.rpc.served.link import MAX_MESSAGE_BYTES
@@ -113,7 +113,7 @@ class Asked:
             has_pre_flight=True,
         )
         self.is_readable = self.names_cycle = True
-        self.cycle = CycleContext("cycle-1", PREEMPTOR, PROFILE, version=STATE.version, budget_s=60.0)
+        self.cycle = Cycle("cycle-1", PREEMPTOR, PROFILE, version=STATE.version, budget_s=60.0)
         self._rpc, self._rng, self._spoil = rpc, rng, spoil
         self._answers = HonestAnswers(rng, LOW, names=mode is NodeMode.NAMES, normalization=how)
         self.channel = LyingChannel(self._answer)
@@ -125,13 +125,13 @@ class Asked:
         )
         self.client = PluginClient(NAME, PROFILE, self, STATE, settings=ClientSettings(points=points))
 
-    def for_cycle(self, cycle: CycleContext) -> GrpcTransport:
+    def for_cycle(self, cycle: Cycle) -> GrpcTransport:
         return self.transport
 
     def for_batch(self, point: ExtensionPoint) -> GrpcTransport:
         return self.transport
 
-    def cycle_ended(self, cycle: CycleContext) -> None:
+    def cycle_ended(self, cycle: Cycle) -> None:
         """Nothing is on trial."""
 
     def forget(self, asking: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.client import OWN_WORKLOAD_LABEL, PluginClient
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.route import ClientSettings
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
@@ -121,7 +121,7 @@ async def test_one_deadline_covers_all_rounds_of_pre_bind() -> None:
         rounds += 1
         await asyncio.sleep(0)
     assert rounds > 1
-    assert cycle.rounds["Rounds"][0] > rounds
+    assert cycle.part("Rounds").rounds > rounds
 
 
 def test_scope_decides_which_pods_concern_the_plugin() -> None:
@@ -178,13 +178,13 @@ class Away:
     def __init__(self) -> None:
         self.descriptor = local_client(Breaks()).descriptor
 
-    def for_cycle(self, cycle: CycleContext) -> Any:
+    def for_cycle(self, cycle: Cycle) -> Any:
         return self.transport
 
     def for_batch(self, point: ExtensionPoint) -> Any:
         return self.transport
 
-    def cycle_ended(self, cycle: CycleContext) -> None:
+    def cycle_ended(self, cycle: Cycle) -> None:
         """Nothing is on trial."""
 
     def forget(self, asking: str) -> None:

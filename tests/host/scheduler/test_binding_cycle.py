@@ -264,7 +264,7 @@ async def test_a_named_cycle_that_is_over_is_not_cancelled(in_pre_bind: World) -
 async def test_a_pod_in_pre_bind_can_be_preempted_once(in_pre_bind: World) -> None:
     (attempt,) = in_pre_bind.host.binding.attempts()
     binding, uid = in_pre_bind.host.binding, attempt.pod.uid
-    cycle_id = attempt.cycle.context.cycle_id
+    cycle_id = attempt.cycle_id
     assert binding.cancel(uid, cycle_id, "made room") is Cancellation.CANCELLED
     assert not binding.preempt_pod(uid, "made room")
     HoldsPreBind.goes_on.set()

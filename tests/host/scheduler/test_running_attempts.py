@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from berth_host.framework.cycle import POD_DELETED
+from berth_host.rpc.cycle import POD_DELETED
 from berth_host.scheduler.running_attempts import RunningAttempts
 from berth_sdk.extension_points import Plugin
 from berth_sdk.pod import Pod

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import pytest
 from berth_host.explain.diagnosis import Outcome
-from berth_host.framework.cycle import POD_DELETED
 from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.rpc.cycle import POD_DELETED
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
 from berth_sdk.extension_points import Plugin
@@ -258,7 +258,7 @@ async def test_no_two_cycles_have_the_same_id() -> None:
         def pre_filter(self, state: CycleState, pod: Pod, nodes: object) -> Status:
             attempt = running[0].host.scheduler.in_cycle
             assert attempt is not None
-            seen.append(attempt.cycle.context.cycle_id)
+            seen.append(attempt.cycle_id)
             return Status.success()
 
     running = [World([node("n0"), *(pod(f"p{i}") for i in range(5))], [Notes])]

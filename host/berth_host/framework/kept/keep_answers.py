@@ -25,19 +25,20 @@ from berth_sdk.tables.node_columns import NodeColumns
 
 from berth_host.framework.answers import AskEveryone
 from berth_host.framework.concern import concern
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, ask_in_order, candidates, filter_rows, nominated_pass
 from berth_host.framework.kept.judging_early import judge_early
 from berth_host.framework.kept.merged_answers import MergedAnswers, Skips
 from berth_host.framework.kept.plugin_answers import PluginAnswers, SignatureAnswers
 from berth_host.framework.kept.signing import Signers, versions_of
-from berth_host.framework.nominated import NominatedPods
-from berth_host.framework.pre_filtering import PASSED, PreFiltering, PreFilterOutcome
+from berth_host.framework.pre_filtering import PreFiltering
 from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import ask_scores, note_pre_score, pre_score_answers, put_together
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NominatedPods
+from berth_host.model.pre_filter_outcome import PASSED, PreFilterOutcome
 from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.score_outcome import ScoreOutcome
 
 Clients: TypeAlias = tuple[PluginClient, ...]
@@ -142,9 +143,9 @@ class KeepAnswers:
             self._forget_all()
             self._table, self._versions = columns, versions
         # Before the signatures: what changes later, while a plugin elsewhere is awaited, is in none of them.
-        cycle.context.signed_at = {name: read() for name, read in self._table_readers}
+        cycle.signed_at = {name: read() for name, read in self._table_readers}
         signatures, key = self._signers.sign(cycle.pod, nodes)
-        cycle.context.signatures = signatures
+        cycle.signatures = signatures
         try:
             known = self._known_for(key, nodes)
         except Exception:  # noqa: BLE001 (as in `KeptForPod.answers`)
@@ -200,12 +201,12 @@ class KeepAnswers:
         asked: dict[str, PreFilterResult] = {}
         if known is not None and known.pre_filtered is not None and known.pre_filtered.clients is clients:
             # A copy: plugins that tell these pods apart wrote state for one pod alone.
-            cycle.context.inherited = kept.states = known.states.copy()
+            cycle.inherited = kept.states = known.states.copy()
             if await self._ask_rest(known.pre_filtered, asked, kept, cycle):
                 return PASSED
             kept.states = {}
         # Plugins behind the one that ends it were not asked about this pod, and have written nothing.
-        cycle.context.inherited = kept.states
+        cycle.inherited = kept.states
         rest: list[PluginClient] = []
         running = PreFiltering(cycle)
         for client in clients:
@@ -262,7 +263,7 @@ class KeepAnswers:
     async def _ask_pre_filter(
         self, client: PluginClient, answers: SignatureAnswers | None, kept: KeptForPod, cycle: Cycle
     ) -> PreFilterResult:
-        answer = await client.pre_filter(cycle.context, cycle.nodes)
+        answer = await client.pre_filter(cycle, cycle.nodes)
         holds = answers is not None and not client.is_failing and _holds(kept, client.name, answer)
         if answers is not None and holds and _keep_state(answers, cycle, client.name):
             answers.pre_filter = answer
@@ -301,7 +302,7 @@ class KeepAnswers:
             # The node that an equal pod's attempt, or this one's last, has judged already.
             rows = await known.verdicts.ask_about(shared, cycle, statuses, rows)
             clients = others
-        if several and any(client.filters_elsewhere(cycle.context) for client in clients):
+        if several and any(client.filters_elsewhere(cycle) for client in clients):
             return await judge_early(judges, clients, pre_score, known, cycle, statuses, rows)
         if judges:
             rows = await known.verdicts.ask(judges, cycle, statuses, rows)
@@ -318,7 +319,7 @@ class KeepAnswers:
         def ask(client: PluginClient, left: Rows) -> Awaitable[Verdicts]:
             memory, answers = kept.memory(client.name), kept.answers(client.name)
             if memory is None or answers is None:
-                return client.filter(cycle.context, candidates(statuses, left))
+                return client.filter(cycle, candidates(statuses, left))
             return memory.filter(answers, cycle, candidates(statuses, left))
 
         return await ask_in_order(clients, statuses, rows, ask)
@@ -366,7 +367,7 @@ class KeepAnswers:
             memory, answers = kept.memory(client.name), kept.answers(client.name)
             if memory is not None and answers is not None:
                 return memory.score(answers, cycle, nodes)
-        return client.score(cycle.context, nodes)
+        return client.score(cycle, nodes)
 
     async def _pre_score(
         self, clients: Clients, kept: KeptForPod, cycle: Cycle, nodes: NodeTable
@@ -376,7 +377,7 @@ class KeepAnswers:
         unknown: Sequence[PluginClient]
         if known is not None and known.pre_scored is not None and known.pre_scored.clients is clients:
             cycle.skip_score |= known.pre_scored.point
-            cycle.context.take_over(known.states)
+            cycle.take_over(known.states)
             if not known.pre_scored.rest:
                 return None
             unknown = self._not_kept(known.pre_scored.rest, kept, cycle)
@@ -412,7 +413,7 @@ class KeepAnswers:
                 continue
             if answers.state is not None:
                 kept.states[client.name] = answers.state
-                cycle.context.take_over({client.name: answers.state})
+                cycle.take_over({client.name: answers.state})
             if answers.pre_score.code is Code.SKIP:
                 cycle.skip_score.add(client.name)
         return unknown
@@ -450,7 +451,7 @@ def _holds(kept: KeptForPod, plugin: str, answer: PreFilterResult) -> bool:
 
 def _keep_state(answers: SignatureAnswers, cycle: Cycle, plugin: str) -> bool:
     """Keep the state that the plugin wrote. False: it told others, or the host, of this very pod."""
-    state = cycle.context.state(plugin)
+    state = cycle.state(plugin)
     if not state.is_private:
         return False
     # As it is now: state written at later points depends on more than the signature.

@@ -17,10 +17,10 @@ from berth_sdk.tables.few import FEW
 from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
 
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.kept.leaders import Leaders, Rows
 from berth_host.framework.kept.merged_verdicts import within
 from berth_host.framework.score_table import PluginScores, Scores, WeightedPlugin
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.normalize import normalize
 from berth_host.rpc.score_outcome import ScoreOutcome
 from berth_host.rpc.validate import in_range
@@ -157,7 +157,7 @@ class MergedScores:
         sound = True
         for column in columns:
             client = column.plugin.client
-            outcome = await client.score(cycle.context, asked, raw_only=True)
+            outcome = await client.score(cycle, asked, raw_only=True)
             if not outcome.status.is_success:
                 self._rows = None
                 return outcome

@@ -21,11 +21,11 @@ from berth_sdk.tables import NodeTable
 from berth_sdk.tables.read_only import extended, read_only
 from numpy.typing import NDArray
 
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, all_rows, filter_rows, nominated_pass
-from berth_host.framework.nominated import NominatedPods
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NominatedPods
 from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import Cycle
 
 _MAX_STATUSES: Final = 4096
 _MOST_MISSING: Final = 64

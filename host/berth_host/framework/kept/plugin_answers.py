@@ -17,8 +17,8 @@ from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.kept.signing import Signer
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.normalize import normalize
 from berth_host.rpc.score_outcome import ScoreOutcome
 from berth_host.rpc.validate import in_range
@@ -102,7 +102,7 @@ class PluginAnswers:
         if column is None or len(column.codes) > _MAX_STATUSES:
             if not answers.filtered:
                 answers.filtered = True
-                return await client.filter(cycle.context, nodes)
+                return await client.filter(cycle, nodes)
             column = answers.verdicts = RowColumn(np.int32, client.descriptor.depends_on)
             self._has_column(answers)
         column.catch_up(nodes._columns)
@@ -110,7 +110,7 @@ class PluginAnswers:
         if not len(missing):
             return column.verdicts(nodes)
         asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
-        found = await client.filter(cycle.context, asked)
+        found = await client.filter(cycle, asked)
         column.keep_verdicts(nodes, missing, found)
         verdicts = column.verdicts(nodes)
         if client.is_failing or not all(one.is_success or one.is_rejected for one in found.statuses):
@@ -125,23 +125,21 @@ class PluginAnswers:
         if column is None:
             if not answers.scored:
                 answers.scored = True
-                return await client.score(cycle.context, nodes)
+                return await client.score(cycle, nodes)
             column = answers.scores = RowColumn(np.int64, client.descriptor.depends_on)
             self._has_column(answers)
         column.catch_up(nodes._columns)
         missing = column.missing(nodes)
         if len(missing):
             asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
-            outcome = await client.score(cycle.context, asked, raw_only=True)
+            outcome = await client.score(cycle, asked, raw_only=True)
             if not outcome.status.is_success or outcome.skipped or client.is_failing:
-                return await client.score(cycle.context, nodes)
+                return await client.score(cycle, nodes)
             column.keep(nodes, missing, outcome.raw)
         raw = column.read(nodes)
         final = answers.normalized(self.signer, raw)
         if final is None:
-            return await client.score(
-                cycle.context, nodes
-            )  # where every failure has its words and its policy
+            return await client.score(cycle, nodes)  # where every failure has its words and its policy
         return ScoreOutcome(_SUCCESS, raw, final)
 
     def _has_column(self, answers: SignatureAnswers) -> None:

@@ -17,7 +17,7 @@ from berth_sdk.wire import records as wire
 
 from berth_host.errors.plugins import CycleRestartError, PluginProtocolError, PluginRaisedError
 from berth_host.rpc.call import AnyCall
-from berth_host.rpc.cycle import CycleContext, CycleEnd
+from berth_host.rpc.cycle import Cycle, CycleEnd
 from berth_host.rpc.served.link import InstanceLink
 from berth_host.rpc.validate import MAX_TOKEN_BYTES
 
@@ -65,7 +65,7 @@ class ContextWriter:
     async def write(
         self,
         message: pb.CallContext,
-        cycle: CycleContext,
+        cycle: Cycle,
         call: AnyCall,
         ends_s: float,
         ended: list[tuple[str, CycleEnd]],
@@ -79,7 +79,7 @@ class ContextWriter:
         """
         told = cycle.wire.setdefault(self._link.identity.attachment_id, _Told())
         state = cycle.state(self._plugin)
-        again = repaired or self._plugin in cycle.repeating
+        again = repaired or cycle.part(self._plugin).is_repeating
         message.cycle_id = cycle.cycle_id
         message.plugin = self._plugin
         message.attachment_id = self._link.identity.attachment_id
@@ -102,7 +102,7 @@ class ContextWriter:
                 message.version.epoch, message.version.generation = feed.version
         return Envelope(message, told, shared, versioned, ended)
 
-    def _write_pod(self, message: pb.CallContext, cycle: CycleContext, told: _Told) -> bool:
+    def _write_pod(self, message: pb.CallContext, cycle: Cycle, told: _Told) -> bool:
         """Complete in the first call to the instance, and always in NAMES mode; else by reference."""
         pod = cycle.pod
         wants_object = self._descriptor.wants_whole_pod and pod.object is not None
@@ -120,7 +120,7 @@ class ContextWriter:
         return True
 
     def _write_shared(
-        self, message: pb.CallContext, cycle: CycleContext, told: _Told, *, complete: bool
+        self, message: pb.CallContext, cycle: Cycle, told: _Told, *, complete: bool
     ) -> dict[str, bytes]:
         values = cycle.shared.values
         current = {key: values[key] for key in self._descriptor.reads_shared if key in values}
@@ -147,7 +147,7 @@ class ContextWriter:
         if envelope.version_sent:
             self._link.confirm(wire.decode_version(message.version))
 
-    def read(self, cycle: CycleContext, call: AnyCall, reply: pb.ReplyContext) -> None:
+    def read(self, cycle: Cycle, call: AnyCall, reply: pb.ReplyContext) -> None:
         """Take over the token and published values. Raises PluginProtocolError."""
         if reply.HasField("plugin_token"):
             token = reply.plugin_token
@@ -161,7 +161,7 @@ class ContextWriter:
         for entry in reply.publish:
             self._publish(cycle, call, entry)
 
-    def _publish(self, cycle: CycleContext, call: AnyCall, entry: pb.CycleStateEntry) -> None:
+    def _publish(self, cycle: Cycle, call: AnyCall, entry: pb.CycleStateEntry) -> None:
         if not entry.key.startswith(f"{self._plugin}/"):
             raise PluginProtocolError(
                 self._plugin, call.rpc, f"published the key {entry.key[:64]!r}, which is not its own"
@@ -175,7 +175,7 @@ class ContextWriter:
         else:
             cycle.shared.values[entry.key] = entry.value
 
-    def repair(self, cycle: CycleContext, call: AnyCall, reply: pb.ReplyContext) -> None:
+    def repair(self, cycle: Cycle, call: AnyCall, reply: pb.ReplyContext) -> None:
         """The call was not executed: note what the instance lacks, so that the repeat carries it.
 
         Raises CycleRestartError when nothing but a new cycle helps and one is still possible.

@@ -29,7 +29,7 @@ from berth_host.errors.plugins import (
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.conduct import Conduct
-from berth_host.rpc.cycle import CycleContext, CycleEnd
+from berth_host.rpc.cycle import Cycle, CycleEnd
 from berth_host.rpc.served.contexts import ContextWriter
 from berth_host.rpc.served.link import InstanceLink
 from berth_host.rpc.served.outbox import Outbox, Sender
@@ -93,16 +93,16 @@ class GrpcTransport:
         """Whether its instance is gone, after a call that did not reach it."""
         return await self.link.is_lost(within_s)
 
-    def end_cycle(self, cycle: CycleContext, outcome: CycleEnd) -> None:
+    def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
         """Into the outbox: the next call carries it."""
-        node_name = cycle.reservations.get(self._plugin) if outcome is CycleEnd.BOUND else None
+        node_name = cycle.part(self._plugin).reserved_node if outcome is CycleEnd.BOUND else None
         bound = None if node_name is None else self._writer.post_bind(cycle, node_name)
         self._outbox.end_cycle(cycle.cycle_id, outcome, bound, self._sender)
 
     async def ask(
         self,
         call: Call[*Args, Raw, Any],
-        cycle: CycleContext | None,
+        cycle: Cycle | None,
         args: tuple[*Args],
         deadline_s: float,
     ) -> Raw:
@@ -116,9 +116,9 @@ class GrpcTransport:
             return await settled(call.post(self._outbox, parcel, deadline_s))
         ends_s = time.monotonic() + deadline_s
         if call.after_outbox:
-            cycle.never_asked_to_reserve.add(self._plugin)
+            cycle.part(self._plugin).never_asked_to_reserve = True
             await self._outbox.settled(cycle.pod.uid, deadline_s)
-            cycle.never_asked_to_reserve.discard(self._plugin)
+            cycle.part(self._plugin).never_asked_to_reserve = False
             deadline_s = ends_s - time.monotonic()
         if call.point in _LISTED:
             return await self._ask_listed(call, cycle, args, deadline_s)
@@ -134,7 +134,7 @@ class GrpcTransport:
     # --- how it is done ------------------------------------------------------------------------------
 
     async def _ask_listed(
-        self, call: Call[*Args, Raw, Any], cycle: CycleContext, args: tuple[*Args], deadline_s: float
+        self, call: Call[*Args, Raw, Any], cycle: Cycle, args: tuple[*Args], deadline_s: float
     ) -> Raw:
         """A call after which the cycle is one of those that Reconcile lists."""
         if not self._gate.is_open:
@@ -150,7 +150,7 @@ class GrpcTransport:
             return await self._ask_written(call, cycle, written, deadline_s)
 
     async def _ask_written(
-        self, call: Call[*Args, Raw, Any], cycle: CycleContext, written: Written, deadline_s: float
+        self, call: Call[*Args, Raw, Any], cycle: Cycle, written: Written, deadline_s: float
     ) -> Raw:
         if call.in_rounds:
             reply = await self._ask_round(call, cycle, written.message, deadline_s)
@@ -163,7 +163,7 @@ class GrpcTransport:
         )
         return call.decode(reader, reply)
 
-    async def _ask_cycle(self, call: AnyCall, cycle: CycleContext, request: Any, deadline_s: float) -> Any:
+    async def _ask_cycle(self, call: AnyCall, cycle: Cycle, request: Any, deadline_s: float) -> Any:
         """One call of a cycle: sent, repaired and sent again if need be, its envelope taken in.
 
         `request` lacks its context alone.
@@ -209,19 +209,19 @@ class GrpcTransport:
         with contextlib.suppress(PluginError):
             await self.link.sync((self._plugin, call.rpc), ends_s)
 
-    async def _ask_round(self, call: AnyCall, cycle: CycleContext, request: Any, deadline_s: float) -> Any:
+    async def _ask_round(self, call: AnyCall, cycle: Cycle, request: Any, deadline_s: float) -> Any:
         """One round in the binding cycle. A plugin that is asked again sees the objects as they are now."""
-        rounds, ends_s = cycle.rounds.get(self._plugin, (1, 0.0))
-        if rounds > 1:
-            await self._freshen(call, ends_s)
-            deadline_s = min(deadline_s, ends_s - time.monotonic())
+        part = cycle.part(self._plugin)
+        if part.rounds > 1:
+            await self._freshen(call, part.rounds_end_s)
+            deadline_s = min(deadline_s, part.rounds_end_s - time.monotonic())
         self.link.pre_binds_open += 1
         try:
             return await self._ask_bind(call, cycle, request, deadline_s)
         finally:
             self.link.pre_binds_open -= 1
 
-    async def _ask_bind(self, call: AnyCall, cycle: CycleContext, request: Any, deadline_s: float) -> Any:
+    async def _ask_bind(self, call: AnyCall, cycle: Cycle, request: Any, deadline_s: float) -> Any:
         """The same in the binding cycle, where only so many calls are open at once."""
         ends_s = time.monotonic() + deadline_s
         try:

@@ -21,7 +21,7 @@ from berth_sdk.scenarios import Scenarios
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.served import codec
 from berth_host.rpc.served.link import InstanceLink
 from berth_host.rpc.served.outbox import Parcel
@@ -75,15 +75,15 @@ class RequestWriter:
 
     # --- the scheduling cycle ----------------------------------------------------------------------------
 
-    def pre_filter(self, cycle: CycleContext, nodes: NodeTable) -> Written:
+    def pre_filter(self, cycle: Cycle, nodes: NodeTable) -> Written:
         """All nodes of the snapshot."""
         return self._over(scheduling_pb2.PreFilterRequest, nodes)
 
-    def filter(self, cycle: CycleContext, nodes: NodeTable) -> Written:
+    def filter(self, cycle: Cycle, nodes: NodeTable) -> Written:
         """The candidates."""
         return self._over(scheduling_pb2.FilterRequest, nodes)
 
-    def simulate_filter(self, cycle: CycleContext, scenarios: Scenarios) -> list[Written]:
+    def simulate_filter(self, cycle: Cycle, scenarios: Scenarios) -> list[Written]:
         """Batches of half the agreed size at most; they count as one call."""
         messages = codec.encode_scenarios(scenarios, self._mode, self._whole_pod)
         limit_bytes = self._link.identity.max_message_bytes // 2
@@ -92,7 +92,7 @@ class RequestWriter:
             for batch in _batches(messages, limit_bytes)
         ]
 
-    def post_filter(self, cycle: CycleContext, rejections: NodeRejections) -> Written:
+    def post_filter(self, cycle: Cycle, rejections: NodeRejections) -> Written:
         """Why every node was rejected, and by which plugins."""
         feed = self._link.feed
         groups, plugins = codec.encode_rejections(
@@ -103,15 +103,15 @@ class RequestWriter:
         )
         return Written(scheduling_pb2.PostFilterRequest(rejected=groups, rejected_by=plugins))
 
-    def pre_score(self, cycle: CycleContext, nodes: NodeTable) -> Written:
+    def pre_score(self, cycle: Cycle, nodes: NodeTable) -> Written:
         """The feasible nodes."""
         return self._over(scheduling_pb2.PreScoreRequest, nodes)
 
-    def score(self, cycle: CycleContext, nodes: NodeTable) -> Written:
+    def score(self, cycle: Cycle, nodes: NodeTable) -> Written:
         """The feasible nodes."""
         return self._over(scheduling_pb2.ScoreRequest, nodes)
 
-    def normalize_score(self, cycle: CycleContext, scores: NDArray[np.int64], nodes: NodeTable) -> Written:
+    def normalize_score(self, cycle: Cycle, scores: NDArray[np.int64], nodes: NodeTable) -> Written:
         """The feasible nodes with their raw scores."""
         written = self._over(scheduling_pb2.NormalizeScoreRequest, nodes)
         if written.back is not None:
@@ -119,43 +119,43 @@ class RequestWriter:
         written.message.scores.CopyFrom(codec.encode_scores(scores))
         return written
 
-    def reserve(self, cycle: CycleContext, node_name: str) -> Written:
+    def reserve(self, cycle: Cycle, node_name: str) -> Written:
         """The chosen node."""
         index = self._index_of(node_name)
         return Written(scheduling_pb2.ReserveRequest(node_name=node_name, node_index=index))
 
-    def permit(self, cycle: CycleContext, node_name: str) -> Written:
+    def permit(self, cycle: Cycle, node_name: str) -> Written:
         """The chosen node."""
         index = self._index_of(node_name)
         return Written(scheduling_pb2.PermitRequest(node_name=node_name, node_index=index))
 
     # --- the binding cycle -------------------------------------------------------------------------------
 
-    def pre_bind_pre_flight(self, cycle: CycleContext, node_name: str) -> Written:
+    def pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> Written:
         """The chosen node."""
         return Written(scheduling_pb2.PreBindPreFlightRequest(node_name=node_name))
 
-    def pre_bind(self, cycle: CycleContext, node_name: str, patched: Sequence[PatchResult]) -> Written:
+    def pre_bind(self, cycle: Cycle, node_name: str, patched: Sequence[PatchResult]) -> Written:
         """The chosen node, the round, and the outcomes of the patches of the round before."""
-        rounds, _ = cycle.rounds.get(self._plugin, (1, 0.0))
+        rounds = cycle.part(self._plugin).rounds or 1
         results = codec.encode_patched(patched)
         request = scheduling_pb2.PreBindRequest(
             node_name=node_name, round=rounds - 1, patched=results, pod_deleted=cycle.pod_deleted
         )
         return Written(request)
 
-    def bind(self, cycle: CycleContext, node_name: str) -> Written:
+    def bind(self, cycle: Cycle, node_name: str) -> Written:
         """The chosen node."""
         return Written(scheduling_pb2.BindRequest(node_name=node_name))
 
     # --- through the outbox ------------------------------------------------------------------------------
 
-    def unreserve(self, cycle: CycleContext, node_name: str, reason: str) -> Parcel:
+    def unreserve(self, cycle: Cycle, node_name: str, reason: str) -> Parcel:
         """The reservation, and why it is given back."""
         token = cycle.state(self._plugin).token
         return Parcel(cycle.cycle_id, cycle.pod.ref, node_name, token or b"", reason)
 
-    def post_bind(self, cycle: CycleContext, node_name: str) -> Parcel:
+    def post_bind(self, cycle: Cycle, node_name: str) -> Parcel:
         """The reservation of a pod that is bound."""
         return self.unreserve(cycle, node_name, "")
 

@@ -21,9 +21,9 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_host.explain.fit_error import fit_error_message
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.cycle import Cycle
 from berth_host.scheduler.chooser import Chooser
 from berth_host.scheduler.preemption import selection
 from berth_host.scheduler.preemption.budgets import Budget, Budgets, BudgetStore

@@ -16,10 +16,10 @@ from berth_sdk.tables import Moved, SlotFollower
 from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
 
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.framework.kept.merged_verdicts import within
 from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import Cycle
 from berth_host.scheduler.preemption.budgets import Budget
 from berth_host.scheduler.preemption.outcomes import Outcomes
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.kept import merged_verdicts
 from berth_host.model.node_statuses import NodeStatuses
@@ -73,7 +72,7 @@ async def with_a_filter_elsewhere(
 
 async def attempt(framework: Framework, host: AttachedHost) -> list[int] | str:
     """Filter and Score of one of several equal pods: the totals, or why there are none."""
-    cycle = Cycle(host.cycle(), host.nodes)
+    cycle = host.cycle(nodes=host.nodes)
     await framework.run_pre_filter(cycle)
     rows = all_rows(cycle.nodes)
     rows = await framework.run_filter(cycle, NodeStatuses(cycle.nodes), rows, cycle.nominated)
@@ -213,7 +212,7 @@ def rejecting(
 
 async def judged(framework: Framework, host: AttachedHost) -> tuple[list[int], dict[str, str]]:
     """Filter of one of several equal pods: the rows that pass, and why others do not."""
-    cycle = Cycle(host.cycle(), host.nodes)
+    cycle = host.cycle(nodes=host.nodes)
     await framework.run_pre_filter(cycle)
     statuses = NodeStatuses(cycle.nodes)
     rows = await framework.run_filter(cycle, statuses, all_rows(cycle.nodes), cycle.nominated)

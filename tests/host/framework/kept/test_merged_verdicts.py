@@ -9,9 +9,9 @@ import pytest
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.kept import merged_verdicts
 from berth_host.framework.kept.merged_verdicts import MergedVerdicts
-from berth_host.framework.nominated import NOBODY
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NOBODY
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.node import Node

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from berth_host.framework.filtering import Rows
 from berth_host.framework.framework import Framework, all_rows
-from berth_host.framework.nominated import NOBODY, NominatedPods
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NOBODY, NominatedPods
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.handle import Handle

@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from berth_host.framework.answers import AskEveryone
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import filter_error
 from berth_host.framework.framework import Framework, all_rows
-from berth_host.framework.nominated import NOBODY
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NOBODY
+from berth_host.rpc.cycle import Cycle
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, ScoreNormalization
 from berth_sdk.node import Node
@@ -150,7 +150,7 @@ async def said(framework: Framework, columns: NodeColumns, name: str, **labels: 
     table = await framework.run_score(cycle, cycle.nodes.take(passed))
     assert isinstance(table, ScoreTable)
     # A policy lets a pod pass where a plugin could not score it.
-    return "; ".join(cycle.context.notes), cycle
+    return "; ".join(cycle.notes), cycle
 
 
 @pytest.mark.parametrize("plugin", [Remembers, Narrows, OnlyFilters])
@@ -181,7 +181,7 @@ async def test_plugin_that_was_not_asked_has_written_no_state() -> None:
         ("d", {}, "", "yes"),
     ):
         message, cycle = await said(framework, columns, name, **labels)
-        assert (message, cycle.context.state("LooksAgainLater").get("seen")) == (text, found)
+        assert (message, cycle.state("LooksAgainLater").get("seen")) == (text, found)
 
 
 async def test_state_written_for_a_new_answer_is_kept_for_the_next_pod() -> None:
@@ -189,7 +189,7 @@ async def test_state_written_for_a_new_answer_is_kept_for_the_next_pod() -> None
     columns = columns_of(3)
     for turn in range(6):
         _, cycle = await said(framework, columns, f"p{turn}")
-        assert cycle.context.state("LooksAgainLater").get("seen") == "yes"
+        assert cycle.state("LooksAgainLater").get("seen") == "yes"
         if turn == 2:
             columns.add(Node(name="later"))
 

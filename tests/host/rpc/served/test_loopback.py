@@ -15,7 +15,7 @@ from berth_host.attach.routes import AttachedPlugin
 from berth_host.attach.wanted import Place
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.conduct import Conduct
-from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.route import ClientSettings, LocalRoute
 from berth_host.rpc.served.grpc_transport import GrpcTransport
@@ -103,8 +103,8 @@ async def both(state: ClusterState) -> AsyncIterator[tuple[PluginClient, PluginC
         instance.stop()
 
 
-def cycle(state: ClusterState, **fields: Any) -> CycleContext:
-    return CycleContext(
+def cycle(state: ClusterState, **fields: Any) -> Cycle:
+    return Cycle(
         "cycle-1",
         make_pod("web", uid="web", cpu="2", **fields),
         PROFILE,
@@ -143,7 +143,7 @@ async def test_scores_come_with_the_verdicts_over_the_contract_alone() -> None:
         for client in (local, remote):
             context = cycle(state)
             await client.filter(context, state.nodes)
-            assert bool(context.early) is client.is_served
+            assert (context.part(client.name).early_scores is not None) is client.is_served
 
 
 async def test_token_and_faults_cross_the_contract() -> None:

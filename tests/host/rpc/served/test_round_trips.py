@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from berth_host.attach.wanted import Place
 from berth_host.framework.answers import Answers, AskEveryone
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import all_rows
 from berth_host.framework.framework import Framework
-from berth_host.framework.nominated import NOBODY, NominatedPods
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NOBODY, NominatedPods
+from berth_host.rpc.cycle import Cycle
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.node import Node
@@ -240,7 +240,7 @@ async def test_a_pod_costs_one_round_trip_and_the_decision_is_the_same(
         here = framework_of([Here({}, NO_HANDLE), cls({}, NO_HANDLE)], answers=answers())
         for i, pod in enumerate(pods()):
             before = len(host.sent)
-            got = await decided(there, Cycle(host.cycle(pod), host.nodes))
+            got = await decided(there, host.cycle(pod, nodes=host.nodes))
             calls = [call for _, call, _, _ in host.sent[before:] if call in UP_TO_SCORE]
             assert got == await decided(here, cycle_of(pod, host.nodes, f"cycle-{i}"))
             skipping = pod.labels.get("app") == "quiet" and issubclass(cls, PreScores)
@@ -255,7 +255,7 @@ async def test_a_node_with_nominated_pods_is_asked_about_once_more_and_the_score
         nominated = NominatedPods.of(host.nodes, {"n1": [other], "n4": [other]})
         there = framework_of([host.client], answers=AskEveryone())
         here = framework_of([All({}, NO_HANDLE)], answers=AskEveryone())
-        got = await decided(there, Cycle(host.cycle(), host.nodes), nominated)
+        got = await decided(there, host.cycle(nodes=host.nodes), nominated)
         assert got == await decided(here, cycle_of(make_pod("p"), host.nodes), nominated)
         calls = [call for _, call, _, _ in host.sent if call in UP_TO_SCORE]
         assert calls == ["PreFilter", "SimulateFilter"]
@@ -276,7 +276,7 @@ async def test_a_pod_that_fits_nowhere_costs_one_round_trip_and_says_why(tmp_pat
     async with served(All, tmp_path) as host:
         nodes = host.nodes.take([0, 3, 6])
         framework = framework_of([host.client], answers=AskEveryone())
-        cycle = Cycle(host.cycle(), nodes)
+        cycle = host.cycle(nodes=nodes)
         await framework.run_pre_filter(cycle)
         statuses = NodeStatuses(nodes)
         assert not len(await framework.run_filter(cycle, statuses, all_rows(nodes), NOBODY))
@@ -287,7 +287,7 @@ async def test_a_pod_that_fits_nowhere_costs_one_round_trip_and_says_why(tmp_pat
 async def test_scores_that_are_run_apart_are_asked_for_and_those_of_the_cycle_stay(tmp_path: Path) -> None:
     async with served(All, tmp_path) as host:
         framework = framework_of([host.client], answers=AskEveryone())
-        cycle = Cycle(host.cycle(), host.nodes)
+        cycle = host.cycle(nodes=host.nodes)
         before = await decided(framework, cycle)
         # n0 and n3 were rejected: what came early says nothing of them.
         apart = await framework.run_score_apart(cycle, host.nodes.take([0, 1, 3]))
@@ -318,7 +318,7 @@ async def test_plugin_that_skips_pre_score_for_one_node_is_asked_about_the_other
     found = []
     async with served(ByImage, tmp_path) as host:
         for client, cycle in (
-            (host.client, Cycle(host.cycle(), host.nodes)),
+            (host.client, host.cycle(nodes=host.nodes)),
             (ByImage({}, NO_HANDLE), cycle_of(make_pod("p"), host.nodes)),
         ):
             framework = framework_of([client], answers=AskEveryone())
@@ -335,7 +335,7 @@ async def test_a_skip_that_came_early_does_not_count_for_scores_that_are_run_apa
     async with served(ByImage, tmp_path) as host:
         nodes = host.nodes.take([0, 1, 2])
         for client, cycle in (
-            (host.client, Cycle(host.cycle(), nodes)),
+            (host.client, host.cycle(nodes=nodes)),
             (ByImage({}, NO_HANDLE), cycle_of(make_pod("p"), nodes)),
         ):
             framework = framework_of([client], answers=AskEveryone())

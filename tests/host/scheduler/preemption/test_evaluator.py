@@ -11,8 +11,8 @@ import pytest
 from berth_host.app.alone import FrameworkAlone
 from berth_host.config.loading import load_configuration
 from berth_host.framework.framework import Framework, all_rows
-from berth_host.framework.nominated import NominatedPods
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NominatedPods
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.scheduler.chooser import SmallestName
 from berth_host.scheduler.preemption.eligibility import NEVER, TERMINATING, UNDER_WAY

@@ -13,12 +13,12 @@ from unittest import mock
 import pytest
 from berth_host.app.alone import FrameworkAlone
 from berth_host.config.loading import load_configuration
-from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import all_rows
-from berth_host.framework.nominated import NominatedPods
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.nominated_pods import NominatedPods
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.nominator import Nominator
+from berth_host.rpc.cycle import Cycle
 from berth_host.scheduler.nominations import Nominations
 from berth_host.scheduler.preemption.dry_run import DryRun
 from berth_host.scheduler.preemption.evaluator import Evaluation, Evaluator, SearchLimits
