@@ -223,11 +223,11 @@ class Plugin:
     max_concurrency: ClassVar[int] = 0
     """The number of binding-cycle calls at the same time. 0: the host decides."""
     depends_on: ClassVar[DependsOn | None] = None
-    """None: the host caches no answer from one pod to the next, at any extension point, and `sign`,
+    """None: the host keeps no answer from one pod to the next, at any extension point, and `sign`,
     `sign_spec`, `sign_queue` and `sign_fields` have no effect.
 
     With NODE, ROW, NODES and TABLE, Filter and Score must store nothing in the cycle's state: the host may
-    use a cached answer in place of the call. With NODE, ROW and NODES the same holds for PreFilter and
+    use a kept answer in place of the call. With NODE, ROW and NODES the same holds for PreFilter and
     PreScore of a class that has no later extension point. Their answers and state must follow from the pod's
     wishes and the Node objects alone, not from the pods on the nodes and not from the nodes that PreScore
     gets. The host reuses them for equal pods until a Node object changes.

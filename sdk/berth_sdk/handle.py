@@ -146,7 +146,7 @@ class Handle(Protocol):
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
         """Requeue these pods, because something that this plugin depends on has changed.
 
-        No pods given: all pods that this plugin rejected. The host drops the plugin's cached answers. Returns
+        No pods given: all pods that this plugin rejected. The host drops the plugin's kept answers. Returns
         how many pods moved.
         """
         ...

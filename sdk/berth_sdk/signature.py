@@ -1,6 +1,6 @@
 """A pod -> a digest that all pods with the same scheduling wishes share.
 
-Equal pods share columns and cached answers by this digest. The digest covers the facts by which a plugin may
+Equal pods share columns and kept answers by this digest. The digest covers the facts by which a plugin may
 judge a pod: namespace, labels, annotations, priority, the controller that owns the pod, the spec without the
 node name, and the claims that were made for the pod. Where the object is not known, the summary takes the
 place of the spec. The digests of the two forms always differ.

@@ -1,1 +1,1 @@
-"""`berth-sdk`: serve plugins, and look at a server."""
+"""`berth-sdk`: serve plugins, and inspect a server."""

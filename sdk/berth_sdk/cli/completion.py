@@ -1,7 +1,7 @@
-"""`berth-sdk completion SHELL`: scripts for shells, and the words that these ask for with each TAB.
+"""`berth-sdk completion SHELL`: completion scripts for shells, and the candidates that they ask for.
 
-A script runs `berth-sdk __complete` with all words up to the cursor, the command's own name first, and gets a
-candidate per line; without any the shell completes files.
+A script runs `berth-sdk __complete` with all words up to the cursor, the command's own name first, and reads
+one candidate per line. Without candidates, the shell completes files.
 """
 
 from __future__ import annotations
@@ -39,20 +39,22 @@ SHELLS: Final = tuple(_SCRIPTS)
 
 
 def completion(options: Namespace) -> int:
-    """Print the script. 0."""
+    """Print the script. Returns 0."""
     print(_SCRIPTS[options.shell], end="")
     return 0
 
 
 def complete(parser: ArgumentParser, words: Sequence[str]) -> int:
-    """Print what the last of `words` may become; the first is the name of the command. 0."""
+    """Print the candidates for the last of `words`, whose first is the name of the command. Returns 0."""
     for candidate in candidates(parser, words[1:] or [""]):
         print(candidate)
     return 0
 
 
 def candidates(parser: ArgumentParser, words: Sequence[str]) -> list[str]:
-    """What the last word may become; nothing where it is a file, or anything else that is not known here."""
+    """Return the candidates for the last word. Empty for a file, or any other value that is not known
+    here.
+    """
     *before, begun = words
     while (found := _command_in(parser, before)) is not None:
         parser, before = found
@@ -67,7 +69,7 @@ def candidates(parser: ArgumentParser, words: Sequence[str]) -> list[str]:
 
 
 def _command_in(parser: ArgumentParser, words: Sequence[str]) -> tuple[ArgumentParser, list[str]] | None:
-    """The command that is named in `words`, and the words after it."""
+    """Return the command that is named in `words`, and the words after it. None: no command is named."""
     commands = _commands(parser)
     for number, word in enumerate(words):
         if word in commands:
@@ -83,7 +85,7 @@ def _commands(parser: ArgumentParser) -> Mapping[str, ArgumentParser]:
 
 
 def _awaited(parser: ArgumentParser, word: str) -> argparse.Action | None:
-    """The option that `word` names, if its value comes next."""
+    """Return the option that `word` names, if the option takes a value."""
     action = parser._option_string_actions.get(word)
     return action if action is not None and action.nargs != 0 else None
 
@@ -102,4 +104,4 @@ def _installed() -> list[str]:
 
 
 _KINDS: Final[Mapping[str, Callable[[], list[str]]]] = {"NAME": _installed}
-"""What stands for a positional argument, by its name in the usage."""
+"""The candidates for a positional argument, by its name in the usage."""

@@ -15,7 +15,7 @@ GROUP: Final = "berth.plugins"
 
 
 def load_plugins(names: Iterable[str]) -> dict[str, type]:
-    """The classes by the name they are served under. Raises PluginDefinitionError."""
+    """Return the classes by the name they are served under. Raises PluginDefinitionError."""
     classes: dict[str, type] = {}
     for name in names:
         title, cls = _from_module(name) if ":" in name else (name, _from_entry_point(name))
@@ -26,7 +26,7 @@ def load_plugins(names: Iterable[str]) -> dict[str, type]:
 
 
 def _from_entry_point(name: str) -> type:
-    from importlib.metadata import entry_points  # slow to import, and module:Class does without
+    from importlib.metadata import entry_points  # slow to import, and module:Class does not need it
 
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
     entry = known.get(name)
@@ -34,9 +34,11 @@ def _from_entry_point(name: str) -> type:
         from difflib import get_close_matches
 
         near = get_close_matches(name, known, n=1)
-        cure = f"did you mean {near[0]}?" if near else f"installed are: {', '.join(sorted(known)) or 'none'}"
+        cure = (
+            f"did you mean {near[0]}?" if near else f"installed plugins: {', '.join(sorted(known)) or 'none'}"
+        )
         raise PluginDefinitionError(
-            f"no installed plugin is named {name}: {cure}; a class is named as module:Class"
+            f"no installed plugin is named {name}: {cure}; to name a class, write module:Class"
         )
     try:
         loaded = entry.load()
@@ -49,7 +51,7 @@ def _from_entry_point(name: str) -> type:
 
 def _from_module(where: str) -> tuple[str, type]:
     module_name, _, attribute = where.partition(":")
-    # As with `python -m`: modules in the working folder can be named.
+    # As with `python -m`: modules in the working directory can be named.
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

@@ -1,4 +1,4 @@
-"""`berth-sdk reflect`: which services and methods a server offers."""
+"""`berth-sdk reflect`: list the services and methods that a server offers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _TIMEOUT_S: Final = 5.0
 
 
 def reflect(options: Namespace) -> int:
-    """Print them. 1: the server does not answer; 2: an option is wrong, or the package is missing here."""
+    """Print the services and methods. Returns 0; 1: no answer from the server; 2: a wrong option, or a
+    missing package.
+    """
     try:
         services = services_on(_channel(options), _TIMEOUT_S)
     except _OptionError as err:
@@ -28,7 +30,7 @@ def reflect(options: Namespace) -> int:
         failed: Any = err  # every error of a call is also the call
         text = f"{failed.code().name}: {failed.details()}"
         if failed.code() is grpc.StatusCode.UNIMPLEMENTED:
-            text = "the server offers no reflection: there, pip install 'berth-sdk[server]'"
+            text = "the server offers no reflection: pip install 'berth-sdk[server]' where it runs"
         print(f"berth-sdk reflect: {options.endpoint}: {text}", file=sys.stderr)
         return 1
     for service, methods in services.items():
@@ -39,18 +41,18 @@ def reflect(options: Namespace) -> int:
 
 
 class _OptionError(Exception):
-    """What is wrong with the options, and the cure."""
+    """An error in the options, with what to do."""
 
 
 def _channel(options: Namespace) -> grpc.Channel:
-    """Raises _OptionError."""
+    """Return a channel for the options. Raises _OptionError."""
     given = {
         "--tls-ca": options.tls_ca,
         "--tls-cert": options.tls_cert,
         "--tls-key": options.tls_key,
     }
     if not options.endpoint.isprintable() or not (options.tls_server_name or "").isprintable():
-        raise _OptionError(f"{options.endpoint!r} is no address: write unix:PATH or HOST:PORT")
+        raise _OptionError(f"{options.endpoint!r} is not an address: write unix:PATH or HOST:PORT")
     missing = [name for name, path in given.items() if not path]
     if len(missing) == len(given) and not options.tls_server_name:
         return grpc.insecure_channel(options.endpoint)

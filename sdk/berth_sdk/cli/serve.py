@@ -1,4 +1,4 @@
-"""`berth-sdk serve`: plugins in a process of their own, until a signal or the host ends it."""
+"""`berth-sdk serve`: serve plugins in this process, until a signal or the host stops it."""
 
 from __future__ import annotations
 
@@ -28,19 +28,23 @@ ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | N
 
 
 def serve(options: Namespace) -> int:
-    """Run until told to stop. 0: stopped cleanly; 1: the host is gone; 2: bad input."""
+    """Serve until stopped. Returns 0: stopped cleanly; 1: the host is gone; 2: wrong input."""
     child = ChildDuties.from_environment(os.environ)
     credential = take_credential(os.environ)
     output = StandardOutput() if child else None
     _log_to_standard_error(as_json=child is not None, level=options.log_level)
     endpoint = options.listen or os.environ.get(ENDPOINT)
     if not endpoint:
-        return _refused(f"say where to listen: --listen unix:PATH, --listen HOST:PORT, or {ENDPOINT}")
-    stops: SimpleQueue[None] = SimpleQueue()  # a signal handler may put to it at any moment, unlike an Event
+        return _refused(
+            f"no address to listen at: give --listen unix:PATH or --listen HOST:PORT, or set {ENDPOINT}"
+        )
+    stops: SimpleQueue[None] = (
+        SimpleQueue()
+    )  # a queue, not an Event: a signal handler may put to it at any moment
     try:
         if child is not None:
             child.tie_to_host()
-        # Before the handlers: a module that takes long to import, or hangs, ends at once with the signal.
+        # Before the handlers: a signal then ends a slow or hanging import at once.
         classes = load_plugins(options.names)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stops.put(None))
@@ -52,14 +56,14 @@ def serve(options: Namespace) -> int:
         LOG.error("%s", err)
         return 1
     except ListenError as err:
-        return _refused(str(err))  # what it came from has no line of the plugin's
+        return _refused(str(err))  # without the cause: it has no line of the plugin's code
     except BerthError as err:
         return _refused(str(err), err.__cause__)
     except KeyboardInterrupt:
         raise
     except BaseException as err:
         if not place_of(err):
-            raise  # no line of the plugin's: a fault of ours
+            raise  # no line of the plugin's code: an internal error
         return _refused(f"{', '.join(options.names)} cannot be served: {raised_text(err)}", err)
     LOG.info("serving %s at %s", ", ".join(server.instance.classes), address)
     if child is not None and output is not None:
@@ -69,14 +73,14 @@ def serve(options: Namespace) -> int:
     LOG.info("stopping")
     if not server.stop(options.grace):
         LOG.warning("%d calls had not ended after %s s", server.instance.in_flight.count, options.grace)
-        # Their threads cannot be interrupted, and the interpreter would wait for them.
+        # Threads of open calls cannot be interrupted, and the interpreter would wait for them.
         logging.shutdown()
         os._exit(0)
     return 0
 
 
 def _tls(options: Namespace) -> TlsServing | None:
-    """None without any of the options. Raises TlsError where some are missing."""
+    """Return the TLS settings. None: no TLS option is given. Raises TlsError if some are missing."""
     given = {
         "--tls-cert": options.tls_cert,
         "--tls-key": options.tls_key,
@@ -88,7 +92,7 @@ def _tls(options: Namespace) -> TlsServing | None:
         return None
     if missing:
         listed = ", ".join(missing)
-        raise TlsError(f"{listed} missing: both sides prove who they are, or there is no TLS at all")
+        raise TlsError(f"{listed} missing: TLS takes all of the --tls options, or none")
     return TlsServing(
         cert_file=options.tls_cert,
         key_file=options.tls_key,
@@ -98,8 +102,10 @@ def _tls(options: Namespace) -> TlsServing | None:
 
 
 def _wait(stops: SimpleQueue[None]) -> None:
-    """Until something is put. Handlers of signals run in this thread, which the kernel need not wake for
-    them: after a SIGCONT it may hand the signal to another one.
+    """Block until a signal handler puts a stop request into the queue.
+
+    The timeout matters: signal handlers run in this thread, but after a SIGCONT the kernel may deliver the
+    signal to another thread, which does not wake this one.
     """
     while True:
         try:
@@ -116,20 +122,20 @@ def _refused(text: str, cause: BaseException | None = None) -> int:
 
 
 class _Lines(logging.Formatter):
-    """Lines for people; of a traceback the frames of the plugin's author, unless there are none."""
+    """Log lines for people. A traceback shows only the frames of the plugin's author, if there are any."""
 
     def __init__(self, *, whole_tracebacks: bool) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
         self._whole_tracebacks = whole_tracebacks
 
     def formatException(self, ei: ExcInfo) -> str:  # noqa: N802 (logging's name)
-        """The text of a traceback."""
+        """Return the text of a traceback."""
         authors = "" if self._whole_tracebacks or ei[1] is None else author_traceback(ei[1])
         return authors.rstrip() or super().formatException(ei)
 
 
 class _JsonLines(_Lines):
-    """One JSON object per line, which the host reads from standard error."""
+    """Log lines for the host: one JSON object per line, on standard error."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {

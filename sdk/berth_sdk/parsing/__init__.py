@@ -1,1 +1,1 @@
-"""Kubernetes objects -> records: field by field, a wrong type is named by its field."""
+"""Kubernetes objects -> records, field by field. An error names the field that has a wrong type."""

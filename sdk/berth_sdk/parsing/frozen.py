@@ -1,8 +1,8 @@
 """Makes frozen records with many fields as fast as ordinary ones. Used by `pod` and `kube_object`.
 
 A frozen dataclass writes every field through `object.__setattr__`, which for a pod takes as long as reading
-all of its JSON. Here the fields are written to a *draft*: an object with the same layout that can be written
-to. Before other code sees the draft, its class is changed to the record's class, which freezes it.
+all of its JSON. Here the fields are written to a *draft*: a writable object with the same layout. Before
+other code sees the draft, its class is changed to the record's class, which freezes it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 def draft_of(record: type[Any]) -> type[Any]:
-    """The class of drafts of `record`, a dataclass with slots that inherits from nothing.
+    """Return the class of drafts of `record`, a dataclass with slots and without a base class.
 
-    Every field has to be written: a draft has no defaults.
+    The caller must write every field: a draft has no defaults.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True, slots=True)
@@ -32,7 +32,9 @@ def draft_of(record: type[Any]) -> type[Any]:
 
 
 def drafting_copier(record: type[T], draft: type[Any]) -> Callable[[T], Any]:
-    """A function that answers a draft with all fields of a record; written out, as dataclasses' own are."""
+    """Return a function that copies all fields of a record into a draft. Its code is generated, as in
+    dataclasses.
+    """
     lines = ["def copy(source):", "    copied = draft()"]
     lines += [f"    copied.{name} = source.{name}" for name in record.__slots__]  # type: ignore[attr-defined]
     lines.append("    return copied")

@@ -1,4 +1,6 @@
-"""Reads fields of parsed objects, and names a field that has the wrong type. Used by `pod`, `pod_spec`."""
+"""Reads fields of parsed objects. An error names the field that has the wrong type. Used by `pod`,
+`pod_spec`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ _EMPTY: Final[Mapping[str, Any]] = {}
 
 
 def mapping(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """The map under `key`, empty where it is missing. Raises ObjectError for another type."""
+    """Return the map under `key`, empty where it is missing. Raises ObjectError for another type."""
     value = parent.get(key)
     if value is None:
         return _EMPTY
@@ -21,7 +23,7 @@ def mapping(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def items(parent: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """The list of maps under `key`, empty where it is missing. Raises ObjectError."""
+    """Return the list of maps under `key`, empty where it is missing. Raises ObjectError."""
     value = parent.get(key)
     if value is None:
         return []
@@ -34,7 +36,7 @@ def items(parent: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def strings(parent: Mapping[str, Any], path: str, key: str) -> Mapping[str, str]:
-    """The map of strings under `key`, empty where it is missing. Raises ObjectError."""
+    """Return the map of strings under `key`, empty where it is missing. Raises ObjectError."""
     value = parent.get(key)
     if not value:
         return {}
@@ -50,7 +52,7 @@ def strings(parent: Mapping[str, Any], path: str, key: str) -> Mapping[str, str]
 
 
 def integer(value: Any, path: str) -> int:
-    """An integer, 0 where it is missing. Raises ObjectError."""
+    """Return an integer, 0 where it is missing. Raises ObjectError."""
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int):

@@ -1,7 +1,7 @@
-"""The part of a `Pod` that follows from its spec alone, read once for all pods that have the same spec.
+"""The part of a `Pod` that follows from its spec alone, read once for all pods with the same spec.
 
-The pods of one controller differ in their metadata. Used by `pod`, and by `signature` for its text of the
-spec.
+The pods of one controller differ only in their metadata. Used by `pod`, and by `signature` for the text of
+the spec.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OF_RESIZES: Final = frozenset({"containerStatuses", "initContainerStatuses", "r
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """One toleration; the empty operator reads as Equal, the empty effect as every effect."""
+    """One toleration. The empty operator reads as Equal, the empty effect as every effect."""
 
     key: str = ""
     operator: str = ""
@@ -48,9 +48,11 @@ class HostPort:
 
 @dataclass(slots=True, eq=False)
 class PodSpec:
-    """Fields as in `Pod`. `wishes`: the text of the spec by `berth_sdk.signature`, once asked. `summary`:
-    the spec's part of a `PodSummary`, serialised, once one was made. `signed`: the plugins it was signed for,
-    and the signatures.
+    """The parsed spec; fields as in `Pod`.
+
+    `wishes`: the text of the spec by `berth_sdk.signature`. `summary`: the spec's part of a `PodSummary`,
+    serialised. `signed`: the plugins that the spec was signed for, and their signatures. All three are None
+    until first needed.
     """
 
     priority: int
@@ -68,10 +70,10 @@ class PodSpec:
 
     @staticmethod
     def of(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:
-        """The parsed spec. `status`: that of a pod on a node, whose resizes count; None for other pods.
+        """Return the parsed spec. `status`: of a pod on a node, whose resizes count; None for other pods.
 
-        The node itself makes no difference: a pod has the same `PodSpec` before and after its bind.
-        Raises ObjectError, AttributeError, TypeError or KeyError for a malformed field.
+        The node name has no effect: a pod has the same `PodSpec` before and after its binding. Raises
+        ObjectError, AttributeError, TypeError or KeyError for a malformed field.
         """
         if status and not _OF_RESIZES.isdisjoint(status):
             return _read(spec, status)
@@ -80,7 +82,7 @@ class PodSpec:
         try:
             key = marshal.dumps(cast("dict[str, Any]", spec), _EXACT)
         except ValueError:
-            return _read(spec, None)  # not of JSON alone
+            return _read(spec, None)  # has values that JSON does not have
         known = known_specs.get(key)
         if known is None:
             known = known_specs[key] = _read(spec, None)
@@ -98,7 +100,7 @@ def _read(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:
     return PodSpec(
         priority=integer(spec.get("priority"), "spec.priority"),
         requests=requests,
-        # A copy: later pods must not see changes of this pod's object.
+        # Copied: later pods must not see changes of this pod's object.
         node_selector=dict(strings(spec, "spec", "nodeSelector")),
         tolerations=tuple(
             Toleration(
@@ -125,7 +127,7 @@ def _read(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:
 
 
 def _host_ports(spec: Mapping[str, Any]) -> tuple[HostPort, ...]:
-    # Plain init containers have ended before the pod's ports matter; sidecars have not.
+    # Plain init containers have ended before the pod's ports matter; sidecars still run.
     holders = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
     return tuple(
         HostPort(port.get("hostIP") or "", port.get("protocol") or "", port["hostPort"])

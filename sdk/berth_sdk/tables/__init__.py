@@ -1,7 +1,7 @@
-"""The columnar snapshot that plugins see: nodes, the pods on them, and other objects.
+"""The columnar snapshot that plugins read: nodes, the pods on them, and other objects.
 
-`NodeTable` and `PodTable` are read-only views over columns that the host (or, in a served plugin, the
-synchronised copy) brings up to date between cycles. Rows are selections; columns are numpy arrays.
+`NodeTable` and `PodTable` are read-only views of columns. The host, or the synchronised copy of a served
+plugin, updates the columns between cycles. Rows are selections; columns are numpy arrays.
 """
 
 from berth_sdk.tables.dictionary import Dictionary

@@ -1,6 +1,6 @@
 """Dictionary encoding: values <-> small integers. Used by every encoded column.
 
-Code 0 always means "absent", so a fresh row needs no special value.
+Code 0 always means "absent", so a new row needs no special value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ V = TypeVar("V", bound=Hashable)
 
 
 class Dictionary(Generic[V]):
-    """Grows only; a value keeps its code for the life of the table."""
+    """Values and their codes. It only grows: a value keeps its code for the life of the table."""
 
     __slots__ = ("_codes", "values")
 
@@ -24,7 +24,7 @@ class Dictionary(Generic[V]):
         self.values: list[V | None] = [None]
 
     def encode(self, value: V) -> int:
-        """The code of `value`, made at its first appearance; always at least 1."""
+        """Return the code of `value`, at least 1. The first call for a value makes its code."""
         code = self._codes.get(value)
         if code is None:
             code = self._codes[value] = len(self.values)
@@ -32,13 +32,13 @@ class Dictionary(Generic[V]):
         return code
 
     def find(self, value: V) -> int:
-        """The code of `value`, or -1 (equal to no code) if it never appeared."""
+        """Return the code of `value`, or -1 (equal to no code) if it never appeared."""
         return self._codes.get(value, -1)
 
     def where(self, test: Callable[[V], bool]) -> NDArray[np.bool_]:
-        """bool[number of codes]: which values pass `test`; code 0 (absent) does not.
+        """Return bool[number of codes]: the values that pass `test`. Code 0 (absent) does not pass.
 
-        Index it with a column of codes to test every row at the price of one test per value.
+        Index the result with a column of codes: every row is tested at the cost of one test per value.
         """
         passed = np.zeros(len(self.values), dtype=np.bool_)
         for code, value in enumerate(self.values):
@@ -47,7 +47,7 @@ class Dictionary(Generic[V]):
         return passed
 
     def members(self, values: Iterable[V]) -> NDArray[np.bool_]:
-        """bool[number of codes]: whether the code stands for one of `values`."""
+        """Return bool[number of codes]: the codes of `values`."""
         passed = np.zeros(len(self.values), dtype=np.bool_)
         for value in values:
             code = self._codes.get(value)

@@ -1,4 +1,4 @@
-"""`GenerationLog`: changes and removals in order, as far back as a bounded log reaches."""
+"""`GenerationLog`: changes and removals in order, in a log of limited length."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 LIMIT: Final = 4096
-"""Entries that a log remembers; a reader that lags further behind looks at everything."""
+"""The number of entries that a log keeps. A reader that is further behind must read everything."""
 
 
 class GenerationLog(Generic[T]):
-    """Entries in order of generation. `floor`: nothing is missing after this generation."""
+    """Entries in order of generation. `floor`: the log has every entry after this generation."""
 
     __slots__ = ("_entries", "_limit", "floor")
 
@@ -21,13 +21,13 @@ class GenerationLog(Generic[T]):
         self.floor = 0
 
     def add(self, generation: int, item: T) -> None:
-        """Something happened to `item` at `generation`, which is never below an earlier one."""
+        """Add an entry for `item` at `generation`, which must not be below an earlier one."""
         self._entries.append((generation, item))
         if len(self._entries) > self._limit:
             self.floor = self._entries.popleft()[0]
 
     def since(self, generation: int) -> list[tuple[int, T]] | None:
-        """Entries after `generation`, oldest first; None: the log does not reach back so far."""
+        """Return the entries after `generation`, oldest first. None: the log no longer has all of them."""
         if generation < self.floor:
             return None
         found: list[tuple[int, T]] = []
@@ -39,6 +39,6 @@ class GenerationLog(Generic[T]):
         return found
 
     def clear(self, floor: int) -> None:
-        """Forget all; the log begins after `floor`."""
+        """Remove all entries. The log begins after `floor`."""
         self._entries.clear()
         self.floor = floor

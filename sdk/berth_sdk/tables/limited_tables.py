@@ -1,7 +1,7 @@
 """Tables in which reading a part that the plugin did not declare raises UndeclaredError.
 
-They share the columns of the tables that they are made of, and add nothing to a declared read: a class per
-set of needs, whose undeclared accessors raise. Used by `runtime.declared`.
+A limited table shares the columns of its original and adds no cost to a declared read: each set of needs has
+a class of its own, whose undeclared accessors raise. Used by `runtime.declared`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ _SPARE_RECORDS: Final = 1024
 
 
 class LimitedPodTable(PodTable):
-    """A `PodTable` that hands out limited records. It shares all that the table has, as it changes."""
+    """A `PodTable` that returns limited records. It shares the data of its original, also when the data
+    changes.
+    """
 
     __slots__ = ("_lists", "_records", "limits")
     limits: PodLimits
 
     @classmethod
     def of_table(cls, table: PodTable, limits: PodLimits) -> PodTable:
-        """The view of `table`; the table itself where everything was declared."""
+        """Return the view of `table`, or the table itself where everything was declared."""
         if isinstance(limits, CallPodLimits) and limits.is_whole:
             return table
         seen = cls.__new__(cls)
@@ -58,7 +60,7 @@ class LimitedPodTable(PodTable):
     _lists: dict[int, tuple[Sequence[Pod], list[Pod]]]
 
     def record(self, pod: Pod) -> Pod:
-        """The limited record of a pod; the same each time while the pod is the same."""
+        """Return the limited record of a pod: the same record while the pod is the same."""
         known = self._records.get(pod.uid)
         if known is not None and known[0] is pod:
             return known[1]
@@ -69,19 +71,19 @@ class LimitedPodTable(PodTable):
         return seen
 
     def pod(self, row: int) -> Pod:
-        """The pod in a row, as a record."""
+        """Return the pod in a row, as a record."""
         return self.record(super().pod(row))
 
     def several(self, rows: NDArray[np.intp]) -> list[Pod]:
-        """The pods in some rows, as records, in the order of `rows`."""
+        """Return the pods in some rows, as records, in the order of `rows`."""
         return [self.record(pod) for pod in super().several(rows)]
 
     def on_node(self, index: int) -> list[Pod]:
-        """The pods on the node in slot `index`, in the order of kube-scheduler's NodeInfo."""
+        """Return the pods on the node in slot `index`, in the order of kube-scheduler's NodeInfo."""
         return list(self.pods_of(index))
 
     def pods_of(self, index: int) -> Sequence[Pod]:
-        """As `on_node`, without a copy; the list is never changed."""
+        """Return the list of `on_node` without a copy. The list never changes."""
         held = super().pods_of(index)
         known = self._lists.get(index)
         if known is None or known[0] is not held:
@@ -89,34 +91,36 @@ class LimitedPodTable(PodTable):
         return known[1]
 
     def captured(self) -> tuple[list[list[Pod]], frozenset[str]]:
-        """The pods of every slot, and the uids of the pods that are only reserved."""
+        """Return the pods of every slot, and the uids of the pods that are only reserved."""
         held, assumed = super().captured()
         return [[self.record(pod) for pod in pods] for pods in held], assumed
 
     def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
-        """int32[n] codes of the label's values (0: absent), and their dictionary."""
+        """Return int32[n] codes of the label's values (0: absent), and their dictionary."""
         self.limits.labels.check(key, f"pods.label({key!r})")
         return super().label(key)
 
     def encoded(self, name: str, read: Callable[[Pod], V | None]) -> tuple[NDArray[np.int32], Dictionary[V]]:
-        """int32[n] codes of the value that `read` finds in each limited record, and their dictionary."""
-        if read is normalized_ports:  # of summaries alone: all plugins share the column
+        """Return int32[n] codes of the value that `read` finds in each limited record, and their
+        dictionary.
+        """
+        if read is normalized_ports:  # reads summaries alone, so all plugins share the column
             return super().encoded(name, read)
         limit = self.limits.limit
         return super().encoded(self._column_of(name), lambda pod: read(limit(pod)))
 
     def readings(self, name: str, read: Callable[[Pod], V | None]) -> Dictionary[V]:
-        """The dictionary of `encoded` alone."""
+        """Return the dictionary of `encoded`."""
         column = self._readings.get(self._column_of(name))
         return self.encoded(name, read)[1] if column is None else column.values
 
     def _column_of(self, name: str) -> str:
-        """The name of the column with the values that these limits let `read` find."""
+        """Return the name of the column with the values that `read` finds under these limits."""
         return f"{name}\n{self.limits.number}"
 
 
 class LimitedPodChanges(PodChanges):
-    """`PodChanges` with limited records. `origin`: the changes with all that is known."""
+    """`PodChanges` with limited records. `origin`: the changes without limits."""
 
     def __init__(self, origin: PodChanges, limits: PodLimits, table: PodTable | None = None) -> None:
         """`table`: the limited view of the table of `origin`, where there is one."""
@@ -129,20 +133,20 @@ class LimitedPodChanges(PodChanges):
         self.limits = limits
 
     def pods(self, row: int) -> tuple[Pod, ...]:
-        """The pods of one row."""
+        """Return the pods of one row."""
         if self.limits.are_known:
             return super().pods(row)
         return tuple(self.limits.limit(pod) for pod in self.origin.pods(row))
 
     def take(self, positions: NDArray[Any]) -> PodChanges:
-        """The changes of some rows, in the order given (intp[k])."""
+        """Return the changes of some rows, in the order given (intp[k])."""
         table = self.table if self.limits.are_known else None
         return LimitedPodChanges(self.origin.take(positions), self.limits, table)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LimitedTally:
-    """A tally that sees limited records: equal to the same tally under the same limits."""
+    """A tally of limited records. Equal to the same tally under the same limits."""
 
     tally: Any
     pods: LimitedPodTable
@@ -156,24 +160,24 @@ class _LimitedTally:
         return hash(self.tally)
 
     def of(self, pod: Pod) -> int:
-        """The count of one pod."""
+        """Return the count of one pod."""
         count: int = self.tally.of(self.pods.record(pod))
         return count
 
     def of_each(self, pods: Sequence[Pod]) -> Sequence[int]:
-        """`of`, of each."""
+        """Return `of` for each pod."""
         seen = [self.pods.record(pod) for pod in pods]
         each = getattr(self.tally, "of_each", None)
         return [self.tally.of(pod) for pod in seen] if each is None else each(seen)
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
-        """int64[number of pods]."""
+        """Return int64[number of pods]."""
         counts: NDArray[np.int64] = self.tally.over(self.pods)
         return counts
 
 
 class LimitedPodCounts(PodCounts):
-    """`PodCounts` whose tallies see limited records, and whose domains are declared labels."""
+    """`PodCounts` with tallies of limited records, and with declared labels as domains."""
 
     __slots__ = ("_labels", "_limited_pods")
     _labels: Keys
@@ -181,7 +185,7 @@ class LimitedPodCounts(PodCounts):
 
     @classmethod
     def of_counts(cls, counts: PodCounts, pods: LimitedPodTable, labels: Keys) -> PodCounts:
-        """The view of `counts`. `labels`: those of nodes that may be read."""
+        """Return the view of `counts`. `labels`: the labels of nodes that may be read."""
         seen = cls.__new__(cls)
         seen.__dict__ = counts.__dict__
         seen._limited_pods = pods
@@ -189,27 +193,27 @@ class LimitedPodCounts(PodCounts):
         return seen
 
     def column(self, tally: Tally) -> NDArray[np.int64]:
-        """int64[capacity]: by slot; read-only, of this version."""
+        """Return int64[capacity], by slot: read-only, of this version."""
         return super().column(self._limited(tally))
 
     def by_domain(
         self, tally: Tally, topology_key: str, among: NDArray[np.bool_] | None = None
     ) -> NDArray[np.int64]:
-        """int64[number of codes]: by the codes of the label `topology_key`."""
+        """Return int64[number of codes], by the codes of the label `topology_key`."""
         self._labels.check(topology_key, f"nodes.label({topology_key!r})")
         return super().by_domain(self._limited(tally), topology_key, among)
 
     def sums(
         self, counts: NDArray[np.int64], topology_key: str, among: NDArray[np.bool_] | None = None
     ) -> NDArray[np.int64]:
-        """As `by_domain`, of any numbers by slot."""
+        """Return the sums of `by_domain` for any numbers by slot."""
         self._labels.check(topology_key, f"nodes.label({topology_key!r})")
         return super().sums(counts, topology_key, among)
 
     def _limited(self, tally: Tally) -> Tally:
         pods = self._limited_pods
         if type(tally) is SelectedPods and pods.limits.labels.prefixes is None:
-            return tally  # by labels and namespace alone: every plugin with pods may read these
+            return tally  # by labels and namespace alone, which every plugin with pods may read
         return _LimitedTally(tally, pods)
 
 
@@ -222,7 +226,7 @@ class LimitedPodVolumes(PodVolumes):
 
     @classmethod
     def of_volumes(cls, volumes: PodVolumes, pods: LimitedPodTable) -> PodVolumes:
-        """The view of `volumes`."""
+        """Return the view of `volumes`."""
         seen = cls.__new__(cls)
         seen.__dict__ = volumes.__dict__
         seen._limited_pods = pods
@@ -230,7 +234,7 @@ class LimitedPodVolumes(PodVolumes):
         return seen
 
     def on_slot(self, slot: int) -> tuple[Pod, ...]:
-        """The pods with storage there, in the order of kube-scheduler's NodeInfo."""
+        """Return the pods with storage on the slot, in the order of kube-scheduler's NodeInfo."""
         held = super().on_slot(slot)
         known = self._tuples.get(slot)
         if known is None or known[0] is not held:
@@ -284,29 +288,29 @@ class LimitedNodeTable(NodeTable):
     _call_pods: ClassVar[PodLimits]
 
     def take(self, positions: NDArray[Any] | Sequence[int]) -> NodeTable:
-        """Some rows: positions (intp[m]) or a mask (bool[n])."""
+        """Return some rows: positions (intp[m]) or a mask (bool[n])."""
         return super().take(positions).seen_as(type(self))
 
     def unchanged(self, positions: NDArray[np.intp]) -> NodeTable:
-        """Some rows as the snapshot has them."""
+        """Return some rows as the snapshot has them."""
         return super().unchanged(positions).seen_as(type(self))
 
     def with_changes(self, removed: PodChanges, added: PodChanges) -> NodeTable:
-        """The same rows as they would be if pods left them and others came."""
+        """Return the same rows without the pods `removed` and with the pods `added`."""
         return super().with_changes(_origin(removed), _origin(added)).seen_as(type(self))
 
     @property
     def whole(self) -> NodeTable:
-        """Every node of the snapshot, as it is."""
+        """Every node of the snapshot, without changes."""
         return super().whole.seen_as(type(self))
 
     @property
     def changes(self) -> tuple[PodChanges, PodChanges] | None:
-        """The pods that leave the rows, and the pods that come."""
+        """The removed and the added pods of the rows; None: no changes."""
         return None if self._changes is None else self.limited_changes(*self._changes)
 
     def limited_changes(self, removed: PodChanges, added: PodChanges) -> tuple[PodChanges, PodChanges]:
-        """Changes as the plugin may read them."""
+        """Return the changes with the records that the plugin may read."""
         table = self.pods if removed.table is self._columns.pods and self._pod_limits.are_known else None
         return (
             LimitedPodChanges(removed, self._pod_limits, table),
@@ -314,12 +318,12 @@ class LimitedNodeTable(NodeTable):
         )
 
     def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
-        """int32[n] codes of the label's values (0: absent), and their dictionary."""
+        """Return int32[n] codes of the label's values (0: absent), and their dictionary."""
         self._limits.labels.check(key, f"nodes.label({key!r})")
         return super().label(key)
 
     def has_label(self, key: str, value: str) -> NDArray[np.bool_]:
-        """bool[n]: the nodes whose label `key` is `value`."""
+        """Return bool[n]: the nodes whose label `key` is `value`."""
         self._limits.labels.check(key, f"nodes.label({key!r})")
         return super().has_label(key, value)
 
@@ -372,7 +376,7 @@ _OF_NODES: Final[Mapping[str, str]] = {
     "pod_count": "usage",
     "port_taken": "usage",
 }
-"""The accessors of `NodeTable`, and the field of a node that each reads."""
+"""The accessors of `NodeTable`, with the field of a node that each reads."""
 _OF_NODE: Final[Mapping[str, str]] = {
     "taints": "taints",
     "unschedulable": "unschedulable",
@@ -383,12 +387,12 @@ _OF_NODE: Final[Mapping[str, str]] = {
     "pod_count": "usage",
     "host_ports": "usage",
 }
-"""The accessors of `NodeView`, likewise."""
+"""The accessors of `NodeView`, with the field of a node that each reads."""
 
 
 @lru_cache(maxsize=256)
 def table_class(nodes: NodeLimits, pods: PodLimits, whole_pod: bool) -> type[LimitedNodeTable]:
-    """Return the class of tables with these limits. `whole_pod`: pods of calls come with their objects."""
+    """Return the class of tables with these limits. `whole_pod`: pods of calls have their objects."""
     view: dict[str, Any] = {"__slots__": (), "_limits": nodes}
     if nodes.labels.prefixes is None:
         view["labels"] = NodeView.labels
@@ -429,7 +433,7 @@ def table_class(nodes: NodeLimits, pods: PodLimits, whole_pod: bool) -> type[Lim
 
 
 def _refusing(base: type, name: str, undeclared: Undeclared) -> Any:
-    """Make the stand-in for a method or property that may not be read."""
+    """Return the stand-in for a method or property that may not be read."""
 
     def refuse(_self: object, *_args: object, **_kwargs: object) -> NoReturn:
         undeclared.refuse()

@@ -1,8 +1,9 @@
 """The columns behind `NodeTable`: one slot per node, kept for the node's life.
 
-Written by the host's snapshot update and by a served plugin's delta, between cycles; read through
-`NodeTable`, whose arrays are read-only. Source of the fields: kube-scheduler `framework/types.go`
-NodeInfo, v1.36.
+The host's snapshot update, or a served plugin's delta, writes the columns between cycles. `NodeTable` reads
+them, as read-only arrays.
+
+Source of the fields: kube-scheduler `framework/types.go` NodeInfo, v1.36.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _MOST_SETS: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
-    """A node's usage by pods, reserved-but-unbound pods included. cpu in milli, else base units."""
+    """A node's usage by pods, reserved pods included. cpu in milli, all else in base units."""
 
     requested: Mapping[str, int] = field(default_factory=dict)
     non_zero_requested: Mapping[str, int] = field(default_factory=dict)
@@ -43,10 +44,10 @@ class NodeUsage:
 
 
 def changed_usage(usage: NodeUsage, removed: Iterable[Pod], added: Iterable[Pod]) -> NodeUsage:
-    """The usage of a node after some pods left it and others came.
+    """Return the usage of a node after the pods `removed` left and the pods `added` came.
 
-    Host ports are a set: of two pods with the same port either one's leaving frees it, as in
-    kube-scheduler's NodeInfo.
+    Host ports are a set, as in kube-scheduler's NodeInfo: of two pods with the same port, the first that
+    leaves frees the port.
     """
     requested = dict(usage.requested)
     non_zero = dict(usage.non_zero_requested)
@@ -70,17 +71,19 @@ def changed_usage(usage: NodeUsage, removed: Iterable[Pod], added: Iterable[Pod]
 
 
 class NodeColumns:
-    """Slots 0..capacity-1; a freed slot is reused only after `reclaim`.
+    """Columns with slots 0..capacity-1. A freed slot is reused only after `reclaim`.
 
-    `generation` (int64[capacity]) moves whenever a row changes, its writer sets it by `touch`;
-    `generation_sum` is the sum of all. `version` moves with any change, `names_version` when a node comes or
-    goes, `nodes_version` also when a Node object changes. `moved` and `node_moved` say which rows changed, in
-    anything and in the fields of Node objects. `pods`: the pods on these nodes, None: they are not known.
+    - `generation` (int64[capacity]): changes whenever a row changes; the writer sets it with `touch`.
+      `generation_sum`: the sum of all.
+    - `version`: grows with any change. `names_version`: grows when a node is added or removed.
+      `nodes_version`: grows also when a Node object changes.
+    - `moved`, `node_moved`: logs of the changed rows, for any change and for changes of Node objects.
+    - `pods`: the pods on these nodes; None: not known.
     """
 
     def __init__(self) -> None:
         self.identity = object()
-        """Tells these columns from others, for code that must not keep them alive."""
+        """A token that identifies these columns, for code that must not hold a reference to them."""
         self.capacity = 0
         self.version = 0
         self.names_version = 0
@@ -115,14 +118,15 @@ class NodeColumns:
         self._freed: list[tuple[int, int]] = []
         self._live_slots: NDArray[np.intp] | None = None
         self.whole: tuple[int, NodeTable] | None = None
-        """The result of `NodeTable.of`, and its version."""
+        """The result of `NodeTable.of`, with its version."""
         self.taken: tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp]] | None = None
         """Positions that do not change, the rows that they were taken from, and the result."""
         self.few: tuple[int, list[int], NodeTable] | None = None
-        """A table of few rows that `NodeTable.take` made: for which version, and of which slots."""
+        """The last table of few rows that `NodeTable.take` made, with its version and slots."""
         self.views: dict[Hashable, tuple[Any, Any]] = {}
-        """Views that plugins with limited needs get: the record or table that each was made of, and the view.
-        See `limited_tables`."""
+        """Views for plugins with limited needs: for each, the original record or table, and the view. See
+        `limited_tables`.
+        """
         self._grow(_FIRST_CAPACITY)
         for name in ("cpu", "memory", "ephemeral-storage", "pods"):
             self.resource_row(name)
@@ -133,13 +137,13 @@ class NodeColumns:
         return len(self.index_of)
 
     def live_slots(self) -> NDArray[np.intp]:
-        """The slots in use, ascending; read-only."""
+        """Return the slots in use, ascending; read-only."""
         if self._live_slots is None:
             self._live_slots = read_only(np.flatnonzero(self.live))
         return self._live_slots
 
     def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
-        """Codes int32[capacity] (0: the node lacks the label) and their dictionary, built once."""
+        """Return codes int32[capacity] (0: the node lacks the label) and their dictionary, built once."""
         column = self.labels.get(key)
         if column is None:
             values: Dictionary[str] = Dictionary()
@@ -152,7 +156,7 @@ class NodeColumns:
         return column
 
     def feature(self, name: str) -> NDArray[np.bool_]:
-        """bool[capacity]: the nodes that declare the feature, built once."""
+        """Return bool[capacity]: the nodes that declare the feature, built once."""
         column = self.features.get(name)
         if column is None:
             column = np.zeros(self.capacity, dtype=np.bool_)
@@ -162,14 +166,16 @@ class NodeColumns:
         return column
 
     def ports_in_conflict(self, port: HostPort) -> NDArray[np.bool_]:
-        """bool[capacity]: where `port` is taken; 0.0.0.0 conflicts with every address."""
+        """Return bool[capacity]: where `port` is taken. 0.0.0.0 conflicts with every address."""
         taken = np.zeros(self.capacity, dtype=np.bool_)
         for users in self.users_in_conflict(port).values():
             taken |= users
         return taken
 
     def users_in_conflict(self, port: HostPort) -> dict[HostPort, NDArray[np.bool_]]:
-        """bool[capacity] for each port in use somewhere that conflicts with `port`: where it is in use."""
+        """Return, for each port in use that conflicts with `port`, bool[capacity]: where the port is in
+        use.
+        """
         wanted = port.normalized
         return {
             HostPort(ip, wanted.protocol, wanted.port): users
@@ -186,9 +192,10 @@ class NodeColumns:
     # --- writing -----------------------------------------------------------------------------
 
     def begin_update(self) -> None:
-        """Changes follow that belong to one new version: rows written from now on see today's images.
+        """Begin a new version. Rows written from now on get the current counts of images.
 
-        Columns whose dictionary outgrew the nodes are dropped, and built anew when asked for.
+        Drops columns whose dictionary has far more values than there are nodes. The next read builds them
+        again.
         """
         self.images.begin_update()
         if self.labels and self._labels_written:
@@ -200,7 +207,9 @@ class NodeColumns:
             self.pods.begin_update()
 
     def add(self, node: Node, slot: int | None = None) -> int:
-        """Give `node` a slot (`slot`: the one the host gave it) and fill its object's columns."""
+        """Give `node` a slot, fill the columns of its object, and return the slot. `slot`: the slot that the
+        host chose.
+        """
         if slot is None:
             slot = self._free.pop() if self._free else len(self.index_of) + len(self._freed)
         if slot >= self.capacity:
@@ -215,8 +224,8 @@ class NodeColumns:
         return slot
 
     def touch(self, slot: int, generation: int, usage: NodeUsage | None = None) -> None:
-        """The row was written in this update and is at `generation` now. `usage`: its usage by pods now,
-        as for `set_usage`; None: as much as before.
+        """Mark the row as written in this update, at `generation`. `usage`: the new usage by pods, as in
+        `set_usage`; None: unchanged.
         """
         if usage is not None:
             self._fill_usage(slot, usage)
@@ -228,9 +237,10 @@ class NodeColumns:
         self.version += 1
 
     def remove(self, slot: int, generation: int | None = None) -> None:
-        """Clear a slot and the pods on it. It is not given out again before `reclaim`.
+        """Clear a slot and the pods on it. The slot stays unused until `reclaim`.
 
-        `generation`: that of the removal; None: slots are given by the caller of `add` alone.
+        `generation`: of the removal; None: only the caller of `add` chooses slots, so `reclaim` is not
+        needed.
         """
         node = self.nodes[slot]
         if node is None:
@@ -254,13 +264,13 @@ class NodeColumns:
 
     @property
     def has_freed(self) -> bool:
-        """Whether slots wait for `reclaim`."""
+        """True while freed slots wait for `reclaim`."""
         return bool(self._freed)
 
     def reclaim(self, confirmed: int | None = None) -> None:
-        """Let freed slots be given out again, lowest first: every copy has confirmed their removal.
+        """Make freed slots usable again, lowest first, after every copy has confirmed their removal.
 
-        `confirmed`: only those removed at this generation or before.
+        `confirmed`: only slots freed at this generation or before; None: all.
         """
         if self._freed:
             done = [slot for at, slot in self._freed if confirmed is None or at <= confirmed]
@@ -322,11 +332,13 @@ class NodeColumns:
     def _images_read_anew(self, slot: int) -> None:
         node = self.nodes[slot]
         if node is not None and node.images:
-            # The row's image counts follow the Node objects, and are read anew only now.
+            # The row's image counts follow the Node objects, and only now take their current values.
             self.node_moved.add(slot)
 
     def resource_row(self, name: str) -> int:
-        """The row of a resource in `allocatable` and `requested`, added at its first appearance."""
+        """Return the row of a resource in `allocatable` and `requested`. The first call for a resource adds
+        the row.
+        """
         row = self.resources.get(name)
         if row is None:
             row = self.resources[name] = len(self.resources)
@@ -336,8 +348,8 @@ class NodeColumns:
         return row
 
     def resource_rows(self, names: tuple[str, ...]) -> slice | NDArray[np.intp] | None:
-        """The rows of k resources in `allocatable` and `requested`: a slice where they lie side by side, else
-        intp[k]; None: one is unknown.
+        """Return the rows of k resources in `allocatable` and `requested`: a slice where they are adjacent,
+        else intp[k]. None: a resource is unknown.
         """
         rows = self._resource_rows.get(names)
         if rows is None and names and all(name in self.resources for name in names):

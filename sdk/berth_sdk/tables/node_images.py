@@ -1,7 +1,8 @@
-"""Which images are on which nodes, and how many nodes an image was on when a row was last copied.
+"""The images on each node, and the number of nodes with an image when a row was last copied.
 
-Part of `NodeColumns`. kube-scheduler copies the count of nodes into a node's snapshot when that node
-changes, and leaves the copies of other nodes as they are; scores depend on it bit for bit.
+Part of `NodeColumns`. kube-scheduler copies the number of nodes into a node's snapshot when that node
+changes, and leaves the copies of other nodes unchanged. Scores depend on these numbers exactly.
+
 Source: `backend/cache/cache.go` (imageStates, createImageStateSummary), v1.36.
 """
 
@@ -28,12 +29,12 @@ class _Image:
         self.size_bytes = size_bytes
         self.nodes: set[int] = set()
         self._rows: NDArray[np.intp] | None = None
-        self.updates: list[int] = []  # ascending update numbers, ...
-        self.counts: list[int] = []  # ... and the count of nodes after each
+        self.updates: list[int] = []  # ascending update numbers
+        self.counts: list[int] = []  # the number of nodes after each update
 
     @property
     def rows(self) -> NDArray[np.intp]:
-        """The slots of `nodes`; made anew only after it changed, which is seldom, unlike questions."""
+        """The slots of `nodes`, made again only after a change: reads are frequent, changes rare."""
         if self._rows is None:
             self._rows = np.fromiter(self.nodes, dtype=np.intp, count=len(self.nodes))
         return self._rows
@@ -47,12 +48,12 @@ class _Image:
             self.counts.append(len(self.nodes))
 
     def counts_at(self, updates: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The count of nodes as of each of `updates`; 0 before the first."""
+        """Return the number of nodes as of each of `updates`; 0 before the first."""
         position = np.searchsorted(np.asarray(self.updates, dtype=np.int64), updates, side="right")
         return np.asarray([0, *self.counts], dtype=np.int64).take(position)
 
     def forget_before(self, update: int) -> None:
-        """No row is older than `update`: drop the counts that only older ones would see."""
+        """Drop the counts that only rows older than `update` would read."""
         position = bisect_right(self.updates, update) - 1
         if position > 0:
             del self.updates[:position]
@@ -60,7 +61,9 @@ class _Image:
 
 
 class NodeImages:
-    """`update` counts the snapshot's updates; a row is as old as the update that last copied it."""
+    """The images of all rows. `update` counts the snapshot's updates; a row shows the counts of the update
+    that last copied it.
+    """
 
     def __init__(self, columns: NodeColumns) -> None:
         self._columns = columns
@@ -71,11 +74,13 @@ class NodeImages:
 
     @property
     def kept_count(self) -> int:
-        """Counts that are kept, of all images: those of today, and older ones that a row may still show."""
+        """The number of stored counts of all images: current ones, and older ones that a row may still
+        show.
+        """
         return sum(len(image.updates) for image in self._images.values())
 
     def begin_update(self) -> None:
-        """A new snapshot update starts: rows copied from now on see today's counts."""
+        """Begin a new snapshot update: rows copied from now on show the current counts."""
         self.update += 1
 
     def set_row(self, slot: int, old: tuple[NodeImage, ...], new: tuple[NodeImage, ...]) -> None:
@@ -90,17 +95,21 @@ class NodeImages:
         self.refresh_row(slot)
 
     def refresh_row(self, slot: int) -> bool:
-        """The row was copied in this update. True: some count may have changed since its last copy."""
+        """Mark the row as copied in this update. Returns True if a count may have changed since its last
+        copy.
+        """
         stale = self._copied.item(slot) < self._recorded
         self._copied[slot] = self.update
         return stale
 
     def has(self, name: str) -> bool:
-        """Whether any node holds the image."""
+        """Return True if any node holds the image."""
         return name in self._images
 
     def column(self, name: str) -> tuple[NDArray[np.int64], int]:
-        """int64[capacity]: nodes holding the image as each row saw it (0: not on that node); bytes."""
+        """Return int64[capacity] numbers of nodes with the image as each row shows them (0: not on that
+        node), and the size in bytes.
+        """
         counts = np.zeros(self._columns.capacity, dtype=np.int64)
         image = self._images.get(name)
         if image is None:
@@ -114,7 +123,7 @@ class NodeImages:
         return counts, image.size_bytes
 
     def grow(self, more: int) -> None:
-        """Room for `more` slots."""
+        """Make room for `more` slots."""
         self._copied = np.concatenate([self._copied, np.zeros(more, dtype=np.int64)])
 
     def _join(self, name: str, slot: int, size_bytes: int) -> None:

@@ -1,6 +1,6 @@
-"""`NodeTable`: the nodes a plugin is asked about, as columns.
+"""`NodeTable`: the candidate nodes of a call, as columns.
 
-A view: some rows of `NodeColumns`, in ascending slot order unless it says otherwise. Every array is
+A view of some rows of `NodeColumns`, in ascending slot order unless stated otherwise. Every array is
 read-only, has one entry per row, and belongs to one version of the snapshot.
 """
 
@@ -30,11 +30,10 @@ T = TypeVar("T", bound="NodeTable")
 
 
 class NodeTable:
-    """n candidate nodes. `slots` (intp[n]) are their stable indices, as in the contract; a row
-    is a position among the n.
+    """n candidate nodes. `slots` (intp[n]): their stable indices, as in the contract. A row is a position
+    among the n.
 
-    `changes` are pods that leave each row and pods that come, for "what if" questions; see
-    `berth_sdk.scenarios`.
+    `changes`: pods removed from and added to each row, for what-if questions; see `berth_sdk.scenarios`.
     """
 
     __slots__ = ("_all", "_changes", "_columns", "_limited", "_several_of", "_sorted", "is_whole", "slots")
@@ -47,15 +46,16 @@ class NodeTable:
         changes: tuple[PodChanges, PodChanges] | None = None,
     ) -> None:
         self._columns = columns
-        # One array for all tables of the same nodes: a cache keyed by it sees that at once.
+        # One array for all tables of the same nodes: a cache with the array as its key then finds it by
+        # identity.
         if slots is None:
             self.slots = columns.live_slots()
         else:
             self.slots = read_only(slots) if slots.flags.writeable else slots
         self._sorted: bool | None = True if slots is None else None
         self.is_whole = slots is None
-        """The table was made of every node of the snapshot, in the order of their slots."""
-        # All slots 0..n-1 in use and asked for: columns can be handed out without a copy.
+        """True if the table has every node of the snapshot, in the order of their slots."""
+        # If the table has all slots 0..n-1, columns need no copy.
         count = len(self.slots)
         self._all = bool(
             count
@@ -66,11 +66,11 @@ class NodeTable:
         self._changes = changes
         self._several_of: dict[tuple[str, tuple[str, ...]], NDArray[np.int64]] = {}
         self._limited: dict[type[NodeTable], NodeTable] | None = None
-        """See `seen_as`, once asked."""
+        """The tables made by `seen_as`; None: none yet."""
 
     @classmethod
     def of(cls, columns: NodeColumns) -> NodeTable:
-        """Every node of `columns` as it is; the same table until anything changes."""
+        """Return every node of `columns`, without changes. Returns the same table until a column changes."""
         if columns.whole is None or columns.whole[0] != columns.version:
             columns.whole = (columns.version, cls(columns))
         return columns.whole[1]
@@ -85,21 +85,21 @@ class NodeTable:
 
     @property
     def snapshot_size(self) -> int:
-        """How many nodes the whole snapshot has."""
+        """The number of nodes of the whole snapshot."""
         return len(self._columns)
 
     @property
     def slot_count(self) -> int:
-        """One more than the highest slot there can be: the length of columns by slot, as of `pod_counts`."""
+        """The highest possible slot plus one: the length of columns by slot, as of `pod_counts`."""
         return self._columns.capacity
 
     @property
     def names_version(self) -> int:
-        """Moves when a node comes into the snapshot or leaves it."""
+        """A number that changes when a node is added to the snapshot or removed."""
         return self._columns.names_version
 
     def slots_of(self, names: Iterable[str]) -> list[int]:
-        """The slots of nodes by name, -1 for nodes that the snapshot lacks."""
+        """Return the slots of nodes by name, -1 for nodes that the snapshot lacks."""
         find = self._columns.index_of.get
         return [find(name, -1) for name in names]
 
@@ -110,16 +110,16 @@ class NodeTable:
         return names
 
     def name(self, position: int) -> str:
-        """The name of the node in a row."""
+        """Return the name of the node in a row."""
         return str(self._columns.names[self.slots.item(position)])
 
     def position(self, name: str) -> int | None:
-        """The row of the node called `name`, or None if it is not among the candidates."""
+        """Return the row of the node with this name, or None if the node is not a candidate."""
         slot = self._columns.index_of.get(name)
         return None if slot is None else self.position_of_slot(slot)
 
     def position_of_slot(self, slot: int) -> int | None:
-        """The row of the node in a slot (see `slots`), or None if it is not among the candidates."""
+        """Return the row of the node in a slot (see `slots`), or None if the node is not a candidate."""
         if self._all:
             return slot if slot < len(self.slots) else None
         if self._ascending():
@@ -129,11 +129,13 @@ class NodeTable:
         return int(found[0]) if len(found) else None
 
     def positions_of_slots(self, slots: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The rows of the nodes in some slots, which must be among the candidates; these must ascend."""
+        """Return the rows of the nodes in some slots. The rows must be ascending, and the nodes must be
+        candidates.
+        """
         return slots if self._all else self.slots.searchsorted(slots)
 
     def known_positions(self, slots: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """(rows, slots) of the given slots (ascending) whose nodes are among the candidates."""
+        """Return (rows, slots) of the given slots (ascending) whose nodes are candidates."""
         count = len(self.slots)
         if self._all:
             here = slots if not len(slots) or slots.item(-1) < count else slots[slots < count]
@@ -149,18 +151,18 @@ class NodeTable:
 
     @property
     def is_ascending(self) -> bool:
-        """Whether the rows are in the order of their slots, as everywhere on the wire."""
+        """True if the rows are in the order of their slots, as in every message of the contract."""
         return self._ascending()
 
     @property
     def generation(self) -> NDArray[np.int64]:
-        """int64[n]: moves whenever anything about the node or its pods changes."""
+        """int64[n]: changes whenever anything about the node or its pods changes."""
         return self._take(self._columns.generation)
 
     @property
     def node_version(self) -> Hashable:
-        """Stays equal as long as no Node object of the snapshot changes, comes or goes: results that depend
-        on Node objects alone may be kept until then.
+        """A value that stays equal until a Node object of the snapshot is added, changed or removed. Results
+        that depend on Node objects alone may be cached until then.
         """
         return self._columns.identity, self._columns.nodes_version
 
@@ -172,11 +174,13 @@ class NodeTable:
         return self._take(self._columns.unschedulable)
 
     def allocatable(self, resource: str) -> NDArray[np.int64]:
-        """int64[n], cpu in milli, all else in base units; 0 where the node does not offer it."""
+        """Return int64[n], cpu in milli, all else in base units; 0 where the node does not offer the
+        resource.
+        """
         return self._resource(self._columns.allocatable, resource)
 
     def allocatable_of(self, resources: tuple[str, ...]) -> NDArray[np.int64]:
-        """int64[k, n]: `allocatable` of k resources at once, which costs little more than of one."""
+        """Return int64[k, n]: `allocatable` of k resources, for little more than the cost of one."""
         return self._several("allocatable", resources)
 
     @property
@@ -186,37 +190,39 @@ class NodeTable:
 
     @property
     def taint_sets(self) -> Dictionary[tuple[Taint, ...]]:
-        """The distinct lists of taints, in node order each."""
+        """The distinct lists of taints, each in the node's order."""
         return self._columns.taint_sets
 
     def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
-        """int32[n] codes of the label's values (0: absent), and their dictionary."""
+        """Return int32[n] codes of the label's values (0: absent), and their dictionary."""
         codes, values = self._columns.label(key)
         return self._take(codes), values
 
     def has_label(self, key: str, value: str) -> NDArray[np.bool_]:
-        """bool[n]: the nodes whose label `key` is `value`."""
+        """Return bool[n]: the nodes whose label `key` is `value`."""
         codes, values = self._columns.label(key)
         code = values.find(value)
         return np.equal(codes[: len(self.slots)] if self._all else codes.take(self.slots), code)
 
     def declares_feature(self, name: str) -> NDArray[np.bool_]:
-        """bool[n]: status.declaredFeatures holds `name`."""
+        """Return bool[n]: the nodes whose status.declaredFeatures has `name`."""
         return self._take(self._columns.feature(name))
 
     def has_image(self, name: str) -> bool:
-        """Whether any node of the snapshot holds the image."""
+        """Return True if any node of the snapshot holds the image."""
         return self._columns.images.has(name)
 
     def image(self, name: str) -> tuple[NDArray[np.int64], int]:
-        """int64[n] nodes that hold the image, as each row last saw it (0: not here); size in bytes."""
+        """Return int64[n] numbers of nodes with the image as each row shows them (0: not on this node), and
+        the size in bytes.
+        """
         counts, size_bytes = self._columns.images.column(name)
         return self._take(counts), size_bytes
 
     # --- usage by pods -------------------------------------------------------------------------
 
     def requested(self, resource: str) -> NDArray[np.int64]:
-        """int64[n]: requests of the pods on the node, reserved ones included."""
+        """Return int64[n]: requests of the pods on the node, reserved ones included."""
         column = self._resource(self._columns.requested, resource)
         if self._changes is None:
             return column
@@ -226,7 +232,7 @@ class NodeTable:
         return read_only(column)
 
     def requested_of(self, resources: tuple[str, ...]) -> NDArray[np.int64]:
-        """int64[k, n]: `requested` of k resources."""
+        """Return int64[k, n]: `requested` of k resources."""
         if self._changes is None:
             return self._several("requested", resources)
         lines = self._columns.resource_rows(resources)
@@ -239,7 +245,7 @@ class NodeTable:
         return read_only(sums)
 
     def non_zero_requested(self, resource: str) -> NDArray[np.int64]:
-        """int64[n], for cpu and memory: with the defaults for containers that request nothing."""
+        """Return int64[n] for cpu or memory, with the defaults for containers that request nothing."""
         column = self._take(self._columns.non_zero[NON_ZERO.index(resource)])
         if self._changes is None:
             return column
@@ -269,10 +275,11 @@ class NodeTable:
         return read_only(column)
 
     def port_taken(self, port: HostPort) -> NDArray[np.bool_]:
-        """bool[n]: where `port` conflicts with one in use."""
+        """Return bool[n]: where `port` conflicts with a port in use."""
         if self._changes is None:
             return self._take(self._columns.ports_in_conflict(port))
-        # Ports are a set, as in kube-scheduler's NodeInfo: of two pods with the same one either frees it.
+        # Ports are a set, as in kube-scheduler's NodeInfo: of two pods with the same port, the first that
+        # leaves frees the port.
         removed, added = self._changes
         users = self._columns.users_in_conflict(port)
         taken = np.zeros(len(self.slots), dtype=np.bool_)
@@ -285,14 +292,14 @@ class NodeTable:
 
     @property
     def pods(self) -> PodTable:
-        """All pods on all nodes of the snapshot."""
+        """All pods on all nodes of the snapshot. Raises ValueError if the pods are not known."""
         if self._columns.pods is None:
-            raise ValueError("this table was built without pods; declare KIND_POD_SUMMARY")
+            raise ValueError("this table has no pods: add Need.pods() to `needs`")
         return self._columns.pods
 
     @property
     def known_pods(self) -> PodTable | None:
-        """The same, None where they are not known."""
+        """All pods on all nodes of the snapshot; None: not known."""
         return self._columns.pods
 
     @property
@@ -308,7 +315,7 @@ class NodeTable:
     # --- rows ----------------------------------------------------------------------------------
 
     def node(self, position: int) -> NodeView:
-        """One row as an object."""
+        """Return one row as an object."""
         slot = int(self.slots[position])
         usage = self._columns.usages[slot]
         if self._changes is not None:
@@ -323,12 +330,12 @@ class NodeTable:
         )
 
     def node_named(self, name: str) -> NodeView | None:
-        """The row of the node called `name` as an object, or None."""
+        """Return the row of the node with this name as an object, or None."""
         position = self.position(name)
         return None if position is None else self.node(position)
 
     def take(self, positions: NDArray[Any] | Sequence[int]) -> NodeTable:
-        """Some rows: positions (intp[m]) or a mask (bool[n])."""
+        """Return some rows: positions (intp[m]) or a mask (bool[n])."""
         chosen = np.asarray(positions, dtype=None if len(positions) else np.intp)
         if self._changes is None:
             if len(chosen) <= FEW and chosen.dtype != np.bool_:
@@ -339,8 +346,8 @@ class NodeTable:
         return NodeTable(self._columns, self.slots[at], (removed.take(at), added.take(at)))
 
     def _few(self, positions: NDArray[Any]) -> NodeTable:
-        """Some rows; the same table as last time for the same rows: all plugins that judge the moved rows ask
-        for them, and share the columns gathered there.
+        """Return some rows; the same table as last time for the same rows. All plugins that judge the changed
+        rows then share the columns gathered in the table.
         """
         columns = self._columns
         slots = self.slots.take(positions)
@@ -351,7 +358,7 @@ class NodeTable:
         return known[2]
 
     def _slots_at(self, positions: NDArray[Any]) -> NDArray[np.intp]:
-        """The slots of some rows; the very array of the last time for the very positions of the last time."""
+        """Return the slots of some rows; the same array as last time for the same array of positions."""
         if positions.flags.writeable or positions.base is not None:
             return self._gathered_slots(positions)
         known = self._columns.taken
@@ -362,30 +369,31 @@ class NodeTable:
 
     def _gathered_slots(self, positions: NDArray[Any]) -> NDArray[np.intp]:
         if positions.dtype == np.bool_ and len(positions) == len(self.slots):
-            # Counting out a mask is faster than indexing with it, and often says the slots already.
+            # Converting a mask to positions is faster than indexing with it, and often gives the slots
+            # already.
             at: NDArray[np.intp] = positions.nonzero()[0]
             return at if self._all else self.slots.take(at)
         slots: NDArray[np.intp] = self.slots[positions]
         return slots
 
     def unchanged(self, positions: NDArray[np.intp]) -> NodeTable:
-        """Some rows as the snapshot has them."""
+        """Return some rows as the snapshot has them."""
         return NodeTable(self._columns, self.slots[positions])
 
     def with_changes(self, removed: PodChanges, added: PodChanges) -> NodeTable:
-        """The same rows as they would be if pods left them and others came."""
+        """Return the same rows without the pods `removed` and with the pods `added`."""
         changed = NodeTable.__new__(NodeTable)
         changed._columns, changed.slots = self._columns, self.slots
         changed._all, changed._sorted, changed.is_whole = self._all, self._sorted, False
         changed._changes = (removed, added)
         changed._limited = None
-        # No pod changes the values kept there.
+        # The values in this cache do not depend on pods.
         changed._several_of = self._several_of if self._changes is None else {}
         return changed
 
     def seen_as(self, kind: type[T]) -> T:
-        """The same rows in a table of this class, which adds nothing to a table but limits; the same table
-        each time.
+        """Return the same rows as a table of class `kind`, which only adds limits. Every call returns the
+        same table.
         """
         known = self._limited
         if known is None:
@@ -401,24 +409,23 @@ class NodeTable:
 
     @property
     def changes(self) -> tuple[PodChanges, PodChanges] | None:
-        """The pods that leave the rows, and the pods that come; None: the rows are as the snapshot has
-        them."""
+        """The removed and the added pods of the rows; None: the rows are as the snapshot has them."""
         return self._changes
 
     @property
     def whole(self) -> NodeTable:
-        """Every node of the snapshot, as it is."""
+        """Every node of the snapshot, without changes."""
         return NodeTable.of(self._columns)
 
     # --- plumbing ------------------------------------------------------------------------------
 
     def take_of(self, column: NDArray[Any]) -> NDArray[Any]:
-        """The entries of a column by slot that belong to the rows; read-only, and no copy if it can be."""
+        """Return the rows' entries of a column by slot: read-only, and without a copy where possible."""
         return self._take(column)
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether the rows are as the snapshot has them, and not as they would be (`with_changes`)."""
+        """True if the rows are as the snapshot has them, without changes (`with_changes`)."""
         return self._changes is None
 
     def _take(self, column: NDArray[Any]) -> NDArray[Any]:
@@ -432,7 +439,9 @@ class NodeTable:
         return self._sorted
 
     def _several(self, kind: str, resources: tuple[str, ...]) -> NDArray[np.int64]:
-        """`kind`: the name of a matrix of the columns, and of the method that reads one row of it."""
+        """Return several rows of a matrix. `kind`: the name of a matrix of the columns, and of the method
+        that reads one row of it.
+        """
         known = self._several_of.get((kind, resources))
         if known is None:
             known = self._gathered(kind, resources)
@@ -448,7 +457,7 @@ class NodeTable:
         return self._lines(matrix, lines)
 
     def _lines(self, matrix: NDArray[np.int64], lines: slice | NDArray[np.intp]) -> NDArray[np.int64]:
-        """Some lines of a matrix of the columns, for the slots of the rows."""
+        """Return some lines of a matrix of the columns, for the slots of the rows."""
         if self._all:
             return matrix[lines, : len(self.slots)]
         if isinstance(lines, slice):
@@ -471,7 +480,7 @@ class NodeTable:
 
 
 def conflicts(port: HostPort, used: frozenset[HostPort] | Mapping[HostPort, Any]) -> bool:
-    """Whether `port` is taken by one of `used`; 0.0.0.0 conflicts with every address."""
+    """Return True if one of `used` takes `port`. 0.0.0.0 conflicts with every address."""
     wanted = port.normalized
     return any(
         (wanted.protocol, wanted.port) == (other.protocol, other.port)

@@ -1,4 +1,4 @@
-"""`NodeView`: one node as an object, for plugins that are asked node by node."""
+"""`NodeView`: one node as an object, for per-node methods of plugins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NodeView:
-    """Node object, its usage by pods, and the pods. Read-only, of one snapshot version."""
+    """A Node object, its usage by pods, and its pods. Read-only, of one snapshot version."""
 
     __slots__ = ("_node", "_pods", "_table", "_usage", "generation", "index")
 
@@ -96,7 +96,7 @@ class NodeView:
 
     @property
     def object(self) -> KubeObject | None:
-        """The Node's JSON (`Need.node_objects()`); None in a table that was made without it."""
+        """The Node's JSON (`Need.node_objects()`). None in a table that was made without the objects."""
         return self._node.object
 
     @property
@@ -107,7 +107,7 @@ class NodeView:
         return self._pods
 
     def with_pods(self, pods: tuple[Pod, ...], usage: NodeUsage | None = None) -> NodeView:
-        """The same node as it would be with other pods on it. `usage` None: as much as before."""
+        """Return the same node with other pods. `usage` None: unchanged."""
         view = type(self)(self._node, self.index, usage or self._usage, self.generation, self._table)
         view._pods = pods
         return view

@@ -1,7 +1,7 @@
-"""`ObjectStore`: the objects of one resource beside the tables, ordered by when they last changed.
+"""`ObjectStore`: the objects of one resource beside the tables, ordered by their last change.
 
-The host keeps one per kind from the watch and one per declared resource in the snapshot; a served plugin
-keeps one per declared resource in its copy. Plugins read it through `handle.objects(resource)`.
+The host has one store per kind from the watch, and one per declared resource in the snapshot. A served plugin
+has one per declared resource in its copy. Plugins read a store through `handle.objects(resource)`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _births: Final = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object, which one it is, and the generation of its last change.
+    """One object with its reference and the generation of its last change.
 
-    `object` is None for an object in an encoding unknown here: it counts, but cannot be read.
+    `object` None: the object has an encoding that this process cannot decode. It counts, but cannot be read.
     """
 
     ref: ObjectRef
@@ -33,16 +33,15 @@ class StoredObject:
 
 
 class ObjectStore:
-    """Implements `handle.ObjectReader`. `version` moves with any change.
+    """The objects of one resource. Implements `handle.ObjectReader`. `version` grows with any change.
 
-    No two stores of a process have a version in common: a reader of a copy made anew sees that it is another
-    store.
+    Two stores of a process never have a version in common, so a reader notices when a copy was made again.
     """
 
     __slots__ = ("_first", "_items", "_listed", "_moved", "generation_sum", "removed", "version")
 
     def __init__(self) -> None:
-        # Oldest change first, so that "changed since" reads the tail alone.
+        # Oldest change first, so that `changed_since` reads only the end.
         self._items: OrderedDict[tuple[str, str], StoredObject] = OrderedDict()
         self._listed: dict[str | None, list[KubeObject]] = {}
         self._moved: RecentLog[tuple[str, str]] = RecentLog()
@@ -55,12 +54,12 @@ class ObjectStore:
         return len(self._items)
 
     def get(self, name: str, namespace: str = "") -> KubeObject | None:
-        """One object, or None."""
+        """Return one object, or None."""
         item = self._items.get((namespace, name))
         return None if item is None else item.object
 
     def list(self, namespace: str | None = None) -> builtins.list[KubeObject]:
-        """All objects, or one namespace's, by namespace and name. The list is the caller's own."""
+        """Return all objects, or one namespace's, by namespace and name. The caller may change the list."""
         listed = self._listed.get(namespace)
         if listed is None:
             keys = sorted(key for key in self._items if namespace is None or key[0] == namespace)
@@ -69,11 +68,11 @@ class ObjectStore:
         return listed.copy()
 
     def find(self, namespace: str, name: str) -> StoredObject | None:
-        """One object with its generation, or None."""
+        """Return one object with its generation, or None."""
         return self._items.get((namespace, name))
 
     def changed_since(self, generation: int) -> builtins.list[StoredObject]:
-        """The changes after `generation` (0: ever), oldest change first."""
+        """Return the changes after `generation` (0: all), oldest change first."""
         if not generation:
             return [*self._items.values()]
         changed: builtins.list[StoredObject] = []
@@ -85,13 +84,15 @@ class ObjectStore:
         return changed
 
     def moved_since(self, version: int) -> builtins.list[tuple[str, str]] | None:
-        """(namespace, name) of objects changed after `version`; None: too long ago to be known."""
+        """Return (namespace, name) of objects changed after `version`. None: the log no longer has all of
+        them.
+        """
         if not self._first <= version <= self.version:
             return None
         return self._moved.since(version - self._first)
 
     def put(self, ref: ObjectRef, item: KubeObject | None, generation: int) -> None:
-        """Store an object in place of the one with its name; generations must not go back."""
+        """Store an object in place of the one with its name. Generations must not decrease."""
         key = (ref.namespace, ref.name)
         old = self._items.get(key)
         if old is not None:
@@ -102,7 +103,7 @@ class ObjectStore:
         self._changed(key)
 
     def remove(self, namespace: str, name: str, generation: int) -> StoredObject | None:
-        """Drop an object; None if there was none. `generation` is that of the removal."""
+        """Remove an object and return it; None if there was none. `generation`: of the removal."""
         old = self._items.pop((namespace, name), None)
         if old is not None:
             self.generation_sum -= old.generation

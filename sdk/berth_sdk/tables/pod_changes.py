@@ -1,7 +1,7 @@
-"""`PodChanges`: pods that leave, or come to, the rows of a table of what-ifs, as columns.
+"""`PodChanges`: pods that are removed from, or added to, the rows of a table, as columns.
 
-Read by plugins through `Scenarios.removed` and `Scenarios.added`, and by `NodeTable` for the usage of the
-rows. Row i of the table has the changes `starts[i]` to `starts[i + 1]`.
+For what-if questions: plugins read `Scenarios.removed` and `Scenarios.added`, and `NodeTable` computes the
+usage of the rows. Row i of the table has the changes `starts[i]` to `starts[i + 1]`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ PORTS_COLUMN: Final = "berth/hostPorts"
 
 
 class PodChanges:
-    """c changes of m rows. `rows` (intp[c]) are the pods' rows in `table`, in the order of the rows that
-    they concern; `starts` is intp[m + 1].
+    """c changes of m rows. `rows` (intp[c]): the pods' rows in `table`, in the order of the table's rows.
+    `starts`: intp[m + 1].
     """
 
     def __init__(self, table: PodTable, rows: NDArray[np.intp], starts: NDArray[np.intp]) -> None:
@@ -32,7 +32,9 @@ class PodChanges:
 
     @classmethod
     def of(cls, groups: Sequence[Sequence[Pod]], known: PodTable | None = None) -> PodChanges:
-        """One group of pods for each row. `known`: a table that may have all of them already."""
+        """Return the changes for one group of pods per row. `known`: a table that may have all the pods
+        already.
+        """
         pods = list(chain.from_iterable(groups))
         starts = np.zeros(len(groups) + 1, dtype=np.intp)
         np.cumsum([len(group) for group in groups], out=starts[1:])
@@ -45,7 +47,7 @@ class PodChanges:
 
     @classmethod
     def none(cls, count: int) -> PodChanges:
-        """No change of any of `count` rows."""
+        """Return no changes for `count` rows."""
         return cls(_NO_PODS, np.zeros(0, dtype=np.intp), np.zeros(count + 1, dtype=np.intp))
 
     def __len__(self) -> int:
@@ -53,15 +55,15 @@ class PodChanges:
 
     @cached_property
     def row_of(self) -> NDArray[np.intp]:
-        """intp[c]: the row that each change concerns, ascending."""
+        """intp[c]: the row that each change belongs to, ascending."""
         return np.arange(len(self.starts) - 1).repeat(self.counts())
 
     def pods(self, row: int) -> tuple[Pod, ...]:
-        """The pods of one row."""
+        """Return the pods of one row."""
         return tuple(self.table.pod(at) for at in self.rows[self.starts[row] : self.starts[row + 1]].tolist())
 
     def total(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """int64[m]: for each row the sum of its pods' `values` (one per row of `table`)."""
+        """Return int64[m]: for each row the sum of its pods' `values` (one per row of `table`)."""
         if not len(self.rows):
             return np.zeros(len(self.starts) - 1, dtype=np.int64)
         sums = np.zeros(len(self.rows) + 1, dtype=np.int64)
@@ -71,7 +73,7 @@ class PodChanges:
         return difference
 
     def requested_of(self, resources: Sequence[str]) -> NDArray[np.int64]:
-        """int64[k, m]: the summed requests for k resources of the pods of each row."""
+        """Return int64[k, m]: the summed requests for k resources of the pods of each row."""
         sums = np.zeros((len(resources), len(self.rows) + 1), dtype=np.int64)
         for line, resource in zip(sums, resources, strict=True):
             self.table.requests(resource).take(self.rows).cumsum(out=line[1:])
@@ -80,32 +82,32 @@ class PodChanges:
         return difference
 
     def counts(self) -> NDArray[np.int64]:
-        """int64[m]: the number of pods of each row."""
-        # `np.diff` costs five times as much where rows are few.
+        """Return int64[m]: the number of pods of each row."""
+        # `np.diff` costs five times as much for few rows.
         counts: NDArray[np.int64] = self.starts[1:] - self.starts[:-1]
         return counts
 
     def non_zero_requests(self, resource: str) -> NDArray[np.int64]:
-        """int64[m]: requests with the defaults for containers that request nothing."""
+        """Return int64[m]: requests with the defaults for containers that request nothing."""
         values = np.zeros(len(self.table), dtype=np.int64)
         for at in np.unique(self.rows).tolist():
             values[at] = self.table.pod(at).non_zero_requests.get(resource, 0)
         return self.total(values)
 
     def have_port(self, port: HostPort) -> NDArray[np.bool_]:
-        """bool[m]: the rows of which a pod has exactly this port, in its normalized form."""
+        """Return bool[m]: the rows with a pod that has exactly this port, in its normalized form."""
         codes, values = self.table.encoded(PORTS_COLUMN, normalized_ports)
         has_it = values.where(lambda ports: port in ports)
         return self.total(has_it.take(codes).astype(np.int64)) > 0
 
     def ports(self) -> set[HostPort]:
-        """The distinct host ports of all these pods, normalized."""
+        """Return the distinct host ports of all these pods, normalized."""
         codes, values = self.table.encoded(PORTS_COLUMN, normalized_ports)
         found = (values.values[code] for code in np.unique(codes.take(self.rows)).tolist())
         return set(chain.from_iterable(ports for ports in found if ports is not None))
 
     def take(self, positions: NDArray[Any]) -> PodChanges:
-        """The changes of some rows, in the order given (intp[k])."""
+        """Return the changes of some rows, in the order given (intp[k])."""
         ends = np.zeros(len(positions) + 1, dtype=np.intp)
         if not len(self.rows):
             return PodChanges(self.table, self.rows, ends)
@@ -118,7 +120,7 @@ class PodChanges:
 
 
 def normalized_ports(pod: Pod) -> frozenset[HostPort] | None:
-    """The host ports of a pod as nodes count them; None: it has none."""
+    """Return the host ports of a pod as nodes count them. None: the pod has none."""
     return frozenset(port.normalized for port in pod.host_ports) or None
 
 

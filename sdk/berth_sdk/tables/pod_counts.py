@@ -1,9 +1,10 @@
-"""`PodCounts`: how many pods of a kind each node and each topology domain has, updated by the moved slots.
+"""`PodCounts`: the number of pods of a kind on each node and in each topology domain, updated by changed
+slots.
 
-For plugins that compare pods across nodes (spreading, affinity). Read through `NodeTable.pod_counts`, one
-per set of columns, shared by all plugins that read it.
+For plugins that compare pods across nodes (spreading, affinity). Read through `NodeTable.pod_counts`; each
+set of columns has one, shared by all plugins that read it.
 
-Which pods count is a `Tally`, a hashable value: equal tallies share a column. Two are at hand:
+A `Tally`, a hashable value, decides which pods count. Equal tallies share a column. There are two:
 
     berth_sdk.selected_pods.SelectedPods    pods of some namespaces that a label selector matches
     PodsWith                                any reading of a pod's record, and the weight of each value
@@ -15,8 +16,8 @@ Which pods count is a `Tally`, a hashable value: equal tallies share a column. T
     codes, _ = nodes.label("topology.kubernetes.io/zone")
     in_my_zone = zones.take(codes)                              # int64[n]; zones[0] is 0: no such label
 
-A new tally costs a few passes over the columns of all pods; from then on a cycle's cost follows its pods'
-changes: `Tally.of` for each pod that came, left or changed since the column was asked for last.
+A new tally costs a few passes over the columns of all pods. After that, the cost of a cycle follows the
+changes: `Tally.of` for each pod that was added, removed or changed since the last read of the column.
 """
 
 from __future__ import annotations
@@ -41,45 +42,48 @@ if TYPE_CHECKING:
     from berth_sdk.tables.pod_table import PodTable
 
 MAX_COLUMNS: Final = 512
-"""Tallies whose columns are kept; the least recently used goes first. At 5000 nodes 40 kB each."""
+"""The number of tallies whose columns are kept. The least recently used is dropped first. A column takes 40
+kB at 5000 nodes.
+"""
 _MAX_DOMAINS: Final = 16
-"""Sums by domain that are kept of one tally."""
+"""The number of sums by domain that are kept per tally."""
 REMEMBERED: Final = 1024
-"""Changes of pods that are kept for columns that lag behind. They hold on to records of pods that left."""
+"""The number of pod changes that are kept for columns that are behind. They hold records of removed pods."""
 
 
 @runtime_checkable
 class Tally(Hashable, Protocol):
-    """Decides which pods count, and how much each: any reading of the pod's record alone.
+    """Decides which pods count, and how much: a function of the pod's record alone.
 
-    `of` and `over` must agree. See `ManyTally` for a tally that is asked about many pods.
+    `of` and `over` must agree. See `ManyTally` for a tally that counts several pods in one call.
     """
 
     def of(self, pod: Pod) -> int:
-        """The count of one pod; 0: it does not count."""
+        """Return the count of one pod; 0: the pod does not count."""
         ...
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
-        """int64[number of pods]: the same for every row."""
+        """Return int64[number of pods]: `of` for every row."""
         ...
 
 
 @runtime_checkable
 class ManyTally(Tally, Protocol):
-    """A tally that looks at several pods at once faster than at one after the other."""
+    """A tally that counts several pods in one call, faster than one by one."""
 
     def of_each(self, pods: Sequence[Pod]) -> Sequence[int]:
-        """`of`, of each."""
+        """Return `of` for each pod."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PodsWith:
-    """Pods by a reading of theirs: each counts the weight of the value that `read` finds.
+    """Counts pods by a value that `read` finds in them: each pod counts the weight of its value.
 
-    `name` and `read` as for `PodTable.encoded`: one name, one function, the pod's record alone. `weigh` gets
-    a value (never None, which counts nothing), once per distinct value. Tallies are equal if all three
-    are: let `weigh` be a function of a module, or a frozen dataclass with `__call__`.
+    `name` and `read` as in `PodTable.encoded`: always the same function for a name, which depends on the
+    pod's record alone. `weigh` is called once per distinct value, never with None, which counts 0. Tallies
+    are equal if all three fields are equal, so `weigh` should be a function of a module, or a frozen
+    dataclass with `__call__`.
     """
 
     name: str
@@ -87,12 +91,12 @@ class PodsWith:
     weigh: Callable[[Any], int]
 
     def of(self, pod: Pod) -> int:
-        """The count of one pod."""
+        """Return the count of one pod."""
         value = self.read(pod)
         return 0 if value is None else int(self.weigh(value))
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
-        """int64[number of pods]."""
+        """Return int64[number of pods]."""
         codes, values = pods.encoded(self.name, self.read)
         weights = np.zeros(len(values), dtype=np.int64)
         for code, value in enumerate(values.values):
@@ -102,7 +106,7 @@ class PodsWith:
 
 
 def changed_by(tally: Tally, removed: PodChanges, added: PodChanges) -> NDArray[np.int64]:
-    """int64[m]: how much more each row of a table of what-ifs counts than its node (`Scenarios`)."""
+    """Return int64[m]: how much more each row of a table with changes counts than its node (`Scenarios`)."""
     return _total(tally, added) - _total(tally, removed)
 
 
@@ -113,7 +117,9 @@ def _total(tally: Tally, changes: PodChanges) -> NDArray[np.int64]:
 
 
 class _Domains:
-    """The counts of one tally by the values of one label: among which nodes, of which labels of theirs."""
+    """The counts of one tally by the values of one label, among some nodes, at one version of the Node
+    objects.
+    """
 
     __slots__ = ("among", "nodes_version", "sums", "values")
 
@@ -125,7 +131,7 @@ class _Domains:
         nodes_version: int,
     ) -> None:
         self.sums = sums
-        # Held, so that no other array can have its identity meanwhile.
+        # Referenced so that no other array can get its identity meanwhile.
         self.among = among
         self.values = values
         self.nodes_version = nodes_version
@@ -135,7 +141,7 @@ _DomainsKey = tuple[str, int | None]
 
 
 class _Column:
-    """The counts of one tally by slot, and how far in the log of changes they are."""
+    """The counts of one tally by slot, and their position in the log of changes."""
 
     __slots__ = ("counts", "domains", "position")
 
@@ -146,9 +152,9 @@ class _Column:
 
 
 class PodCounts:
-    """The counts over the pods of one `NodeColumns`, always of its present version.
+    """The counts over the pods of one `NodeColumns`, always of its current version.
 
-    Slots without a node count 0. Raises ValueError where the pods are not known: a served plugin declares
+    Slots without a node count 0. Raises ValueError where the pods are not known; a served plugin declares
     `Need.pods()`.
     """
 
@@ -158,7 +164,7 @@ class PodCounts:
         self._nodes = columns
         self.max_columns = max_columns
         self._tallies: OrderedDict[Tally, _Column] = OrderedDict()
-        # The pods of each slot as `_log` has them: PodTable's own lists, which are never changed.
+        # The pods of each slot as `_log` has them: PodTable's own lists, which never change.
         self._seen: list[Sequence[Pod]] = []
         self._rows = SlotFollower(Moved.ROW)
         self._log: RecentLog[tuple[int, Pod, int]] = RecentLog(remembered)
@@ -167,7 +173,7 @@ class PodCounts:
         return len(self._tallies)
 
     def column(self, tally: Tally) -> NDArray[np.int64]:
-        """int64[capacity]: by slot (`NodeTable.take_of` gives rows); read-only, of this version."""
+        """Return int64[capacity], by slot (`NodeTable.take_of` gives rows): read-only, of this version."""
         return read_only(self._column(tally).counts)
 
     def _column(self, tally: Tally) -> _Column:
@@ -185,11 +191,11 @@ class PodCounts:
     def by_domain(
         self, tally: Tally, topology_key: str, among: NDArray[np.bool_] | None = None
     ) -> NDArray[np.int64]:
-        """int64[number of codes]: by the codes of the label `topology_key`, as `NodeTable.label` has them.
+        """Return int64[number of codes], by the codes of the label `topology_key`, as in `NodeTable.label`.
 
-        `among` (bool[capacity], by slot): only nodes that are true count. Code 0, nodes without the
-        label, counts 0. Read-only, of this version. Kept up to date like the columns, for the very array
-        `among`, which must not change afterwards.
+        `among` (bool[capacity], by slot): only nodes that are true count. Code 0, nodes without the label,
+        counts 0. The result is read-only, of this version. The sums are updated like the columns, for the
+        same array object `among`, which must not change afterwards.
         """
         column = self._column(tally)
         key = (topology_key, None if among is None else id(among))
@@ -206,7 +212,7 @@ class PodCounts:
     def sums(
         self, counts: NDArray[np.int64], topology_key: str, among: NDArray[np.bool_] | None = None
     ) -> NDArray[np.int64]:
-        """As `by_domain`, of any numbers by slot."""
+        """Return the sums of `by_domain` for any numbers by slot."""
         codes, values = self._nodes.label(topology_key)
         weights = counts if among is None else counts * among
         # Sums of whole numbers below 2**53 are exact.
@@ -214,11 +220,11 @@ class PodCounts:
         sums[0] = 0
         return sums
 
-    # --- how it is kept up to date -------------------------------------------------------------
+    # --- updates -----------------------------------------------------------------------------------
 
     def _pods(self) -> PodTable:
         if self._nodes.pods is None:
-            raise ValueError("these nodes were built without pods; declare KIND_POD_SUMMARY")
+            raise ValueError("these nodes have no pods: add Need.pods() to `needs`")
         return self._nodes.pods
 
     def _counted(self, tally: Tally) -> NDArray[np.int64]:
@@ -231,7 +237,7 @@ class PodCounts:
         return counts.astype(np.int64)
 
     def _still_holds(self, topology_key: str, domains: _Domains) -> bool:
-        """Whether no node came, went or changed since, and the label's column is the same."""
+        """Return True if no node was added, removed or changed since, and the label's column is the same."""
         _, values = self._nodes.label(topology_key)
         return domains.nodes_version == self._nodes.nodes_version and domains.values is values
 
@@ -260,7 +266,7 @@ class PodCounts:
                         sums[codes[slot]] += sign * weight
 
     def _catch_up(self) -> None:
-        """Log the pods that came and left on the slots that moved."""
+        """Log the pods that were added to and removed from the changed slots."""
         pods = self._pods()
         moved = self._rows.moved_in(self._nodes)
         if moved is None:

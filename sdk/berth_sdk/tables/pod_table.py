@@ -1,7 +1,8 @@
 """`PodTable`: the pods on the snapshot's nodes, as columns beside `NodeTable`.
 
-Brought up to date between cycles by the host's snapshot or by a served plugin's copy; read by plugins
-through `nodes.pods`. Every pod counts, those reserved and not yet bound included.
+The host's snapshot, or a served plugin's copy, updates the table between cycles. Plugins read it through
+`nodes.pods`. It has every pod on a node, reserved ones that are not bound yet included.
+
 Source: kube-scheduler `framework/types.go` (NodeInfo.Pods), v1.36.
 """
 
@@ -32,7 +33,7 @@ _FIXED: Final = (
 
 
 class _Encoded:
-    """One dictionary-encoded column and how it is read from a pod."""
+    """One dictionary-encoded column, and the function that reads its value from a pod."""
 
     __slots__ = ("codes", "read", "values")
 
@@ -47,11 +48,11 @@ class _Encoded:
 
 
 class PodTable:
-    """n pods in rows 0..n-1 without gaps: the last row takes the place of a leaving row.
+    """n pods in rows 0..n-1 without gaps: the last row takes the place of a removed row.
 
-    Arrays have one entry per row, are read-only, and belong to one version of the snapshot; a row keeps
-    its pod within a version only. Columns by label, resource or own reading are built when first asked
-    for and kept up to date from then on.
+    Arrays have one entry per row, are read-only, and belong to one version of the snapshot. A row keeps its
+    pod only within a version. Columns by label, by resource and by `encoded` are built at the first read and
+    updated from then on.
     """
 
     def __init__(self) -> None:
@@ -76,7 +77,7 @@ class PodTable:
 
     @classmethod
     def of(cls, pods: Sequence[Pod]) -> PodTable:
-        """These pods in this order, on no node: for pods that are assumed to come."""
+        """Return a table of these pods in this order, on no node: for pods that a what-if question adds."""
         table = cls()
         for row, pod in enumerate(pods):
             if row == table._capacity:
@@ -92,25 +93,25 @@ class PodTable:
     # --- reading: rows -------------------------------------------------------------------------
 
     def pod(self, row: int) -> Pod:
-        """The pod in a row, as a record."""
+        """Return the pod in a row, as a record."""
         return self._pods[row]
 
     def several(self, rows: NDArray[np.intp]) -> list[Pod]:
-        """The pods in some rows, as records, in the order of `rows`."""
+        """Return the pods in some rows, as records, in the order of `rows`."""
         if len(rows) < 2:
             return [self._pods[row] for row in rows.tolist()]
         return list(itemgetter(*rows.tolist())(self._pods))
 
     def position(self, uid: str) -> int | None:
-        """The row of the pod with `uid`, or None."""
+        """Return the row of the pod with `uid`, or None."""
         return self._row_of.get(uid)
 
     def on_node(self, index: int) -> list[Pod]:
-        """The pods on the node in slot `index`, in the order of kube-scheduler's NodeInfo."""
+        """Return the pods on the node in slot `index`, in the order of kube-scheduler's NodeInfo."""
         return self._on_node[index].copy() if index < len(self._on_node) else []
 
     def rows_on_node(self, index: int) -> NDArray[np.intp]:
-        """The rows of the pods on the node in slot `index`, in the same order."""
+        """Return the rows of the pods on the node in slot `index`, in the same order."""
         pods = self._on_node[index] if index < len(self._on_node) else []
         return np.fromiter((self._row_of[pod.uid] for pod in pods), dtype=np.intp, count=len(pods))
 
@@ -138,21 +139,23 @@ class PodTable:
 
     @property
     def terminating(self) -> NDArray[np.bool_]:
-        """bool[n]: the pod has a deletion timestamp."""
+        """bool[n]: True if the pod has a deletion timestamp."""
         return self._view(self._terminating)
 
     @property
     def assumed(self) -> NDArray[np.bool_]:
-        """bool[n]: reserved by the host, not seen bound yet."""
+        """bool[n]: True if the host has reserved the pod's node and not seen the binding yet."""
         return self._view(self._assumed)
 
     @property
     def generation(self) -> NDArray[np.int64]:
-        """int64[n]: moves whenever the pod's record, node or place among the node's pods changes."""
+        """int64[n]: changes whenever the pod's record, node or place among the node's pods changes."""
         return self._view(self._generation)
 
     def requests(self, resource: str) -> NDArray[np.int64]:
-        """int64[n], cpu in milli, all else in base units; 0 where the pod does not ask for it."""
+        """Return int64[n], cpu in milli, all else in base units; 0 where the pod does not request the
+        resource.
+        """
         column = self._requests.get(resource)
         if column is None:
             column = self._requests[resource] = np.zeros(self._capacity, dtype=np.int64)
@@ -160,19 +163,19 @@ class PodTable:
         return self._view(column)
 
     def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
-        """int32[n] codes of the label's values (0: absent), and their dictionary."""
+        """Return int32[n] codes of the label's values (0: absent), and their dictionary."""
         return self._encoded(self._labels, key, lambda pod: pod.labels.get(key))
 
     def encoded(self, name: str, read: Callable[[Pod], V | None]) -> tuple[NDArray[np.int32], Dictionary[V]]:
-        """int32[n] codes of the value that `read` finds in each pod (0: None), and their dictionary.
+        """Return int32[n] codes of the value that `read` finds in each pod (0: None), and their dictionary.
 
-        For values without a column, such as affinity terms. `name` is the column's: always the same `read`,
-        which must depend on the pod alone, for one name. Begin it with the plugin's.
+        For values without a column, such as affinity terms. `name`: the column's name, which should begin
+        with the plugin's name. One name must always have the same `read`, which must depend on the pod alone.
         """
         return self._encoded(self._readings, name, read)
 
     def readings(self, name: str, read: Callable[[Pod], V | None]) -> Dictionary[V]:
-        """The dictionary of `encoded` alone, for code that asks in every cycle whether it is empty."""
+        """Return the dictionary of `encoded`, for code that only tests in every cycle whether it is empty."""
         column = self._readings.get(name)
         return self.encoded(name, read)[1] if column is None else column.values
 
@@ -181,10 +184,10 @@ class PodTable:
     def set_node_pods(
         self, index: int, pods: Sequence[Pod], assumed: Collection[str], generation: int
     ) -> list[str]:
-        """The pods on slot `index` are `pods` now; returns the uids of the pods that left it.
+        """Set the pods on slot `index` to `pods`, and return the uids of the pods that left the slot.
 
-        Rows of records that stayed the same, at the same place among the node's pods, keep their generation.
-        `assumed`: uids of the pods (here or elsewhere) that are reserved only.
+        A row keeps its generation if its record and its place among the node's pods stay the same. `assumed`:
+        uids of the pods (on this slot or others) that are only reserved.
         """
         while index >= len(self._on_node):
             self._on_node.append([])
@@ -200,30 +203,35 @@ class PodTable:
         left = list(before)
         for uid in left:
             self._remove(uid, index)
-        # A new list, never changed afterwards: `pods_of` hands it out.
+        # A new list that never changes: `pods_of` returns it.
         self._on_node[index] = list(pods)
         return left
 
     def pods_of(self, index: int) -> Sequence[Pod]:
-        """As `on_node`, without a copy; the list is never changed. For code that keeps tables in step."""
+        """Return the list of `on_node` without a copy. The list never changes. For code that follows
+        tables.
+        """
         return self._on_node[index] if index < len(self._on_node) else ()
 
     def captured(self) -> tuple[list[list[Pod]], frozenset[str]]:
-        """The pods of every slot, and the uids of the pods that are only reserved, as they are now: for code
-        that reads a version while the table moves on. The inner lists are never changed.
+        """Return the pods of every slot, and the uids of the pods that are only reserved, as they are now.
+
+        For code that reads a version while the table changes. The inner lists never change.
         """
         return self._on_node.copy(), frozenset(self._assumed_uids)
 
     def is_assumed(self, uid: str) -> bool:
-        """Whether the pod with `uid` is reserved only."""
+        """Return True if the pod with `uid` is only reserved."""
         return uid in self._assumed_uids
 
     def generation_of(self, uid: str) -> int:
-        """The generation of the pod with `uid`, which must be here."""
+        """Return the generation of the pod with `uid`, which must be in the table."""
         return int(self._generation[self._row_of[uid]])
 
     def begin_update(self) -> None:
-        """An update starts. Columns whose dictionary outgrew the pods are dropped, to be built anew."""
+        """Begin an update. Drops columns whose dictionary has far more values than there are pods; the next
+        read builds them again.
+        """
         most = 4 * len(self) + 4096
         for columns in (self._labels, self._readings):
             if not columns:
@@ -265,7 +273,7 @@ class PodTable:
     def _remove(self, uid: str, index: int) -> None:
         row = self._row_of[uid]
         if self._node_index[row] != index:
-            return  # it is on another node already
+            return  # the pod is on another node already
         del self._row_of[uid]
         self._assumed_uids.discard(uid)
         last = len(self._pods) - 1

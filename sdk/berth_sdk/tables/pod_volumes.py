@@ -1,7 +1,8 @@
-"""`PodVolumes`: the pods with storage on each node, updated by the moved slots.
+"""`PodVolumes`: the pods with storage on each node, updated by the changed slots.
 
-For plugins that judge a node by the volumes in use there. Read through `NodeTable.pod_volumes`, one per set
-of columns. Pods whose volumes name no storage (see `berth_sdk.pod_volume`) cost one look when they come.
+For plugins that judge a node by the volumes in use on it. Read through `NodeTable.pod_volumes`; each set of
+columns has one. A pod without volumes that name storage (see `berth_sdk.pod_volume`) is read once, when it is
+added.
 """
 
 from __future__ import annotations
@@ -18,43 +19,47 @@ if TYPE_CHECKING:
 
 
 class PodVolumes:
-    """By slot (`NodeTable.slots`). Needs the pods' objects: a served plugin declares
-    `Need.pod_objects()`. Raises ValueError where the pods are not known.
+    """The pods with storage by slot (`NodeTable.slots`).
+
+    Needs the pods' objects: a served plugin declares `Need.pod_objects()`. Raises ValueError where the pods
+    are not known.
     """
 
     def __init__(self, columns: NodeColumns) -> None:
         self._nodes = columns
         self._on_slot: dict[int, tuple[Pod, ...]] = {}
-        # PodTable's own lists, which are never changed: the same list holds the same pods.
+        # PodTable's own lists, which never change: the same list has the same pods.
         self._seen: dict[int, Sequence[Pod]] = {}
         self._rows = SlotFollower(Moved.ROW)
         self._moved = SlotLog()
 
     def on_slot(self, slot: int) -> tuple[Pod, ...]:
-        """The pods with storage there, in the order of kube-scheduler's NodeInfo."""
+        """Return the pods with storage on the slot, in the order of kube-scheduler's NodeInfo."""
         self._catch_up()
         return self._on_slot.get(slot, ())
 
     def slots(self) -> Iterable[int]:
-        """The slots that have pods with storage."""
+        """Return the slots that have pods with storage."""
         self._catch_up()
         return self._on_slot.keys()
 
     @property
     def position(self) -> int:
-        """The position of a reader that has seen everything."""
+        """The position of a reader that has read everything."""
         self._catch_up()
         return self._moved.position
 
     def since(self, position: int) -> list[int] | None:
-        """The slots whose pods with storage changed since `position`; None: too long ago."""
+        """Return the slots whose pods with storage changed after `position`. None: the log no longer has all
+        of them.
+        """
         self._catch_up()
         return self._moved.since(position)
 
     def _catch_up(self) -> None:
         pods = self._nodes.pods
         if pods is None:
-            raise ValueError("these nodes were built without pods; declare KIND_POD_OBJECT")
+            raise ValueError("these nodes have no pods: add Need.pod_objects() to `needs`")
         moved = self._rows.moved_in(self._nodes)
         if moved is None:
             self._moved.forget()

@@ -1,4 +1,4 @@
-"""Arrays as the tables hand them out, and as they grow."""
+"""Read-only views of arrays, and longer copies of arrays."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A view of `array` that cannot be written to."""
+    """Return a view of `array` that cannot be written to."""
     view = array.view()
     view.setflags(write=False)
     return view
 
 
 def extended(array: NDArray[Any], more: int) -> NDArray[Any]:
-    """`array` with `more` zeros after its last axis."""
+    """Return `array` with `more` zeros after its last axis."""
     padding = np.zeros((*array.shape[:-1], more), dtype=array.dtype)
     return np.concatenate([array, padding], axis=-1)

@@ -1,9 +1,9 @@
-"""`SlotFollower`: which slots of the snapshot changed since its owner looked last. READ THIS FIRST of all
-that is kept from cycle to cycle.
+"""`SlotFollower`: the slots of the snapshot that changed since its owner last read them. READ THIS FIRST
+before any cache that lives from cycle to cycle.
 
-For data by slot (`NodeTable.slots`): its owner recomputes the slots that moved, and all slots where these are
-not known. Only followers read the logs of `NodeColumns`. Used by plugins, by the kept answers of host and
-SDK, and by the counts of the tables themselves.
+For data by slot (`NodeTable.slots`). The owner recomputes the changed slots, or all slots where the changed
+ones are not known. Only followers read the logs of `NodeColumns`. Used by plugins, by the kept answers of
+host and SDK, and by the counts of the tables themselves.
 """
 
 from __future__ import annotations
@@ -23,32 +23,34 @@ class Moved(Enum):
     """The part of a row that is followed."""
 
     NODE = 1
-    """The Node object; nodes that come and go."""
+    """The Node object; nodes that are added or removed."""
     VOLUMES = 2
     """The pods with storage (`NodeTable.pod_volumes`)."""
     ROW = 3
-    """Anything: the Node object, and the pods there."""
+    """Any part: the Node object, and the pods on the node."""
 
 
 class SlotFollower:
-    """One reader with a place of its own. `columns`: the reader has just looked at these."""
+    """One reader with a position of its own. `columns`: the columns that the reader has just read."""
 
     __slots__ = ("_identity", "_position", "_what")
 
     def __init__(self, what: Moved, columns: NodeColumns | None = None) -> None:
         self._what = what
-        # Not the columns: a table that was built anew must not keep the old one alive.
+        # The identity in place of the columns: an old table must not stay in memory after a new one was
+        # built.
         self._identity = None if columns is None else columns.identity
         self._position = -1 if columns is None else self._log(columns).position
 
     def moved(self, nodes: NodeTable) -> list[int] | None:
-        """The slots that moved since the last call, each once; None: everything may have, as at first,
-        after too long a time, or in another table.
+        """Return the slots that changed since the last call, each once.
+
+        None: any slot may have changed, as at the first call, after too many changes, or in another table.
         """
         return self.moved_in(nodes._columns)
 
     def moved_in(self, columns: NodeColumns) -> list[int] | None:
-        """As `moved`, of the columns behind a table."""
+        """Return `moved` for the columns behind a table."""
         log = self._log(columns)
         position = log.position
         known = self._identity is columns.identity

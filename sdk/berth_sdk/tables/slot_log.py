@@ -1,6 +1,6 @@
-"""Bounded logs that several readers follow, each from a position of its own.
+"""Logs of limited length that several readers follow, each from a position of its own.
 
-`SlotLog`: which slots of a table moved since a reader looked last, as far as it remembers.
+`SlotLog`: the slots of a table that changed.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 LIMIT: Final = 4096
-"""Changes that a log surely remembers; a reader that lags further behind looks at everything."""
+"""The number of changes that a log always keeps. A reader that is further behind must read everything."""
 
 
 class RecentLog(Generic[T]):
-    """Entries in the order in which they came, repeats included. A reader keeps a `position` of its own."""
+    """Entries in the order in which they were added, repeats included. A reader keeps a `position` of its
+    own.
+    """
 
     __slots__ = ("_entries", "_first", "_limit")
 
@@ -24,29 +26,29 @@ class RecentLog(Generic[T]):
 
     @property
     def position(self) -> int:
-        """The position of a reader that has seen everything."""
+        """The position of a reader that has read everything."""
         return self._first + len(self._entries)
 
     def add(self, entry: T) -> None:
-        """The newest entry; the oldest go when there are too many."""
+        """Add the newest entry. Drops the oldest entries when there are too many."""
         self._entries.append(entry)
         if len(self._entries) > 2 * self._limit:
             del self._entries[: self._limit]
             self._first += self._limit
 
     def since(self, position: int) -> list[T] | None:
-        """The entries after `position`; None: the log does not reach back so far."""
+        """Return the entries after `position`. None: the log no longer has all of them."""
         if position < self._first:
             return None
         return self._entries[position - self._first :]
 
     def forget(self) -> None:
-        """Something came that is not in the log: a reader that lags behind has to look at everything."""
+        """Drop all entries after a change that is not in the log: every reader must read everything."""
         self._first = self.position + 1
         self._entries.clear()
 
 
 class SlotLog(RecentLog[int]):
-    """Slots in the order in which they moved."""
+    """Slots in the order in which they changed."""
 
     __slots__ = ()

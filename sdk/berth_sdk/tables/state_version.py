@@ -1,4 +1,4 @@
-"""`StateVersion`: which state of the host's snapshot."""
+"""`StateVersion`: the version of a state of the host's snapshot."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class StateVersion(NamedTuple):
-    """`epoch`: one incarnation of the host, never 0. `generation`: grows with each change, 0: empty.
+    """A version. `epoch`: one run of the host, never 0. `generation`: grows with each change, 0: empty.
 
     Versions of different epochs cannot be compared.
     """

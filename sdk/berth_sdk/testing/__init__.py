@@ -1,11 +1,11 @@
-"""Tools for a plugin's own tests: readable pods, nodes and tables, and a host in the same process.
+"""Tools for a plugin's own tests: readable pods, nodes and tables, and a test host in the same process.
 
     from berth_sdk.testing import PluginHost, make_node, make_pod
 
     host = PluginHost(AvoidSpot, nodes=[make_node("n1", labels={"pool": "spot"}), make_node("n2")])
     assert host.attempt(make_pod("web")).filter()["n2"].is_success
 
-Nothing here is imported by the rest of the SDK.
+The rest of the SDK imports nothing from this package.
 """
 
 from berth_sdk.testing.attempt import Attempt

@@ -1,4 +1,4 @@
-"""`Attempt`: one pod's way through one plugin, point by point. Made by `PluginHost.attempt`."""
+"""`Attempt`: one pod's scheduling cycle through one plugin, point by point. Made by `PluginHost.attempt`."""
 
 from __future__ import annotations
 
@@ -38,13 +38,15 @@ if TYPE_CHECKING:
     from berth_sdk.testing.host import PluginHost
 
 MAX_ROUNDS: Final = 64
-"""PreBind rounds after which a plugin is said never to be satisfied."""
+"""The number of PreBind rounds after which a test fails, because the plugin never finishes."""
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Cycle:
-    """The data that the plugins of one cycle share. `pod`: as patched; `shared`: what plugins published."""
+    """The data that the plugins of one cycle share. `pod`: with the patches applied. `shared`: the values
+    that plugins published.
+    """
 
     cycle_id: str
     pod: Pod
@@ -54,16 +56,18 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One plugin of a test's host, and its handle."""
+    """One plugin of a test host, and its handle."""
 
     runtime: PluginRuntime
     handle: RecordingHandle
 
 
 class Attempt:
-    """One cycle. `place` takes the pod from Reserve to PostBind as a host does, past all plugins of the host.
-    The other methods ask this plugin alone about one point, in any order; each asks anew, except for PreBind
-    answers that `reserve` gave already.
+    """One cycle. `place` takes the pod from Reserve to PostBind through all plugins of the host, as a real
+    host does.
+
+    The other methods call this plugin alone at one extension point, in any order. Each call is a new one,
+    except for PreBind answers that `reserve` already gave.
 
     `state`: the plugin's store of this cycle. `shared`: values that other plugins published, by
     `<plugin>/<key>`. `patched`: the outcomes of PreBind's patches.
@@ -89,51 +93,52 @@ class Attempt:
 
     @property
     def pod(self) -> Pod:
-        """The pod, as patched."""
+        """The pod, with the patches applied."""
         return self._cycle.pod
 
     @pod.setter
     def pod(self, pod: Pod) -> None:
         self._cycle.pod = pod
 
-    # --- the whole way -------------------------------------------------------------------------
+    # --- all points together -------------------------------------------------------------------
 
     def place(self, node_name: str) -> Status:
         """Take the pod from Reserve to PostBind on this node, in the order of a host, and return `outcome`.
 
-        Reserve, Permit, PreBind and Bind of every plugin, in order. After any failure, or an exception,
-        Unreserve of every Reserve plugin, in reverse order. Where no plugin binds the pod, this host does.
-        WAIT: the pod is held at Permit, or PreBind asked for time; it goes on once `handle.allow` or
-        `handle.reject` decided, or `PluginHost.advance` let the time pass.
+        The host calls Reserve, Permit, PreBind and Bind of every plugin, in order. After a failure or an
+        exception, the host calls Unreserve of every Reserve plugin, in reverse order. Where no plugin binds
+        the pod, the host binds it.
 
-        Raises ValueError for a pod that is on its way already, and KeyError for a node that the host does
-        not have, where it has any.
+        WAIT: a plugin holds the pod at Permit, or PreBind asked for time. The pod continues after
+        `handle.allow`, `handle.reject` or `PluginHost.advance`. Raises ValueError for a pod that `place` is
+        already working on, and KeyError for an unknown node if the host has any nodes.
         """
         return self._host.place(self._cycle, self._members, node_name)
 
     @property
     def outcome(self) -> Status | None:
-        """How `place` ended: SUCCESS for a bound pod, WAIT while the pod is on its way; None: never called.
+        """The result of `place`: SUCCESS for a bound pod, WAIT before the end, None without a call of
+        `place`.
 
-        A failure has the code, the message and the plugin of a host.
+        A failure has the code, the message and the plugin that a real host would give it.
         """
         return self._host.outcome(self._cycle.cycle_id)
 
     # --- the scheduling cycle ------------------------------------------------------------------
 
     def pre_filter(self) -> PreFilterResult:
-        """PreFilter over all nodes."""
+        """Run PreFilter over all nodes."""
         result: PreFilterResult = self._host.run(self._runtime.pre_filter(self.state, self.pod, self.nodes))
         return result
 
     def filter(self, *names: str) -> dict[str, Status]:
-        """The verdict on each node, or on those named."""
+        """Return the verdict on each node, or on the named nodes."""
         nodes = self.nodes.take(self._positions(names)) if names else self.nodes
         result: FilterResult = self._host.run(self._runtime.filter(self.state, self.pod, nodes))
         return dict(zip(nodes.names, result.verdicts.to_list(), strict=True))
 
     def what_if(self, node_name: str, *, removed: Iterable[Pod] = (), added: Iterable[Pod] = ()) -> Status:
-        """The verdict on a node without some pods and with others."""
+        """Return the verdict on a node without the pods `removed` and with the pods `added`."""
         scenario = Scenario(node_name, tuple(removed), tuple(added))
         verdicts: Verdicts = self._host.run(
             self._runtime.filter_scenarios(self.state, self.pod, Scenarios(self.nodes, [scenario]))
@@ -141,7 +146,9 @@ class Attempt:
         return verdicts.status(0)
 
     def post_filter(self, rejections: Mapping[str, Status] | None = None) -> PostFilterResult:
-        """No node is left. Unless told otherwise, the plugin's own Filter rejected them."""
+        """Run PostFilter. `rejections`: the rejected nodes; None: the nodes that the plugin's own Filter
+        rejects.
+        """
         if rejections is None:
             rejections = {name: status for name, status in self.filter().items() if not status.is_success}
         result: PostFilterResult = self._host.run(
@@ -150,10 +157,10 @@ class Attempt:
         return result
 
     def score(self, *names: str) -> dict[str, int]:
-        """PreScore, Score and normalisation over all nodes, or those named; empty after SKIP.
+        """Run PreScore, Score and normalisation over all nodes, or the named ones. Empty after SKIP.
 
-        Raises PluginAnswerError for final scores outside 0..100, and for a PreScore that fails;
-        ScoreRefusedError where a failed Status comes in place of scores.
+        Raises PluginAnswerError for final scores outside 0..100 and for a PreScore that fails, and
+        ScoreRefusedError for a failed Status in place of scores.
         """
         nodes = self.nodes.take(self._positions(names)) if names else self.nodes
         status: Status = self._host.run(self._runtime.pre_score(self.state, self.pod, nodes))
@@ -161,7 +168,7 @@ class Attempt:
             return {}
         if not status.is_success:
             raise PluginAnswerError(
-                f"{self.name}.pre_score answered {status.code.kube_name}: {status.message}"
+                f"{self.name}.pre_score returned {status.code.kube_name}: {status.message}"
             )
         raw: NDArray[np.int64] = self._host.run(self._runtime.score(self.state, self.pod, nodes))
         normalization = self._runtime.descriptor.normalization
@@ -179,7 +186,7 @@ class Attempt:
         return dict(zip(nodes.names, final.tolist(), strict=True))
 
     def reserve(self, node_name: str) -> Status:
-        """The pod gets the node. PreBind answers that come along are kept: the plugin is not asked again."""
+        """Run Reserve. PreBind answers in its result are stored and replace the later calls."""
         self._reserved = self._early = None
         with self._host.at_work():
             result = self._host.decided("reserve", self._runtime.reserve(self.state, self.pod, node_name))
@@ -188,28 +195,28 @@ class Attempt:
         return result.status
 
     def unreserve(self, node_name: str) -> None:
-        """Withdraw the pod: its wait at Permit ends."""
+        """Run Unreserve, which also ends the pod's wait at Permit."""
         self._host.room.discard(self.pod.uid, self._cycle.cycle_id)
         with self._host.at_work():
             self._host.run(self._runtime.unreserve(self.state, self.pod, node_name))
 
     def permit(self, node_name: str) -> PermitResult:
-        """The last word. A pod that the plugin holds is among `handle.waiting_pods()` afterwards."""
+        """Run Permit. A pod that the plugin holds is in `handle.waiting_pods()` afterwards."""
         _, answers = self._host.ask_permit(self._cycle, [self], node_name)
         return answers[-1]
 
     def ask_permit(self, node_name: str) -> PermitResult:
-        """The plugin's answer alone; nothing is held."""
+        """Return the plugin's Permit answer, without holding the pod."""
         return self._host.decided("permit", self._runtime.permit(self.state, self.pod, node_name))
 
     def wait_on_permit(self) -> Status:
-        """WAIT while a plugin holds the pod; else the decision, SUCCESS where nobody held it."""
+        """Return WAIT while a plugin holds the pod, else the decision. SUCCESS if no plugin held the pod."""
         return self._host.room.outcome(self.pod.uid, self._cycle.cycle_id)
 
     # --- the binding cycle ---------------------------------------------------------------------
 
     def pre_bind_pre_flight(self, node_name: str) -> PreFlightResult:
-        """Will PreBind do anything?"""
+        """Return whether PreBind has work to do."""
         if self._reserved is not None and self._reserved.pre_flight is not None:
             return self._reserved.pre_flight
         result: PreFlightResult = self._host.run(
@@ -218,10 +225,10 @@ class Attempt:
         return result
 
     def pre_bind(self, node_name: str) -> PreBindResult:
-        """PreBind in rounds, its patches applied to this host's objects, until it asks for none.
+        """Run PreBind in rounds, applying its patches to this host's objects, until it asks for no patch.
 
-        A call after one that asked to be called later is the next round: the plugin sees the outcomes of its
-        patches. Ends with a result that fails, is satisfied, or asks to be called later.
+        After a result that asked for a later call, the next call of this method is the next round: the plugin
+        sees the outcomes of its patches. Returns the result that fails, succeeds, or asks for a later call.
         """
         early, self._early = self._early, None
         for _ in range(MAX_ROUNDS):
@@ -243,17 +250,17 @@ class Attempt:
         raise PluginAnswerError(f"{self.name}.pre_bind still asks for patches after {MAX_ROUNDS} rounds")
 
     def bind(self, node_name: str) -> BindResult:
-        """Bind, or have the host do it."""
+        """Run Bind. The result may ask the host to bind."""
         with self._host.at_work():
             return self._host.decided("bind", self._runtime.bind(self.state, self.pod, node_name))
 
     def post_bind(self, node_name: str) -> None:
-        """For information."""
+        """Run PostBind."""
         with self._host.at_work():
             self._host.run(self._runtime.post_bind(self.state, self.pod, node_name))
 
     def takes_part_in(self, point: ExtensionPoint) -> bool:
-        """Whether the plugin has a method of this point."""
+        """Return True if the plugin has a method of this extension point."""
         return point in self._runtime.descriptor.points
 
     # --- plumbing ------------------------------------------------------------------------------
@@ -301,7 +308,7 @@ class Attempt:
 
 
 def normalized(raw: NDArray[np.int64], how: ScoreNormalization) -> NDArray[np.int64]:
-    """Raw scores -> the scores that the host would use, int64[n].
+    """Return the scores that the host would use for raw scores, int64[n].
 
     >>> normalized(np.array([0, 5, 10]), ScoreNormalization.HOST_MAX_REVERSED).tolist()
     [100, 50, 0]
@@ -323,7 +330,7 @@ def normalized(raw: NDArray[np.int64], how: ScoreNormalization) -> NDArray[np.in
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """A JSON merge patch applied (RFC 7386).
+    """Return `target` with a JSON merge patch applied (RFC 7386).
 
     >>> merged({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 3}})
     {'b': {'c': 2, 'd': 3}}

@@ -1,8 +1,8 @@
 """Keywords -> Kubernetes JSON -> records and tables, for tests of plugins.
 
-`make_pod` and `make_node` write the JSON that an API server would hand out and read it as the host does,
-so a test sees the same as in a real cluster; `pod_object` and `node_object` stop at the JSON.
-`make_table` makes the snapshot of a cluster of these nodes and pods.
+`make_pod` and `make_node` write the JSON of an API server and read it as the host does, so a test gets the
+records of a real cluster. `pod_object` and `node_object` return the JSON. `make_table` makes the snapshot of
+a cluster with these nodes and pods.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 class Meta(TypedDict, total=False):
-    """The metadata that every object may have. `meta`: raw metadata, laid over the rest."""
+    """The metadata that every object may have. `meta`: raw metadata, which replaces equal keys."""
 
     uid: str
     labels: Mapping[str, str]
@@ -33,12 +33,13 @@ class Meta(TypedDict, total=False):
 class PodFields(Meta, total=False):
     """Keywords of `make_pod`. All are optional.
 
-    cpu, memory, requests: of the only container; requests has any other resource.
-    images: the containers' images, one container each; the first one has the requests and the ports.
-    containers, init_containers: raw containers instead. host_ports: numbers, or raw ports.
-    tolerations: raw ones, or `key=value:Effect`, `key:Effect` (operator Exists), `key` (every effect).
-    node: spec.nodeName. nominated: status.nominatedNodeName. gates: names of scheduling gates.
-    spec, status: raw fields, laid over the rest.
+    - cpu, memory, requests: requests of the first container; `requests` has any other resource.
+    - images: the containers' images, one container each. The first container has the requests and the ports.
+    - containers, init_containers: raw containers, in place of the ones made from images.
+    - host_ports: numbers, or raw ports.
+    - tolerations: raw ones, or `key=value:Effect`, `key:Effect` (operator Exists), `key` (every effect).
+    - node: spec.nodeName. nominated: status.nominatedNodeName. gates: names of scheduling gates.
+    - spec, status: raw fields, which replace equal keys.
     """
 
     namespace: str
@@ -63,11 +64,11 @@ class PodFields(Meta, total=False):
 
 
 class NodeFields(Meta, total=False):
-    """Keywords of `make_node`. All are optional.
+    """Keywords of `make_node`. All are optional. The node gets a label with its host name.
 
-    cpu, memory, pods: allocatable, 4 cores, 8Gi and 110 pods unless given; allocatable has any other
-    resource. taints: raw ones, or `key=value:Effect`, `key:Effect`. images: name to size in bytes.
-    The node is labelled with its host name. spec, status: raw fields, laid over the rest.
+    - cpu, memory, pods: allocatable; default 4 cores, 8Gi and 110 pods. allocatable: any other resource.
+    - taints: raw ones, or `key=value:Effect`, `key:Effect`. images: name to size in bytes.
+    - spec, status: raw fields, which replace equal keys.
     """
 
     cpu: Quantity
@@ -83,7 +84,7 @@ class NodeFields(Meta, total=False):
 
 
 def make_pod(name: str, **fields: Unpack[PodFields]) -> Pod:
-    """A pod's record. Raises ObjectError for values that the host would refuse.
+    """Return a pod's record. Raises ObjectError for values that the host would refuse.
 
     >>> make_pod("web", cpu="500m").requests["cpu"]
     500
@@ -94,7 +95,7 @@ def make_pod(name: str, **fields: Unpack[PodFields]) -> Pod:
 
 
 def make_node(name: str, **fields: Unpack[NodeFields]) -> Node:
-    """A node's record. Raises ObjectError for values that the host would refuse.
+    """Return a node's record. Raises ObjectError for values that the host would refuse.
 
     >>> make_node("node-1", cpu=2, taints=["dedicated=gpu:NoSchedule"]).allocatable["cpu"]
     2000
@@ -103,7 +104,7 @@ def make_node(name: str, **fields: Unpack[NodeFields]) -> Node:
 
 
 def make_table(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> NodeTable:
-    """The snapshot of a cluster: `pods` count on the nodes that they name, in the order given.
+    """Return the snapshot of a cluster. `pods` count on the nodes that they name, in the order given.
 
     >>> table = make_table([make_node("node-1")], [make_pod("web", cpu=1, node="node-1")])
     >>> table.requested("cpu").tolist(), table.pod_count.tolist()
@@ -113,12 +114,14 @@ def make_table(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> NodeTable:
 
 
 def make_columns(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> NodeColumns:
-    """The same, to be changed afterwards: what `NodeTable(columns)` shows then."""
+    """Return the columns of the same snapshot, for tests that change them. `NodeTable(columns)` shows the
+    changes.
+    """
     columns = NodeColumns()
     columns.begin_update()
     columns.pods = PodTable()
     for node in nodes:
-        slot = columns.add(node)  # first: it may put longer arrays in place
+        slot = columns.add(node)  # first, because adding may replace the arrays
         columns.generation[slot] = 1
     by_node: dict[str, list[Pod]] = {}
     for pod in pods:
@@ -137,7 +140,7 @@ def make_columns(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> NodeColumns
 
 
 def pod_object(name: str, **fields: Unpack[PodFields]) -> Json:
-    """The JSON of a pod.
+    """Return the JSON of a pod.
 
     >>> pod_object("web", images=["web:v1"])["spec"]["containers"]
     [{'name': 'c0', 'image': 'web:v1'}]
@@ -170,7 +173,7 @@ def pod_object(name: str, **fields: Unpack[PodFields]) -> Json:
 
 
 def node_object(name: str, **fields: Unpack[NodeFields]) -> Json:
-    """The JSON of a node."""
+    """Return the JSON of a node."""
     _refuse_unknown("node", fields, NodeFields.__optional_keys__)
     metadata = _metadata({"name": name, "uid": f"node/{name}"}, fields)
     metadata["labels"] = {HOSTNAME: name, **metadata.get("labels", {})}

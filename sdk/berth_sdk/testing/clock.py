@@ -1,4 +1,4 @@
-"""`TestClock`: the time of a test, which moves when the test says so."""
+"""`TestClock`: the time of a test, which only the test advances."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ START_S: Final = 1_767_225_600.0
 
 
 class TestClock:
-    """The time, `now_s`: Unix seconds."""
+    """A clock that the test sets. `now_s`: Unix seconds."""
 
-    __test__ = False  # pytest takes classes of this name for tests
+    __test__ = False  # pytest collects classes with this prefix as tests
 
     def __init__(self, now_s: float = START_S) -> None:
         self.now_s = now_s

@@ -41,7 +41,7 @@ class RecordedEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRequeue:
-    """One call of `requeue`. `pods` empty: all that the plugin rejected."""
+    """One call of `requeue`. `pods` empty: all pods that the plugin rejected."""
 
     pods: tuple[Pod, ...]
     reason: str = ""
@@ -49,14 +49,17 @@ class RecordedRequeue:
 
 
 class RecordingHandle:
-    """Implements `berth_sdk.Handle`: notes the plugin's calls, reads the hand-made cluster.
+    """Implements `berth_sdk.Handle`: records the plugin's calls and reads the test's cluster.
 
-    `waiting`: the pods held at Permit; `allowed`, `rejected`: uids of the pods about which such a decision
-    counted. `may_end`: the plugins whose waits this plugin may end beside its own, as `handle.permit` of a
-    configuration says; None: every plugin. `in_pre_bind`: pods whose PreBind plugins are at work, cycle ids
-    by uid; `cancelled`: uids. `events`, `requeues`: the calls made; `stale_keys`:
-    uids, None for all keys. `preemption`: the answer of `evaluate_preemption`. `nominated`: the pods that are
-    promised a node, by uid. `totals`: the answers of `run_scores` by node, 0 for other nodes.
+    - `waiting`: the pods that wait at Permit.
+    - `allowed`, `rejected`: uids of the pods whose decision was applied or stored.
+    - `may_end`: the plugins whose waits this plugin may end beside its own, as `handle.permit` of a
+      configuration; None: every plugin.
+    - `in_pre_bind`: cycle ids of the pods in PreBind, by uid. `cancelled`: uids.
+    - `events`, `requeues`: the calls made. `stale_keys`: uids per call, None for all keys.
+    - `preemption`: the result of `evaluate_preemption`.
+    - `nominated`: the nominated pods, by uid.
+    - `totals`: the results of `run_scores` by node, 0 for other nodes.
     """
 
     def __init__(
@@ -67,8 +70,8 @@ class RecordingHandle:
         room: WaitingRoom | None = None,
         at_work: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """`room`: the pods at Permit, which the plugins of one host share. `at_work`: surrounds a decision;
-        on leaving it the host goes on with the pods that were decided.
+        """`room`: the pods at Permit, which the plugins of one host share. `at_work`: a context around each
+        decision; at its end the host continues with the decided pods.
         """
         self.room = room or WaitingRoom(TestClock())
         self.may_end: frozenset[str] | None = None
@@ -76,7 +79,7 @@ class RecordingHandle:
         self.rejected: list[str] = []
         self.in_pre_bind: dict[str, str] = {}
         self.cancel: Callable[[str, str], None] = lambda uid, message: None
-        """Ends the binding cycle of a pod; set by the test's host."""
+        """Ends the binding cycle of a pod. Set by the test host."""
         self.cancelled: list[str] = []
         self.events: list[RecordedEvent] = []
         self.requeues: list[RecordedRequeue] = []
@@ -86,40 +89,40 @@ class RecordingHandle:
         self.totals: dict[str, int] = {}
         self.plugin = ""
         self.forget: Callable[[], None] = lambda: None
-        """Drops the kept answers of the plugin; set by the test's host."""
+        """Drops the kept answers of the plugin. Set by the test host."""
         self._nodes = nodes
         self._objects = objects
         self._at_work = at_work
 
     @property
     def waiting(self) -> tuple[WaitingPod, ...]:
-        """The pods held at Permit, by any plugin."""
+        """The pods that any plugin holds at Permit."""
         return tuple(self.room.undecided())
 
     def hold(self, waiting: WaitingPod) -> None:
-        """Add a hand-made pod to the pods held at Permit: by its `pending_plugins`, until `deadline_s`."""
+        """Add a pod to the pods that wait at Permit, held by its `pending_plugins` until `deadline_s`."""
         wait_s = waiting.deadline_s - self.room.now_s
         self.room.register(waiting.pod, waiting.cycle_id, waiting.node_name)
         self.room.hold(waiting.pod.uid, dict.fromkeys(waiting.pending_plugins, wait_s))
 
     def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
-        """Pods held at Permit."""
+        """Return the pods that wait at Permit."""
         return self.room.undecided(self.plugin if only_mine else None)
 
     def allow(self, waiting: WaitingPod, plugin: str = "") -> Decision:
-        """End the wait of one plugin; empty: this plugin's own."""
+        """End the wait of one plugin. Empty: this plugin."""
         with self._at_work():
             decision = self.room.allow(self.plugin, self.may_end, waiting, plugin)
             return self._noted(decision, waiting, self.allowed)
 
     def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
-        """Send the pod back to the queue: the waits of all plugins end."""
+        """End the waits of all plugins and send the pod back to the queue."""
         with self._at_work():
             decision = self.room.reject(self.plugin, self.may_end, waiting, message)
             return self._noted(decision, waiting, self.rejected)
 
     def cancel_binding(self, pod: Pod, message: str = "", *, cycle_id: str = "") -> Cancellation:
-        """Take the node from a pod in PreBind."""
+        """Cancel the binding of a pod in PreBind."""
         current = self.in_pre_bind.get(pod.uid)
         if current is None:
             return Cancellation.NOT_IN_PRE_BIND
@@ -132,14 +135,14 @@ class RecordingHandle:
         return Cancellation.CANCELLED
 
     def objects(self, resource: str) -> ObjectReader:
-        """The objects of a declared resource. Raises UndeclaredError for others."""
+        """Return the objects of a declared resource. Raises UndeclaredError for other resources."""
         store = self._objects.get(resource)
         if store is None:
             raise UndeclaredError(f"objects of {resource!r}", f"Need.objects({resource!r})", self.plugin)
         return store
 
     def snapshot(self) -> NodeTable:
-        """Every node."""
+        """Return the table of all nodes."""
         return self._nodes()
 
     def evaluate_preemption(
@@ -149,11 +152,13 @@ class RecordingHandle:
         min_candidate_nodes_percentage: int = 0,
         min_candidate_nodes_absolute: int = 0,
     ) -> PostFilterResult:
-        """`preemption`, without regard to the limits."""
+        """Return `preemption`. The limits have no effect."""
         return self.preemption
 
     def run_scores(self, state: CycleState, node_names: Iterable[str]) -> NodeScores:
-        """`totals`, said by no plugin in particular. Raises HandleError for a node that is not there."""
+        """Return `totals` for the nodes, without scores per plugin. Raises HandleError for an unknown
+        node.
+        """
         names, known = tuple(node_names), set(self._nodes().names)
         for name in names:
             if name not in known:
@@ -162,7 +167,7 @@ class RecordingHandle:
         return NodeScores(SUCCESS, names, totals)
 
     def list_nominated_pods(self, node_names: Iterable[str] | None = None) -> list[NominatedPod]:
-        """The pods in `nominated`, node by node."""
+        """Return the pods in `nominated`, sorted by node."""
         items = list(self.nominated.values())
         names = (
             sorted({item.node_name for item in items}) if node_names is None else dict.fromkeys(node_names)
@@ -170,7 +175,7 @@ class RecordingHandle:
         return [item for name in names for item in items if item.node_name == name]
 
     def nominate(self, pod: Pod, node_name: str | None) -> Nomination:
-        """Change `nominated`; every pod that is on no node counts as pending."""
+        """Change `nominated`. Every pod that is on no node counts as pending."""
         if pod.node_name:
             return Nomination.NOT_PENDING
         wanted = pod.nominated_node if node_name is None else node_name
@@ -182,8 +187,8 @@ class RecordingHandle:
         return Nomination.APPLIED
 
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
-        """Note the call and drop what is kept of the plugin's answers, as the host does. Answers that as many
-        pods moved as were named.
+        """Record the call and drop the plugin's kept answers, as the host does. Returns the number of given
+        pods.
         """
         self.forget()
         call = RecordedRequeue(pods=tuple(pods), reason=reason, skip_backoff=skip_backoff)
@@ -191,13 +196,13 @@ class RecordingHandle:
         return len(call.pods)
 
     def invalidate_sort_keys(self, pods: Iterable[Pod] = ()) -> None:
-        """Note the call."""
+        """Record the call."""
         self.stale_keys.append([pod.uid for pod in pods] or None)
 
     def record_event(
         self, regarding: ObjectRef, reason: str, note: str, *, action: str = "", type: str = "Normal"
     ) -> None:
-        """Note the event."""
+        """Record the event."""
         self.events.append(
             RecordedEvent(regarding=regarding, reason=reason, note=note, action=action, type=type)
         )

@@ -1,7 +1,7 @@
-"""`PluginHost`: a plugin on a hand-made cluster, called as a host calls it, in the same process.
+"""`PluginHost`: a test host that calls a plugin on the test's cluster, in the same process.
 
-For an author's unit tests: no server, no event loop, no berth host. Methods may be plain or async; answers
-are read, checked and normalised as the real transports do it.
+For an author's unit tests: no server, no event loop, no berth host. Methods may be plain or async. Answers
+are read, checked and normalised as a real host does it.
 
     host = PluginHost(AvoidSpot, nodes=[make_node("n1", labels={"pool": "spot"}), make_node("n2")])
     attempt = host.attempt(make_pod("web"))
@@ -42,17 +42,17 @@ from berth_sdk.testing.way import POD_DELETED, Way, failure_of
 T = TypeVar("T")
 _KEYED, _FALLBACK = 0, 1
 _LOOP: Final = EventLoopThread()
-"""For `async def` methods; started by the first one, ends with the process."""
+"""Runs `async def` methods. The first one starts the thread, which ends with the process."""
 
 
 class PluginHost:
-    """A plugin, other plugins of its profile if need be, and the cluster they see.
+    """A plugin, optionally other plugins of its profile, and the cluster they see.
 
-    `nodes` and `pods` (on nodes, or not) may be changed between calls with `put_node`, `put_pod` and
-    `remove_pod`; `objects` are JSON objects by declared resource. `handle` notes the plugin's calls.
-    `beside`: further plugins of the profile, classes or (class, args), in the order of the configuration;
-    they come after `plugin`, and take part in `Attempt.place`. `handles`: the handle of each plugin, by name.
-    `clock.now_s`: the time, Unix seconds; it moves with `advance` alone.
+    `put_node`, `put_pod` and `remove_pod` change `nodes` and `pods` between calls. `objects`: JSON objects by
+    declared resource. `handle`: records the plugin's calls. `beside`: further plugins of the profile, classes
+    or (class, args), in the order of the configuration; they come after `plugin` and take part in
+    `Attempt.place`. `handles`: the handle of each plugin, by name. `clock.now_s`: the time, Unix seconds;
+    only `advance` changes it.
 
     >>> class First:
     ...     def filter(self, state, pod, node):
@@ -73,8 +73,10 @@ class PluginHost:
         objects: Mapping[str, Iterable[Mapping[str, Any]]] | None = None,
         beside: Iterable[type | tuple[type, Mapping[str, Any]]] = (),
     ) -> None:
-        """Raises PluginDefinitionError for a class that cannot be called, PluginArgsError for its args,
-        ValueError for two plugins of one name, and KeyError for objects that no plugin declares.
+        """Make the plugins.
+
+        Raises PluginDefinitionError for a class that cannot be called, PluginArgsError for its args,
+        ValueError for two plugins with one name, and KeyError for objects that no plugin declares.
         """
         self._nodes = {node.name: node for node in nodes}
         self._pods = {pod.uid: pod for pod in pods}
@@ -95,7 +97,7 @@ class PluginHost:
         self._seats = [self._seat(cls, given) for cls, given in classes]
         self.handle, self.runtime = self._seats[0].handle, self._seats[0].runtime
         self.handles = {seat.handle.plugin: seat.handle for seat in self._seats}
-        # A host, too, makes its plugins before it knows the cluster.
+        # A real host, too, makes its plugins before it knows the cluster.
         for resource, items in (objects or {}).items():
             for item in items:
                 self.put_object(resource, item)
@@ -103,7 +105,7 @@ class PluginHost:
     # --- the cluster ---------------------------------------------------------------------------
 
     def table(self) -> NodeTable:
-        """The snapshot as it is now."""
+        """Return the current snapshot."""
         return make_table(self._nodes.values(), self._pods.values())
 
     def put_node(self, node: Node) -> None:
@@ -111,58 +113,58 @@ class PluginHost:
         self._nodes[node.name] = node
 
     def put_pod(self, pod: Pod) -> None:
-        """Add or replace a pod; it counts on the node that it names."""
+        """Add or replace a pod. The pod counts on the node that it names."""
         self._pods[pod.uid] = pod
 
     def remove_pod(self, pod: Pod) -> None:
-        """Take a pod away. A pod on its way from Reserve to Bind fails there, as a deleted pod does."""
+        """Remove a pod. A pod between Reserve and Bind fails there, as a deleted pod does."""
         self._pods.pop(pod.uid, None)
         with self.at_work():
             self._abort(pod.uid, POD_DELETED)
 
     def put_object(self, resource: str, item: Mapping[str, Any]) -> KubeObject:
-        """Add or replace an object of a declared resource. Raises KeyError for others."""
+        """Add or replace an object of a declared resource. Raises KeyError for other resources."""
         self._generation += 1
         kube_object = KubeObject.of(item)
         self._store(resource).put(kube_object.ref, kube_object, self._generation)
         return kube_object
 
     def get_object(self, resource: str, name: str, namespace: str = "") -> KubeObject | None:
-        """An object of a declared resource, or None. Raises KeyError for others."""
+        """Return an object of a declared resource, or None. Raises KeyError for other resources."""
         return self._store(resource).get(name, namespace)
 
     # --- the queue -----------------------------------------------------------------------------
 
     def pre_enqueue(self, pod: Pod) -> Status:
-        """May the pod enter the queue?"""
+        """Return the verdict of PreEnqueue."""
         return self.run(self.runtime.pre_enqueue(QueuedPod(pod=pod)))
 
     def order(self, pods: Iterable[QueuedPod | Pod]) -> list[Pod]:
-        """The pods in the order of a host's queue, by the plugin's key or its comparison.
+        """Return the pods in the order of a host's queue, by the plugin's key or comparison.
 
         Pods with equal keys: the earlier `added_at_s` first, then in the order given. Pods with an empty key
-        come last, and where the plugin orders nothing all pods: by priority, then `added_at_s`, then in the
-        order given.
+        come last. Among these, and for a plugin without an order, the higher priority comes first, then the
+        earlier `added_at_s`, then the order given.
         """
         queued = [pod if isinstance(pod, QueuedPod) else QueuedPod(pod=pod) for pod in pods]
         keys = [self._sort_key(pod, number) for number, pod in enumerate(queued)]
         return [queued[number].pod for number in sorted(range(len(queued)), key=keys.__getitem__)]
 
     def hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """May the event help the pod?"""
+        """Return True if the event may help the pod."""
         return self.run(self.runtime.queueing_hint(event, pod))
 
     # --- cycles --------------------------------------------------------------------------------
 
     def attempt(self, pod: Pod) -> Attempt:
-        """One attempt to schedule `pod`, against the cluster as it is now."""
+        """Return a new attempt to schedule `pod`, with the current snapshot."""
         self._attempts += 1
         cycle = Cycle(f"cycle-{self._attempts}", pod, self.table(), SharedState())
         return Attempt(self, self._seats[0], cycle, self._seats[1:])
 
     def advance(self, seconds: float) -> None:
-        """Let time pass. Waits at Permit that end meanwhile time out, and PreBind is asked again where it
-        asked for that, in the order of time. Raises ValueError for a negative number.
+        """Advance the clock. Expired waits at Permit time out, and PreBind is called again where it asked for
+        that, in the order of time. Raises ValueError for a negative number.
         """
         if seconds < 0:
             raise ValueError(f"time cannot go back by {-seconds} s: advance by 0 or more seconds")
@@ -177,15 +179,16 @@ class PluginHost:
     # --- for attempts and handles --------------------------------------------------------------
 
     def place(self, cycle: Cycle, members: Sequence[Attempt], node_name: str) -> Status:
-        """Start the pod's way; its outcome as far as known. Raises ValueError for a pod under way, and
-        KeyError for a node that is not among those given.
+        """Start the steps from Reserve to PostBind and return the outcome so far.
+
+        Raises ValueError for a pod whose steps are not finished, and KeyError for an unknown node.
         """
         uid = cycle.pod.uid
         if self._nodes and node_name not in self._nodes:
             raise KeyError(f"the cluster has no node {node_name}")
         if uid in self._under_way:
             raise ValueError(
-                f"pod {cycle.pod.key} is on its way already: allow or reject it, let time pass, or remove it"
+                f"pod {cycle.pod.key} is being placed already: allow, reject or remove it, or let time pass"
             )
         way = self._ways[cycle.cycle_id] = self._under_way[uid] = Way(self, cycle, members, node_name)
         with self.at_work():
@@ -193,15 +196,16 @@ class PluginHost:
         return way.outcome
 
     def outcome(self, cycle_id: str) -> Status | None:
-        """The outcome of a cycle's way; None where there is none."""
+        """Return the outcome of a cycle's steps. None: `place` was not called."""
         way = self._ways.get(cycle_id)
         return None if way is None else way.outcome
 
     def ask_permit(
         self, cycle: Cycle, members: Sequence[Attempt], node_name: str
     ) -> tuple[Status, list[PermitResult]]:
-        """Ask these plugins in order, and hold the pod if one of them waits: (SUCCESS, WAIT or the first
-        failure, the answers).
+        """Call Permit of these plugins in order, and hold the pod if one of them waits.
+
+        Returns (SUCCESS, WAIT or the first failure, the answers).
         """
         uid, answers, waits_s = cycle.pod.uid, list[PermitResult](), dict[str, float | None]()
         with self.at_work():
@@ -224,12 +228,12 @@ class PluginHost:
                     self.room.discard(uid, cycle.cycle_id)
 
     def assume(self, cycle: Cycle, node_name: str) -> None:
-        """Count the pod on the node from now on."""
+        """Count the pod on the node."""
         self._replaced.setdefault(cycle.cycle_id, self._pods.get(cycle.pod.uid))
         self.put_pod(cycle.pod.on_node(node_name))
 
     def forget(self, cycle: Cycle) -> None:
-        """Undo `assume`; a pod that was removed meanwhile stays away."""
+        """Undo `assume`. A pod that was removed meanwhile stays removed."""
         if cycle.cycle_id not in self._replaced:
             return
         replaced = self._replaced.pop(cycle.cycle_id)
@@ -237,12 +241,12 @@ class PluginHost:
             self.put_pod(replaced)
 
     def go_on(self, way: Way) -> None:
-        """Resume the way when the call under way is over."""
+        """Resume the steps after the current call."""
         self._ready.append(way)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Surround a call to a plugin, or a decision; when the outermost ends, decided pods go on."""
+        """Surround a call to a plugin, or a decision. After the outermost block, decided pods continue."""
         if self._is_at_work:
             yield
             return
@@ -261,15 +265,15 @@ class PluginHost:
                 raise errors[0]
 
     def run(self, answer: Answer[T]) -> T:
-        """The answer, awaited on a loop of its own where the method is async."""
+        """Return the answer. Awaits an async answer on a separate event loop."""
         return _LOOP.wait_for(answer, _Unending()) if isawaitable(answer) else answer
 
     def decided(self, point: str, answer: Answer[T | None]) -> T:
-        """The answer of a point where a decision is due. Raises PluginAnswerError for None."""
+        """Return the answer of a point that must decide. Raises PluginAnswerError for None."""
         decision = self.run(answer)
         if decision is None:
             raise PluginAnswerError(
-                f"{self.runtime.descriptor.name}.{point} answered None: a decision is due, answer a Status"
+                f"{self.runtime.descriptor.name}.{point} returned None, but must decide: return a Status"
             )
         return decision
 
@@ -278,7 +282,7 @@ class PluginHost:
         names: set[str] = set()
         for descriptor in map(describe, classes):
             if descriptor.name in names:
-                raise ValueError(f"two plugins are called {descriptor.name}: a profile has each plugin once")
+                raise ValueError(f"two plugins are named {descriptor.name}: a profile has each plugin once")
             names.add(descriptor.name)
             for resource in _resources(descriptor):
                 self._stores.setdefault(resource, ObjectStore())

@@ -1,6 +1,7 @@
-"""`WaitingRoom`: the pods that a test's host holds at Permit, with the rules of a real host.
+"""`WaitingRoom`: the pods that a test host holds at Permit, with the rules of a real host.
 
-A test moves the clock, so nothing here sleeps. The rules of a wait are those of `berth_sdk.permit_wait`.
+The test advances the clock, so nothing sleeps. `berth_sdk.permit_wait` has the rules of a wait.
+
 Source: kube-scheduler `framework/runtime/waiting_pods_map.go`, v1.36; kubernetes#88179, #82385.
 """
 
@@ -19,7 +20,9 @@ WAITS: Final = Status(Code.WAIT)
 
 
 class WaitingRoom:
-    """All pods at Permit, by uid. The first decision about a pod counts; `on_decided` is told the uid."""
+    """All pods at Permit, by uid. The first decision about a pod counts. `on_decided`: called with the
+    uid.
+    """
 
     def __init__(self, clock: TestClock, on_decided: Callable[[str], None] = lambda uid: None) -> None:
         self._clock = clock
@@ -31,20 +34,22 @@ class WaitingRoom:
         """The time of the test, Unix seconds."""
         return self._clock.now_s
 
-    # --- the way of a pod ----------------------------------------------------------------------
+    # --- a pod's wait --------------------------------------------------------------------------
 
     def register(self, pod: Pod, cycle_id: str, node_name: str) -> None:
-        """Accept decisions from now on: Permit is about to be asked."""
+        """Accept decisions from now on. Call before Permit."""
         self._entries[pod.uid] = PermitWait(pod, cycle_id, node_name)
 
     def discard(self, uid: str, cycle_id: str) -> None:
-        """Forget the wait of this cycle, if there is one."""
+        """Drop the wait of this cycle, if there is one."""
         entry = self._entries.get(uid)
         if entry is not None and entry.cycle_id == cycle_id:
             del self._entries[uid]
 
     def hold(self, uid: str, waits_s: Mapping[str, float | None]) -> None:
-        """Hold the pod for these plugins, each for so many seconds (None: the longest), as Permit is over."""
+        """Hold the pod for these plugins, each for its number of seconds (None: the maximum), at the end of
+        Permit.
+        """
         entry = self._entries[uid]
         entry.is_open = False
         asked_s = {plugin: MAX_WAIT_S if wait_s is None else wait_s for plugin, wait_s in waits_s.items()}
@@ -53,7 +58,7 @@ class WaitingRoom:
         self._tell(entry)
 
     def outcome(self, uid: str, cycle_id: str) -> Status:
-        """Return WAIT while a plugin holds the pod, else the decision; SUCCESS where nobody held the pod."""
+        """Return WAIT while a plugin holds the pod, else the decision. SUCCESS if no plugin held the pod."""
         entry = self._entries.get(uid)
         if entry is None or entry.is_open or entry.cycle_id != cycle_id:
             return SUCCESS
@@ -62,12 +67,12 @@ class WaitingRoom:
     # --- time ----------------------------------------------------------------------------------
 
     def next_deadline_s(self) -> float | None:
-        """The end of the first wait, Unix seconds; None where no pod waits."""
+        """Return the end of the first wait, Unix seconds. None: no pod waits."""
         ends = [entry.deadlines_s[name] for entry in self._held() for name in entry.pending]
         return min(ends, default=None)
 
     def expire(self) -> None:
-        """Reject the pods whose time is over."""
+        """Reject the pods whose wait is over."""
         for entry in self._held():
             ended = [name for name in entry.pending if entry.deadlines_s[name] <= self._clock.now_s]
             if ended:
@@ -78,11 +83,11 @@ class WaitingRoom:
     # --- decisions -----------------------------------------------------------------------------
 
     def undecided(self, plugin: str | None = None) -> list[WaitingPod]:
-        """Undecided pods; `plugin`: only pods that this plugin holds."""
+        """Return the undecided pods. `plugin`: only the pods that this plugin holds."""
         return [entry.shown() for entry in self._held() if plugin is None or plugin in entry.pending]
 
     def allow(self, plugin: str, may_end: MayEnd, waiting: WaitingPod, holder: str = "") -> Decision:
-        """End the wait of `holder` alone; empty: the wait of `plugin`, which decides."""
+        """End the wait of `holder` alone. Empty: the wait of `plugin`, which decides."""
         return self._decided(waiting, lambda entry: entry.allow(plugin, may_end, holder))
 
     def reject(self, plugin: str, may_end: MayEnd, waiting: WaitingPod, message: str) -> Decision:

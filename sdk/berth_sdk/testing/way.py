@@ -1,9 +1,10 @@
-"""`Way`: one pod's way from Reserve to PostBind past all plugins of a test's host.
+"""`Way`: one pod's steps from Reserve to PostBind, through all plugins of a test host.
 
     Reserve -> Permit -> PreBindPreFlight -> WaitOnPermit -> PreBind -> Bind -> PostBind
     any failure -> Unreserve of every Reserve plugin, in reverse order
 
-The way is a generator: it pauses where a host would wait, and the host of the test resumes it.
+The steps are a generator. It pauses where a real host would wait, and the test host resumes it.
+
 Source: kube-scheduler `schedule_one.go` (schedulingCycle, bindingCycle, handleBindingCycleError), v1.36.
 """
 
@@ -25,8 +26,8 @@ POD_DELETED: Final = "the pod was deleted"
 
 
 class Way:
-    """The way of one pod. `outcome`: WAIT until the end. `wake_at_s`: when PreBind wants to be asked again,
-    Unix seconds.
+    """The steps of one pod. `outcome`: WAIT until the end. `wake_at_s`: the time of the next PreBind call,
+    Unix seconds; None: no call is due.
     """
 
     def __init__(self, host: PluginHost, cycle: Cycle, members: Sequence[Attempt], node_name: str) -> None:
@@ -40,15 +41,17 @@ class Way:
         self._steps = self._run()
 
     def resume(self) -> None:
-        """Go on until the next pause; nothing happens where the way is over, or has nothing to go on for."""
+        """Continue until the next pause. No effect after the end, or while the pod must wait."""
         next(self._steps, None)
 
     def abort(self, message: str) -> None:
-        """End the way with an error as soon as it is resumed."""
+        """End the steps with an error at the next `resume`."""
         self._aborted = Status.error(message)
 
     def _ask_last(self, member: Attempt) -> Status:
-        """Ask a PreBind between two rounds what it makes of its pod's deletion; return the way's end."""
+        """Call PreBind a last time after the pod's deletion between two rounds; return the outcome of the
+        steps.
+        """
         aborted = self._aborted or SUCCESS
         if aborted.message != POD_DELETED:
             return aborted
@@ -71,7 +74,7 @@ class Way:
         status = self._reserve_and_permit()
         if status.is_success or status.code is Code.WAIT:
             self._host.assume(self.cycle, self._node_name)
-            # The binding cycle is a task of its own: pods that were decided meanwhile go first.
+            # The binding cycle is a task of its own: pods that were decided meanwhile continue first.
             self._host.go_on(self)
             yield
             status = yield from self._bind()
@@ -114,7 +117,7 @@ class Way:
                 return status
         status = self._ask_to_bind()
         if status.is_success:
-            self._host.assume(self.cycle, self._node_name)  # as patched
+            self._host.assume(self.cycle, self._node_name)  # with the patches applied
             for member in self._at(ExtensionPoint.POST_BIND):
                 member.post_bind(self._node_name)
         return status
@@ -135,10 +138,10 @@ class Way:
                 self.wake_at_s = self._host.clock.now_s + result.ask_again_after_s
                 at_once = 0 if result.ask_again_after_s > 0 else at_once + 1
                 if at_once == MAX_ROUNDS:
-                    # A host's deadline ends this; here no time passes between two rounds.
+                    # A real host's deadline would end this. Here no time passes between two rounds.
                     raise PluginAnswerError(
-                        f"{member.name}.pre_bind asked {MAX_ROUNDS} times to be called again at once: let"
-                        " `ask_again_after_s` be more than 0"
+                        f"{member.name}.pre_bind asked {MAX_ROUNDS} times to be called again at once: set"
+                        " `ask_again_after_s` above 0"
                     )
                 while self._host.clock.now_s < self.wake_at_s:
                     yield
@@ -154,10 +157,10 @@ class Way:
             status = member.bind(self._node_name).status
             if status.code is not Code.SKIP:
                 return status if status.is_success else failure_of(status, member.name, "Bind plugin")
-        return SUCCESS  # this host stands for DefaultBinder, behind all others
+        return SUCCESS  # the test host takes the place of DefaultBinder, after all other Bind plugins
 
     def _undo(self) -> None:
-        """Unreserve of every Reserve plugin, also after one that raises; then free the node."""
+        """Call Unreserve of every Reserve plugin, also after one that raises; then free the node."""
         errors: list[Exception] = []
         for member in reversed(self._at(ExtensionPoint.RESERVE)):
             try:
@@ -174,7 +177,7 @@ class Way:
 
 
 def failure_of(status: Status, plugin: str, what: str) -> Status:
-    """Return a rejection with its plugin, and anything else as an error that names the plugin."""
+    """Return a rejection with its plugin, and any other status as an error that names the plugin."""
     if status.is_rejected:
         return status.with_plugin(plugin)
     return Status.error(f'running {what} "{plugin}": {status.message}')

@@ -22,18 +22,20 @@ from berth_sdk.cli.completion import SHELLS
         (["nothing", "--x", ""], ["serve", "reflect", "completion"]),
     ],
 )
-def test_words_are_completed(words: list[str], wanted: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_lists_the_candidates_for_a_word(
+    words: list[str], wanted: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["__complete", "berth-sdk", *words]) == 0
     assert capsys.readouterr().out.splitlines() == wanted
 
 
-def test_line_of_the_command_alone_names_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_of_the_bare_command_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["__complete", "berth-sdk"]) == 0
     assert "serve" in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_script_asks_the_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_script_calls_the_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     assert "berth-sdk __complete " in capsys.readouterr().out
     with pytest.raises(SystemExit):

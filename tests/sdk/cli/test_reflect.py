@@ -22,7 +22,7 @@ class Plain(Plugin):
         return None
 
 
-def test_services_and_methods_are_listed(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reflect_lists_services_and_methods(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with Serving(tmp_path, Plain) as serving:
         assert main(["reflect", serving.address]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -32,12 +32,12 @@ def test_services_and_methods_are_listed(tmp_path: Any, capsys: pytest.CaptureFi
     assert "grpc.health.v1.Health" in lines
 
 
-def test_a_server_that_does_not_answer_is_an_error(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reflect_fails_when_no_server_answers(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reflect", f"unix:{tmp_path}/nobody.sock"]) == 1
     assert "UNAVAILABLE" in capsys.readouterr().err
 
 
-def test_a_server_without_reflection_is_told_from_one_that_is_gone(
+def test_reflect_tells_a_server_without_reflection_from_an_absent_one(
     tmp_path: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "grpc_health.v1", None)
@@ -46,7 +46,7 @@ def test_a_server_without_reflection_is_told_from_one_that_is_gone(
     assert "the server offers no reflection" in capsys.readouterr().err
 
 
-def test_a_server_behind_tls_is_asked_with_a_certificate(
+def test_reflect_presents_its_certificate_to_a_server_with_tls(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     authority = Authority()
@@ -75,7 +75,7 @@ def test_a_server_behind_tls_is_asked_with_a_certificate(
         (["--tls-ca", "no.pem", "--tls-cert", "x", "--tls-key", "y"], "no.pem: No such file or directory"),
     ],
 )
-def test_half_of_tls_and_files_that_are_not_there_are_errors(
+def test_reflect_refuses_incomplete_tls_options_and_missing_files(
     options: list[str], error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["reflect", "127.0.0.1:1", *options]) == 2

@@ -117,7 +117,7 @@ def test_a_child_prints_one_line_and_nothing_else_on_standard_output(start: Star
 
 
 @pytest.mark.slow
-def test_a_child_expects_the_credential_of_its_environment_and_passes_it_to_nobody(
+def test_a_child_expects_the_credential_of_its_environment_and_removes_it_from_there(
     start: Start, tmp_path: Path
 ) -> None:
     process, line = launched(start, tmp_path, "sample_plugins:Secretive", BERTH_PLUGIN_CREDENTIAL="sesame")
@@ -159,7 +159,7 @@ def test_a_credential_may_come_from_a_file(start: Start, tmp_path: Path) -> None
     process.kill()
 
 
-def test_a_credential_that_is_not_there_is_bad_input(start: Start, tmp_path: Path) -> None:
+def test_a_missing_credential_file_is_bad_input(start: Start, tmp_path: Path) -> None:
     missing = str(tmp_path / "none")
     process = start(
         "sample_plugins:Example", "--listen", f"unix:{tmp_path}/p.sock", "--credential-file", missing
@@ -177,7 +177,7 @@ def test_a_child_ends_when_its_standard_input_closes(start: Start, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_child_whose_host_was_killed_ends_by_itself(tmp_path: Path) -> None:
+def test_a_child_ends_after_its_host_was_killed(tmp_path: Path) -> None:
     # The host is a process of its own here, which starts the child and is then killed hard. The child's
     # standard input stays open in this process, so that only the parent's death can end it.
     stay_open, held = os.pipe()
@@ -210,7 +210,7 @@ def test_a_child_whose_host_was_killed_ends_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_child_whose_host_is_gone_already_does_not_serve(start: Start, tmp_path: Path) -> None:
+def test_a_child_does_not_serve_when_its_host_has_ended_already(start: Start, tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     process = start(
@@ -225,7 +225,7 @@ def test_a_child_whose_host_is_gone_already_does_not_serve(start: Start, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_child_behind_a_wrapper_knows_its_host(tmp_path: Path) -> None:
+def test_a_child_behind_a_wrapper_ends_with_its_host(tmp_path: Path) -> None:
     environment = os.environ | {
         "BERTH_PLUGIN_ENDPOINT": f"unix://{tmp_path}/plugin.sock",
         "BERTH_PLUGIN_COOKIE": "crumb",
@@ -248,7 +248,7 @@ def test_a_child_behind_a_wrapper_knows_its_host(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly(start: Start, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_stops_the_server_cleanly(start: Start, tmp_path: Path, number: signal.Signals) -> None:
     process, _ = launched(start, tmp_path)
     process.send_signal(number)
     assert process.wait(WAIT_S) == 0
@@ -256,7 +256,7 @@ def test_a_signal_ends_it_cleanly(start: Start, tmp_path: Path, number: signal.S
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
-def test_a_signal_ends_it_while_a_plugins_module_is_imported(
+def test_a_signal_ends_the_process_while_a_plugins_module_is_imported(
     start: Start, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     text = "import sys, threading\nprint('importing', file=sys.stderr)\nthreading.Event().wait()\n"
@@ -272,7 +272,7 @@ def test_a_signal_ends_it_while_a_plugins_module_is_imported(
 
 
 @pytest.mark.slow
-def test_a_call_that_hangs_does_not_keep_the_process(start: Start, tmp_path: Path) -> None:
+def test_a_hanging_call_does_not_keep_the_process_alive(start: Start, tmp_path: Path) -> None:
     process = start(
         "sample_plugins:Hanging",
         "--grace",
@@ -332,7 +332,7 @@ def test_several_plugins_are_served_by_one_process(start: Start, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        pytest.param(["sample_plugins:Example"], "say where to listen", id="no address"),
+        pytest.param(["sample_plugins:Example"], "no address to listen at", id="no address"),
         pytest.param(
             ["sample_plugins:Missing", "--listen", "127.0.0.1:0"], "cannot be loaded", id="no class"
         ),
@@ -364,11 +364,11 @@ def test_several_plugins_are_served_by_one_process(start: Start, tmp_path: Path)
             id="nobody could dial it",
         ),
         pytest.param(
-            ["Exampel", "--listen", "127.0.0.1:0"], "; a class is named as module:Class", id="no module"
+            ["Exampel", "--listen", "127.0.0.1:0"], "; to name a class, write module:Class", id="no module"
         ),
     ],
 )
-def test_bad_input_is_refused_with_the_cure(start: Start, arguments: list[str], text: str) -> None:
+def test_bad_input_is_refused_with_what_to_do(start: Start, arguments: list[str], text: str) -> None:
     process = start(*arguments)
     _, errors = process.communicate(timeout=WAIT_S)
     assert process.returncode == 2
@@ -436,7 +436,7 @@ def test_constructor_that_raises_is_logged_with_its_authors_frames(
 
 
 @pytest.mark.slow
-def test_the_options_of_tls_make_a_server_that_named_hosts_alone_reach(start: Start, tmp_path: Path) -> None:
+def test_the_tls_options_admit_only_the_named_hosts(start: Start, tmp_path: Path) -> None:
     authority = Authority()
     files = pair_files(tmp_path, "plugin", authority.issue("plugin"), authority)
     process = start(
@@ -465,7 +465,7 @@ def test_the_options_of_tls_make_a_server_that_named_hosts_alone_reach(start: St
 
 
 @pytest.mark.slow
-def test_server_without_health_and_reflection_logs_it_once_and_goes_on(tmp_path: Path) -> None:
+def test_server_without_health_and_reflection_logs_it_once_and_serves(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['grpc_health'] = sys.modules['grpc_reflection'] = None\n"
         "from berth_sdk.__main__ import main\n"

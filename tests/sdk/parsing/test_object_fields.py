@@ -24,25 +24,25 @@ def test_present_field_is_not_copied() -> None:
 
 
 @pytest.mark.parametrize("value", ["text", 3, True, [1]], ids=str)
-def test_another_type_than_a_map_is_named(value: Any) -> None:
+def test_error_names_a_field_that_is_not_a_map(value: Any) -> None:
     for read in (lambda: mapping({"a": value}, "a"), lambda: strings({"a": value}, "p", "a")):
         with pytest.raises(ObjectError, match=f"a: must be a map, not {type(value).__name__}"):
             read()
 
 
-def test_an_item_that_is_no_map_is_named_by_its_place() -> None:
+def test_error_names_the_place_of_an_item_that_is_not_a_map() -> None:
     with pytest.raises(ObjectError, match=r"a\[1\]: must be a map, not str"):
         items({"a": [{}, "x"]}, "a")
     with pytest.raises(ObjectError, match="a: must be a list, not dict"):
         items({"a": {}}, "a")
 
 
-def test_a_value_that_yaml_read_as_a_number_is_to_be_quoted() -> None:
+def test_error_asks_for_quotes_around_a_number_in_a_map_of_strings() -> None:
     with pytest.raises(ObjectError, match=r"\.labels\.tier: must be a string, not int: put it in quotes"):
         strings({"labels": {"app": "a", "tier": 1}}, "metadata", "labels")
 
 
 @pytest.mark.parametrize("value", [True, "3", 3.0], ids=repr)
-def test_an_integer_is_no_truth_value_text_or_fraction(value: Any) -> None:
+def test_integer_refuses_booleans_texts_and_fractions(value: Any) -> None:
     with pytest.raises(ObjectError, match=r"spec\.priority: must be an integer"):
         integer(value, "spec.priority")

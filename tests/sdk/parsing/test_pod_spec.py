@@ -25,7 +25,7 @@ def pod(name: str, spec: dict[str, Any], **status: Any) -> Pod:
     return Pod.from_object({"metadata": {"name": name, "uid": name}, "spec": spec, "status": status})
 
 
-def test_pods_of_one_template_share_what_was_read() -> None:
+def test_pods_of_one_template_share_the_parsed_spec() -> None:
     first, second = pod("a", SPEC), pod("b", copy.deepcopy(SPEC))
     assert second.requests is first.requests
     assert second.tolerations is first.tolerations
@@ -33,7 +33,7 @@ def test_pods_of_one_template_share_what_was_read() -> None:
     assert signature(first) == signature(second)
 
 
-def test_a_pod_on_a_node_shares_with_those_that_wait() -> None:
+def test_bound_and_pending_pods_share_the_parsed_spec() -> None:
     waiting = pod("a", SPEC)
     bound = pod("a", SPEC | {"nodeName": "n1"}, phase="Running", conditions=[{"type": "PodScheduled"}])
     assert bound.requests is waiting.requests
@@ -42,32 +42,32 @@ def test_a_pod_on_a_node_shares_with_those_that_wait() -> None:
 
 
 @pytest.mark.parametrize("field", sorted(SPEC))
-def test_a_spec_that_lacks_a_field_is_another_one(field: str) -> None:
+def test_spec_without_a_field_is_parsed_separately(field: str) -> None:
     whole, part = pod("a", SPEC), pod("a", {key: value for key, value in SPEC.items() if key != field})
     assert part != whole
     assert signature(part) != signature(whole)
 
 
-def test_a_value_that_only_compares_equal_is_refused_as_ever() -> None:
+def test_equal_value_of_a_wrong_type_is_refused() -> None:
     assert pod("a", SPEC).priority == 1
     with pytest.raises(ObjectError, match="must be an integer, not True"):
         pod("b", {**SPEC, "priority": True})
 
 
-def test_resizes_in_the_status_are_of_one_pod_alone() -> None:
+def test_resizes_in_the_status_are_not_shared() -> None:
     spec = {**SPEC, "nodeName": "n1"}
     resized = {"name": "main", "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "2"}}
     assert pod("a", spec, containerStatuses=[resized]).requests["cpu"] == 2000
     assert pod("b", spec).requests["cpu"] == 500
 
 
-def test_value_that_is_not_plain_json_is_read_all_the_same() -> None:
+def test_spec_with_values_that_are_not_json_is_parsed() -> None:
     read = PodSpec.of(MappingProxyType(SPEC), None)
     assert read.priority == 1
     assert read is not PodSpec.of(MappingProxyType(SPEC), None)
 
 
-def test_no_more_specs_are_kept_than_are_likely_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_cached_specs_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_spec, "MAX_SPECS", 3)
     monkeypatch.setattr(pod_spec, "known_specs", type(pod_spec.known_specs)())
     for priority in range(10):
@@ -75,7 +75,7 @@ def test_no_more_specs_are_kept_than_are_likely_to_come_again(monkeypatch: pytes
     assert len(pod_spec.known_specs) == 3
 
 
-def test_an_object_that_is_changed_afterwards_changes_no_other_pod() -> None:
+def test_change_of_an_object_after_parsing_changes_no_other_pod() -> None:
     first = copy.deepcopy(SPEC)
     pod("a", first)
     first["nodeSelector"]["zone"] = "b"

@@ -207,7 +207,7 @@ def test_complete_pods_replace_those_held(copy: StateCopy) -> None:
 def test_copy_without_pod_needs_has_no_pod_table() -> None:
     copy = StateCopy([Need.nodes()])
     assert copy.apply(FULL) is Taken.APPLIED
-    with pytest.raises(ValueError, match="declare KIND_POD_SUMMARY"):
+    with pytest.raises(ValueError, match=r"add Need\.pods\(\)"):
         _ = copy.nodes.pods
 
 

@@ -13,7 +13,7 @@ def test_value_keeps_its_code_and_absent_is_zero() -> None:
     assert (words.find("b"), words.find("c"), len(words)) == (2, -1, 3)
 
 
-def test_test_per_value_decides_for_all_rows() -> None:
+def test_test_of_each_value_gives_a_mask_of_codes() -> None:
     words: Dictionary[str] = Dictionary()
     codes = np.array([words.encode("aa"), 0, words.encode("b"), words.encode("aa")])
     assert words.where(lambda word: word.startswith("a"))[codes].tolist() == [True, False, False, True]

@@ -14,7 +14,7 @@ def test_removals_since_a_generation_come_oldest_first() -> None:
     assert log.since(5) == []
 
 
-def test_log_says_when_it_does_not_reach_back() -> None:
+def test_since_is_none_when_the_log_has_dropped_entries() -> None:
     log: GenerationLog[str] = GenerationLog(limit=2)
     for generation, name in ((1, "a"), (3, "b"), (4, "c")):
         log.add(generation, name)

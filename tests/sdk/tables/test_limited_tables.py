@@ -42,13 +42,13 @@ def pods_of(made: NodeColumns) -> Any:
     return made.pods
 
 
-def test_tables_of_equal_needs_are_one_class_and_one_view() -> None:
+def test_tables_of_equal_needs_share_a_class_and_a_view() -> None:
     table = NodeTable(columns())
     assert kind(Need.nodes()) is kind(Need.nodes())
     assert table.seen_as(kind(Need.nodes())) is table.seen_as(kind(Need.nodes()))
 
 
-def test_tables_made_of_a_view_have_its_limits() -> None:
+def test_tables_made_from_a_view_have_its_limits() -> None:
     table = NodeTable(columns()).seen_as(kind(Need.nodes()))
     none = PodChanges.none(1)
     for made in (
@@ -83,7 +83,7 @@ def test_view_of_pods_follows_the_table_and_keeps_its_records() -> None:
     assert [pod.name for pod in after.on_node(0)] == ["p0", "new"]
 
 
-def test_records_of_pods_that_left_are_dropped() -> None:
+def test_limited_records_of_removed_pods_are_dropped() -> None:
     made = columns()
     seen: Any = NodeTable(made).seen_as(kind(Need.nodes(), NOTES)).pods
     for round_ in range(2000):
@@ -92,7 +92,7 @@ def test_records_of_pods_that_left_are_dropped() -> None:
     assert len(seen._records) < 1200  # noqa: SLF001  # no read shows what is kept
 
 
-def test_column_of_a_plugin_that_declared_less_is_another_column() -> None:
+def test_plugins_with_different_needs_have_different_columns() -> None:
     made = columns()
     table = NodeTable(made)
     codes, values = table.seen_as(kind(Need.nodes(), NOTES)).pods.encoded("test/note", note)
@@ -103,7 +103,7 @@ def test_column_of_a_plugin_that_declared_less_is_another_column() -> None:
     assert less.pods.readings("test/name", lambda pod: pod.name) is less.pods.readings("test/name", note)
 
 
-def test_tally_sees_what_its_plugin_declared_when_pods_come_and_go() -> None:
+def test_tally_reads_limited_records_of_added_and_removed_pods() -> None:
     made = columns()
     tally = PodsWith("test/note", note, int)
     limits = kind(Need.nodes(), NOTES)
@@ -120,7 +120,7 @@ def test_tally_sees_what_its_plugin_declared_when_pods_come_and_go() -> None:
         less.column(tally)
 
 
-def test_what_if_of_a_view_is_that_of_the_table() -> None:
+def test_what_if_through_a_view_equals_that_of_the_table() -> None:
     table = NodeTable(columns())
     seen = table.seen_as(kind(Need.nodes(), Need.pods()))
     (held,) = table.pods.on_node(0)

@@ -32,7 +32,7 @@ def columns() -> NodeColumns:
 # --- columns -------------------------------------------------------------------------------------------
 
 
-def test_columns_are_those_of_the_nodes() -> None:
+def test_columns_hold_the_values_of_the_nodes() -> None:
     taints = (Taint("k", "v", "NoSchedule"),)
     table = NodeTable(
         columns_of(
@@ -68,7 +68,7 @@ def test_columns_built_on_demand_follow_later_changes(columns: NodeColumns) -> N
     assert not NodeTable(columns).has_label("zone", "x")[3]
 
 
-def test_resource_that_is_gone_from_a_node_reads_zero(columns: NodeColumns) -> None:
+def test_removed_resource_of_a_node_reads_zero(columns: NodeColumns) -> None:
     columns.set_node(3, node("n3", allocatable={"cpu": 7}))
     columns.set_usage(4, NodeUsage(requested={"cpu": 1}, pod_count=2))
     columns.set_usage(4, NodeUsage(requested={"example.com/gpu": 1}, pod_count=1))
@@ -88,7 +88,9 @@ PORT_CASES = [
 
 
 @pytest.mark.parametrize(("wanted", "used", "taken"), PORT_CASES)
-def test_port_conflicts(columns: NodeColumns, wanted: HostPort, used: HostPort, taken: bool) -> None:
+def test_port_conflicts_by_address_protocol_and_number(
+    columns: NodeColumns, wanted: HostPort, used: HostPort, taken: bool
+) -> None:
     usage = NodeUsage(host_ports=frozenset({used.normalized}))
     columns.set_usage(2, usage)
     assert bool(NodeTable(columns).port_taken(wanted)[2]) == taken
@@ -139,7 +141,9 @@ def test_no_array_can_be_written_to(columns: NodeColumns) -> None:
         pytest.param(None, "ghost", None, id="unknown"),
     ],
 )
-def test_position(columns: NodeColumns, rows: list[int] | None, name: str, position: int | None) -> None:
+def test_position_is_the_row_of_a_named_candidate(
+    columns: NodeColumns, rows: list[int] | None, name: str, position: int | None
+) -> None:
     table = NodeTable(columns) if rows is None else NodeTable(columns).take(rows)
     assert table.position(name) == position
     view = table.node_named(name)
@@ -196,8 +200,8 @@ def test_node_view_reads_one_row(columns: NodeColumns) -> None:
     assert (view.pod_count, [pod.name for pod in view.pods]) == (1, ["a"])
 
 
-def test_table_without_pods_says_what_to_declare(columns: NodeColumns) -> None:
-    with pytest.raises(ValueError, match="declare KIND_POD_SUMMARY"):
+def test_error_of_a_table_without_pods_names_the_need(columns: NodeColumns) -> None:
+    with pytest.raises(ValueError, match=r"add Need\.pods\(\)"):
         _ = NodeTable(columns).pods
 
 
@@ -211,7 +215,7 @@ def test_whole_table_is_made_once_per_version(columns: NodeColumns) -> None:
 # --- slots ---------------------------------------------------------------------------------------------
 
 
-def test_removed_node_leaves_a_hole_that_is_not_reused_before_reclaim(columns: NodeColumns) -> None:
+def test_slot_of_a_removed_node_is_not_reused_before_reclaim(columns: NodeColumns) -> None:
     columns.set_usage(
         3, NodeUsage(requested={"cpu": 5}, host_ports=frozenset({HostPort("0.0.0.0", "TCP", 80)}))
     )
@@ -234,7 +238,7 @@ def test_lowest_free_slot_is_given_first(columns: NodeColumns) -> None:
     assert [columns.add(node(name)) for name in "xyz"] == [2, 5, 9]
 
 
-def test_removed_node_takes_its_pods_along(columns: NodeColumns) -> None:
+def test_removing_a_node_removes_its_pods(columns: NodeColumns) -> None:
     columns.pods = PodTable()
     columns.pods.set_node_pods(3, [Pod(name="a", uid="a")], (), 1)
     columns.remove(3, generation=2)
@@ -248,7 +252,7 @@ def test_table_of_another_version_does_not_show_an_empty_slot(columns: NodeColum
         stale.node(0)
 
 
-def test_label_dictionary_that_outgrew_the_nodes_is_let_go() -> None:
+def test_label_column_with_too_many_values_is_dropped() -> None:
     columns = columns_of(node("a", labels={"id": "0"}))
     columns.label("id")
     for i in range(1, 4200):
@@ -269,7 +273,7 @@ def counts(columns: NodeColumns, name: str = "img") -> list[int]:
     return found
 
 
-def test_image_counts_are_those_at_the_rows_last_copy() -> None:
+def test_image_counts_are_as_of_the_rows_last_copy() -> None:
     columns = columns_of(node("a", images=IMAGE), node("b"), node("c", images=IMAGE))
     assert (counts(columns), counts(columns, "img:alias")) == ([2, 0, 2], [2, 0, 2])
     columns.begin_update()
@@ -305,7 +309,7 @@ def test_old_rows_keep_their_count_however_often_others_change() -> None:
     assert counts(columns) == [2, 2, 3]
 
 
-def test_counts_that_no_row_can_see_any_more_are_forgotten() -> None:
+def test_image_counts_that_no_row_reads_are_dropped() -> None:
     columns = columns_of(node("a", images=IMAGE), node("b"))
     for _ in range(1000):
         for images in (IMAGE, ()):

@@ -39,7 +39,7 @@ def test_object_is_replaced_and_counted_once() -> None:
     assert (len(store), store.generation_sum) == (1, 5)
 
 
-def test_changes_and_removals_are_told_since_a_generation() -> None:
+def test_store_returns_changes_and_removals_since_a_generation() -> None:
     store = ObjectStore()
     for generation, name in enumerate("abc", 1):
         store.put(ref(name), item(name), generation)

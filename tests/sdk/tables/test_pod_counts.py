@@ -205,11 +205,11 @@ def test_columns_are_read_only() -> None:
 def test_table_without_pods_is_refused() -> None:
     columns = NodeColumns()
     columns.add(Node(name="n"))
-    with pytest.raises(ValueError, match="KIND_POD_SUMMARY"):
+    with pytest.raises(ValueError, match=r"Need\.pods\(\)"):
         NodeTable.of(columns).pod_counts.column(SelectedPods(None, WEB))
 
 
-def test_another_table_has_counts_of_its_own() -> None:
+def test_each_table_has_its_own_counts() -> None:
     first, second = small_table(), make_table([make_node("n1")], [])
     tally = SelectedPods(None, WEB)
     assert first.pod_counts.column(tally).sum() == 3
@@ -217,7 +217,7 @@ def test_another_table_has_counts_of_its_own() -> None:
     assert first.pod_counts.column(tally).sum() == 3
 
 
-def test_pod_that_stays_is_not_looked_at_again() -> None:
+def test_unchanged_pod_is_not_counted_again() -> None:
     columns = small_columns()
     nodes = NodeTable(columns)
     seen: list[str] = []
@@ -240,7 +240,7 @@ def test_pod_that_stays_is_not_looked_at_again() -> None:
 
 
 @given(st.lists(st.sampled_from(["web", "db", ""]), max_size=4), st.data())
-def test_scenario_counts_what_comes_more_and_what_goes_less(apps: list[str], data: st.DataObject) -> None:
+def test_scenario_counts_added_pods_more_and_removed_pods_less(apps: list[str], data: st.DataObject) -> None:
     pods = [Pod(name=f"p{i}", uid=f"p{i}", labels={"app": app}, node_name="n") for i, app in enumerate(apps)]
     items = []
     for _ in range(data.draw(st.integers(0, 3))):

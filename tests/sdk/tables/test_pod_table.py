@@ -23,7 +23,7 @@ def names(found: list[Pod]) -> list[str]:
     return [each.name for each in found]
 
 
-def test_empty_table_has_no_rows_and_knows_no_node() -> None:
+def test_empty_table_has_no_rows() -> None:
     table = PodTable()
     assert len(table) == 0
     assert table.on_node(3) == []
@@ -31,7 +31,7 @@ def test_empty_table_has_no_rows_and_knows_no_node() -> None:
     assert table.position("a") is None
 
 
-def test_columns_say_what_the_records_say() -> None:
+def test_columns_hold_the_values_of_the_records() -> None:
     table = PodTable()
     first = pod("a", priority=5, started_at_s=2.5, namespace="x", requests={"cpu": 100}, labels={"app": "w"})
     table.set_node_pods(4, [first, pod("b", terminating=True)], {"b"}, 9)
@@ -57,7 +57,7 @@ def test_columns_are_read_only() -> None:
             column[0] = 1
 
 
-def test_last_row_takes_the_place_of_one_that_leaves() -> None:
+def test_last_row_takes_the_place_of_a_removed_row() -> None:
     table = PodTable()
     a, b, c = pod("a", priority=1), pod("b", priority=2), pod("c", priority=3)
     table.set_node_pods(0, [a, b, c], (), 1)
@@ -88,7 +88,7 @@ def test_row_of_a_pod_at_another_place_on_its_node_gets_the_new_generation() -> 
     assert (table.generation_of("c"), table.generation_of("b")) == (3, 3)
 
 
-def test_mark_of_a_pod_with_the_same_record_moves_too() -> None:
+def test_assumed_mark_changes_with_an_unchanged_record() -> None:
     table = PodTable()
     a = pod("a")
     table.set_node_pods(0, [a], {"a"}, 1)
@@ -99,7 +99,7 @@ def test_mark_of_a_pod_with_the_same_record_moves_too() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_pod_that_changes_its_node_is_in_one_place_whichever_node_is_written_first(
+def test_pod_that_changes_its_node_has_one_row_in_either_order_of_writes(
     order: tuple[int, int],
 ) -> None:
     table = PodTable()
@@ -112,7 +112,7 @@ def test_pod_that_changes_its_node_is_in_one_place_whichever_node_is_written_fir
     assert (names(table.on_node(0)), names(table.on_node(1))) == ([], ["a"])
 
 
-def test_list_that_is_handed_out_never_changes() -> None:
+def test_list_of_a_nodes_pods_never_changes() -> None:
     table = PodTable()
     table.set_node_pods(0, [pod("a")], (), 1)
     before = table.pods_of(0)
@@ -123,7 +123,7 @@ def test_list_that_is_handed_out_never_changes() -> None:
     assert names(table.on_node(0)) == ["b"]
 
 
-def test_own_reading_becomes_a_column_that_is_kept_up_to_date() -> None:
+def test_encoded_column_follows_later_changes() -> None:
     table = PodTable()
     table.set_node_pods(0, [pod("a", claims=("x",)), pod("b")], (), 1)
 
@@ -137,7 +137,7 @@ def test_own_reading_becomes_a_column_that_is_kept_up_to_date() -> None:
     assert [values.values[code] for code in codes.tolist()] == ["x", None, "y"]
 
 
-def test_dictionary_that_outgrew_the_pods_is_let_go() -> None:
+def test_column_with_too_many_values_is_dropped() -> None:
     table = PodTable()
     table.set_node_pods(0, [pod("a", labels={"job": "0"})], (), 0)
     _, values = table.label("job")
@@ -158,7 +158,7 @@ steps = st.lists(
 @pytest.mark.slow
 @given(steps=steps, data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_table_equals_one_built_anew_whatever_came_before(
+def test_updated_table_equals_a_new_one(
     steps: list[tuple[int, list[str], bool]], data: st.DataObject
 ) -> None:
     table = PodTable()

@@ -43,14 +43,14 @@ def test_only_pods_with_storage_are_listed() -> None:
     assert list(nodes.pod_volumes.slots()) == [1]
 
 
-def test_without_pods_the_volumes_are_not_known() -> None:
+def test_volumes_of_a_table_without_pods_raise() -> None:
     columns = NodeColumns()
     columns.add(make_node("a"))
-    with pytest.raises(ValueError, match="KIND_POD_OBJECT"):
+    with pytest.raises(ValueError, match=r"Need\.pod_objects\(\)"):
         NodeTable.of(columns).pod_volumes.slots()
 
 
-def test_follower_hears_everything_first_and_then_what_moved() -> None:
+def test_follower_gets_all_slots_first_and_then_the_changed_ones() -> None:
     columns = columns_with("a", "b")
     follower = SlotFollower(Moved.VOLUMES)
     assert follower.moved(NodeTable.of(columns)) is None
@@ -65,7 +65,7 @@ def test_follower_hears_everything_first_and_then_what_moved() -> None:
     assert follower.moved(NodeTable.of(columns)) == [1]
 
 
-def test_follower_of_nodes_hears_of_nodes_that_come_change_and_go() -> None:
+def test_follower_of_nodes_gets_added_changed_and_removed_nodes() -> None:
     columns = columns_with("a")
     follower = SlotFollower(Moved.NODE)
     follower.moved(NodeTable.of(columns))
@@ -76,7 +76,7 @@ def test_follower_of_nodes_hears_of_nodes_that_come_change_and_go() -> None:
     assert follower.moved(NodeTable.of(columns)) == [0]
 
 
-def test_another_table_is_news_altogether() -> None:
+def test_follower_gets_all_slots_of_another_table() -> None:
     follower = SlotFollower(Moved.VOLUMES)
     first, second = make_table([make_node("a")]), make_table([make_node("a")])
     assert follower.moved(first) is None
@@ -84,7 +84,7 @@ def test_another_table_is_news_altogether() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.sampled_from("abcdef"), unique=True))))
-def test_kept_columns_equal_a_look_at_every_pod(steps: list[tuple[int, list[str]]]) -> None:
+def test_updated_volumes_equal_a_scan_of_every_pod(steps: list[tuple[int, list[str]]]) -> None:
     columns = columns_with("n0", "n1", "n2")
     nodes = NodeTable.of(columns)
     # Three of the pods have storage; a pod is on the node where it was put last.
@@ -108,7 +108,7 @@ def item(name: str) -> tuple[ObjectRef, KubeObject]:
     return ObjectRef(name=name), KubeObject.of({"kind": "Thing", "metadata": {"name": name}})
 
 
-def test_store_tells_what_changed_since_a_version() -> None:
+def test_store_returns_the_objects_changed_since_a_version() -> None:
     store = ObjectStore()
     store.put(*item("a"), 1)
     seen = store.version
@@ -118,7 +118,7 @@ def test_store_tells_what_changed_since_a_version() -> None:
     assert store.moved_since(seen) == [("", "b"), ("", "a")]
 
 
-def test_versions_of_another_store_say_nothing() -> None:
+def test_version_of_another_store_gives_none() -> None:
     one, other = ObjectStore(), ObjectStore()
     one.put(*item("a"), 1)
     other.put(*item("a"), 1)

@@ -17,7 +17,7 @@ def columns() -> NodeColumns:
 
 
 @pytest.mark.parametrize("what", [Moved.NODE, Moved.ROW])
-def test_everything_may_have_moved_at_first_and_nothing_afterwards(what: Moved) -> None:
+def test_first_call_gives_none_and_the_next_one_no_slots(what: Moved) -> None:
     made = columns()
     follower = SlotFollower(what)
     assert follower.moved_in(made) is None
@@ -25,7 +25,7 @@ def test_everything_may_have_moved_at_first_and_nothing_afterwards(what: Moved) 
     assert SlotFollower(what, made).moved(NodeTable(made)) == []
 
 
-def test_a_slot_that_moved_twice_is_told_once() -> None:
+def test_a_slot_that_changed_twice_is_returned_once() -> None:
     made = columns()
     follower = SlotFollower(Moved.ROW, made)
     for count, slot in enumerate((2, 0, 2), start=1):
@@ -34,7 +34,7 @@ def test_a_slot_that_moved_twice_is_told_once() -> None:
     assert follower.moved_in(made) == []
 
 
-def test_who_follows_the_node_objects_is_told_nothing_of_pods() -> None:
+def test_follower_of_node_objects_ignores_changes_of_pods() -> None:
     made = columns()
     nodes, rows = SlotFollower(Moved.NODE, made), SlotFollower(Moved.ROW, made)
     made.set_usage(1, NodeUsage(pod_count=1))
@@ -44,7 +44,7 @@ def test_who_follows_the_node_objects_is_told_nothing_of_pods() -> None:
     assert slot in (rows.moved_in(made) or [])
 
 
-def test_each_follower_has_a_place_of_its_own() -> None:
+def test_each_follower_has_its_own_position() -> None:
     made = columns()
     early, late = SlotFollower(Moved.ROW, made), SlotFollower(Moved.ROW, made)
     made.set_usage(0, NodeUsage(pod_count=1))
@@ -53,7 +53,7 @@ def test_each_follower_has_a_place_of_its_own() -> None:
     assert (early.moved_in(made), late.moved_in(made)) == ([1], [0, 1])
 
 
-def test_a_follower_that_lags_behind_or_looks_at_another_table_looks_at_everything() -> None:
+def test_follower_that_is_too_far_behind_or_reads_another_table_gets_none() -> None:
     made = columns()
     follower = SlotFollower(Moved.ROW, made)
     for count in range(2 * LIMIT + 1):

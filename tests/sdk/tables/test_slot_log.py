@@ -10,7 +10,7 @@ STEPS = st.lists(st.sampled_from(["add", "read", "forget"]), max_size=60)
 
 
 @given(steps=STEPS, limit=st.integers(1, 5))
-def test_a_reader_sees_every_entry_or_looks_at_everything(steps: list[str], limit: int) -> None:
+def test_a_reader_gets_every_entry_or_none(steps: list[str], limit: int) -> None:
     log: RecentLog[int] = RecentLog(limit)
     unseen: list[int] = []
     position, is_sure = log.position, True
@@ -31,7 +31,7 @@ def test_a_reader_sees_every_entry_or_looks_at_everything(steps: list[str], limi
             unseen, position, is_sure = [], log.position, True
 
 
-def test_a_log_remembers_its_limit_and_not_for_ever() -> None:
+def test_a_log_keeps_at_least_its_limit_and_drops_older_entries() -> None:
     log = SlotLog(limit=3)
     begin = log.position
     for slot in range(7):

@@ -16,7 +16,7 @@ def test_keyword_that_does_not_exist_is_refused() -> None:
         make_node("a", cpus="4")  # type: ignore[call-arg]
 
 
-def test_pod_with_everything() -> None:
+def test_make_pod_takes_every_keyword() -> None:
     pod = make_pod(
         "web",
         namespace="shop",
@@ -59,7 +59,7 @@ def test_uids_differ_by_name_and_namespace() -> None:
     assert len({make_pod("a").uid, make_pod("b").uid, make_pod("a", namespace="x").uid}) == 3
 
 
-def test_node_with_everything() -> None:
+def test_make_node_takes_every_keyword() -> None:
     node = make_node(
         "a",
         labels={"disk": "ssd"},
@@ -84,12 +84,12 @@ def test_node_with_everything() -> None:
     assert node.declared_features == ("F",)
 
 
-def test_raw_fields_win() -> None:
+def test_raw_fields_replace_keywords() -> None:
     assert node_object("a", status={"allocatable": {"cpu": 1}})["status"]["allocatable"] == {"cpu": 1}
     assert pod_object("web", node="a", spec={"nodeName": "b"})["spec"]["nodeName"] == "b"
 
 
-def test_object_that_the_host_refuses_is_refused_here() -> None:
+def test_builders_refuse_what_the_host_refuses() -> None:
     with pytest.raises(ObjectError, match=r"spec\.containers\[0\]\.resources\.requests\.cpu"):
         make_pod("web", cpu="lots")
 

@@ -134,7 +134,7 @@ def host() -> PluginHost:
     return PluginHost(Example, {"limit": 1}, nodes=NODES, objects={CLAIMS: [CLAIM]})
 
 
-def test_filter_answers_by_node(host: PluginHost) -> None:
+def test_filter_returns_a_verdict_per_node(host: PluginHost) -> None:
     host.put_pod(make_pod("there", node="n2"))
     got = host.attempt(make_pod("web")).filter()
     assert {name: status.message for name, status in got.items()} == {
@@ -144,13 +144,13 @@ def test_filter_answers_by_node(host: PluginHost) -> None:
     }
 
 
-def test_only_the_named_nodes_are_asked(host: PluginHost) -> None:
+def test_filter_and_score_take_node_names(host: PluginHost) -> None:
     assert list(host.attempt(make_pod("web")).filter("n3", "n2")) == ["n2", "n3"]
     with pytest.raises(KeyError, match="no node n9"):
         host.attempt(make_pod("web")).filter("n9")
 
 
-def test_an_attempt_sees_the_cluster_as_it_was_when_it_began(host: PluginHost) -> None:
+def test_an_attempt_reads_the_cluster_of_its_beginning(host: PluginHost) -> None:
     attempt = host.attempt(make_pod("web"))
     pod = make_pod("there", node="n2")
     host.put_pod(pod)
@@ -180,7 +180,7 @@ def test_scores_are_normalised(host: PluginHost) -> None:
     assert host.attempt(make_pod("web")).score("n2", "n3") == {"n2": 50, "n3": 100}
 
 
-def test_skips_are_seen(host: PluginHost) -> None:
+def test_skip_of_a_plugin_is_visible(host: PluginHost) -> None:
     attempt = host.attempt(make_pod("web", labels={"skip": "1"}))
     assert attempt.pre_filter().status == Status.skip()
     assert attempt.score() == {}
@@ -194,12 +194,12 @@ def test_reserve_and_unreserve_share_the_state(host: PluginHost) -> None:
     assert attempt.state.get("node") is None
 
 
-def test_permit_may_wait(host: PluginHost) -> None:
+def test_permit_may_return_wait(host: PluginHost) -> None:
     assert host.attempt(make_pod("web")).permit("n2") == PermitResult(Status.success())
     assert host.attempt(make_pod("web", labels={"gang": "1"})).permit("n2").wait_timeout_s == 3
 
 
-def test_pre_bind_applies_patches_until_the_plugin_is_satisfied(host: PluginHost) -> None:
+def test_pre_bind_applies_patches_until_the_plugin_returns_none(host: PluginHost) -> None:
     attempt = host.attempt(make_pod("web"))
     assert attempt.pre_bind_pre_flight("n2").status.is_success
     assert attempt.pre_bind("n2") == PreBindResult(Status.success())
@@ -209,7 +209,7 @@ def test_pre_bind_applies_patches_until_the_plugin_is_satisfied(host: PluginHost
     assert (claim.get("metadata.annotations.node"), claim.get("metadata.resourceVersion")) == ("n2", "5")
 
 
-def test_what_reserve_answers_of_pre_bind_is_taken_once() -> None:
+def test_pre_bind_answer_of_reserve_is_used_once() -> None:
     class AsksToWait(Plugin):
         def reserve(self, state: Any, pod: Pod, node_name: str) -> ReserveResult:
             return ReserveResult(Status.success(), PreBindResult(Status.success(), ask_again_after_s=1.0))
@@ -224,7 +224,7 @@ def test_what_reserve_answers_of_pre_bind_is_taken_once() -> None:
 
 
 @pytest.mark.parametrize(("name", "due"), [("pre_bind", "PreBindResult"), ("pre_flight", "PreFlightResult")])
-def test_an_early_answer_that_is_none_is_said_at_reserve(name: str, due: str) -> None:
+def test_invalid_pre_bind_answer_of_reserve_raises_at_reserve(name: str, due: str) -> None:
     class Slips(Plugin):
         def reserve(self, state: Any, pod: Pod, node_name: str) -> ReserveResult:
             early: dict[str, Any] = {name: Status.success()}
@@ -237,7 +237,7 @@ def test_an_early_answer_that_is_none_is_said_at_reserve(name: str, due: str) ->
         PluginHost(Slips).attempt(make_pod("web")).reserve("n1")
 
 
-def test_what_reserve_answers_of_pre_bind_is_not_asked() -> None:
+def test_pre_flight_answer_of_reserve_replaces_the_call() -> None:
     class Knows(Plugin):
         def reserve(self, state: Any, pod: Pod, node_name: str) -> ReserveResult:
             patch = ObjectPatch(
@@ -261,13 +261,13 @@ def test_what_reserve_answers_of_pre_bind_is_not_asked() -> None:
     assert attempt.pre_bind("n2").status.message == ""
 
 
-def test_a_patch_against_another_version_is_a_conflict(host: PluginHost) -> None:
+def test_a_patch_of_another_version_is_a_conflict(host: PluginHost) -> None:
     attempt = host.attempt(make_pod("web", labels={"expect": "3"}))
     assert attempt.pre_bind("n2").status.message == "CONFLICT"
     assert [result.outcome for result in attempt.patched] == [PatchOutcome.APPLIED, PatchOutcome.CONFLICT]
 
 
-def test_a_plugin_that_is_never_satisfied_is_named() -> None:
+def test_error_names_a_plugin_whose_pre_bind_never_ends() -> None:
     class Restless(Plugin):
         def pre_bind(self, state: Any, pod: Pod, node_name: str, patched: Any) -> PreBindResult:
             patch = ObjectPatch(resource="pods", ref=pod.ref, merge_patch={})
@@ -277,14 +277,14 @@ def test_a_plugin_that_is_never_satisfied_is_named() -> None:
         PluginHost(Restless).attempt(make_pod("web")).pre_bind("n1")
 
 
-def test_bind_and_post_bind(host: PluginHost) -> None:
+def test_bind_and_post_bind_call_the_plugin(host: PluginHost) -> None:
     attempt = host.attempt(make_pod("web"))
     assert attempt.bind("n2").host_binds
     attempt.post_bind("n2")
     assert [(event.reason, event.note) for event in host.handle.events] == [("Bound", "n2")]
 
 
-def test_the_queue_is_asked(host: PluginHost) -> None:
+def test_queue_methods_call_the_plugin(host: PluginHost) -> None:
     assert host.pre_enqueue(make_pod("web", labels={"gated": "1"})).message == "gated"
     low, high = make_pod("low"), make_pod("high", priority=9)
     assert host.order([low, high]) == [high, low]
@@ -292,7 +292,7 @@ def test_the_queue_is_asked(host: PluginHost) -> None:
     assert [host.hint(event, pod) for pod in (low, high)] == [False, True]
 
 
-def test_a_comparison_orders_as_well() -> None:
+def test_order_uses_less_of_the_plugin() -> None:
     class ByName(Plugin):
         def less(self, first: QueuedPod, second: QueuedPod) -> bool:
             return first.pod.name < second.pod.name
@@ -304,12 +304,12 @@ def test_a_comparison_orders_as_well() -> None:
 # --- what goes wrong -------------------------------------------------------------------------------
 
 
-def test_no_decision_where_one_is_due_is_an_error() -> None:
+def test_none_from_a_point_that_must_decide_is_an_error() -> None:
     class Silent(Plugin):
         def reserve(self, state: Any, pod: Pod, node_name: str) -> None:
             return None
 
-    with pytest.raises(PluginAnswerError, match=r"Silent\.reserve answered None"):
+    with pytest.raises(PluginAnswerError, match=r"Silent\.reserve returned None"):
         PluginHost(Silent).attempt(make_pod("web")).reserve("n1")
 
 
@@ -329,7 +329,7 @@ def test_bad_arguments_and_bad_classes_are_refused_as_by_a_host() -> None:
         PluginHost(type("Nothing", (Plugin,), {}))
 
 
-def test_exception_of_the_plugin_passes_through() -> None:
+def test_exception_of_the_plugin_reaches_the_test() -> None:
     class Broken(Plugin):
         async def filter(self, state: Any, pod: Pod, node: Any) -> None:
             raise LookupError("no price list")
@@ -341,7 +341,7 @@ def test_exception_of_the_plugin_passes_through() -> None:
 # --- the handle ------------------------------------------------------------------------------------
 
 
-def test_the_handle_reads_the_cluster_and_notes_what_is_asked(host: PluginHost) -> None:
+def test_handle_reads_the_cluster_and_records_calls(host: PluginHost) -> None:
     handle = host.handle
     assert handle.snapshot().names == ["n1", "n2", "n3"]
     assert [item.ref.name for item in handle.objects(CLAIMS).list()] == ["data"]
@@ -363,7 +363,7 @@ def test_the_handle_reads_the_cluster_and_notes_what_is_asked(host: PluginHost) 
     assert (handle.allowed, handle.requeues[0].reason, handle.stale_keys) == ([pod.uid], "quota", [None])
 
 
-def test_the_handle_keeps_nominations_and_gives_the_scores_of_the_test(host: PluginHost) -> None:
+def test_handle_records_nominations_and_returns_the_scores_of_the_test(host: PluginHost) -> None:
     handle, pod = host.handle, make_pod("web")
     asked = [handle.nominate(pod, name).name for name in ("n1", "nowhere")]
     assert asked == ["APPLIED", "UNKNOWN_NODE"]
@@ -410,7 +410,7 @@ class Raises(Plugin):
         raise LookupError("no price list")
 
 
-def test_pod_at_permit_alone_is_among_the_waiting_pods_until_its_time_is_over() -> None:
+def test_pod_held_at_permit_is_a_waiting_pod_until_its_timeout() -> None:
     host = PluginHost(Waits)
     attempt = host.attempt(make_pod("web"))
     attempt.permit("n1")
@@ -451,7 +451,7 @@ def test_placed_pod_counts_on_its_node_until_it_fails() -> None:
     attempt = host.attempt(make_pod("web"))
     assert (attempt.outcome, attempt.place("n1").code) == (None, Code.WAIT)
     assert [len(node.pods) for node in host.table()] == [1]
-    with pytest.raises(ValueError, match="default/web is on its way already"):
+    with pytest.raises(ValueError, match="default/web is being placed already"):
         attempt.place("n1")
     host.advance(3)
     assert attempt.outcome is not None
@@ -460,7 +460,7 @@ def test_placed_pod_counts_on_its_node_until_it_fails() -> None:
     assert attempt.place("n1").code is Code.WAIT
 
 
-def test_exception_on_the_way_is_raised_after_every_plugin_gave_back() -> None:
+def test_exception_in_place_is_raised_after_every_unreserve() -> None:
     host = PluginHost(Waits, beside=[Raises])
     attempt = host.attempt(make_pod("web"))
     with pytest.raises(LookupError, match="no price list"):
@@ -469,7 +469,7 @@ def test_exception_on_the_way_is_raised_after_every_plugin_gave_back() -> None:
     assert host.runtime.plugin.reserved == 0  # type: ignore[attr-defined]
 
 
-def test_time_does_not_go_back() -> None:
+def test_advance_refuses_a_negative_time() -> None:
     with pytest.raises(ValueError, match="time cannot go back by 1 s"):
         PluginHost(Waits).advance(-1)
 
@@ -484,7 +484,7 @@ def test_normalisation_is_the_hosts(raw: list[int], how: ScoreNormalization) -> 
         assert normalized(scores, how).tolist() == normalize(how, scores).tolist()
 
 
-def test_no_grpc_and_no_host_is_loaded() -> None:
+def test_plugin_host_loads_neither_grpc_nor_the_host() -> None:
     code = (
         "import sys, berth_sdk.testing;"
         "print([name for name in ('grpc', 'google.protobuf', 'berth_host') if name in sys.modules])"
@@ -515,7 +515,7 @@ def claim(name: str) -> dict[str, Any]:
     }
 
 
-def test_reader_of_declared_objects_may_be_taken_when_the_plugin_is_made() -> None:
+def test_plugin_may_take_its_object_reader_in_init() -> None:
     host = PluginHost(
         ReadsWhenMade, nodes=[make_node("n1")], objects={"persistentvolumeclaims": [claim("data")]}
     )
@@ -528,12 +528,12 @@ def test_objects_that_no_plugin_declares_are_refused_with_the_need() -> None:
         PluginHost(ReadsWhenMade, objects={"secrets": [claim("x")]})
 
 
-def test_plugin_that_is_there_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match="two plugins are called ReadsWhenMade"):
+def test_two_plugins_with_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="two plugins are named ReadsWhenMade"):
         PluginHost(ReadsWhenMade, beside=[ReadsWhenMade])
 
 
-def test_pod_is_not_placed_on_a_node_that_the_host_does_not_have() -> None:
+def test_place_refuses_an_unknown_node() -> None:
     host = PluginHost(ReadsWhenMade, nodes=[make_node("n1")])
     with pytest.raises(KeyError, match="the cluster has no node n2"):
         host.attempt(make_pod("web")).place("n2")
@@ -549,6 +549,6 @@ class ReadsSnapshotWhenMade(Plugin):
         """Let every node pass."""
 
 
-def test_snapshot_cannot_be_read_when_the_plugin_is_made() -> None:
+def test_snapshot_cannot_be_read_in_init() -> None:
     with pytest.raises(HandleError, match="read it in a call, not in __init__"):
         PluginHost(ReadsSnapshotWhenMade, nodes=[make_node("n1")])

@@ -402,14 +402,14 @@ SCENARIOS: dict[str, tuple[Answers, list[Step]]] = {
 
 
 @pytest.mark.parametrize("after_s", [0.0, -1.0])
-async def test_pre_bind_that_asks_again_at_once_without_end_is_an_error_with_the_cure(after_s: float) -> None:
+async def test_endless_pre_bind_without_delay_raises_with_what_to_do(after_s: float) -> None:
     pretended = Pretended({"A": {"pre_bind": PreBindResult(Status.success(), ask_again_after_s=after_s)}})
-    with pytest.raises(PluginAnswerError, match=r"A\.pre_bind asked 64 times .*: let `ask_again_after_s` be"):
+    with pytest.raises(PluginAnswerError, match=r"A\.pre_bind asked 64 times .*: set `ask_again_after_s`"):
         await pretended.place("p")
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_plugin_host_does_what_the_host_does(name: str) -> None:
+async def test_plugin_host_and_real_host_make_the_same_calls(name: str) -> None:
     plugins, steps = SCENARIOS[name]
     pretended, real = Pretended(plugins), Real(plugins)
     await play(pretended, steps)
@@ -454,7 +454,7 @@ class WithoutOrder(Plugin):
 @pytest.mark.parametrize(
     ("sorts", "want"), [(ByRank, "cebdfa"), (ByComparison, "afcebd"), (WithoutOrder, "fbcade")]
 )
-async def test_queue_order_is_the_hosts(sorts: type[Plugin], want: str) -> None:
+async def test_plugin_host_orders_the_queue_as_the_real_host(sorts: type[Plugin], want: str) -> None:
     given = {"a": ("", 0), "b": ("2", 5), "c": ("1", 5), "d": ("2", 0), "e": ("1", 0), "f": ("", 9)}
     labels = {name: {"rank": rank} if rank else {} for name, (rank, _) in given.items()}
     host = PluginHost(sorts)
