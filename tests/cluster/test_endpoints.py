@@ -13,11 +13,11 @@ import aiohttp
 import pytest
 from berth_bench.versus.real_servers import ADMIN, NOBODY, SCHEDULER, RealServers
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
-from berth_host.app.endpoints import LateReviewer
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.reviews import KubeReviewer
 from berth_host.config.loading import default_configuration
+from berth_host.endpoints.secure_port import LateReviewer
 from berth_host.errors.endpoints import ReviewError
 from berth_host.model.user import ANONYMOUS, User
 from prometheus_client.parser import text_string_to_metric_families

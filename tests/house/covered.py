@@ -14,9 +14,6 @@ WHOLE: Final = "seen only when a whole host or server runs"
 
 COVERED: Final[dict[str, dict[str, str]]] = {
     PART: {
-        "berth_host.app.answers.on_node": "host/app/answers/test_pods.py",
-        "berth_host.app.answers.timeline": "host/app/answers/test_pods.py",
-        "berth_host.app.answers.whereabouts": "host/app/answers/test_pods.py",
         "berth_host.attach.attachment": "host/attach/test_attachments.py",
         "berth_host.attach.seams": "host/attach/test_attachments.py",
         "berth_host.attach.state": "host/attach/test_standing.py",
@@ -75,7 +72,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_sdk.wire.status": "host/rpc/served/test_statuses.py",
     },
     RECORD: {
-        "berth_host.app.answers.answering_host": "host/app/answers/test_pods.py",
         "berth_host.attach.feed": "host/rpc/served/test_loopback.py",
         "berth_host.framework.answers": "host/framework/kept/test_states.py",
         "berth_host.queue.seams": "host/queue/test_flush_timers.py",
@@ -96,7 +92,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
     WHOLE: {
         "berth_host.queue.reports": "host/queue/test_sort_keys.py",
         "berth_host.attach.host_attachments": "host/app/test_life.py",
-        "berth_host.app.endpoints": "cluster/test_endpoints.py",
         "berth_host.process.process": "host/process/test_opening.py",
         "berth_host.app.readings": "host/app/test_host.py",
         "berth_host.attach.reconciling": "host/app/test_reconcile.py",

@@ -14,10 +14,10 @@ from typing import Any
 
 import aiohttp
 from berth_host.app import Host, HostOptions
-from berth_host.app.endpoints import Endpoints, make_endpoints
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.endpoints.access import Reviewer
 from berth_host.endpoints.options import ServingOptions
+from berth_host.endpoints.secure_port import Endpoints, make_endpoints
 from berth_host.errors.endpoints import ReviewError
 from berth_host.model.user import ClientTrust, User
 
@@ -47,7 +47,7 @@ class FakeElection:
 
 @dataclass
 class FakeProcess:
-    """The process as `app.endpoints` sees it; with an election unless `elector` is None."""
+    """The process as `endpoints.secure_port` sees it; with an election unless `elector` is None."""
 
     configuration: LoadedConfiguration
     host: Host | None = None
@@ -59,7 +59,7 @@ class FakeProcess:
 
 @dataclass
 class FakeSettings:
-    """The settings of the process that `app.endpoints` reads."""
+    """The settings of the process that `endpoints.secure_port` reads."""
 
     serving: ServingOptions = field(default_factory=ServingOptions)
     authentication_kubeconfig: str = ""

@@ -2,7 +2,7 @@
 
     handshake (certificates.py) -> user (access.py) -> permission (access.py) -> health.py, a page, a route
 
-Made by `app.endpoints`, which adds the pages; others add theirs with `add_checks` and `add_route`.
+Made by `endpoints.secure_port`, which adds the pages; others add theirs with `add_checks` and `add_route`.
 Source: kube-scheduler `cmd/kube-scheduler/app/server.go` (buildHandlerChain), v1.36.
 """
 

@@ -1,6 +1,6 @@
 """A pod that fits nowhere, the nodes that lack resources for it -> how much they lack, the nearest first.
 
-Called by `berth why` and by a running host (`app.answers`) with the nodes whose only obstacle is
+Called by `berth why` and by a running host (`answering`) with the nodes whose only obstacle is
 NodeResourcesFit. Figures are of the cluster at that moment: cpu in milli, all else in base units.
 """
 

@@ -1,6 +1,6 @@
 """`PodAnswer`: a running host's answer about one pod: an `Explanation`, and where the pod is and has been.
 
-Made by `app.answers.pods`, sent as JSON (docs/reference/http-api.md), read back by `kubectl berth why`.
+Made by `explain.answering`, sent as JSON (docs/reference/http-api.md), read back by `kubectl berth why`.
 All times are Unix seconds here and RFC 3339 with microseconds in the JSON.
 """
 

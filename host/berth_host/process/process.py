@@ -20,7 +20,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from berth_host.app.endpoints import make_endpoints
 from berth_host.app.host import Host
 from berth_host.app.options import HostOptions
 from berth_host.app.reload import reload
@@ -35,6 +34,7 @@ from berth_host.config.errors import ConfigurationError
 from berth_host.config.rendering import completed_document
 from berth_host.config.secrets import masked_object
 from berth_host.endpoints.options import ServingOptions
+from berth_host.endpoints.secure_port import make_endpoints
 from berth_host.errors import HostError
 from berth_host.errors.cluster import ForbiddenError, InvalidError, UnauthorizedError
 from berth_host.errors.plugins import PluginLoadError

@@ -20,7 +20,7 @@ SortKey = tuple[int, Any, int, int]
 """(keyed before fallback before awaited, the plugin's part, timestamp, order of arrival); see `order`."""
 
 HistoryEntry = tuple[int, str, str]
-"""(Unix microseconds, event, detail): one line of a pod's history; read by `app.answers`."""
+"""(Unix microseconds, event, detail): one line of a pod's history; read by `whereabouts`."""
 GATED: Final = "gated"
 TRIED: Final = "tried"
 WAITING: Final = "waiting"

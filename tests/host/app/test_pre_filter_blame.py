@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.app.answers.pods import pod_answer
+from berth_host.explain.answering import pod_answer
 from berth_host.explain.explanation import rejected_nodes
 from berth_sdk.extension_points import Plugin
 from berth_sdk.status import Status

@@ -1,17 +1,17 @@
-"""`/berth/v1` on the secure port: paths -> answers, and errors as the API's Status objects.
+"""`/berth/v1` on the secure port: answers about pods and plugins, and errors as Kubernetes Status objects.
 
-Added to the server by `app.endpoints`; the server decides who may read it (nonResourceURLs).
+The server checks who may read the paths (nonResourceURLs).
 """
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
-from berth_host.app.answers.answering_host import AnsweringHost
-from berth_host.app.answers.plugins import HostOfPlugins, plugins_answer
-from berth_host.app.answers.pods import pod_answer, unknown_text
 from berth_host.endpoints.answer import Answer, Request, as_json, failure, not_found
+from berth_host.endpoints.plugins import HostOfPlugins, plugins_answer
+from berth_host.explain.answering import pod_answer, unknown_text
 from berth_host.explain.diagnosis import ATTEMPTS_KEPT
+from berth_host.explain.whereabouts import AnsweringHost
 
 PREFIX: Final = "/berth/v1/"
 _PODS: Final = "pods"
@@ -20,30 +20,30 @@ _SHOWN: Final = 40
 
 
 class HostOnPages(AnsweringHost, HostOfPlugins, Protocol):
-    """All that the pages show."""
+    """The parts of the host that the pages show."""
 
 
 class AnsweringProcess(Protocol):
-    """The process, as far as these pages show it."""
+    """The parts of the process that these pages show."""
 
     @property
     def host(self) -> HostOnPages | None:
-        """The host that schedules, or stands by."""
+        """The host that schedules or stands by; None while the process starts."""
         ...
 
     @property
     def is_connected(self) -> bool:
-        """Everything that exists has been handed over once."""
+        """True once the host has listed the cluster's objects."""
         ...
 
     @property
     def is_leading(self) -> bool:
-        """Pods are scheduled here."""
+        """True while this replica schedules pods."""
         ...
 
 
 class Answers:
-    """One handler for all paths below PREFIX."""
+    """Handles all paths below PREFIX."""
 
     def __init__(self, process: AnsweringProcess) -> None:
         self._process = process

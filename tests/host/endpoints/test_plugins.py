@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from berth_host.app import Host
-from berth_host.app.answers.plugins import plugins_answer
 from berth_host.cli.rendering.running_plugins import running_plugins_text
+from berth_host.endpoints.plugins import plugins_answer
 from support.holding_world import holding_world
 from support.hosts import World, pod
 

@@ -1,31 +1,42 @@
-"""A running host and a pod's name -> `PodAnswer`: why it has its node, or has none, and where it has been."""
+"""A running host and a pod's name -> `PodAnswer`: why the pod has its node or has none, and its history.
+
+With the name of a node, the answer also says why the pod is not on that node.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
 from berth_sdk.pod import Pod
+from berth_sdk.status import Status
 
-from berth_host.app.answers.answering_host import AnsweringHost
-from berth_host.app.answers.on_node import on_node
-from berth_host.app.answers.timeline import timeline
-from berth_host.app.answers.whereabouts import Whereabouts, wakings, whereabouts
 from berth_host.explain.diagnosis import Diagnosis, Outcome
-from berth_host.explain.explanation import explanation_of, gated_text, rejected_nodes, too_small_nodes
+from berth_host.explain.explanation import (
+    FIT_PLUGIN,
+    NO_REASON,
+    explanation_of,
+    gated_text,
+    rejected_nodes,
+    too_small_nodes,
+)
 from berth_host.explain.nearest_fit import Shortage, grouped, lacking
-from berth_host.explain.pod_answer import PodAnswer, PodState, timestamp
+from berth_host.explain.pod_answer import OnNode, PodAnswer, PodState, timestamp
+from berth_host.explain.whereabouts import AnsweringHost, Whereabouts, timeline, wakings, whereabouts
 
 _NODES_PER_TURN: Final = 50
-"""Pods examined before other tasks on the loop get a turn: pods are scheduled meanwhile."""
+"""Nodes to examine before other tasks of the loop run, so that scheduling goes on."""
 _PENDING: Final = (PodState.UNSCHEDULABLE, PodState.BACKOFF, PodState.QUEUED, PodState.GATED)
 
 
 async def pod_answer(host: AnsweringHost, key: str, *, node: str = "", attempts: int = 1) -> PodAnswer | None:
-    """Everything about the pod `namespace/name`; None: this host does not know it, see `unknown_text`.
+    """Return everything about the pod `namespace/name`; None if this host does not know it (`unknown_text`).
 
-    `node`: say why it is not there. `attempts`: so many of the last ones are listed.
+    `node`: a node on which to explain why the pod is not there; "": none. `attempts`: how many of the latest
+    attempts to list.
     """
     pod = host.objects.pod(key)
     latest = host.diagnoses.find(key) if pod is None else host.diagnoses.get(pod.uid)
@@ -41,7 +52,7 @@ async def pod_answer(host: AnsweringHost, key: str, *, node: str = "", attempts:
 
 
 def unknown_text(host: AnsweringHost, key: str) -> str:
-    """Why there is no answer, in a sentence with the cure."""
+    """Return why there is no answer, in a sentence with the cure."""
     pod = host.objects.pod(key)
     if pod is None:
         return (
@@ -58,14 +69,14 @@ async def _answer(
     host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosis | None, *, node: str, attempts: int
 ) -> PodAnswer:
     running = None if where.attempt is None else where.attempt.diagnosis
-    # An attempt that has its node says more than the one before; one that is being made says nothing yet.
+    # A running attempt counts once it has a node. Before that, the last attempt that is over says more.
     shown = running if running is not None and running.node_name else latest
     kept = [] if latest is None else list(latest.attempts())
     listed = [item for item in (running, *kept) if item is not None]
     history = where.info.history if where.info is not None else (latest.history if latest is not None else ())
     queue = where.queue
     blamed = () if queue is None else (queue.gated_by,) if queue.gated_by else queue.rejected_by
-    # All facts up to here are of one moment; the next step takes several turns of the loop.
+    # All facts so far are of one moment; `_nearest` takes several turns of the loop.
     answer = PodAnswer(
         explanation=explanation_of(pod.key, where.node, _message(host, pod, where, latest), shown),
         uid=pod.uid,
@@ -78,7 +89,7 @@ async def _answer(
         wakes=wakings(host, pod, blamed),
         timeline=timeline(history, listed),
         last_attempts=[_attempt_json(item) for item in listed[:attempts]],
-        on_node=on_node(host, pod, where, shown, node) if node else None,
+        on_node=_on_node(host, pod, where, shown, node) if node else None,
     )
     if where.state not in _PENDING:
         return answer
@@ -87,7 +98,7 @@ async def _answer(
 
 
 def _message(host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosis | None) -> str:
-    """The pod's state in a sentence; of one that was rejected, the one that its owner reads."""
+    """Return the pod's state in a sentence; of a rejected pod the sentence of its condition."""
     state = where.state
     if state is PodState.DELETED:
         preemptor = host.evictions.preempted_by.get(pod.uid)
@@ -140,3 +151,76 @@ def _attempt_json(attempt: Diagnosis) -> dict[str, Any]:
         "durationMs": round(attempt.duration_ms, 3),
         "notes": list(attempt.notes),
     }
+
+
+def _on_node(
+    host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosis | None, node: str
+) -> OnNode:
+    """Return why the pod is not on `node`. `latest`: the attempt to read; None if the pod was not tried."""
+    if where.node == node:
+        return OnNode(node=node, verdict="bound", text=f"it is on {node}")
+    if where.attempt is not None and where.attempt.node_name == node:
+        return OnNode(node=node, verdict="waiting", text=f"{node} is reserved for it")
+    found = None if latest is None else _found_out(host, pod, latest, node)
+    if host.queue.nominator.node_of(pod.uid) == node:
+        text = f"{node} is promised to it: it goes there when its victims have left, unless it fits elsewhere"
+        reasons = found.reasons if found else ()
+        plugin = found.plugin if found else ""
+        return OnNode(node=node, verdict="nominated", text=text, plugin=plugin, reasons=reasons)
+    if found is not None and found.verdict == "rejected":
+        return found
+    if host.objects.node(node) is None:
+        return OnNode(node=node, verdict="unknown", text=_unknown_text(host, node))
+    return found or OnNode(node=node, verdict="untried", text="the pod has not been tried yet")
+
+
+def _found_out(host: AnsweringHost, pod: Pod, latest: Diagnosis, node: str) -> OnNode:
+    names = latest.slot_names
+    slots = () if names is None else np.flatnonzero(names == node)
+    for item in latest.rejections:
+        if np.isin(slots, item.slots()).any():
+            return _rejected(host, pod, item.status, node)
+    if latest.outcome is Outcome.BOUND or latest.node_name:
+        return _not_chosen(latest, node)
+    if names is None:
+        return OnNode(
+            node=node, verdict="notKept", text=f"the attempt ended before its nodes: {latest.message}"
+        )
+    if not len(slots):
+        return OnNode(node=node, verdict="new", text=f"{node} came after the last attempt")
+    return OnNode(node=node, verdict="notKept", text=f"{node} was not looked at")
+
+
+def _rejected(host: AnsweringHost, pod: Pod, status: Status, node: str) -> OnNode:
+    text = f"{status.plugin} rejected {node}: {', '.join(status.reasons) or NO_REASON}"
+    if status.plugin == FIT_PLUGIN:
+        info, known = host.cache.node_info(node), host.objects.node(node)
+        if info is not None and known is not None:
+            used = {**info.requested, "pods": len(info.pods)}
+            text += "".join(f"; {item.text}" for item in grouped(pod, [(node, lacking(pod, known, used))]))
+    return OnNode(
+        node=node, verdict="rejected", text=text, plugin=status.plugin, reasons=tuple(status.reasons)
+    )
+
+
+def _not_chosen(latest: Diagnosis, node: str) -> OnNode:
+    """Return the answer for an attempt that found a node. Its record has the best nodes only."""
+    scores = latest.top_scores
+    chosen = next((item for item in scores if item.node_name == latest.node_name), None)
+    own = next((item for item in scores if item.node_name == node), None)
+    if own is not None and chosen is not None:
+        text = f"the pod fits on {node}, which scored {own.total}; {chosen.node_name} scored {chosen.total}"
+        return OnNode(node=node, verdict="fits", text=text)
+    went = "the pod went to" if latest.outcome is Outcome.BOUND else "the attempt chose"
+    text = f"{went} {latest.node_name}; "
+    if latest.feasible_count <= max(1, len(scores)):
+        return OnNode(node=node, verdict="rejected", text=f"{text}{node} did not pass the filters")
+    names = ", ".join(item.node_name for item in scores)
+    return OnNode(
+        node=node, verdict="notKept", text=f"{text}{node} was rejected, or scored less than {names}"
+    )
+
+
+def _unknown_text(host: AnsweringHost, node: str) -> str:
+    near = difflib.get_close_matches(node, [known.name for known in host.objects.nodes()], n=3)
+    return f"there is no node {node}" + (f": did you mean {', '.join(near)}?" if near else "")

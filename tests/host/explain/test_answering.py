@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.app.answers.pods import pod_answer, unknown_text
+from berth_host.explain.answering import pod_answer, unknown_text
 from berth_host.explain.pod_answer import PodAnswer
 from berth_sdk.kube_object import ObjectRef
 from support.holding_world import TAINT, TRANSPORTS, holding_world

@@ -1,6 +1,6 @@
-"""The secure port put together: its pages, and the parts of the process that they show.
+"""The secure port of a process: the server with all its pages.
 
-Made by `process` (and by tests, over an embedded cluster). `Endpoints.server` takes further routes.
+The process makes it, and so do tests over an embedded cluster. `Endpoints.server` takes further routes.
 Source: kube-scheduler `cmd/kube-scheduler/app/server.go` (Run, newEndpointsHandler), v1.36.
 """
 
@@ -12,8 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import Final, Protocol
 
 from berth_host import log
-from berth_host.app.answers.pages import PREFIX as ANSWERS
-from berth_host.app.answers.pages import Answers, HostOnPages
 from berth_host.attach.state import State
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
@@ -28,6 +26,8 @@ from berth_host.endpoints.answer import Answer, Request, as_json, text
 from berth_host.endpoints.debugging import PREFIX, Profiling, verbosity
 from berth_host.endpoints.health import PING, Check
 from berth_host.endpoints.options import ServingOptions
+from berth_host.endpoints.pages import PREFIX as ANSWERS
+from berth_host.endpoints.pages import Answers, HostOnPages
 from berth_host.endpoints.server import EndpointServer
 from berth_host.endpoints.z_pages import Flagz, Statusz
 from berth_host.metrics import families
@@ -40,21 +40,21 @@ NOT_SYNCED: Final = "handlers are not fully synchronized"
 
 
 class ServedHost(HostOnPages, Protocol):
-    """The parts of the host that the port shows."""
+    """The parts of the host that the pages show."""
 
     cluster: ClusterPort
 
     def absent_plugins(self) -> Sequence[str]:
-        """Required plugins that cannot be asked."""
+        """Return the required plugins that cannot be called."""
         ...
 
 
 class OptionsOfHosts(Protocol):
-    """The options of every host of the process, as far as the port shows them."""
+    """The options of the process's hosts that the pages show."""
 
     @property
     def metrics(self) -> SchedulerMetrics:
-        """That all of them write to."""
+        """The registry that every host of the process reports to."""
         ...
 
 
@@ -62,46 +62,46 @@ class Election(Protocol):
     """The leader election (`cluster.kube.lease.LeaderElector`)."""
 
     def complaint(self) -> str:
-        """The problem with the renewal; "" if there is none."""
+        """Return the problem with the renewal of the Lease; "" if there is none."""
         ...
 
 
 class Observed(Protocol):
-    """The process, as far as the pages show it; attributes may change at any time."""
+    """The parts of the process that the pages show. The attributes may change at any time."""
 
     @property
     def configuration(self) -> LoadedConfiguration:
-        """The configuration that it runs with."""
+        """The configuration that the process runs with."""
         ...
 
     @property
     def host(self) -> ServedHost | None:
-        """The host that schedules, or stands by."""
+        """The host that schedules or stands by; None while the process starts."""
         ...
 
     @property
     def elector(self) -> Election | None:
-        """None: there is no election, and this replica leads from the start."""
+        """The leader election; None if there is none, and this replica leads from the start."""
         ...
 
     @property
     def is_connected(self) -> bool:
-        """Everything that exists has been handed over once."""
+        """True once the host has listed the cluster's objects."""
         ...
 
     @property
     def is_leading(self) -> bool:
-        """Pods are scheduled here."""
+        """True while this replica schedules pods."""
         ...
 
     @property
     def is_stopping(self) -> bool:
-        """The process has been told to end."""
+        """True after a signal asked the process to stop."""
         ...
 
 
 class Settings(Protocol):
-    """The settings of the process (`process.ProcessSettings`)."""
+    """The settings of the process (`process.process.ProcessSettings`)."""
 
     @property
     def serving(self) -> ServingOptions:
@@ -110,12 +110,12 @@ class Settings(Protocol):
 
     @property
     def authentication_kubeconfig(self) -> str:
-        """The kubeconfig for questions about tokens; empty: that of the scheduler."""
+        """The path of the kubeconfig for TokenReviews; empty: the scheduler's own kubeconfig."""
         ...
 
     @property
     def authorization_kubeconfig(self) -> str:
-        """The same for permissions."""
+        """The path of the kubeconfig for SubjectAccessReviews; empty: the scheduler's own kubeconfig."""
         ...
 
     @property
@@ -125,25 +125,28 @@ class Settings(Protocol):
 
     @property
     def options(self) -> OptionsOfHosts:
-        """With the metrics that every host of the process writes to."""
+        """The options of the process's hosts."""
         ...
 
 
 class Endpoints:
-    """The server, and the clients that it asks about users with."""
+    """The server, and the clients that review its users."""
 
     def __init__(self, server: EndpointServer, reviewer: LateReviewer | None) -> None:
         self.server = server
         self._reviewer = reviewer
 
     async def start(self, listening: socket.socket | None = None) -> None:
-        """Listen; nothing with port 0. Raises EndpointError and ClientConfigError."""
+        """Listen on `listening`, or on the port of the options; do nothing if that port is 0.
+
+        Raises EndpointError and ClientConfigError.
+        """
         if self._reviewer is not None and (listening is not None or self.server.options.port):
             await self._reviewer.open()
         await self.server.start(listening)
 
     async def stop(self) -> None:
-        """Harmless when it was never started."""
+        """Stop the server and close the clients. Has no effect without `start`."""
         await self.server.stop()
         if self._reviewer is not None:
             await self._reviewer.close()
@@ -156,8 +159,11 @@ def make_endpoints(
     *,
     reviewer: Reviewer | None = None,
 ) -> Endpoints:
-    """All pages. Users are asked about through `client`, or through a `reviewer` of the caller's; with
-    neither, no user is known and health is all that can be seen. Raises EndpointError for impossible options.
+    """Make the server with all pages.
+
+    `client`: the API server that reviews users. `reviewer`: reviews users in its place. Without either, no
+    user is known, and only the health pages can be read. Raises EndpointError for options that contradict
+    each other.
     """
     metrics = settings.options.metrics
     late = None
@@ -180,7 +186,7 @@ def make_endpoints(
 
 
 def _show_cluster(metrics: SchedulerMetrics, cluster: KubeCluster) -> None:
-    """Events that were not written, and trouble with watches."""
+    """Show the Events that were not written, and the failures of watches, as metrics."""
     dropped = cluster.events.dropped
     metrics.read(families.EVENTS_DROPPED, lambda: [((cause,), count) for cause, count in dropped.items()])
     metrics.read(families.WATCH_TROUBLE, lambda: _watch_trouble(cluster))
@@ -194,7 +200,7 @@ def _watch_trouble(cluster: KubeCluster) -> Iterator[tuple[tuple[str, ...], floa
 
 
 def _add_checks(server: EndpointServer, process: Observed) -> None:
-    """In kube-scheduler's order; the plugins are berth's own, and only where some have to be attached."""
+    """Add the checks in kube-scheduler's order, and berth's own check of served plugins, if there are any."""
     leads = Check("leaderElection", lambda: process.elector.complaint() if process.elector else "")
     elects = process.elector is not None
     server.add_checks("healthz", [leads if elects else PING])
@@ -211,22 +217,23 @@ def _add_checks(server: EndpointServer, process: Observed) -> None:
         "plugins",
         lambda: _unusable_plugins(process),
         remark=lambda: _absent_plugins(process),
-        # HUP may bring the first of them, or take the last one away.
+        # A reload may add the first served plugin, or remove the last one.
         applies=lambda: any(plugin.in_process is None for plugin in process.configuration.berth.plugins),
     )
     server.add_checks("readyz", [attached])
 
 
 def _absent_plugins(process: Observed) -> str:
-    """Required plugins that are not attached. The replica stays ready: another one would miss them too, and
-    pods of which they are not asked go on.
+    """Return the required plugins that are not attached, as a remark; "" if all are.
+
+    The replica stays ready. Another replica would lack them too, and pods outside their scope are scheduled.
     """
     absent = () if process.host is None else process.host.absent_plugins()
     return f"required plugins are not attached: {', '.join(absent)}" if absent else ""
 
 
 def _unusable_plugins(process: Observed) -> str:
-    """Plugins that are there and do not fit the configuration: it or they have to be changed."""
+    """Return the plugins that contradict the configuration, so that one of the two has to change."""
     host = process.host
     conditions = [] if host is None else host.attachments.attached_places.conditions()
     faults = [
@@ -275,12 +282,12 @@ def _add_pages(
 
 
 async def _metrics(request: Request, made: Callable[[], Awaitable[bytes]]) -> Answer:
-    """HEAD is told of no body, and none is made for it."""
+    """Return the metrics as text; for HEAD an empty body, without reading the metrics."""
     return Answer(b"" if request.method == "HEAD" else await made(), CONTENT_TYPE)
 
 
 class LateReviewer:
-    """`KubeReviewer` with the clients that the kubeconfigs ask for; opened when the server starts."""
+    """A `KubeReviewer` with the clients of the kubeconfigs, which are opened when the server starts."""
 
     def __init__(self, client: KubeClient, settings: Settings) -> None:
         self._client = client
@@ -289,14 +296,14 @@ class LateReviewer:
         self._reviewer: Reviewer = NoReviewer()
 
     async def open(self) -> None:
-        """Raises ClientConfigError for a kubeconfig that is wrong."""
+        """Open the clients. Raises ClientConfigError for a kubeconfig that is wrong."""
         settings = self._settings
         authentication = await self._client_of(settings.authentication_kubeconfig)
         authorization = await self._client_of(settings.authorization_kubeconfig)
         self._reviewer = KubeReviewer(authentication, authorization)
 
     async def close(self) -> None:
-        """Close the sockets and tasks opened here."""
+        """Close the clients that `open` opened."""
         for client in self._opened:
             await client.close()
         self._opened.clear()

@@ -1,4 +1,4 @@
-"""A running host -> its plugins: where each runs, whether it can be asked, and how its calls fare."""
+"""The answer to `GET /berth/v1/plugins`: where each plugin runs, and the results of its calls."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ from berth_host.rpc.client import PluginClient
 
 
 class HostOfPlugins(Protocol):
-    """The parts of the host that know its plugins."""
+    """The parts of the host that this page shows."""
 
-    clock: Clock
     configuration: LoadedConfiguration
     clients: Clients
     attachments: HostAttachments
 
+    @property
+    def clock(self) -> Clock:
+        """The clock of the host."""
+        ...
+
     def plugin_stats(self) -> dict[str, PluginStats]:
-        """The cost of each plugin, by name."""
+        """Return the cost of each plugin, by name."""
         ...
 
 
 def plugins_answer(host: HostOfPlugins) -> dict[str, Any]:
-    """The answer to `GET /berth/v1/plugins`: every plugin of every profile, by name."""
+    """Return the answer: every plugin of every profile, by name."""
     clients: dict[str, list[PluginClient]] = {}
     for by_name in host.clients.by_profile.values():
         for name, client in by_name.items():
@@ -54,7 +58,7 @@ def _plugin(
     first = clients[0]
     attached = host.attachments.attached_places.plugins.get(first.name)
     asked = None if attached is None or attached.active is None else attached.active.instance_id
-    # The instance that is asked comes first, then those that are attached.
+    # First the instance that serves the plugin's calls, then the other attached instances.
     conditions = sorted(
         conditions, key=lambda one: (one.instance_id != asked, one.state not in (*ATTACHED, *NOT_NEEDED))
     )
@@ -102,7 +106,7 @@ def _attachment(host: HostOfPlugins, condition: Condition) -> dict[str, Any]:
 
 
 def _profile(host: HostOfPlugins, client: PluginClient) -> dict[str, Any]:
-    """Where the profile asks it: the points that the profile enables, of those that the plugin has."""
+    """Return one profile's use of the plugin: the plugin's points that the profile enables."""
     profile = host.configuration.profile(client.profile)
     enabled = {} if profile is None else profile.plugins
     points = [
