@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from berth_host.attach.configure import WayBack
 from berth_host.handle.backend import NoOpenCallError, QuestionUnderWayError, UnknownNodesError
+from berth_host.handle.calls import HandleSeams
 from berth_host.handle.server import HandleServer
-from berth_host.handle.service import HandleSeams
 from berth_sdk.errors import HandleError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.handle import ObjectReader

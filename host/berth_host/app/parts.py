@@ -27,10 +27,10 @@ from berth_host.framework.binding import PreBindRunner
 from berth_host.framework.device_wait import DeviceWaits
 from berth_host.framework.framework import Framework
 from berth_host.framework.waiting_pods import WaitingPods
+from berth_host.handle.calls import HandleSeams
 from berth_host.handle.host_backend import Backend, BackendSeams, LateParts, OpenCalls
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.server import handle_server
-from berth_host.handle.service import HandleSeams
 from berth_host.metrics.plugin_work import CLAIMS
 from berth_host.model.fate import Fate
 from berth_host.plugins.clients import ClientSeams, PointPlugins, make_clients, plugins_by_profile

@@ -25,7 +25,9 @@ _Status = health_pb2.HealthCheckResponse
 
 def add_health_and_reflection(server: grpc.aio.Server) -> None:
     """Add gRPC's health and reflection to a server that has not started."""
-    register(server, health_pb2.DESCRIPTOR.services_by_name["Health"], Health())
+    health = Health()
+    answers = {"Check": health.Check, "Watch": health.Watch}
+    register(server, health_pb2.DESCRIPTOR.services_by_name["Health"], answers)
     reflection.enable_server_reflection((SERVICE, _HEALTH, reflection.SERVICE_NAME), server)
 
 

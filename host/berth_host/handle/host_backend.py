@@ -183,7 +183,7 @@ class OpenCalls:
     """Filters, preemption and scores that a plugin may run during a call to it, for the pod of that call.
 
     During PostFilter all three; during Reserve and Permit scores only. Implements
-    `handle.service.FilterRunner`.
+    `handle.calls.FilterRunner`.
     """
 
     def __init__(self, evaluator: Evaluator, later: LateParts) -> None:

@@ -1,4 +1,4 @@
-"""`InProcessHandle`: the handle of a plugin inside the host. Made by `app`, one per plugin.
+"""`InProcessHandle`: the handle of an in-process plugin. Made by `app`, one per plugin.
 
 Plain `def` plugins of the binding cycle call it from their own threads; such a call is carried over to the
 loop, which owns everything behind it, and the thread waits for the answer.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError
@@ -25,15 +25,19 @@ from berth_sdk.results import (
     PostFilterResult,
     WaitingPod,
 )
+from berth_sdk.runtime.answers import settled
 from berth_sdk.tables import NodeTable
 
+from berth_host.handle import calls
 from berth_host.handle.backend import (
     HandleBackend,
     NoOpenCallError,
     QuestionUnderWayError,
     UnknownNodesError,
 )
+from berth_host.handle.calls import HandleCall
 
+Args = TypeVarTuple("Args")
 T = TypeVar("T")
 THREAD_TIMEOUT_S = 10.0
 
@@ -51,29 +55,27 @@ class InProcessHandle:
             self._loop = None
 
     def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
-        """Pods held at Permit; `only_mine`: only pods that this plugin holds."""
-        return self._run(lambda: self._backend.waiting_pods(self._plugin, only_mine))
+        """Return the pods held at Permit; `only_mine`: only pods that this plugin holds."""
+        return self._ask(calls.WAITING_PODS, only_mine)
 
     def allow(self, waiting: WaitingPod, plugin: str = "") -> Decision:
         """End the wait of one plugin; empty: this plugin's own."""
-        uid, cycle_id = waiting.pod.uid, waiting.cycle_id
-        return self._run(lambda: self._backend.allow(self._plugin, uid, cycle_id, plugin))
+        return self._ask(calls.DECIDE, waiting.pod.uid, waiting.cycle_id, True, plugin)
 
     def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
         """Send the pod back to the queue."""
-        uid, cycle_id = waiting.pod.uid, waiting.cycle_id
-        return self._run(lambda: self._backend.reject(self._plugin, uid, cycle_id, message))
+        return self._ask(calls.DECIDE, waiting.pod.uid, waiting.cycle_id, False, message)
 
     def cancel_binding(self, pod: Pod, message: str = "", *, cycle_id: str = "") -> Cancellation:
         """Take the node from a pod while its PreBind plugins run."""
-        return self._run(lambda: self._backend.cancel_binding(self._plugin, pod.uid, cycle_id, message))
+        return self._ask(calls.CANCEL_BINDING, pod.uid, cycle_id, message)
 
     def objects(self, resource: str) -> ObjectReader:
-        """The objects of a declared resource."""
+        """Return the objects of a declared resource."""
         return self._run(lambda: self._backend.objects(resource))
 
     def snapshot(self) -> NodeTable:
-        """Every node as the current cycle sees it."""
+        """Return every node as the current cycle sees it."""
         return self._run(self._backend.snapshot)
 
     async def evaluate_preemption(
@@ -83,48 +85,48 @@ class InProcessHandle:
         min_candidate_nodes_percentage: int = 0,
         min_candidate_nodes_absolute: int = 0,
     ) -> PostFilterResult:
-        """The host's own preemption, to be awaited on the loop."""
-        try:
-            return await self._backend.evaluate_preemption(
-                self._plugin,
-                state.cycle_id,
-                min_candidate_nodes_percentage,
-                min_candidate_nodes_absolute,
-            )
-        except NoOpenCallError as err:
-            raise HandleError(str(err)) from err
+        """Run the host's own preemption; to be awaited on the loop."""
+        limits = (min_candidate_nodes_percentage, min_candidate_nodes_absolute)
+        return await self._await(calls.EVALUATE_PREEMPTION, state.cycle_id, *limits)
 
     async def run_scores(self, state: CycleState, node_names: Iterable[str]) -> NodeScores:
-        """PreScore and Score over these nodes, to be awaited on the loop."""
-        try:
-            return await self._backend.run_scores(self._plugin, state.cycle_id, tuple(node_names))
-        except (NoOpenCallError, QuestionUnderWayError, UnknownNodesError) as err:
-            raise HandleError(str(err)) from err
+        """Run PreScore and Score over these nodes; to be awaited on the loop."""
+        return await self._await(calls.RUN_SCORES, state.cycle_id, tuple(node_names))
 
     def list_nominated_pods(self, node_names: Iterable[str] | None = None) -> list[NominatedPod]:
-        """The pods that are promised one of these nodes, or (None) any."""
-        names = None if node_names is None else tuple(node_names)
-        return self._run(lambda: self._backend.nominated_pods(self._plugin, names))
+        """Return the pods that are promised one of these nodes, or (None) any."""
+        return self._ask(calls.NOMINATED_PODS, None if node_names is None else tuple(node_names))
 
     def nominate(self, pod: Pod, node_name: str | None) -> Nomination:
         """Promise a pending pod a node; None: the node that its status names; "": none."""
-        return self._run(lambda: self._backend.nominate(self._plugin, pod.uid, node_name))
+        return self._ask(calls.NOMINATE, pod.uid, node_name)
 
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
         """Try pods again; none given: all that this plugin rejected."""
-        uids = [pod.uid for pod in pods] or None
-        return self._run(lambda: self._backend.requeue(self._plugin, uids, reason, skip_backoff))
+        return self._ask(calls.REQUEUE, [pod.uid for pod in pods] or None, reason, skip_backoff, "")
 
     def invalidate_sort_keys(self, pods: Iterable[Pod] = ()) -> None:
-        """Keys are stale; none given: all."""
-        uids = [pod.uid for pod in pods] or None
-        self._run(lambda: self._backend.invalidate_sort_keys(self._plugin, uids))
+        """Mark the keys of these pods as stale; none given: all."""
+        self._ask(calls.INVALIDATE_SORT_KEYS, [pod.uid for pod in pods] or None)
 
     def record_event(
         self, regarding: ObjectRef, reason: str, note: str, *, action: str = "", type: str = "Normal"
     ) -> None:
         """Write a Kubernetes event about a pod."""
-        self._run(lambda: self._backend.record_event(self._plugin, regarding, type, reason, action, note))
+        self._ask(calls.RECORD_EVENT, regarding, type, reason, action, note)
+
+    def _ask(self, call: HandleCall[*Args, T], *args: *Args) -> T:
+        """Return the answer of a row whose function answers at once."""
+        # A row's answer may be awaitable; the rows that are put here answer at once.
+        local: Callable[..., T] = call.local  # type: ignore[assignment]
+        return self._run(lambda: local(self._backend, self._plugin, *args))
+
+    async def _await(self, call: HandleCall[*Args, T], *args: *Args) -> T:
+        """Return the answer of a row whose function is awaited. Raises HandleError."""
+        try:
+            return await settled(call.local(self._backend, self._plugin, *args))
+        except (NoOpenCallError, QuestionUnderWayError, UnknownNodesError) as err:
+            raise HandleError(str(err)) from err
 
     def _run(self, call: Callable[[], T]) -> T:
         if threading.get_ident() == self._owner:

@@ -1,4 +1,4 @@
-"""A servicer -> gRPC handlers that refuse bytes which are no request, instead of failing over them.
+"""gRPC handlers that refuse bytes which are no request, instead of failing over them.
 
 gRPC's own registration answers them with UNKNOWN and writes a traceback for each, which a plugin could fill
 the log with. Called by `HandleServer`.
@@ -6,7 +6,7 @@ the log with. Called by `HandleServer`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -15,9 +15,12 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 
-def register(server: grpc.aio.Server, service: Any, servicer: object) -> None:
-    """Serve every method of a service's descriptor. The requests of each come one at a time."""
-    handlers = {method.name: _handler(method, getattr(servicer, method.name)) for method in service.methods}
+def register(server: grpc.aio.Server, service: Any, answers: Mapping[str, Callable[..., Any]]) -> None:
+    """Serve every method of a service's descriptor. The requests of each come one at a time.
+
+    `answers`: by method, a coroutine function, or an async generator function where the reply is a stream.
+    """
+    handlers = {method.name: _handler(method, answers[method.name]) for method in service.methods}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
 
 

@@ -17,9 +17,10 @@ from berth_sdk.plugin.v1 import handle_pb2
 from berth_host.attach.configure import WayBack
 from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.errors.state import InvariantError
+from berth_host.handle.calls import HandleSeams
 from berth_host.handle.grants import Grants
 from berth_host.handle.registration import register
-from berth_host.handle.service import HandleSeams, HandleService
+from berth_host.handle.service import HandleService
 from berth_host.handle.tls_port import TlsPort
 from berth_host.rpc.served.link import MAX_MESSAGE_BYTES
 
@@ -108,7 +109,7 @@ class HandleServer:
                 ("grpc.so_reuseport", 0),
             ]
         )
-        register(server, handle_pb2.DESCRIPTOR.services_by_name["HandleService"], self._service)
+        register(server, handle_pb2.DESCRIPTOR.services_by_name["HandleService"], self._service.handlers)
         add_health_and_reflection(server)
         return server
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import grpc
 import pytest
 from berth_host.errors.state import InvariantError
+from berth_host.handle.calls import HandleSeams
 from berth_host.handle.rates import BURST_CALLS
 from berth_host.handle.server import HandleServer
-from berth_host.handle.service import HandleSeams
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc
 from berth_sdk.wire.pushback import pushback_s
 from structlog.testing import capture_logs

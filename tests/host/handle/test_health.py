@@ -9,9 +9,9 @@ from typing import Any
 
 import grpc
 import pytest
+from berth_host.handle.calls import HandleSeams
 from berth_host.handle.health import MAX_WATCHES, SERVICE
 from berth_host.handle.server import HandleServer
-from berth_host.handle.service import HandleSeams
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from support.attached import ClusterState

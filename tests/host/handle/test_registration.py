@@ -30,7 +30,8 @@ class Servicer:
 @pytest.fixture
 async def channel(tmp_path: Path) -> AsyncIterator[Any]:
     server = grpc.aio.server()
-    register(server, HEALTH, Servicer())
+    servicer = Servicer()
+    register(server, HEALTH, {"Check": servicer.Check, "Watch": servicer.Watch})
     target = f"unix://{tmp_path}/s.sock"
     server.add_insecure_port(target)
     await server.start()

@@ -16,8 +16,8 @@ from berth_host.attach.configure import WayBack
 from berth_host.attach.peer import DialError
 from berth_host.config.berth.configuration import HandleListener, TlsFiles
 from berth_host.errors.state import InvariantError
+from berth_host.handle.calls import HandleSeams
 from berth_host.handle.server import HandleServer
-from berth_host.handle.service import HandleSeams
 from berth_host.handle.tls_port import TlsPort
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc
 from berth_sdk.results import WaitingPod

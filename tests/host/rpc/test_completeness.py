@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from berth_host.handle.service import HandleService
 from berth_host.rpc.call import Lane
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
@@ -17,8 +16,6 @@ from berth_host.rpc.served.sender import LinkSender
 from berth_host.rpc.transport import Transport
 from berth_sdk.extension_points import METHODS, ExtensionPoint
 from berth_sdk.plugin.v1 import (
-    handle_pb2,
-    handle_pb2_grpc,
     identity_pb2,
     identity_pb2_grpc,
     queue_pb2,
@@ -50,11 +47,6 @@ SERVICERS: list[tuple[Any, type, type]] = [
         identity_pb2.DESCRIPTOR.services_by_name["IdentityService"],
         IdentityServicer,
         identity_pb2_grpc.IdentityServiceServicer,
-    ),
-    (
-        handle_pb2.DESCRIPTOR.services_by_name["HandleService"],
-        HandleService,
-        handle_pb2_grpc.HandleServiceServicer,
     ),
 ]
 

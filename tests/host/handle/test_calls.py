@@ -1,14 +1,29 @@
-"""Events of plugins that are not passed on: they would wait in the host's memory for nothing."""
+"""The table of the way back: a row for each call of the contract, and what a row leaves out of a request."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from berth_host.handle.event_bounds import MAX_WORD_BYTES, is_writable
+from berth_host.handle.calls import HANDLE_CALLS, MAX_WORD_BYTES, is_writable
 from berth_sdk.plugin.v1 import handle_pb2
 
 LONG = "x" * (MAX_WORD_BYTES + 1)
+HANDLE: Any = handle_pb2.DESCRIPTOR.services_by_name["HandleService"]
+
+
+def test_every_call_of_the_contract_has_one_row() -> None:
+    assert [call.rpc for call in HANDLE_CALLS] == [method.name for method in HANDLE.methods]
+
+
+def test_answers_that_hold_data_are_those_in_chunks() -> None:
+    in_chunks = {method.name for method in HANDLE.methods if method.server_streaming}
+    assert {call.rpc for call in HANDLE_CALLS if call.holds_data} == in_chunks
+
+
+def test_calls_from_an_open_call_name_its_cycle() -> None:
+    named = {method.name for method in HANDLE.methods if "cycle_id" in method.input_type.fields_by_name}
+    assert {call.rpc for call in HANDLE_CALLS if call.open_in} == named
 
 
 @pytest.mark.parametrize(
