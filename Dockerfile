@@ -21,7 +21,7 @@ RUN berth --version
 # No shell, no package manager, no root. Its Python is Debian 12's, as in the stage above.
 FROM gcr.io/distroless/python3-debian12:nonroot
 LABEL org.opencontainers.image.title="berth" \
-      org.opencontainers.image.description="A Kubernetes scheduler whose plugins live in other processes" \
+      org.opencontainers.image.description="A Kubernetes scheduler whose plugins run in other processes" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /berth/venv /berth/venv
 ENV PATH=/berth/venv/bin:/usr/bin:/bin

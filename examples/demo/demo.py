@@ -63,7 +63,7 @@ def main() -> int:
 
 def say_what_is_coming(ready: Prepared) -> None:
     """berth in five lines, and the cast."""
-    heading("berth: a Kubernetes scheduler whose plugins live in other processes")
+    heading("berth: a Kubernetes scheduler whose plugins run in other processes")
     nodes, pods = len(ready.server.list("nodes")), len(ready.loaded.pod_keys)
     workloads = len(set(ready.loaded.owners.values()))
     paragraph(

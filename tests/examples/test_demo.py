@@ -100,7 +100,7 @@ def test_output_tells_what_was_placed_why_not_and_what_it_cost() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     text = done.stdout
-    assert text.startswith("berth: a Kubernetes scheduler whose plugins live in other processes\n")
+    assert text.startswith("berth: a Kubernetes scheduler whose plugins run in other processes\n")
     for part in (
         "Where the pods went",
         "Deployment/shop/web: 60 pods on ",

@@ -55,7 +55,7 @@ from berth_host.cli.commands import SETTINGS, Commands, Elsewhere, Listed
 )
 @click.version_option(package_name="berth-host", prog_name="berth", message="%(prog)s %(version)s")
 def berth() -> None:
-    """A Kubernetes scheduler whose plugins live in other processes."""
+    """A Kubernetes scheduler whose plugins run in other processes."""
 
 
 def run_command(plugins: Mapping[str, type], arguments: Sequence[str] | None = None) -> NoReturn:

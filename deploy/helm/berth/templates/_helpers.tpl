@@ -13,7 +13,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The name of what has no namespace: releases of the same name in other namespaces have others. */}}
+{{/* The name of objects without a namespace: releases of the same name in other namespaces need other names. */}}
 {{- define "berth.clusterName" -}}
 {{- printf "%s:%s" .Release.Namespace (include "berth.fullname" .) -}}
 {{- end -}}
@@ -50,19 +50,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* The KubeSchedulerConfiguration: what the values say, over the chart's own. */}}
+{{/* The KubeSchedulerConfiguration: the values, merged over the chart's defaults. */}}
 {{- define "berth.config" -}}
 {{- $lease := dict "leaderElect" true "resourceName" (include "berth.fullname" .) "resourceNamespace" .Release.Namespace -}}
 {{- $own := dict "apiVersion" "kubescheduler.config.k8s.io/v1" "kind" "KubeSchedulerConfiguration" "leaderElection" $lease -}}
 {{- mergeOverwrite $own (deepCopy .Values.config) | toYaml -}}
 {{- end -}}
 
-{{/* The container of a plugin: GpuShare -> gpu-share. */}}
+{{/* The name of a plugin's container: GpuShare -> gpu-share. */}}
 {{- define "berth.pluginContainer" -}}
 {{- default (regexReplaceAll "[^a-z0-9]+" (kebabcase .name) "-" | trunc 63 | trimSuffix "-") .container.name -}}
 {{- end -}}
 
-{{/* Refuses two plugins of one name, and two containers: GpuShare and gpu_share would have one socket. */}}
+{{/* Refuse two plugins, or two containers, of one name: GpuShare and gpu_share would share a socket. */}}
 {{- define "berth.distinctPlugins" -}}
 {{- $names := list -}}
 {{- $containers := list "scheduler" "folders" -}}
@@ -85,7 +85,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 /run/berth/plugins/{{ include "berth.pluginContainer" . }}.sock
 {{- end -}}
 
-{{/* The BerthConfiguration, or nothing where it would say nothing. */}}
+{{/* The BerthConfiguration; empty if no value sets anything in it. */}}
 {{- define "berth.own" -}}
 {{- $plugins := list -}}
 {{- range .Values.plugins -}}
@@ -108,7 +108,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* What every container may do: next to nothing. */}}
+{{/* The security context of every container: no privileges. */}}
 {{- define "berth.containerSecurity" -}}
 allowPrivilegeEscalation: false
 capabilities: {drop: [ALL]}
