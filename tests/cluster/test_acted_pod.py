@@ -180,7 +180,7 @@ def test_without_the_folders_container_the_host_dials_no_plugin(
     spec["containers"][0]["env"] = [{"name": "TMPDIR", "value": "/run/berth"}]
     configmap = {"data": {"scheduler.yaml": text.replace("/run/berth/plugins/gang", "/run/berth/gang")}}
     with ActedPod(empty_servers, deployment, {"berth": configmap}, folder, isolated=True) as pod:
-        refusal = "everybody may replace /run/berth/gang.sock"
+        refusal = "any user may replace /run/berth/gang.sock"
         wait_until(
             lambda: refusal in pod.plugins().get("Gang", {}).get("reason", ""), lambda: str(pod.plugins())
         )

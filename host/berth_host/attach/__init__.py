@@ -1,3 +1,4 @@
-"""The life of plugins in other processes: found or launched, introduced, configured, kept, lost, restored;
-and which of several instances is asked.
+"""The life of served plugins: found or launched, handshake, configured, watched, lost, attached again.
+
+`instances` chooses the instance that gets the calls if a plugin has several.
 """

@@ -1,17 +1,17 @@
-"""`Attachment`: one place where an instance should be, and everything done to have one there.
+"""`Attachment`: the host's relation to one place where plugins are served, as a state machine.
 
     CONNECTING -> HANDSHAKING -> CONFIGURING -> SYNCING -> ACTIVE        each failure: BACKOFF -> CONNECTING
-    HANDSHAKING -the host does not lead-> STANDBY -it leads-> CONFIGURING
+    HANDSHAKING -the host does not lead-> STANDBY -the host leads-> CONFIGURING
     HANDSHAKING, CONFIGURING -refused-> REJECTED -another socket or instance-> CONNECTING
-    ACTIVE <-another instance of its plugins is asked-> STANDBY
-    ACTIVE <-it is not ready, does not answer, a circuit breaker is open-> DEGRADED
-    ACTIVE -it breaks the contract again and again-> QUARANTINED -the instance is lost-> BACKOFF
+    ACTIVE <-another instance of its plugins gets the calls-> STANDBY
+    ACTIVE <-not ready, does not answer, a circuit breaker is open-> DEGRADED
+    ACTIVE -repeated violations of the contract-> QUARANTINED -the instance is lost-> BACKOFF
     any state -stop-> DRAINING -> CLOSED
     ACTIVE -a certificate expires, or is replaced-> DRAINING -> CONNECTING
-    STANDBY -a newer instance was well for a minute-> DRAINING -> DRAINED -the newer one fails-> CONNECTING
+    STANDBY -a newer instance was healthy for a minute-> DRAINING -> DRAINED -the newer one fails-> CONNECTING
 
-Moved by its own task; `state` and `reason` are what conditions show. Times are real: an attachment lives
-outside the host's clock. Source: the contract's identity.proto; the life of a plugin attachment.
+Its own task changes the state; conditions show `state` and `reason`. Times are real, not those of the host's
+clock. Source: the contract's identity.proto; the life of a plugin attachment.
 """
 
 from __future__ import annotations
@@ -56,16 +56,18 @@ SYNC_BUDGET_S: Final = 60.0
 STANDBY_LOOK_S: Final = 5.0
 DRAIN_GRACE_S: Final = 30.0
 SILENT_GRACE_S: Final = 5.0
-"""The same for an instance that does not answer its probes."""
-REPLACED: Final = f"a newer instance has been well for {HEALTHY_S:.0f} s"
+"""The grace period of an instance that does not answer its probes."""
+REPLACED: Final = f"a newer instance has been healthy for {HEALTHY_S:.0f} s"
 RENEWAL_GRACE_S: Final = 5.0
-"""The same where a connection is made anew."""
+"""The grace period of a connection that is made again."""
 _LOG = get_logger()
 
 
 class Attachment:
-    """One place. Attributes: place, state, reason, since_s (monotonic), link, warnings, instance_id, unusable
-    (why plugins that are expected here cannot be used, by name).
+    """The attachment to one place.
+
+    Attributes: place, state, reason, since_s (monotonic time of the state), link, warnings, instance_id,
+    unusable (why plugins that are expected here cannot be used, by name).
     """
 
     def __init__(self, place: Place, plugins: dict[str, AttachedPlugin], seams: AttachSeams) -> None:
@@ -79,12 +81,12 @@ class Attachment:
         self.instance_id = ""
         self.was_active = False
         self.lost_s: float | None = None
-        """When the instance was lost (monotonic), while nothing has come in its place."""
+        """When the instance was lost (monotonic seconds); None while an instance is attached."""
         self.early_losses = 0
-        """Instances in a row that were lost soon after they were attached."""
+        """The number of instances in a row that were lost soon after they were attached."""
         self._active_s = 0.0
         self.tried = asyncio.Event()
-        """The first attempt has come to something, good or bad."""
+        """Set after the first attempt succeeded or failed."""
         self.decided = asyncio.Event()
         """Set while ACTIVE, STANDBY, DRAINED or REJECTED."""
         self._plugins = plugins
@@ -93,14 +95,14 @@ class Attachment:
         self._trouble = asyncio.Event()
         self._stopping = asyncio.Event()
         self._leads = asyncio.Event()
-        """Set from the moment on from which calls may come: an instance has one host at a time."""
+        """Set when this host may attach: an instance has one host at a time, the leader."""
         self._grace_s = DRAIN_GRACE_S
         self.child: Child | None = None
         self.peer = Peer()
         self._audit = AuditTrail(place.title)
         self._refused: tuple[str, str] | None = None
         self.refuses_arguments = False
-        """The last instance that was configured did not accept its arguments; `reason` has its words."""
+        """True if the last configured instance refused its arguments; `reason` has its words."""
         self._told_reason = ""
         self.task: asyncio.Task[None] | None = None
         self.standing: Standing | None = None
@@ -110,14 +112,17 @@ class Attachment:
     # --- life ------------------------------------------------------------------------------------------
 
     def start(self, *, stands_by: bool = False) -> None:
-        """Begin to attach, and keep at it. `stands_by`: no further than the handshake before `begin_term`."""
+        """Start the task that attaches and stays attached.
+
+        `stands_by`: stop after the handshake until `begin_term`.
+        """
         if not stands_by:
             self._leads.set()
         self.task = asyncio.get_running_loop().create_task(self._run(), name=f"attach-{self.place.title}")
 
     async def stop(self, grace_s: float | None = None) -> None:
-        """Drain: wait for the calls under way, then disconnect. Without effect if it was never started.
-        `grace_s` None: DRAIN_GRACE_S.
+        """Drain: wait for running calls, then disconnect. Has no effect if `start` was never called.
+        `grace_s`: the longest wait in seconds; None for DRAIN_GRACE_S.
         """
         if grace_s is None:
             grace_s = DRAIN_GRACE_S
@@ -149,11 +154,11 @@ class Attachment:
                 self._audit.failed(err)
             except InvariantError as err:
                 self._seams.broken(err)
-                reason = "the host is broken, and ends"
+                reason = "the host stops after an internal error"
             except Exception:  # noqa: BLE001
-                # The top of the loop: after any error the plugin is tried again.
+                # An unexpected error must not end the loop: attach again after the backoff.
                 _LOG.exception("attachment.failed", place=self.place.title)
-                reason = "the host failed to attach it; its log says why"
+                reason = "the host failed to attach it; see the host's log"
             if self.was_active and time.monotonic() - began_s > HEALTHY_S:
                 self.backoff.reset()
             self._enter(State.BACKOFF, reason)
@@ -161,8 +166,10 @@ class Attachment:
                 self.backoff.reset()
 
     async def _live(self) -> None:
-        """One attempt, from the dial to the loss, which is an exception; returns when told to stop, and when
-        the connection is to be made anew.
+        """Make one attempt: dial, attach, and watch the instance.
+
+        Returns when `stop` was called and when the connection must be made again. Raises the error for which
+        the instance is lost.
         """
         self._enter(State.CONNECTING, self.reason)
         endpoint = self.place.endpoint
@@ -232,7 +239,7 @@ class Attachment:
         try:
             if expected and reply.instance_id != expected:
                 raise RefusedError(
-                    f"the process said that it is {expected}, and {reply.instance_id} answers at its socket"
+                    f"the process reported instance {expected}, but {reply.instance_id} answers at its socket"
                 )
             introduction = read_handshake(reply, self.place, self._features)
             if self.place.is_open:
@@ -252,8 +259,9 @@ class Attachment:
         )
 
     async def _stand_by(self, calls: IdentityCalls, introduction: Introduction) -> None:
-        """Wait for the term: whoever leads now may be served by the same instance, and Configure would take
-        it away. Raises LostError when the instance is not there any more.
+        """Wait until this host leads. The leader may use the same instance, and Configure would take it over.
+
+        Raises LostError when another instance answers.
         """
         await self._seams.declare(introduction.plugins)
         self._enter(State.STANDBY, "")
@@ -322,7 +330,10 @@ class Attachment:
         )
 
     async def _synchronise(self, link: InstanceLink, ends_s: float) -> None:
-        """Until the instance held the whole state once and says that it is ready."""
+        """Send the whole state, if the instance keeps a copy, and wait until the instance is ready.
+
+        Raises LostError if the instance is not ready at `ends_s` (monotonic seconds).
+        """
         self._enter(State.SYNCING, self.reason)
         self.link = link
         if link.feed is not None:
@@ -336,15 +347,17 @@ class Attachment:
             await asyncio.sleep(0.1)
 
     async def _reconcile(self, link: InstanceLink, introduction: Introduction, ends_s: float) -> TakenUp:
-        """Tell the instance which reservations are alive. None can be added before the instance is active."""
+        """Send the live reservations to the instance. No new ones appear before the instance is active."""
         taken_up = self._start_taking_up()
         for descriptor in introduction.plugins:
             await taken_up.reconcile(link, self._plugins[descriptor.name], descriptor, ends_s)
         return taken_up
 
     async def begin_term(self) -> None:
-        """A new epoch: what the instance holds of another one is over. One that comes later hears it then.
-        One that was stood by for is attached now; returns when it is, or cannot be.
+        """Begin a new epoch: reconcile the attached instance, which drops what it kept of another epoch.
+
+        An instance that waited in STANDBY is attached now; return after the attempt. An instance that
+        attaches later is reconciled then.
         """
         stood_by = not self._leads.is_set()
         if stood_by:
@@ -359,7 +372,7 @@ class Attachment:
         try:
             await self.standing.begin_term()
         except LostError as err:
-            # The keeper looks at it at once; one that is lost hears of the term when it comes again.
+            # The keeper probes the instance at once. A lost instance is reconciled when it attaches again.
             _LOG.warning("plugin.warned", place=self.place.title, warning=f"new term: {err}")
             self._trouble.set()
 
@@ -387,14 +400,14 @@ class Attachment:
         return TakenUp(self._seams.cycles, self._seams.state.version.epoch)
 
     def _stand_changed(self) -> None:
-        """The instance is asked or not any more, or fares better or worse."""
+        """Update the state after the chosen instance or this instance's health changed."""
         standing = self.standing
         if standing is None or self._stopping.is_set() or self.state is State.DRAINING:
             return
         state, reason = standing.state
         if state is State.QUARANTINED:
             self._refused = (self.instance_id, reason)
-            # What it would decide by calls of its own counts as little as its answers.
+            # Calls of a quarantined plugin to the host are refused too.
             for name in standing.quarantined:
                 self._seams.revoke(standing.link.identity.attachment_id, name)
         if not standing.is_silent:
@@ -404,8 +417,9 @@ class Attachment:
         self._enter(state, reason)
 
     async def _keep(self, link: InstanceLink, standing: Standing, channel: grpc.aio.Channel) -> str:
-        """Probe it, keep its copy in step, until told to stop, or to connect anew: answers why, empty for the
-        stop. Raises LostError when it is lost.
+        """Probe the instance and update its copy of the state.
+
+        Returns why the connection must end; empty after `stop`. Raises LostError when the instance is lost.
         """
         loop = asyncio.get_running_loop()
         watch = loop.create_task(watch_connection(channel, self._trouble))
@@ -422,7 +436,7 @@ class Attachment:
     # --- going -----------------------------------------------------------------------------------------
 
     def _end_of(self, standing: Standing) -> str:
-        """Return why the connection is to be ended although nothing is wrong with it; empty: it stays."""
+        """Return why a healthy connection must end (replaced, or renewal); empty if it stays."""
         if standing.is_replaced(HEALTHY_S, self._seams.cycles):
             return REPLACED
         return self.peer.renewal()
@@ -439,10 +453,10 @@ class Attachment:
         await link.quiet(max(ends_s - time.monotonic(), 0.0))
 
     async def _rest(self) -> None:
-        """Wait until the drained instance is needed again, or another process listens at its place."""
+        """Wait until the drained instance is needed again or another process listens at the place."""
         self.lost_s = None
         met = identity_of(self.place.endpoint)
-        self._enter(State.DRAINED, f"{REPLACED}; this one is attached again if that fails")
+        self._enter(State.DRAINED, f"{REPLACED}; this one is attached again if the newer one fails")
         while all(plugin.is_well for plugin in self._own_plugins):
             if await another_comes(self.place, met, BACKOFF_LOOK_S):
                 return
@@ -453,13 +467,14 @@ class Attachment:
 
     @property
     def served(self) -> tuple[str, ...]:
-        """The plugins of this place, in the order of the configuration: those expected at a place of their
-        own; in a folder, those that the instance serves.
+        """The plugins of this place, in the order of the configuration.
+
+        In a folder of sockets: those that the instance serves. Elsewhere: those expected at the place.
         """
         return tuple(name for name in self._plugins if name in self._served)
 
     def serves(self, plugin: str) -> bool:
-        """Whether the plugin is one of `served`."""
+        """Return True if the plugin is one of `served`."""
         return plugin in self._served
 
     @property
@@ -467,7 +482,7 @@ class Attachment:
         return [self._plugins[name] for name in self.served]
 
     def _enter(self, state: State, reason: str) -> None:
-        reason = plain(cut(reason))  # parts of it may be the instance's own words
+        reason = plain(cut(reason))  # The reason may contain text from the instance.
         changed = state is not self.state or reason != self.reason
         self.state, self.reason = state, reason
         settled = state in ATTACHED or state in NOT_NEEDED or state is State.REJECTED
@@ -489,7 +504,7 @@ class Attachment:
             self._tell(state, reason, settled)
 
     def _tell(self, state: State, reason: str, settled: bool) -> None:
-        """One line per change that lasts; the steps in between are for debugging."""
+        """Log a change of state and report lasting ones; intermediate states are logged at debug level."""
         introduction = None if self.standing is None else self.standing.introduction
         self._audit.entered(state, reason, introduction, self.peer)
         if state is State.BACKOFF and reason == self._told_reason:

@@ -1,4 +1,4 @@
-"""`Attachments`: every place of a configuration, kept attached. Made by `app`; clients get routes from it."""
+"""`Attachments`: the attachments of all places of a configuration. Composed by `app`; clients get routes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from berth_host.rpc.breaker import BreakerState
 from berth_host.rpc.served.outbox import Outbox
 
 RESTORING_S: Final = 60.0
-"""Seconds that settling waits for a lost plugin."""
+"""Seconds for which a lost plugin may still come back; settling waits that long."""
 HOPEFUL_LOSSES: Final = 5
-"""A plugin that was lost so often in a row, soon after it came, is not waited for any more. A pod is tried so
-often, too, while nothing changes.
+"""The number of losses in a row, soon after attaching, from which on a plugin is not waited for. Also the
+number of attempts of a pod while nothing changes.
 """
 FIRST_TRY_S: Final = 45.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circuit:
-    """The circuit breaker of a plugin at a point (`preBind`) that is open, or half open."""
+    """An open or half-open circuit breaker of a plugin at an extension point (`preBind`)."""
 
     plugin: str
     point: str
@@ -42,9 +42,11 @@ class Circuit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One place as it stands. `plugins`: those expected there; `since_s`: seconds in this state; `carrier`:
-    how calls of scheduling cycles travel to its instance, empty without one. `unusable`: why plugins that are
-    expected there cannot be used, by name. `circuits`: those that are not closed.
+    """The condition of one place.
+
+    `plugins`: those expected there. `since_s`: seconds in this state. `carrier`: the carrier of scheduling
+    cycles' calls, empty without an instance. `unusable`: why plugins that are expected there cannot be used,
+    by name. `circuits`: the circuit breakers that are not closed.
     """
 
     place: str
@@ -61,15 +63,17 @@ class Condition:
 
 
 class Attachments:
-    """Attributes: plugins, by name. `places`: fixed ones; at most one of them stands for a folder of sockets
-    (`Place.is_open`), each of which becomes a place of its own.
+    """All attachments of a configuration. Attributes: plugins, by name.
+
+    At most one of the `places` is a folder of sockets (`Place.is_open`); each socket found in that folder
+    becomes a place of its own.
     """
 
     def __init__(self, places: Sequence[Place], seams: AttachSeams) -> None:
         self.plugins: dict[str, AttachedPlugin] = {}
         self._wanted = tuple(places)
         self.recoveries = 0
-        """How often a plugin came back, or came for the first time."""
+        """The number of times that a plugin was attached."""
         self._seams = replace(seams, listener=self, holder=self._holder)
         self._listener = seams.listener
         self._fixed: list[Attachment] = []
@@ -90,27 +94,30 @@ class Attachments:
 
     @property
     def places(self) -> list[Attachment]:
-        """Those of the configuration in its order, then those that were found in the folder."""
+        """The attachments: those of the configuration in its order, then those found in the folder."""
         return [*self._fixed, *(() if self.folder is None else self.folder.members)]
 
     def __bool__(self) -> bool:
-        """Whether there is, or may come to be, anything to attach."""
+        """Return True if there is a place to attach to, or a folder in which one may appear."""
         return bool(self._fixed) or self.folder is not None
 
     # --- life ------------------------------------------------------------------------------------------
 
     async def refusals(self, running: Attachments) -> list[Refusal]:
-        """Ask the instances, before the start, whether they accept arguments that differ from those of
-        `running`; return what speaks against it.
+        """Ask the instances, before `start`, to try the arguments that differ from those of `running`.
+
+        Returns the refusals.
         """
         places = changed_places(self._wanted, running._wanted)
         found = await asyncio.gather(*(try_place(place, self._seams) for place in places))
         return [refusal for refusal in found if refusal is not None]
 
     async def start(self, patience_s: float = 0.0, *, stands_by: bool = False) -> None:
-        """Attach everything. Returns once every place was tried, or after `patience_s` if that is later
-        and something is still missing. Never fails: what is missing is retried for as long as it takes.
-        `stands_by`: the host does not lead yet; no instance is configured before `begin_term`.
+        """Attach all places. Returns after every place was tried and is settled, at the latest `patience_s`
+        seconds after the first tries.
+
+        Never raises for a plugin: places that fail are retried without end.
+        `stands_by`: the host does not lead yet, so no instance is configured before `begin_term`.
         """
         self._stands_by = stands_by
         for attachment in self._fixed:
@@ -130,7 +137,7 @@ class Attachments:
         return attachment
 
     def _holder(self, instance_id: str, asking: object) -> str:
-        """Where an instance is attached already; empty: nowhere, or only by the one that asks."""
+        """Return the place where another attachment than `asking` has this instance; empty for none."""
         return next(
             (
                 attachment.place.title
@@ -143,8 +150,9 @@ class Attachments:
         )
 
     async def settled(self, timeout_s: float) -> bool:
-        """Wait until every place is attached or refused, and every plugin of the folder has come; False if
-        time runs out.
+        """Wait until every place is attached or refused and every plugin of the folder is attached.
+
+        Returns False after `timeout_s` seconds.
         """
         awaited = [attachment.decided for attachment in self._fixed]
         if self._folder_place is not None and not self._stands_by:
@@ -152,7 +160,7 @@ class Attachments:
         return await self._all(awaited, timeout_s)
 
     async def stop(self) -> None:
-        """Let every plugin go, and end the children."""
+        """Drain and detach every plugin, and stop the launched processes."""
         for plugin in self.plugins.values():
             plugin.end()
         if self.folder is not None:
@@ -173,20 +181,20 @@ class Attachments:
     # --- questions of other parts ----------------------------------------------------------------------
 
     def route(self, plugin: str, scheduler_name: str) -> PluginRoute:
-        """Where a client finds its plugin. Raises KeyError for one that is in no place."""
+        """Return a plugin's route for one profile. Raises KeyError for a plugin without a place."""
         return self.plugins[plugin].routes[scheduler_name]
 
     @property
     def restoring(self) -> bool:
-        """Whether a plugin that was lost less than a minute ago may still come back, or has yet to be told
-        something that it must know and does not refuse to hear.
+        """True while a plugin that was lost less than a minute ago may come back, or while an outbox still
+        delivers to an attached plugin.
         """
         return any(self._is_restoring(attachment) for attachment in self.places) or any(
             plugin.outbox.is_delivering and plugin.is_attached for plugin in self.plugins.values()
         )
 
     def refusing_arguments(self) -> list[Attachment]:
-        """The places whose instance does not accept its arguments, where no other one is asked instead."""
+        """Return the places whose instance refused its arguments, if no other instance serves the plugins."""
         return [
             attachment
             for attachment in self.places
@@ -196,7 +204,7 @@ class Attachments:
         ]
 
     def awaited(self) -> list[Attachment]:
-        """The places whose plugins may still come back."""
+        """Return the places whose plugins may still come back."""
         return [attachment for attachment in self.places if self._is_restoring(attachment)]
 
     def _is_restoring(self, attachment: Attachment) -> bool:
@@ -205,12 +213,12 @@ class Attachments:
         ):
             return True
         if all(self.plugins[name].is_attached for name in attachment.served):
-            return False  # another instance is asked
+            return False  # Another instance serves the plugins.
         lost_s = attachment.lost_s
         return lost_s is not None and _is_hopeful(attachment) and time.monotonic() - lost_s < RESTORING_S
 
     def confirmed_generation(self) -> int:
-        """The oldest generation that some copy of the snapshot may still have; see `cache.Snapshot`."""
+        """Return the oldest generation that a copy of the snapshot may still have; see `cache.Snapshot`."""
         epoch, newest = self._seams.state.version
         held = [
             attachment.link.oldest
@@ -223,7 +231,7 @@ class Attachments:
         )
 
     def conditions(self) -> list[Condition]:
-        """Every place, for people; and the folder, while a plugin is expected there that nobody serves."""
+        """Return the condition of every place, and of the folder while one of its plugins is not served."""
         now_s = time.monotonic()
         found = [_condition(attachment, now_s) for attachment in self.places]
         if self.folder is not None and self._folder_place is not None:
@@ -235,7 +243,7 @@ class Attachments:
         return found
 
     async def begin_term(self) -> None:
-        """The host leads from now on, under a new epoch: every instance hears which reservations live on."""
+        """Begin a term as leader, under a new epoch: every instance is reconciled."""
         self._stands_by = False
         terms = [asyncio.ensure_future(attachment.begin_term()) for attachment in self.places]
         if terms:
@@ -249,22 +257,22 @@ class Attachments:
     # --- AttachListener --------------------------------------------------------------------------------
 
     def attached(self, plugin: str) -> None:
-        """Count it and pass it on. It changes nothing if the plugin is lost each time that it comes."""
+        """Count the recovery and pass it on; a plugin that is lost again each time is not counted."""
         own = (one for one in self.places if one.serves(plugin))
         if all(_is_hopeful(attachment) for attachment in own):
             self.recoveries += 1
         self._listener.attached(plugin)
 
     def lost(self, plugin: str, reason: str) -> None:
-        """Pass it on."""
+        """Pass the loss on to the listener."""
         self._listener.lost(plugin, reason)
 
     def swapped(self, swap: Swap) -> None:
-        """Pass it on."""
+        """Pass the swap on to the listener."""
         self._listener.swapped(swap)
 
     def place_changed(self, change: PlaceChange) -> None:
-        """Pass it on."""
+        """Pass the change on to the listener."""
         self._listener.place_changed(change)
 
 

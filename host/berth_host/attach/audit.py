@@ -1,7 +1,7 @@
-"""`AuditTrail`: a line in the log for each process that a place lets in, lets go or refuses.
+"""`AuditTrail`: logs each process that is attached, detached or refused at a place.
 
-The line says who it is (user and process, or the names in the certificate), what it serves (name, version, a
-digest of what it declares) and at which points. Written at changes of an `Attachment`'s state.
+A line contains the peer (user and process, or the names in its certificate) and the plugins that it serves
+(name, version, digest of the declaration, extension points). Written when an `Attachment` changes its state.
 """
 
 from __future__ import annotations
@@ -19,22 +19,28 @@ from berth_host.log import get_logger
 
 _LOG = get_logger()
 _ENDS: Final = frozenset({State.CONNECTING, State.DRAINED, State.BACKOFF, State.REJECTED, State.CLOSED})
-"""The states in which none is attached."""
+"""The states in which no instance is attached."""
 
 
 class AuditTrail:
-    """detached -entered(Active or another such state)-> attached -entered(an end)-> detached"""
+    """The audit log of one place.
+
+    detached -entered(Active or another attached state)-> attached -entered(one of _ENDS)-> detached
+    """
 
     def __init__(self, place: str) -> None:
-        """`place`: its title."""
+        """Create the log of a place. `place`: the place's title."""
         self._place = place
         self._attached: tuple[Introduction, Peer] | None = None
         self._before = ""
-        """The instance that was attached last."""
+        """The id of the instance that was attached last."""
         self._refused = ""
 
     def entered(self, state: State, reason: str, introduction: Introduction | None, peer: Peer) -> None:
-        """The attachment changed its state. `introduction` and `peer`: of the latest instance."""
+        """Log a change of state, if it attaches, detaches or refuses an instance.
+
+        `introduction` and `peer`: those of the latest instance.
+        """
         if state in (*ATTACHED, State.STANDBY) and introduction is not None and self._attached is None:
             self._attached = (introduction, peer)
             self._refused = ""
@@ -53,7 +59,7 @@ class AuditTrail:
             self._note_refused(reason, peer)
 
     def failed(self, error: Exception) -> None:
-        """A peer that is not the one meant is a line, one that is away is not."""
+        """Log a failed attempt if the peer was refused; a peer that cannot be reached is not logged."""
         if isinstance(error, PeerRefusedError):
             self._note_refused(str(error), error.peer)
 
@@ -78,12 +84,12 @@ class AuditTrail:
 
     def _note_refused(self, reason: str, peer: Peer) -> None:
         if reason == self._refused:
-            return  # it is tried again and again
+            return  # The attachment retries; log the same refusal once.
         self._refused = reason
         _LOG.warning("audit.refused", place=self._place, reason=reason, **peer.to_log())
 
 
 def digest(descriptor: Descriptor) -> str:
-    """SHA-256 of what a plugin declares, in hexadecimal: the same for the same declaration."""
+    """Return the SHA-256 of a plugin's declaration in hexadecimal; equal declarations have equal digests."""
     encoded = encode_descriptor(descriptor).SerializeToString(deterministic=True)
     return hashlib.sha256(encoded).hexdigest()

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: full jitter, doubling from 1 s to 60 s."""
+"""`Backoff`: the waits between attempts to attach; full jitter, doubling from 1 s to 60 s."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ FIRST_S: Final = 1.0
 MAX_S: Final = 60.0
 _MAX_DOUBLINGS: Final = 64
 HEALTHY_S: Final = 60.0
-"""After so long without a failure the next one counts as the first."""
+"""Seconds without a failure after which the next failure counts as the first."""
 
 
 class Backoff:
-    """`failures`: attempts in a row that came to nothing."""
+    """The waits of one attachment. `failures`: the number of failed attempts in a row."""
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self.failures = 0
         self._rng = rng or random.Random()
 
     def next_s(self) -> float:
-        """Count a failure; seconds to wait: anything up to the bound, so that many do not come at once."""
+        """Count a failure; return a random wait in seconds, so that many attachments do not retry at once."""
         # A plugin may stay away for days: the exponent must not grow with its failures.
         bound_s = min(math.ldexp(FIRST_S, min(self.failures, _MAX_DOUBLINGS)), MAX_S)
         self.failures += 1
         return self._rng.uniform(0.0, bound_s)
 
     def reset(self) -> None:
-        """It has been well for a while."""
+        """Start again at the first delay, after the connection has been stable."""
         self.failures = 0

@@ -1,5 +1,5 @@
-"""The carrier of scheduling cycles' calls: which features the host offers to an instance, the way back over
-TLS among them, and which carrier the instance's answer allows.
+"""Chooses the carrier of scheduling cycles' calls: the features offered in the handshake, and the
+carrier that the instance's answer allows.
 
 Called by `Attachment`. Source: docs/reference/framed-transport.md.
 """
@@ -21,9 +21,9 @@ from berth_host.rpc.served.link import MAX_MESSAGE_BYTES
 
 
 def offered(place: Place, endpoint: str, *, handle_over_tls: bool = False) -> frozenset[str]:
-    """Return the features to offer to the instance at `endpoint`. Frames travel over Unix sockets alone.
+    """Return the features to offer to the instance at `endpoint`. Frames need a Unix socket.
 
-    `handle_over_tls`: the host serves the way back over TLS, to instances that it reaches over TLS.
+    `handle_over_tls`: True if the host serves the way back over TLS, for instances behind TLS.
     """
     features = set()
     if place.transport is Transport.FRAMED and endpoint.startswith("unix:"):
@@ -38,7 +38,7 @@ def frames_to(
 ) -> tuple[FramedConnections | None, str]:
     """Return the framed carrier (None: calls are unary) and a warning (empty: none).
 
-    `allowed_uids`: users beside root and the host's own to whom the framed socket may belong.
+    `allowed_uids`: users, besides root and the host's own, that may own the framed socket.
     """
     if FRAMED not in introduction.features:
         return None, ""
@@ -46,5 +46,5 @@ def frames_to(
     try:
         check_socket(path, allowed_uids)
     except DialError as err:
-        return None, f"calls do not travel in frames, as the plugin says that they can: {err}"
+        return None, f"the frames that the plugin offers cannot be used: {err}"
     return FramedConnections(path, MAX_MESSAGE_BYTES, allowed_uids), ""

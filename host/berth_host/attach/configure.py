@@ -1,7 +1,7 @@
-"""The host's verdict on an introduction: the `ConfigureRequest`, and what the plugin says to it.
+"""Builds the `ConfigureRequest` that accepts or refuses an instance, and the grants of its way back.
 
-Called by `Attachment`. All values are effective ones: clamped and defaulted. Source: the contract's
-identity.proto.
+Called by `Attachment`. All values in the request are effective ones: clamped, with defaults. Source: the
+contract's identity.proto.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _OF_PROFILE: Final[Mapping[str, str]] = {"normalizeScore": "score"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayBack:
-    """Where an attachment reaches HandleService, with its secret. `server_name`: the name in the host's
-    certificate there; empty: plaintext, on this machine.
+    """The address and the token for an attachment's calls to HandleService.
+
+    `server_name`: the name in the host's certificate; empty for plaintext on this machine.
     """
 
     target: str
@@ -38,24 +39,26 @@ class WayBack:
 
 
 class HandleGrants(Protocol):
-    """Hands out the way back. Implemented by `handle`, wired by `app`."""
+    """The grants of the way back. Implemented by `handle`, composed by `app`."""
 
     @property
     def over_tls(self) -> bool:
-        """Whether there is one for plugins behind TLS."""
+        """True if plugins behind TLS can get a way back."""
         ...
 
     async def grant(
         self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool = False, tls_name: str = ""
     ) -> WayBack:
-        """The way back of one attachment. `loopback_tcp`: its plugins are reached so, and cannot open
-        sockets. `tls_name`: they are behind TLS, and their certificate has this name. Raises DialError where
-        the host cannot serve that now.
+        """Grant the way back to one attachment.
+
+        `loopback_tcp`: the plugins are reached over loopback TCP, and cannot open Unix sockets. `tls_name`:
+        the name in the certificate of plugins behind TLS. Raises DialError if the host cannot serve the way
+        back now.
         """
         ...
 
     def revoke(self, attachment_id: str, plugin: str = "") -> None:
-        """The token of this attachment is worth nothing any more, or nothing for one of its plugins."""
+        """Revoke the attachment's token, or its use by one plugin."""
         ...
 
 
@@ -67,8 +70,9 @@ def accept(
     *,
     trial: bool = False,
 ) -> identity_pb2.ConfigureRequest:
-    """The request that accepts. `way_back`: for those plugins that want it; `trial`: the instance only says
-    whether it accepts its arguments.
+    """Return the request that accepts an instance.
+
+    `way_back`: for the plugins that use the handle. `trial`: the instance only checks its arguments.
     """
     request = identity_pb2.ConfigureRequest(
         attachment_id=attachment_id,
@@ -92,7 +96,10 @@ def accept(
 async def way_back_of(
     grants: HandleGrants | None, attachment_id: str, place: Place, introduction: Introduction, endpoint: str
 ) -> WayBack | None:
-    """None where no plugin wants one, or gets one. Raises DialError where the host cannot serve it now."""
+    """Grant the way back for the plugins that use the handle; None if none does, or may.
+
+    Raises DialError if the host cannot serve the way back now.
+    """
     clients = frozenset(item.name for item in introduction.plugins if item.handle_client)
     if (
         grants is None
@@ -106,22 +113,22 @@ async def way_back_of(
 
 
 def lacks_way_back(place: Place, introduction: Introduction, *, over_tls: bool) -> list[str]:
-    """A warning for each plugin that wants the handle and does not get it."""
+    """Return a warning for each plugin that uses the handle and does not get the way back."""
     why = why_no_way_back(place, introduction.features, over_tls=over_tls)
     return [
-        f"plugin {item.name} gets no way back to its host, and what it asks through its handle fails: {why}"
+        f"plugin {item.name} gets no way back to its host, so calls through its handle fail: {why}"
         for item in introduction.plugins
         if item.handle_client and why
     ]
 
 
 def refuse(attachment_id: str, reason: str) -> identity_pb2.ConfigureRequest:
-    """The request that tells the plugin why nothing will happen."""
+    """Return the request that refuses an instance, with the reason."""
     return identity_pb2.ConfigureRequest(attachment_id=attachment_id, accepted=False, reason=reason)
 
 
 def effective_concurrency(descriptor: Descriptor, wanted: WantedPlugin) -> int:
-    """Binding-cycle calls that may be open at once: the smaller of both sides' limits."""
+    """Return how many binding-cycle calls may run at once: the smaller of both sides' limits."""
     wishes = [count for count in (descriptor.max_concurrency, wanted.max_concurrency) if count]
     return min(wishes, default=DEFAULT_CONCURRENCY)
 

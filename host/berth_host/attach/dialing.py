@@ -1,7 +1,7 @@
-"""An endpoint -> a gRPC channel, after a check of the socket file.
+"""Opens gRPC channels to endpoints, after a check of the socket file.
 
-The file and its folder must belong to root, to the host's user or to one that the configuration allows, and
-others must not be able to put a socket in its place. TCP is TLS, or plaintext on loopback. Called by
+The file and its folder must belong to root, to the host's user or to a user that the configuration allows,
+and no other user may be able to replace the socket. TCP needs TLS, except on loopback. Called by
 `Attachment`.
 """
 
@@ -23,10 +23,10 @@ from berth_host.rpc.served.peer_user import may_serve
 
 
 def dial(endpoint: str, place: Place) -> grpc.aio.Channel:
-    """A channel of its own for one attachment; it connects with its first call. Raises DialError."""
+    """Return a new channel for one attachment; it connects at its first call. Raises DialError."""
     if endpoint.startswith("unix:"):
         check_socket(socket_path(endpoint), place.allowed_uids)
-        # Names of a Unix socket's peer mean nothing; without this the path would become the authority.
+        # Without this option the socket's path would become the authority, which servers may refuse.
         options = [*channel_options(), ("grpc.default_authority", "localhost")]
         return grpc.aio.insecure_channel(endpoint, options=options)
     host, _ = host_and_port(endpoint)
@@ -34,7 +34,7 @@ def dial(endpoint: str, place: Place) -> grpc.aio.Channel:
         from berth_host.attach.tls.files import channel_credentials
 
         name = place.tls.server_name or host
-        # The name that the certificate must have, whatever the address is called.
+        # The name that the certificate must have, whatever the address is.
         options = [*channel_options(), ("grpc.ssl_target_name_override", name)]
         return grpc.aio.secure_channel(endpoint, channel_credentials(place.tls), options=options)
     if not is_loopback(host):
@@ -43,17 +43,21 @@ def dial(endpoint: str, place: Place) -> grpc.aio.Channel:
 
 
 def socket_path(endpoint: str) -> Path:
-    """The path of `unix:PATH` and `unix:///PATH`."""
+    """Return the path of `unix:PATH` or `unix:///PATH`."""
     return Path(endpoint.removeprefix("unix:").removeprefix("//"))
 
 
 def host_and_port(endpoint: str) -> tuple[str, int]:
-    """Of `HOST:PORT` and `[ADDRESS]:PORT`."""
+    """Split `HOST:PORT` or `[ADDRESS]:PORT`."""
     return host_of(endpoint), int(endpoint.rpartition(":")[2])
 
 
 def check_socket(path: Path, allowed: Collection[int] = ()) -> None:
-    """Look without following links. `allowed`: users beside root and the host's own. Raises DialError."""
+    """Check a socket file and its folder; links are not followed.
+
+    `allowed`: users besides root and the host's own. Raises DialError if the file is missing, and
+    PeerRefusedError if another user could serve it.
+    """
     try:
         found = path.lstat()
         folder = path.parent.stat()
@@ -71,6 +75,6 @@ def check_socket(path: Path, allowed: Collection[int] = ()) -> None:
             f"the user {folder.st_uid} may replace {path}, as the folder is theirs:"
             f" chown {os.getuid()} {path.parent}, or allow that user with allowedUIDs: [{folder.st_uid}]"
         )
-    # With the sticky bit others may add files, but not put one in the place of this one.
+    # With the sticky bit other users may add files, but not replace this one.
     if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
-        raise PeerRefusedError(f"everybody may replace {path}: chmod 700 {path.parent}")
+        raise PeerRefusedError(f"any user may replace {path}: chmod 700 {path.parent}")

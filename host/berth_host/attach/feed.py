@@ -1,4 +1,4 @@
-"""`InstanceFeed`: the host's state as one instance gets it. Joins the change log and the encoder.
+"""`InstanceFeed`: the updates of one instance's copy of the state, from the change log and the encoder.
 
 Made by an attachment for an instance with plugins in SNAPSHOT mode; read by its `InstanceLink`.
 """
@@ -19,23 +19,23 @@ from berth_host.rpc.state_codec import MAX_DELTA_NODES, StateEncoder, StateSourc
 
 
 class HostState(StateSource, Protocol):
-    """The snapshot and its changes."""
+    """The snapshot and its change log."""
 
     def index_of(self, node_name: str) -> int | None:
-        """The slot of a node."""
+        """Return the slot of a node; None if there is no such node."""
         ...
 
     def node_names(self) -> list[str]:
-        """Every node."""
+        """Return the names of all nodes."""
         ...
 
     async def refresh(self) -> None:
-        """Bring the snapshot up to date, when no cycle reads it."""
+        """Update the snapshot, when no cycle reads it."""
         ...
 
 
 class InstanceFeed:
-    """`needs`: those of all plugins of the instance, which holds their union."""
+    """The feed of one instance. `needs`: those of all its plugins, which share one copy of the union."""
 
     def __init__(self, state: HostState, needs: Iterable[Need]) -> None:
         self._state = state
@@ -44,23 +44,23 @@ class InstanceFeed:
 
     @property
     def version(self) -> StateVersion:
-        """The snapshot as it stands."""
+        """The version of the snapshot."""
         return self._state.version
 
     def index_of(self, node_name: str) -> int | None:
-        """The slot of a node in the snapshot."""
+        """Return the slot of a node in the snapshot; None if there is no such node."""
         return self._state.index_of(node_name)
 
     def node_names(self) -> list[str]:
-        """Every node of the snapshot."""
+        """Return the names of all nodes in the snapshot."""
         return self._state.node_names()
 
     async def refresh(self) -> None:
-        """Bring the snapshot up to date, when no cycle reads it."""
+        """Update the snapshot, when no cycle reads it."""
         await self._state.refresh()
 
     def delta(self, base: StateVersion) -> pb.StateDelta | None:
-        """From `base` to the snapshot; None where the way is not known or too large for a call."""
+        """Return the delta from `base` to the snapshot; None if it is unknown or too large for a call."""
         changes = self._state.changes_since(base, self._selection)
         if changes is None or len(changes.nodes) > MAX_DELTA_NODES:
             return None
@@ -70,7 +70,10 @@ class InstanceFeed:
     def stream(
         self, base: StateVersion | None, max_message_bytes: int
     ) -> tuple[StateVersion, Iterator[state_pb2.SyncStateRequest | None]]:
-        """(target, chunks with None between them); everything where `base` is None or not known any more."""
+        """Return the target version and the chunks of an update, with None between chunks.
+
+        The whole state is sent if `base` is None or is not in the change log any more.
+        """
         changes = self._state.changes_since(base, self._selection)
         if changes is None:
             changes = self._state.changes_since(None, self._selection)

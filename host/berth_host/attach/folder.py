@@ -1,9 +1,9 @@
-"""`SocketFolder`: the folder in which sidecars put their sockets, one attachment for each socket found.
+"""`SocketFolder`: the folder in which sidecars create their sockets; one attachment per socket.
 
-Watched, and looked through every `RESCAN_S` seconds, as a notification may be missed. A socket proves
-nothing: its attachment shakes hands, and the instance says which plugins it serves. Names that begin with a
-dot, or cannot be printed, are passed over; sockets may also lie in folders of their own, one level down. What
-lies there is anybody's who may write to it: nothing of it ends the watch. Run by `Attachments`.
+The folder is watched, and also listed every `RESCAN_S` seconds, because a notification may be missed. The
+handshake of a socket's attachment says which plugins the instance serves. Sockets may also be in subfolders,
+one level down. Names that begin with a dot or cannot be printed are skipped. Other users may be able to write
+to the folder, so no content of the folder may end the watch. Run by `Attachments`.
 Source: kubernetes#64638 and #73371, for why the kubelet's watch of such a folder is not enough.
 """
 
@@ -25,15 +25,17 @@ from berth_host.log import get_logger
 RESCAN_S: Final = 10.0
 MAX_SOCKETS: Final = 512
 PAUSE_S: Final = 0.1
-"""Between two looks, however much changes."""
+"""The shortest time between two scans, in seconds."""
 _GATHER_MS: Final = 50
 _LOG = get_logger()
 Identity: TypeAlias = tuple[str, int, int]
-"""Path, device and inode: another process that takes over the path is another socket."""
+"""Path, device and inode: a new file at the same path is another socket."""
 
 
 class SocketFolder:
-    """`problem`: why the folder cannot be read; empty: it can. `attach`: makes and starts the attachment to
+    """The attachments of a folder.
+
+    `problem`: why the folder cannot be read, empty if it can. `attach`: creates and starts the attachment to
     an endpoint.
     """
 
@@ -49,24 +51,24 @@ class SocketFolder:
 
     @property
     def members(self) -> list[Attachment]:
-        """One for each socket that is there, or that is gone while its connection lives."""
+        """The attachments: one per existing socket, and per removed socket whose connection still exists."""
         return list(self._members.values())
 
     async def start(self) -> None:
-        """Look once, and keep watching. The watch begins before the look, so that nothing falls between."""
+        """Scan once and keep watching. The watch starts before the scan, so that no change is missed."""
         await self._follow()
         await self.scan()
         self._task = asyncio.get_running_loop().create_task(self._watch(), name=f"watch-{self.path}")
 
     async def stop(self) -> None:
-        """Watch no more; the attachments are the caller's to stop."""
+        """Stop watching. The caller stops the attachments."""
         tasks = [task for task in (self._task, self._noticing) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def scan(self) -> None:
-        """Attach to new sockets, and let go of those that are gone and whose connection is gone as well."""
+        """Attach to new sockets; stop the attachments of removed sockets without a connection."""
         found = await self._sockets()
         for identity in [one for one in found if one not in self._members]:
             self._members[identity] = self._attach(f"unix://{identity[0]}")
@@ -75,12 +77,12 @@ class SocketFolder:
                 await self._members.pop(identity).stop()
 
     async def _sockets(self) -> list[Identity]:
-        # In a thread: a folder with tens of thousands of files must not hold the loop.
+        # In a thread, because a folder may have tens of thousands of files.
         found, problem = await asyncio.to_thread(sockets_in, self.path)
         if len(found) > MAX_SOCKETS:
-            # Each costs a connection. Those that are known stay, whatever is put beside them.
+            # Each socket costs a connection. Known sockets keep theirs, however many are added.
             found.sort(key=lambda identity: identity not in self._members)
-            count = f"{self.path}: {len(found)} sockets lie there, and {MAX_SOCKETS} are looked at"
+            count = f"{self.path}: {len(found)} sockets are there, and only {MAX_SOCKETS} are used"
             more = f"{count}: remove those of ended plugins"
             problem = "; ".join(filter(None, (problem, more)))
             found = found[:MAX_SOCKETS]
@@ -103,8 +105,9 @@ class SocketFolder:
             await asyncio.sleep(PAUSE_S)
 
     async def _follow(self) -> None:
-        """See to it that the folder which is there now is watched. One watch goes on from look to look: what
-        comes between two looks is noticed as well.
+        """Watch the folder that exists at the path now.
+
+        The same watch continues from scan to scan, so that changes between two scans are noticed.
         """
         now = _identity(self.path)
         if self._noticing is not None:
@@ -114,10 +117,10 @@ class SocketFolder:
             await asyncio.gather(self._noticing, return_exceptions=True)
         self._watched = now
         self._noticing = asyncio.get_running_loop().create_task(self._notice(), name=f"notice-{self.path}")
-        await asyncio.sleep(0)  # the watch begins with the first turn of its task
+        await asyncio.sleep(0)  # The watch starts in the first turn of its task.
 
     async def _notice(self) -> None:
-        """Until the folder cannot be watched: then rescans alone find what changes."""
+        """Set `_noticed` on changes; return when the folder cannot be watched, and only rescans remain."""
         # Not at the top: only a host with a folder of sockets watches one.
         import watchfiles
 
@@ -129,12 +132,12 @@ class SocketFolder:
         except OSError as err:
             _LOG.debug("folder.unwatched", folder=str(self.path), error=str(err))
         except Exception as err:  # noqa: BLE001
-            # The watcher fails in its own ways over a name that is no text, at any depth.
+            # The watcher raises errors of its own for a name that is not text, at any depth.
             _LOG.debug("folder.unwatched", folder=str(self.path), error=repr(err))
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Differs between a folder and its successor at the same path; None: it is not there."""
+    """Return a value that identifies the folder at the path; None if there is none."""
     try:
         found = folder.stat()
     except OSError:
@@ -143,8 +146,9 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def sockets_in(folder: Path) -> tuple[list[Identity], str]:
-    """The sockets at which instances may be, in the order of their names, and what could not be looked at
-    (empty: nothing). A folder in it that cannot be read keeps nobody from finding the others.
+    """Return the sockets of the folder in the order of their names, and the problems as one text.
+
+    A subfolder that cannot be read is a problem, and the others are still read.
     """
     problems: dict[str, None] = {}
     found = [
@@ -156,7 +160,7 @@ def sockets_in(folder: Path) -> tuple[list[Identity], str]:
 
 
 def _entries(folder: Path, problems: dict[str, None]) -> Iterator[tuple[Path, os.stat_result]]:
-    """Everything in the folder and one level down that has a usable name. Links are not followed."""
+    """Yield the entries of the folder and of its subfolders with usable names. Links are not followed."""
     for path, status in _named(folder, problems):
         yield path, status
         if stat.S_ISDIR(status.st_mode):
@@ -164,18 +168,21 @@ def _entries(folder: Path, problems: dict[str, None]) -> Iterator[tuple[Path, os
 
 
 def _named(folder: Path, problems: dict[str, None]) -> list[tuple[Path, os.stat_result]]:
-    """What went away meanwhile is left out. `problems`: each once, though every name in a folder has it."""
+    """Return the entries of one folder with usable names, without those that were removed meanwhile.
+
+    Adds each problem to `problems` once, even if every entry of the folder has it.
+    """
     found = []
     try:
         for path in sorted(path for path in folder.iterdir() if _is_usable(path.name)):
             with contextlib.suppress(FileNotFoundError):
                 found.append((path, path.lstat()))
     except OSError as err:
-        # Also where names may be read and nothing behind them (r--): what is wrong is the folder.
+        # With the folder's permissions `r--` the names can be read, but lstat fails.
         problems[f"{folder}: {err.strerror}"] = None
     return found
 
 
 def _is_usable(name: str) -> bool:
-    """Names that are no text, or that would play tricks with a terminal, are nobody's socket."""
+    """Return False for hidden names and for names with characters that cannot be printed."""
     return not name.startswith(".") and name.isprintable()

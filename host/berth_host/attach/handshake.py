@@ -1,7 +1,7 @@
-"""The introduction of an instance -> the contract and descriptors that hold, or the reason of its refusal.
+"""Reads an instance's handshake: the negotiated contract and the descriptors, or why it is refused.
 
-Readings of unset and unknown values are the contract's; each unknown value is a warning, once per
-attachment. Called by `Attachment`. Source: the contract's identity.proto.
+Unset and unknown values are read as the contract says. Each unknown value is a warning, once per attachment.
+Called by `Attachment`. Source: the contract's identity.proto.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from berth_host.errors import HostError
 from berth_host.model.known_resources import misspelt
 
 OFFERED: Final = ((1, 0),)
-"""For each major of the contract that the host speaks its highest minor."""
+"""The highest minor version of each major version of the contract that the host supports."""
 FEATURES: Final = frozenset({FRAMED, HANDLE_TLS, TRIAL})
-"""Additive behaviour that the host knows beyond the contract's minor."""
+"""The optional features of the contract that the host supports."""
 MAX_NAME_LENGTH: Final = 128
-"""Of an instance's id and a plugin's version; they are in lines of the log and in conditions."""
+"""The longest instance id and plugin version, in characters; both appear in logs and conditions."""
 LONGEST_WISH_S: Final = 86_400.0
-"""Of a deadline; far above what any point may have, to which it is cut where it is used."""
+"""The longest requested deadline, in seconds. The limits of the extension points, far lower, apply later."""
 MAX_DECLARED: Final = 256
-"""Events, needs and the like, of one plugin: the host goes through them for each change of the cluster."""
+"""The most events, needs and shared reads of one plugin: the host checks them on every cluster change."""
 E = TypeVar("E")
 
 
 class RefusedError(HostError):
-    """The instance does not fit the configuration. `reason` is sent to it; the refusal is final."""
+    """The instance does not fit the configuration. `reason` is sent to the instance; the refusal is final."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -56,7 +56,7 @@ class RefusedError(HostError):
 
 
 class ArgumentsRefusedError(RefusedError):
-    """The plugin does not accept its arguments, with its words."""
+    """The plugin refused its arguments. `words`: the plugin's own text."""
 
     def __init__(self, words: str) -> None:
         super().__init__(f"refuses its arguments: {words}")
@@ -64,8 +64,10 @@ class ArgumentsRefusedError(RefusedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Introduction:
-    """An instance that can be used. `plugins`: those of the configuration that it serves as the configuration
-    asks. `unusable`: why the others cannot be used, by name, each as the end of a sentence.
+    """The handshake of an instance that can be used.
+
+    `plugins`: the descriptors of the configured plugins that the instance serves as configured. `unusable`:
+    why the other configured plugins cannot be used, by name, each as the end of a sentence.
     """
 
     instance_id: str
@@ -80,9 +82,9 @@ class Introduction:
 def read_handshake(
     reply: identity_pb2.HandshakeResponse, place: Place, offered: frozenset[str] = FEATURES
 ) -> Introduction:
-    """Check and read the instance's answer.
+    """Check and read the instance's answer to Handshake.
 
-    `offered`: the features that the instance was told. Raises RefusedError where no plugin can be used.
+    `offered`: the features that the host offered. Raises RefusedError if no plugin can be used.
     """
     contract = _negotiated(reply)
     if not reply.instance_id:
@@ -128,8 +130,9 @@ def read_handshake(
 
 
 def _lack(descriptor: Descriptor, wanted: WantedPlugin | None) -> str:
-    """The points at which the configuration enables a plugin, and which it does not implement: its rule would
-    never run there. Empty where there are none.
+    """Return which configured extension points the plugin does not implement, as the end of a sentence.
+
+    Its rule would never run at those points. Empty if there are none.
     """
     has = {point.config_name for point in descriptor.points}
     for profile in wanted.profiles if wanted is not None else ():
@@ -144,14 +147,14 @@ def _lack(descriptor: Descriptor, wanted: WantedPlugin | None) -> str:
 
 
 def why_no_way_back(place: Place, features: Collection[str], *, over_tls: bool) -> str:
-    """Return why plugins at this place cannot call the host; empty where they can.
+    """Return why plugins at this place cannot call the host; empty if they can.
 
-    On this machine the way back is in plaintext. A plugin behind TLS may be on another machine, and its token
-    must not travel in plaintext.
+    The way back on this machine is in plaintext. A plugin behind TLS may be on another machine, and its token
+    must not be sent in plaintext.
 
     Args:
-        features: what both sides know.
-        over_tls: True where the host serves the way back over TLS too.
+        features: The features that both sides support.
+        over_tls: True if the host also serves the way back over TLS.
     """
     if place.tls is None or HANDLE_TLS in features:
         return ""
@@ -170,13 +173,13 @@ def _lacks_way_back(descriptor: Descriptor, why: str) -> str:
 
 
 def _negotiated(reply: identity_pb2.HandshakeResponse) -> tuple[int, int]:
-    """The highest major that both speak, at the lower of the two minors."""
+    """Return the highest major version that both support, with the lower of the two minor versions."""
     theirs = {version.major: version.minor for version in reply.supported}
     common = [(major, min(minor, theirs[major])) for major, minor in OFFERED if major in theirs]
     if not common:
         raise RefusedError(
-            f"incompatible contract: the host speaks {_versions(OFFERED)},"
-            f" the plugin speaks {_versions(sorted(theirs.items()))};"
+            f"incompatible contract: the host supports {_versions(OFFERED)},"
+            f" the plugin supports {_versions(sorted(theirs.items()))};"
             " install releases of both that share a major version"
         )
     return max(common)
@@ -253,18 +256,18 @@ def _check_resource(plugin: str, resource: str) -> None:
             if meant
             else "write its plural, with its group unless that is the core's"
         )
-        raise RefusedError(f"plugin {plugin} needs objects of {resource!r}, which is no resource; {cure}")
+        raise RefusedError(f"plugin {plugin} needs objects of {resource!r}, which is not a resource; {cure}")
 
 
 class _Reader:
-    """Values with the contract's reading of those that are not known."""
+    """A reader of declared values; unknown values are read as the contract says, with a warning."""
 
     def __init__(self, plugin: str, warnings: Remarks) -> None:
         self._plugin = plugin
         self._warnings = warnings
 
     def point(self, number: int) -> ExtensionPoint | None:
-        """None, with a warning, for a point of a newer contract."""
+        """Return an extension point; None, with a warning, for one of a newer contract."""
         try:
             return ExtensionPoint(number)
         except ValueError:
@@ -272,7 +275,7 @@ class _Reader:
             return None
 
     def enum(self, make: Callable[[int], E], number: int, unset: E, field: str) -> E:
-        """`unset` for 0 and, with a warning, for an unknown number."""
+        """Return an enum value; `unset` for 0 and, with a warning, for an unknown number."""
         if number == 0:
             return unset
         try:
@@ -282,7 +285,10 @@ class _Reader:
             return unset
 
     def depends_on(self, number: int) -> DependsOn | None:
-        """None for 0 and, with a warning, for an unknown number: no answer is kept."""
+        """Return what answers depend on; None for 0 and, with a warning, for an unknown number.
+
+        None means that no answer is kept.
+        """
         if number == 0:
             return None
         try:
@@ -292,7 +298,7 @@ class _Reader:
             return None
 
     def interest(self, message: identity_pb2.EventInterest) -> EventInterest:
-        """Unknown actions read as all of them, a selector that cannot be read as no selector."""
+        """Return a declared event; unknown actions mean all, an invalid selector means none."""
         actions = tuple(message.actions)
         try:
             for word in actions:
@@ -310,29 +316,34 @@ class _Reader:
         return EventInterest(message.resource, actions, Hint.ASK_PLUGIN if ask else Hint.QUEUE, selector)
 
     def deadlines(self, message: identity_pb2.PluginDescriptor) -> dict[str, float]:
-        """Wishes in seconds; those for unknown points, and for no time at all, are ignored. A Duration may be
-        longer than a message can hold: none is taken for more than LONGEST_WISH_S.
+        """Return the requested deadlines in seconds, by extension point.
+
+        Deadlines for unknown points and of zero or less are ignored, with a warning. None is longer than
+        LONGEST_WISH_S.
         """
         known = {point.config_name for point in ExtensionPoint}
         wishes = {}
         for point, duration in message.deadlines.items():
             wished_s = duration.seconds + duration.nanos / 1e9
             if point not in known:
-                self._warn(f"wishes a deadline for the unknown point {point!r}, which is ignored")
+                self._warn(f"requests a deadline for the unknown point {point!r}, which is ignored")
             elif wished_s <= 0:
-                self._warn(f"wishes a deadline of {wished_s:g} s for {point}, which is ignored")
+                self._warn(f"requests a deadline of {wished_s:g} s for {point}, which is ignored")
             else:
                 wishes[point] = min(wished_s, LONGEST_WISH_S)
         return wishes
 
     def sign_fields(self, message: identity_pb2.PluginDescriptor) -> tuple[PodField, ...] | None:
-        """None where a field is not known: pods that are equal in the others may differ in that one."""
+        """Return the pod fields of the signature; None if unset or if a field is unknown.
+
+        Pods that are equal in the known fields may differ in the unknown one.
+        """
         if not message.HasField("sign_fields"):
             return None
         try:
             return tuple([PodField(number) for number in message.sign_fields.fields])
         except ValueError as err:
-            self._warn(f"signs an unknown pod field ({err}); it is asked about every waiting pod")
+            self._warn(f"signs an unknown pod field ({err}); it is called for every waiting pod")
             return None
 
     def _warn(self, text: str) -> None:

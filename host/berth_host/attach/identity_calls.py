@@ -1,7 +1,7 @@
-"""`IdentityCalls`: what the host says to an instance around its attachment: Handshake, Configure, Drain.
+"""`IdentityCalls`: the calls of an attachment's life: Handshake, Configure, Drain.
 
-Made by `Attachment` for each attempt. Deadlines are kept here and not only by gRPC, which does not keep them
-for a process that stands still. Source: the contract's identity.proto.
+Made by `Attachment` for each attempt. Deadlines are enforced here too, because gRPC does not enforce them for
+a stopped process. Source: the contract's identity.proto.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOG = get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greeting:
-    """The host as it introduces itself. `epoch`: the one of its state."""
+    """The host's part of the handshake. `epoch`: the epoch of the host's state."""
 
     host_version: str
     epoch: int
@@ -41,7 +41,7 @@ class Greeting:
 
 
 class IdentityCalls:
-    """`plugin`: a name for errors."""
+    """The identity calls of one attachment. `plugin`: a name for errors."""
 
     def __init__(self, channel: grpc.aio.Channel, place: Place, attachment_id: str, plugin: str) -> None:
         self._stub = identity_pb2_grpc.IdentityServiceStub(channel)
@@ -50,7 +50,7 @@ class IdentityCalls:
         self._plugin = plugin
 
     async def shake_hands(self, greeting: Greeting) -> identity_pb2.HandshakeResponse:
-        """Who is there. Raises DialError and PluginError."""
+        """Call Handshake and return the instance's answer. Raises DialError and PluginError."""
         request = identity_pb2.HandshakeRequest(
             host_version=greeting.host_version,
             host_epoch=greeting.epoch,
@@ -75,19 +75,20 @@ class IdentityCalls:
             raise DialError(f"does not shake hands ({err.code().name}: {_details(err)})") from err
 
     async def configure(self, request: identity_pb2.ConfigureRequest) -> Sequence[str]:
-        """Accept the instance; its warnings. Raises ArgumentsRefusedError, RefusedError, DialError and
-        PluginError.
+        """Call Configure to accept the instance; return its warnings.
+
+        Raises ArgumentsRefusedError, RefusedError, DialError and PluginError.
         """
         try:
             answer = await in_time(self._stub.Configure(request, timeout=CONFIGURE_S), CONFIGURE_S)
             reply = readable(answer, self._plugin, "Configure")
         except grpc.aio.AioRpcError as err:
             if err.code() is grpc.StatusCode.INVALID_ARGUMENT:
-                raise RefusedError(f"calls its configuration faulty: {_details(err)}") from err
+                raise RefusedError(f"refuses its configuration: {_details(err)}") from err
             if err.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise DialError(
-                    f"did not answer Configure within {CONFIGURE_S:g} s: the classes are made then, so see"
-                    " what __init__ waits for"
+                    f"did not answer Configure within {CONFIGURE_S:g} s: Configure creates the plugins, so"
+                    " check what their __init__ waits for"
                 ) from err
             raise DialError(f"cannot be configured ({err.code().name}: {_details(err)})") from err
         if reply.error:
@@ -95,7 +96,7 @@ class IdentityCalls:
         return reply.warnings
 
     async def refuse(self, reason: str) -> None:
-        """Tell the instance why nothing will happen; it may be gone."""
+        """Call Configure to refuse the instance; ignore an instance that does not answer."""
         request = refuse(self._attachment_id, reason)
         try:
             await in_time(self._stub.Configure(request, timeout=HANDSHAKE_S), HANDSHAKE_S)
@@ -103,11 +104,11 @@ class IdentityCalls:
             _LOG.debug("attachment.refusal_unheard", place=self._place.title, error=_details(err))
 
     async def drain(self, reason: str, grace_s: float, ends_s: float, *, final: bool) -> None:
-        """Announce the end of new work. The instance may be gone.
+        """Call Drain to announce that no new work will come; ignore an instance that does not answer.
 
         Args:
-            ends_s: when the host stops waiting, in monotonic seconds.
-            final: False where this host may attach to the instance again.
+            ends_s: When the host stops waiting, in monotonic seconds.
+            final: False if this host may attach to the instance again.
         """
         request = identity_pb2.DrainRequest(
             reason=reason,
@@ -123,7 +124,10 @@ class IdentityCalls:
 
 
 def credential_for(place: Place, child: Child | None) -> str:
-    """The secret that the instance expects, empty for none; its file may change. Raises DialError."""
+    """Return the secret that the instance expects, empty for none.
+
+    The file is read for each attempt, because it may change. Raises DialError.
+    """
     if child is not None:
         return child.credential
     if not place.credential_file:
@@ -135,5 +139,5 @@ def credential_for(place: Place, child: Child | None) -> str:
 
 
 def _details(err: grpc.aio.AioRpcError) -> str:
-    """Return the server's words, without the secrets of the configuration that it was sent."""
+    """Return the server's text without the configuration's secrets, which the server may repeat."""
     return without_hidden(err.details() or "")

@@ -1,10 +1,10 @@
-"""Which of several instances of one plugin is asked.
+"""Chooses the instance of a plugin that gets the calls.
 
-The host asks the newest instance that is well. A newer one whose circuit breaker is half open is on trial: it
-gets one cycle at a time, and all others go to the instance that is well. Where none is well the host asks the
-newest one whose breaker waits for a trial call, and else the newest one that is not in quarantine. A newer
-instance that fails hands over to an older one as long as that is attached; cycles stay with the instance that
-began them.
+The host calls the newest healthy instance. A newer instance whose circuit breaker is half open is on trial:
+it gets one cycle at a time, and all other cycles go to the healthy instance. If no instance is healthy, the
+host calls the newest one whose breaker waits for a trial call, else the newest one that is not in quarantine.
+When a newer instance fails, an older one that is still attached gets the calls. Cycles stay with the instance
+that they began with.
 Used by `AttachedPlugin`. Source: hot swap of the plugin contract's life; KEP-4563's rule for DRA drivers.
 """
 
@@ -21,16 +21,18 @@ from berth_host.rpc.served.grpc_transport import GrpcTransport
 from berth_host.rpc.served.sender import LinkSender
 
 AgeKey: TypeAlias = tuple[float, int]
-"""When the process of an instance started (Unix seconds) and the number of its attachment: greater for the
-newer one."""
+"""When the process of an instance started (Unix seconds), and the number of its attachment; greater for the
+newer instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Offer:
-    """One instance that serves a plugin. `transports`: by profile. `started_at_s`: of its process, as it says
-    (Unix seconds); `order`: counts up with each attachment, for processes of one second or of stepped clocks.
-    `taken_up`: is called when the instance is asked from now on, or what an instance that is gone was asked.
-    `judged`: is called when it is, or is not, the one that is asked any more.
+    """One instance that serves a plugin.
+
+    `transports`: by profile. `started_at_s`: when its process started, as the instance reports (Unix
+    seconds). `order`: the number of the attachment, for processes with equal start times. `taken_up`: called
+    when the instance is chosen, or takes over the work of a lost instance. `judged`: called when the
+    instance is chosen or is not chosen any more.
     """
 
     instance_id: str
@@ -50,7 +52,7 @@ class Offer:
 
 
 def chosen(offers: Sequence[Offer]) -> Offer | None:
-    """Return the instance to ask; None where there is none."""
+    """Return the instance that gets the calls; None if there is none."""
     usable = [offer for offer in offers if not offer.conduct.quarantine]
     open_to_calls = [offer for offer in usable if not offer.conduct.is_refusing]
     well = [offer for offer in open_to_calls if not offer.conduct.complaint]
@@ -58,7 +60,7 @@ def chosen(offers: Sequence[Offer]) -> Offer | None:
 
 
 def on_trial(offers: Sequence[Offer], asked: Offer | None) -> Offer | None:
-    """Return the newest instance that would be asked in place of `asked` if one trial call went well."""
+    """Return the newest instance that would replace `asked` if a trial call succeeded; None for none."""
     if asked is None or asked.conduct.complaint:
         return None
     newer = (

@@ -1,8 +1,8 @@
-"""`Keeper`: an active instance is probed and kept in step until it is lost.
+"""`Keeper`: probes an active instance and updates its copy of the state until it is lost.
 
-Run by `Attachment` while an instance is attached. One that does not answer its probes is not lost as long as
-its connection is there: it is not asked. A call that finds the instance unavailable wakes it at once; the
-end of a child does too.
+Run by `Attachment` while an instance is attached. An instance that does not answer its probes gets no calls,
+but is not lost while its connection exists. A call that finds the instance unavailable wakes the keeper at
+once, as does the end of a launched process.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ PROBE_PERIOD_S: Final = 5.0
 PROBE_S: Final = 2.0
 PROBE_MISSES: Final = 3
 TICK_S: Final = 1.0
-"""How often the copy of an idle instance is brought up to date, and of one with a PreBind open. Idle is
-who was asked nothing for half as long at least: a tick may follow another at once.
+"""Seconds between updates of the copy of an idle instance, or of one with a running PreBind. An instance is
+idle after half of this time without calls, because two ticks may follow each other at once.
 """
 SYNC_S: Final = 10.0
 CHILD_END_S: Final = 1.0
@@ -36,11 +36,14 @@ _LOG = get_logger()
 
 
 class LostError(HostError):
-    """The instance is gone, or another one answers in its place."""
+    """The instance cannot be reached, or another one answers in its place."""
 
 
 async def probe(link: InstanceLink, plugin: str) -> identity_pb2.ProbeResponse:
-    """Raises LostError if no instance or another one answers, PluginError for a missed probe."""
+    """Send one probe and return the answer.
+
+    Raises LostError if no instance or another one answers, and PluginError for a missed probe.
+    """
     request = identity_pb2.ProbeRequest(attachment_id=link.identity.attachment_id)
     try:
         answer = await in_time(link.identity_stub.Probe(request, timeout=PROBE_S), PROBE_S)
@@ -57,7 +60,7 @@ async def probe(link: InstanceLink, plugin: str) -> identity_pb2.ProbeResponse:
 
 
 async def watch_connection(channel: grpc.aio.Channel, trouble: asyncio.Event) -> None:
-    """Set `trouble` whenever the connection is not there: a process that ends closes it at once."""
+    """Set `trouble` whenever the connection is not ready; a process that ends closes it at once."""
     while (state := channel.get_state()) is not grpc.ChannelConnectivity.SHUTDOWN:
         if state is not grpc.ChannelConnectivity.READY:
             trouble.set()
@@ -66,8 +69,10 @@ async def watch_connection(channel: grpc.aio.Channel, trouble: asyncio.Event) ->
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What wakes a keeper. `trouble`: somebody could not reach the instance. `stopping`: the host ends.
-    `ended`: how the child ended, if it is one. `renewal`: see `Peer`.
+    """The events that wake a keeper.
+
+    `trouble`: a call could not reach the instance. `stopping`: the host stops. `ended`: returns how the
+    launched process ended, None without one. `renewal`: returns why the connection must end, empty if not.
     """
 
     trouble: asyncio.Event
@@ -77,24 +82,24 @@ class Signals:
 
 
 class Watched(Protocol):
-    """Hears how probes go. Implemented by `Standing`."""
+    """The receiver of probe results. Implemented by `Standing`."""
 
     @property
     def next_trial_s(self) -> float | None:
-        """When a probe is due ahead of its time (monotonic seconds)."""
+        """When an extra probe is due (monotonic seconds); None for none."""
         ...
 
     def ready_changed(self, ready: bool, message: str) -> None:
-        """A probe was answered."""
+        """Take the answer to a probe. `message`: the instance's text about its readiness."""
         ...
 
     def missed(self, why: str) -> None:
-        """`PROBE_MISSES` or more in a row were not."""
+        """Take that `PROBE_MISSES` or more probes in a row were not answered."""
         ...
 
 
 class Keeper:
-    """`plugin`: a name for errors."""
+    """The keeper of one instance. `plugin`: a name for errors."""
 
     def __init__(
         self,
@@ -116,13 +121,14 @@ class Keeper:
         self._idle_since_s = 0.0
 
     async def run(self) -> str:
-        """Until the host stops, or until the connection is to be made anew: answers why, empty for the stop.
+        """Watch the instance. Returns why the connection must end; empty when the host stops.
+
         Raises LostError when the instance is lost.
         """
         try:
             return await self._watch()
         except LostError as err:
-            # A connection breaks a moment before the end of its process is known, which says more.
+            # The connection breaks shortly before the end of the process is known, which explains more.
             if self._ended is not None:
                 await asyncio.wait({self._ended}, timeout=CHILD_END_S)
                 if self._ended.done():
@@ -146,12 +152,12 @@ class Keeper:
 
     @property
     def _due_s(self) -> float:
-        """When the next probe is due."""
+        """When the next probe is due (monotonic seconds)."""
         trial_s = self._watched.next_trial_s
         return self._next_probe_s if trial_s is None else min(self._next_probe_s, trial_s)
 
     async def _something(self, timeout_s: float) -> None:
-        """Wait for trouble, the host's end, the end of the child, or the time."""
+        """Wait for trouble, for the host's stop, for the end of the launched process, or for the timeout."""
         own = [asyncio.ensure_future(event.wait()) for event in (self._trouble, self._stopping)]
         waiting: set[asyncio.Future[Any]] = {*own}
         if self._ended is not None:
@@ -176,7 +182,7 @@ class Keeper:
         self._watched.ready_changed(reply.ready, plain(cut(reply.message)))
 
     async def keep_in_step(self) -> None:
-        """Send changes that no call carries: when idle, and for plugins that are in PreBind."""
+        """Send state changes without a call, when the instance is idle or a PreBind is running."""
         link, feed = self._link, self._link.feed
         now_s = time.monotonic()
         if link.calls_made != self._calls_before:

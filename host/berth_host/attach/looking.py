@@ -1,8 +1,8 @@
-"""Who listens at an endpoint: looked at on a connection of the host's own, just before gRPC opens its own.
+"""Identifies the peer at an endpoint on a separate connection, just before gRPC opens its own.
 
-gRPC tells neither the user behind a Unix socket nor, in words that help, why TLS failed. The look is for
-those two; it guards nothing against an endpoint that changes hands between the two connections. What does:
-the permissions of the socket's folder, and TLS on gRPC's own connection. Called by `Attachment`.
+gRPC reports neither the user behind a Unix socket nor a helpful reason for a failed TLS handshake; this
+connection finds both. It does not protect against an endpoint that changes its owner between the two
+connections: the permissions of the socket's folder and TLS on gRPC's connection do. Called by `Attachment`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ LOOK_S: Final = 5.0
 
 
 async def peer_at(endpoint: str, place: Place) -> Peer:
-    """Raises DialError for a peer that is not the one meant, or that does not let the host in."""
+    """Return the peer at an endpoint; an empty `Peer` for plaintext TCP.
+
+    Raises PeerRefusedError for a peer that is not the expected one, and DialError if it cannot be reached.
+    """
     if endpoint.startswith("unix:"):
         return await _behind_socket(socket_path(endpoint), place.allowed_uids)
     if place.tls is None:
@@ -34,11 +37,11 @@ async def _behind_socket(path: Path, allowed: tuple[int, ...]) -> Peer:
     check_socket(path, allowed)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
         try:
-            # A socket's queue of connections is full or not: there is nothing to wait for.
+            # Connecting to a Unix socket never waits: it fails if the queue of connections is full.
             asking.connect(str(path))
             found = peer_user(asking)
         except BlockingIOError as err:
-            raise DialError(f"{path}: the process there takes no connections") from err
+            raise DialError(f"{path}: the process there accepts no connections") from err
         except OSError as err:
             raise DialError(f"{path}: {err.strerror or err}") from err
     peer = Peer(uid=found.uid, pid=found.pid)

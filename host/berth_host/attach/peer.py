@@ -1,4 +1,4 @@
-"""`Peer`: the process at an endpoint, as far as the host knows it, and why none is dialled."""
+"""`Peer`: what the host knows about the process at an endpoint, and the errors of dialling."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from berth_host.errors import HostError
 
 
 class DialError(HostError):
-    """There is no peer that may be dialled; a later try may find one. The text says what is wrong."""
+    """The endpoint has no peer that may be dialled. A later try may succeed."""
 
 
 class PeerRefusedError(DialError):
-    """There is a peer that is not the one meant, or that others could replace. `peer`: what is known."""
+    """The peer is not the expected one, or another user could replace it. `peer`: what is known of it."""
 
     def __init__(self, text: str, peer: Peer | None = None) -> None:
         super().__init__(text)
@@ -22,9 +22,11 @@ class PeerRefusedError(DialError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Its user and process at a Unix socket; over TLS the names and the SHA-256 fingerprint of its
-    certificate; nothing over plaintext TCP. `renewal`: why the connection is to be made anew, empty while it
-    may stand.
+    """The process at an endpoint.
+
+    At a Unix socket: user and process id. Over TLS: the names and the SHA-256 fingerprint of the certificate.
+    Over plaintext TCP: nothing. `renewal`: returns why the connection must be made again, empty while it may
+    stay.
     """
 
     uid: int | None = None
@@ -34,7 +36,7 @@ class Peer:
     renewal: Callable[[], str] = field(default=lambda: "", compare=False, repr=False)
 
     def to_log(self) -> dict[str, object]:
-        """What is known, as fields of a log line."""
+        """Return the known values as fields of a log line."""
         found: dict[str, object] = {
             "peer_uid": self.uid,
             "peer_pid": self.pid,

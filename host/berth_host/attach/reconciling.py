@@ -1,8 +1,8 @@
-"""Reconcile: an instance that comes is told which reservations and waits are alive, before its first cycle.
+"""Reconcile: sends the live reservations and waits to an instance before its first cycle.
 
-Called by `Attachment` while SYNCING, and by `Standing` when an instance takes the place of another one.
-Cycles that the instance knows continue with it, all others are aborted; while another instance is attached
-they stay with that one. The list is the truth: it replaces what an outbox still had to give back.
+Called by `Attachment` while SYNCING, and by `Standing` when an instance replaces another one. Cycles that the
+instance knows continue with it; all others are aborted. While another instance is attached, cycles stay with
+that one. The list replaces the Unreserve calls that an outbox still had to deliver.
 Source: the contract's state.proto; failures 9, 10, 11 and 15.
 """
 
@@ -35,14 +35,14 @@ _FIRST_PAUSE_S: Final = 0.1
 _MAX_PAUSE_S: Final = 2.0
 _CALL: Final = "Reconcile"
 _AROUND_BYTES: Final = 8
-"""Most bytes that tag and length of a message inside another one take."""
+"""The most bytes that tag and length of a nested message take."""
 _POINTS: Final = frozenset({ExtensionPoint.RESERVE, ExtensionPoint.PERMIT})
 _LOG = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class LiveCycle:
-    """A cycle with a reservation, or a wait, of one plugin. `permit_deadline_s`: Unix seconds, of a wait."""
+    """A cycle with a reservation or a wait of one plugin. `permit_deadline_s`: a wait's end, Unix seconds."""
 
     cycle: Cycle
     permit_deadline_s: float | None = None
@@ -52,27 +52,27 @@ class LiveCycles(Protocol):
     """The cycles under way (`scheduler.running_attempts.CyclesUnderWay`)."""
 
     def live(self, plugin: str) -> list[LiveCycle]:
-        """Those in which the plugin has a reservation, or holds the pod at Permit."""
+        """Return the cycles in which the plugin has a reservation, or keeps the pod waiting at Permit."""
         ...
 
     def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
-        """The plugin knows nothing of these: they end at their next step, and their pods are tried again."""
+        """End these cycles, which the plugin does not know, at their next step; their pods are retried."""
         ...
 
 
 class NothingAlive:
-    """Stands in until there is a host that runs cycles."""
+    """`LiveCycles` without a host: there are no cycles."""
 
     def live(self, plugin: str) -> list[LiveCycle]:
-        """None."""
+        """Return no cycles."""
         return []
 
     def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
-        """Never called with any."""
+        """Do nothing."""
 
 
 class TakenUp:
-    """The answers of an instance, by plugin. They take effect when the instance becomes active."""
+    """An instance's answers to Reconcile, by plugin. `adopt` applies them when the instance is active."""
 
     def __init__(self, cycles: LiveCycles, host_epoch: int) -> None:
         self._cycles = cycles
@@ -82,7 +82,7 @@ class TakenUp:
     async def reconcile(
         self, link: InstanceLink, plugin: AttachedPlugin, descriptor: Descriptor, ends_s: float
     ) -> None:
-        """Ask until it is answered. Raises LostError when it was not by `ends_s` (monotonic seconds)."""
+        """Call Reconcile until it succeeds. Raises LostError after `ends_s` (monotonic seconds)."""
         if not _POINTS & set(descriptor.points):
             self._taken[plugin.name] = []
             return
@@ -96,9 +96,9 @@ class TakenUp:
             except PluginError as err:
                 if is_unimplemented(err):
                     self._taken[plugin.name] = []
-                    return  # not in the list: these cycles of the old instance fail at their next call
+                    return  # Without Reconcile the old instance's cycles fail at their next call.
                 if time.monotonic() + pause_s > ends_s:
-                    raise LostError(f"did not take up what is alive: {err.text}") from err
+                    raise LostError(f"did not reconcile its live reservations: {err.text}") from err
                 _LOG.warning("attachment.not_reconciled", plugin=plugin.name, error=err.text)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
@@ -131,8 +131,10 @@ class TakenUp:
         )
 
     def adopt(self, plugin: str, transports: Mapping[str, GrpcTransport]) -> bool:
-        """From here on the calls of these cycles go to the new instance. False: there was another instance
-        when it was asked, whose cycles they were.
+        """Route the calls of the taken cycles to the new instance.
+
+        Returns False if there is no answer to apply, because the cycles belonged to another instance when
+        Reconcile was called.
         """
         taken = self._taken.pop(plugin, None)
         for item in taken or ():
@@ -143,7 +145,7 @@ class TakenUp:
 
 
 def _pages(listed: Sequence[state_pb2.LiveReservation], limit_bytes: int) -> list[state_pb2.ReconcileRequest]:
-    """The list in order, in pages of at most so many bytes; at least one page."""
+    """Return the list in order, in pages of at most `limit_bytes` bytes; at least one page."""
     pages = [state_pb2.ReconcileRequest()]
     size = 0
     for item in listed:

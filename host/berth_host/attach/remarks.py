@@ -1,7 +1,7 @@
-"""`Remarks`: warnings about an instance, each once, and no more than a person reads.
+"""`Remarks`: a bounded list of distinct warnings about an instance.
 
-An instance chooses what it says, and how often: an introduction of 4 MiB has room for half a million values
-that the host does not know, each of them a line of its log otherwise. Used by `handshake` and `Attachment`.
+The bound is needed because a handshake of 4 MiB may contain half a million unknown values, and each would be
+a line of the log. Used by `handshake` and `Attachment`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from berth_host.rpc.served.statuses import cut, plain
 
 MAX_REMARKS: Final = 32
 MAX_REMARK_BYTES: Final = 512
-MORE: Final = "more is remarked about it, and left out here"
+MORE: Final = "there are more warnings about it, which are left out here"
 
 
 class Remarks:
-    """`texts`: in the order in which they came; the last says so where some are missing."""
+    """The warnings. `texts`: in the order of their addition; the last one is MORE if some are left out."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
     def add(self, text: str) -> None:
-        """Keep it, where it is new and there is room."""
+        """Add a warning if it is new and the limit is not reached."""
         if len(self.texts) > MAX_REMARKS:
             return
         text = plain(cut(text, MAX_REMARK_BYTES))

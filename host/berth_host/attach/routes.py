@@ -1,7 +1,7 @@
-"""`AttachedPlugin`: one served plugin, whichever instance serves it; `PluginRoute`: the same in one profile.
+"""`AttachedPlugin`: a served plugin with its instances; `PluginRoute`: its route in one profile.
 
-Attachments offer instances and withdraw them; the one that is asked changes between two calls, and a cycle
-stays with the instance that it began with. The outbox and the last known descriptor outlive attachments.
+Attachments offer and withdraw instances. The chosen instance may change between two calls; a cycle stays with
+the instance that it began with. The outbox and the last descriptor outlive attachments.
 """
 
 from __future__ import annotations
@@ -26,28 +26,30 @@ _LOG = get_logger()
 
 
 class AttachListener(Protocol):
-    """Hears of attached and lost plugins, on the loop. It must not raise."""
+    """The receiver of attached and lost plugins, called on the event loop. Its methods must not raise."""
 
     def attached(self, plugin: str) -> None:
-        """An instance can be asked; pods that failed on the plugin's account may be tried again."""
+        """Take that a plugin can be called again; pods that failed because of the plugin may be retried."""
         ...
 
     def lost(self, plugin: str, reason: str) -> None:
-        """No instance can be asked."""
+        """Take that a plugin has no instance any more."""
         ...
 
     def swapped(self, swap: Swap) -> None:
-        """Another instance of a plugin is asked."""
+        """Take that another instance of a plugin gets the calls."""
         ...
 
     def place_changed(self, change: PlaceChange) -> None:
-        """A place has another state, which lasts."""
+        """Take that a place has entered a lasting state."""
         ...
 
 
 class AttachedPlugin:
-    """absent -offer-> attached -withdraw the last-> absent. `absence`: why it is absent, as the end of a
-    sentence. `active`: the instance that is asked; `present` is set while there is one.
+    """A served plugin: absent -offer-> attached -withdraw the last offer-> absent.
+
+    `absence`: why the plugin is absent, as the end of a sentence. `active`: the instance that gets the calls.
+    `present`: set while there is one.
     """
 
     def __init__(self, wanted: WantedPlugin, outbox: Outbox, listener: AttachListener) -> None:
@@ -55,13 +57,13 @@ class AttachedPlugin:
         self.outbox = outbox
         self.absence = "is not attached yet"
         self.stood_by_at: set[object] = set()
-        """The places with an instance that this host will attach to when it leads."""
+        """The attachments in STANDBY, which this host attaches when it leads."""
         self._ends = False
         self.drifts = 0
-        """How often an instance dropped its copy of the state, which was not what the host had sent."""
+        """The number of times that an instance dropped a wrong copy of the state."""
         self.active: Offer | None = None
         self._well_since_s = 0.0
-        """When the active instance was chosen, or was well again (monotonic seconds)."""
+        """When the active instance was chosen or recovered (monotonic seconds)."""
         self.present = asyncio.Event()
         self.offers: list[Offer] = []
         self.trial: Offer | None = None
@@ -78,21 +80,21 @@ class AttachedPlugin:
 
     @property
     def stands_by(self) -> bool:
-        """Whether an instance is there, which this host will attach to when it leads."""
+        """True if an instance waits in STANDBY until this host leads."""
         return bool(self.stood_by_at)
 
     @property
     def is_attached(self) -> bool:
-        """Whether an instance can be asked."""
+        """True while an instance can be called."""
         return self.active is not None
 
     @property
     def is_well(self) -> bool:
-        """True while an instance can be asked at every point."""
+        """True while the active instance is healthy at every extension point."""
         return self.active is not None and not self.active.conduct.complaint
 
     def is_replaced(self, age_key: AgeKey, for_s: float) -> bool:
-        """Return True when an instance newer than `age_key` has been asked, and well, for `for_s` seconds."""
+        """Return True if an instance newer than `age_key` has been active and healthy for `for_s` seconds."""
         return (
             self.active is not None
             and self.is_well
@@ -101,12 +103,12 @@ class AttachedPlugin:
         )
 
     def offer(self, offer: Offer) -> None:
-        """An instance can serve it."""
+        """Add an instance, and choose again."""
         self.offers.append(offer)
         self.choose("")
 
     def withdraw(self, offer: Offer, reason: str) -> None:
-        """It cannot any more. Another one that is attached takes up what this one was in the middle of."""
+        """Remove an instance's offer; the active instance, if any, takes over its unfinished work."""
         self.offers.remove(offer)
         before = self.active
         self.choose(reason)
@@ -114,7 +116,7 @@ class AttachedPlugin:
             self.active.taken_up()
 
     def choose(self, reason: str) -> None:
-        """Ask the best instance from now on. `reason`: why there is none, if there is none."""
+        """Choose the best instance for calls. `reason`: why there is none, in case there is none."""
         best, before = chosen(self.offers), self.active
         if self._ends:
             best = before if before in self.offers else None
@@ -135,7 +137,7 @@ class AttachedPlugin:
                 offer.judged()
 
     def for_cycle(self, cycle: Cycle) -> Offer | None:
-        """Return the instance for a cycle that begins: the one on trial if no other cycle tries it."""
+        """Return the instance for a new cycle: the one on trial unless another cycle tries that one."""
         if self.trial is not None and self._tried_by is None:
             self._tried_by = cycle
             return self.trial
@@ -153,11 +155,11 @@ class AttachedPlugin:
             self._tried_by = None
 
     def end(self) -> None:
-        """The host stops: no instance takes the place of another any more."""
+        """Stop replacing instances, because the host stops."""
         self._ends = True
 
     def recovered(self) -> None:
-        """The active instance is well again: what failed on its account may be tried again."""
+        """Report that the active instance has recovered, so that failed pods may be retried."""
         if self.active is not None:
             self._well_since_s = time.monotonic()
             self._listener.attached(self.name)
@@ -200,11 +202,11 @@ class PluginRoute:
         self.transport: GrpcTransport | None = None
 
     def for_cycle(self, cycle: Cycle) -> GrpcTransport | None:
-        """Return the way to the instance for a cycle that begins."""
+        """Return the transport to the instance for a new cycle; None without an instance."""
         return self._to(self.plugin.for_cycle(cycle))
 
     def for_batch(self, point: ExtensionPoint) -> GrpcTransport | None:
-        """Return the way to the instance for a call that belongs to no cycle."""
+        """Return the transport to the instance for a call outside of cycles; None without an instance."""
         return self._to(self.plugin.for_batch(point))
 
     def cycle_ended(self, cycle: Cycle) -> None:
@@ -212,7 +214,7 @@ class PluginRoute:
         self.plugin.cycle_ended(cycle)
 
     def forget(self, asking: str) -> None:
-        """Have the other instances drop what they keep, before they are asked again."""
+        """Make the other instances than `asking` (an attachment id) drop their kept answers."""
         for offer in self.plugin.offers:
             link = offer.transports[self.profile.scheduler_name].link
             if link.identity.attachment_id != asking:
@@ -223,17 +225,17 @@ class PluginRoute:
 
     @property
     def descriptor(self) -> Descriptor:
-        """The descriptor of the latest instance; before the first, as the configuration tells it."""
+        """The descriptor of the latest instance; before the first one, a guess from the configuration."""
         return self.plugin.descriptor
 
     @property
     def absence(self) -> str:
-        """Why there is no transport."""
+        """The reason why there is no transport."""
         return self.plugin.absence
 
 
 def _expected(wanted: WantedPlugin) -> Descriptor:
-    """The descriptor of a plugin without an instance so far."""
+    """Return the descriptor of a plugin that never had an instance, from its configured points."""
     named = {point for profile in wanted.profiles for point in profile.points}
     return Descriptor(
         name=wanted.name,

@@ -1,4 +1,4 @@
-"""`AttachSeams`: what attachments need of the host that runs them. Filled by `app`, and by tests."""
+"""`AttachSeams`: the host's services for attachments. Filled by `app`, and by tests."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ Declare: TypeAlias = Callable[[Sequence[Descriptor]], Awaitable[None]]
 
 
 async def _declare_nothing(descriptors: Sequence[Descriptor]) -> None:
-    """Before there is a cluster."""
+    """Do nothing; for attachments without a cluster."""
 
 
 def _raise(err: InvariantError) -> None:
-    """Without a host to end."""
+    """Raise the error; for attachments without a host."""
     raise err
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachSeams:
-    """What attachments need of the host. `grants` None: no plugin gets the way back. `traffic`: is told of
-    every message. `declare`: is told of the plugins of an instance before it gets the state, and returns
-    when what they need of the cluster is in it; may raise LostError. `holder`: the place of another
-    attachment that holds this instance, empty if none does. `order`: numbers attached instances. `broken`:
-    hears that the host cannot be trusted any more.
+    """The host's services for attachments.
+
+    `grants`: permissions for HandleService; None disables the way back. `traffic`: called for every message.
+    `declare`: called with an instance's plugins before the state is sent; returns when the host watches the
+    objects that they need; may raise LostError. `holder`: returns the place of another attachment that holds
+    this instance, empty for none. `order`: numbers the attached instances. `broken`: called with an internal
+    error after which the host must stop.
     """
 
     state: HostState
@@ -50,10 +52,10 @@ class AttachSeams:
 
     @property
     def handle_over_tls(self) -> bool:
-        """Whether there is a way back for plugins behind TLS."""
+        """True if plugins behind TLS can get a way back."""
         return self.grants is not None and self.grants.over_tls
 
     def revoke(self, attachment_id: str, plugin: str = "") -> None:
-        """End an attachment's way back, or that of one of its plugins."""
+        """Revoke an attachment's way back, or that of one of its plugins."""
         if self.grants is not None:
             self.grants.revoke(attachment_id, plugin)

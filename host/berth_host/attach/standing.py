@@ -1,7 +1,7 @@
-"""`Standing`: an attached instance, what it offers to which plugins, and whether it is well.
+"""`Standing`: an attached instance, its offers to plugins, and its health.
 
-Made by `Attachment` once the instance is in step, ended when it is lost. The attachment's keeper reports
-probes here, the relay reports calls (through `Conduct`), and `AttachedPlugin` reports which one is asked.
+Made by `Attachment` after the instance is synchronised, ended when it is lost. The attachment's keeper
+reports probes here. The relay reports calls through `Conduct`. `AttachedPlugin` chooses among the offers.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from berth_host.rpc.served.sender import LinkSender
 from berth_host.rpc.transport import Transport
 
 HOPEFUL_OPENINGS: Final = 2
-"""A breaker that has opened so often in a row is not waited for at the end of a simulation."""
+"""The number of openings in a row after which a simulation does not wait for a circuit breaker."""
 _LOG = get_logger()
 
 
 class Standing:
-    """not ready <-> offered -end-> over. `changed`: is called when `state` may have changed. `take_up`: makes
-    the question about reservations that are alive. `order`: see `Offer`.
+    """An attached instance: not ready <-> offered -end-> over.
+
+    `changed`: called when `state` may have changed. `take_up`: creates a new reconciliation. `order`: see
+    `Offer`.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Standing:
 
     @property
     def state(self) -> tuple[State, str]:
-        """How it stands, and why."""
+        """The state and the reason for it."""
         told = [(name, conduct) for name, conduct in self.conducts.items() if conduct.complaint]
         if any(conduct.quarantine for _, conduct in told):
             reason = "; ".join(f"plugin {name} {one.quarantine}" for name, one in told if one.quarantine)
@@ -89,18 +91,18 @@ class Standing:
 
     @property
     def quarantined(self) -> list[str]:
-        """The plugins of it that are in quarantine."""
+        """The names of the instance's plugins in quarantine."""
         return [name for name, conduct in self.conducts.items() if conduct.quarantine]
 
     @property
     def next_trial_s(self) -> float | None:
-        """When a probe is due for an open circuit breaker (monotonic seconds)."""
+        """When a probe is due for an open circuit breaker (monotonic seconds); None without one."""
         times_s = (conduct.next_trial_s for conduct in self.conducts.values())
         return min((time_s for time_s in times_s if time_s is not None), default=None)
 
     @property
     def is_restoring(self) -> bool:
-        """Whether an open circuit breaker may soon be closed again."""
+        """True if an open circuit breaker may close again soon."""
         return not self.is_silent and any(
             conduct.next_trial_s is not None and conduct.opened <= HOPEFUL_OPENINGS
             for conduct in self.conducts.values()
@@ -108,12 +110,12 @@ class Standing:
 
     @property
     def is_silent(self) -> bool:
-        """Whether it does not answer its probes."""
+        """True if the instance does not answer its probes."""
         return any(conduct.silent for conduct in self.conducts.values())
 
     def is_replaced(self, for_s: float, cycles: LiveCycles) -> bool:
-        """Return True when newer instances of all its plugins have been well for `for_s` seconds and no cycle
-        of this one is under way.
+        """Return True if newer instances of all its plugins have been healthy for `for_s` seconds and no
+        running cycle belongs to this instance.
         """
         age_key = self.introduction.started_at_s, self._order
         return all(plugin.is_replaced(age_key, for_s) for plugin in self._plugins_served) and not any(
@@ -131,8 +133,9 @@ class Standing:
     # --- what happens to it ----------------------------------------------------------------------------
 
     def offer(self, taken_up: TakenUp | None = None) -> None:
-        """Let calls go to it. `taken_up`: what it knows of the reservations that are alive. `changed` is not
-        called for each plugin: the caller looks at `state` afterwards.
+        """Offer the instance to its plugins.
+
+        `taken_up`: its answers to Reconcile. `changed` is not called: the caller reads `state` afterwards.
         """
         self._taken_up = taken_up
         self._offering = True
@@ -144,20 +147,20 @@ class Standing:
         self._taken_up = None
 
     def withdraw(self, reason: str) -> None:
-        """Let no new cycle go to it."""
+        """Withdraw the offers, so that no new cycle uses the instance."""
         offers, self._offers = self._offers, {}
         for name, offer in offers.items():
             self._plugins[name].withdraw(offer, reason)
 
     def end(self, reason: str) -> None:
-        """It is lost, or let go."""
+        """End the standing of an instance that was lost or drained."""
         self._over = True
         self.withdraw(reason)
         for task in self._taking_up:
             task.cancel()
 
     def ready_changed(self, ready: bool, message: str) -> None:
-        """The result of a probe that was answered. Calls go to an instance only while it is ready."""
+        """Take the answer to a probe: offer a ready instance, withdraw one that is not ready."""
         for conduct in self.conducts.values():
             conduct.probed()
         if ready and not self._offers:
@@ -165,16 +168,19 @@ class Standing:
             self.offer()
         elif not ready and self._offers:
             self.withdraw(f"is not ready: {message}")
-        self.not_ready = "" if ready else message or "it says no more"
+        self.not_ready = "" if ready else message or "no reason given"
         self._changed()
 
     def missed(self, why: str) -> None:
-        """It has not answered several probes: it is not asked until it does."""
+        """Take that several probes were missed: the instance gets no calls until it answers one."""
         for conduct in self.conducts.values():
             conduct.missed(why)
 
     def drifted(self) -> None:
-        """It has dropped its copy of the state, which all of its plugins share, and gets all of it anew."""
+        """Take that the instance dropped its copy of the state, which is sent whole again.
+
+        All plugins of the instance share the copy, so each one is counted.
+        """
         _LOG.warning(
             "attachment.drifted", place=self.link.identity.endpoint, instance_id=self.introduction.instance_id
         )
@@ -183,7 +189,7 @@ class Standing:
             conduct.drifted()
 
     async def begin_term(self) -> None:
-        """A new epoch: what the instance holds of another one is over. Raises LostError."""
+        """Reconcile all plugins for a new epoch. Raises LostError."""
         await self._reconcile(self._plugins_served)
 
     # --- how it is done --------------------------------------------------------------------------------
@@ -217,10 +223,10 @@ class Standing:
         )
 
     def _take_up(self, plugin: AttachedPlugin) -> None:
-        """The cycles of an instance that is gone go on here, as far as this one knows them."""
+        """Take over the cycles of a lost instance that this instance knows."""
         if self._taken_up is not None:
             adopted = self._taken_up.adopt(plugin.name, self._offers[plugin.name].transports)
-            # Where it was asked while another instance was there, and that is gone by now, it is asked again.
+            # If the answer was given while another instance existed that is gone now, reconcile again.
             if adopted or len(plugin.offers) > 1:
                 return
         task = asyncio.ensure_future(self._ask_what_it_knows(plugin))
@@ -245,12 +251,12 @@ class Standing:
                     taken_up.adopt(plugin.name, offer.transports)
 
     def _judged(self) -> None:
-        """Another instance is asked in its place, or it in the place of another."""
+        """Report that the instance was chosen or replaced."""
         if not self._offering:
             self._changed()
 
     def _judge(self) -> None:
-        """A plugin's conduct has changed: ask another instance, if there is a better one."""
+        """Choose again after a plugin's conduct has changed, and report recoveries."""
         if self._over:
             return
         for name, conduct in self.conducts.items():

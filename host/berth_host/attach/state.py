@@ -1,4 +1,4 @@
-"""`State`: where an attachment stands. Moved by `Attachment`, shown in conditions."""
+"""`State`: the states of an attachment. Set by `Attachment`, shown in conditions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class State(Enum):
-    """The states of the life of an attachment; see `attachment`."""
+    """The states of an attachment; `attachment` has the transitions."""
 
     CONNECTING = "Connecting"
     HANDSHAKING = "Handshaking"
@@ -26,16 +26,14 @@ class State(Enum):
 
 
 ATTACHED: Final = frozenset({State.ACTIVE, State.DEGRADED, State.QUARANTINED})
-"""An instance is attached that the host would ask; STANDBY has one that it would not."""
+"""The states with an attached instance that may get calls; in STANDBY the instance gets none."""
 NOT_NEEDED: Final = frozenset({State.STANDBY, State.DRAINED})
-"""Another instance of the same plugins is asked, or this host does not lead: nothing is the matter."""
+"""The states without a problem in which another instance gets the calls, or this host does not lead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceChange:
-    """A place has another state, or another reason for it. `place`: its title; `plugins`: those that
-    are served there.
-    """
+    """A place's new state, or the state's new reason. `place`: its title. `plugins`: those served there."""
 
     place: str
     plugins: tuple[str, ...]
@@ -46,8 +44,9 @@ class PlaceChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """Another instance of a plugin is asked in place of the instance `before`. `falls_back`: it is an older
-    one, for `reason`.
+    """A change of the instance that gets a plugin's calls, from `before` to `instance_id`.
+
+    `falls_back`: True if the new instance is the older one. `reason`: why `before` was replaced.
     """
 
     plugin: str

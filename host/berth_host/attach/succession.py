@@ -1,4 +1,4 @@
-"""Whether another process than the one before listens at a place, and the waits for one.
+"""Detects that another process listens at a place, and waits for one.
 
 Called by `Attachment` while no instance is attached.
 """
@@ -16,11 +16,11 @@ from berth_host.rpc.served.peer_user import socket_identity
 REJECTED_LOOK_S: Final = 5.0
 BACKOFF_LOOK_S: Final = 1.0
 Identity: TypeAlias = tuple[int, int, int]
-"""Of a socket file: device, number, time of its last change (nanoseconds)."""
+"""A socket file's device, inode and time of its last change (nanoseconds)."""
 
 
 def identity_of(endpoint: str) -> Identity | None:
-    """A value that differs between a socket file and its successor; None for TCP and without a file."""
+    """Return a value that differs between a socket file and its successor; None for TCP or no file."""
     if not endpoint.startswith("unix:"):
         return None
     try:
@@ -30,8 +30,10 @@ def identity_of(endpoint: str) -> Identity | None:
 
 
 def is_successor(now: Identity | None, met: Identity | None, *, in_folder: bool) -> bool:
-    """Whether another process than the one that was `met` listens there now. In a folder of sockets another
-    file is another attachment's; but file systems give the number of a file that is gone to the next one.
+    """Return True if the socket file is another one than `met`.
+
+    In a folder of sockets another file usually belongs to another attachment. Only a new file with the same
+    inode counts there: file systems use the inode of a removed file again.
     """
     if now is None or now == met:
         return False
@@ -39,9 +41,7 @@ def is_successor(now: Identity | None, met: Identity | None, *, in_folder: bool)
 
 
 async def another_comes(place: Place, met: Identity | None, within_s: float) -> bool:
-    """Wait for so long, or until another process listens there than the one that was `met`, which has not
-    failed yet. Whether one does.
-    """
+    """Wait until another process than `met` listens at the place; return False after `within_s` seconds."""
     until_s = time.monotonic() + within_s
     while (left_s := until_s - time.monotonic()) > 0:
         await asyncio.sleep(min(left_s, BACKOFF_LOOK_S))
@@ -51,7 +51,7 @@ async def another_comes(place: Place, met: Identity | None, within_s: float) -> 
 
 
 async def after_refusal(place: Place) -> None:
-    """Wait until something else may lie at the place. A refused child stays away for good."""
+    """Wait until another process may listen at the place; forever for a refused command."""
     if place.command:
         await asyncio.Event().wait()
     refused = identity_of(place.endpoint)
@@ -60,5 +60,5 @@ async def after_refusal(place: Place) -> None:
         now = identity_of(place.endpoint)
         if now is not None and now != refused:
             return
-    # TCP: only a handshake tells whether another instance is there.
+    # TCP: only a handshake can find another instance.
     await asyncio.sleep(12 * REJECTED_LOOK_S)

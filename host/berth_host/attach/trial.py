@@ -1,11 +1,11 @@
-"""Tries the arguments of another configuration at plugins in other processes, before it is used.
+"""Tries the arguments of a new configuration at served plugins before the configuration is used.
 
-    dial -> Handshake -> Configure(trial)         an endpoint: the instance goes on with what it has
-    launch -> Handshake -> Configure -> stop      a command: a process for the trial alone
+    dial -> Handshake -> Configure(trial)         an endpoint: the instance keeps its current arguments
+    launch -> Handshake -> Configure -> stop      a command: a process only for the trial
 
-Only arguments that differ from those in use are tried. An instance that is not there, or that does not know
-trials, is asked when it is attached: it is refused alone then. Called by `Attachments`. Source: the
-contract's identity.proto.
+Only arguments that differ from those in use are tried. An instance that is absent, or does not support
+trials, gets its arguments when it is attached; a refusal then concerns this instance only. Called by
+`Attachments`. Source: the contract's identity.proto.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOG = get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """The result of a trial. `plugins`: their names; `place`: where they are asked; `reason`: begins with a
+    """A refusal of arguments. `plugins`: their names. `place`: the place's title. `reason`: begins with a
     verb.
     """
 
@@ -45,9 +45,7 @@ class Refusal:
 
 
 def changed_places(places: Iterable[Place], running: Iterable[Place]) -> Iterator[Place]:
-    """Yield the places with plugins whose arguments differ from those of `running`, each with these plugins
-    alone.
-    """
+    """Yield the places whose plugins' arguments differ from those of `running`, with only those plugins."""
     in_use = {(place.title, plugin.name): _args(plugin) for place in running for plugin in place.plugins}
     for place in places:
         changed = [
@@ -58,9 +56,7 @@ def changed_places(places: Iterable[Place], running: Iterable[Place]) -> Iterato
 
 
 async def try_place(place: Place, seams: AttachSeams) -> Refusal | None:
-    """Return why the plugins at this place do not accept their arguments; None where they do, and where they
-    cannot be asked.
-    """
+    """Return why the plugins at this place refuse their arguments; None if they accept or cannot be asked."""
     if not place.is_open:
         return await _try(place, seams)
     found, _ = sockets_in(socket_path(place.endpoint))
@@ -104,7 +100,7 @@ async def _try(place: Place, seams: AttachSeams) -> Refusal | None:
 async def _introduced(
     calls: IdentityCalls, place: Place, child: Child | None, seams: AttachSeams
 ) -> Introduction | None:
-    """Return the instance that is there; None for one that cannot try arguments.
+    """Return the instance's introduction; None for an instance that cannot try arguments.
 
     Raises DialError, PluginError and RefusedError.
     """

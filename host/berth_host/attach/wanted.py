@@ -1,7 +1,7 @@
-"""Configuration -> the places to attach, the plugins expected there, and how to call them.
+"""Derives from the configuration the places to attach, the plugins expected there, and their rules.
 
-Several plugins may name one endpoint: one process serves them, over one attachment. Every command is a
-process of its own. Called by `app`.
+Several plugins may name one endpoint: then one process serves them over one attachment. Every command is a
+separate process. Called by `app`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from berth_host.rpc.call_rules import PointPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedProfile:
-    """A plugin in one profile. `points`: where the profile enables it, spelled as there (`preBind`); `named`:
-    those of them that name it, and not multiPoint alone.
+    """A plugin in one profile.
+
+    `points`: the extension points at which the profile enables the plugin, spelled as there (`preBind`).
+    `named`: those of them whose own list has the plugin, not only multiPoint.
     """
 
     scheduler_name: str
@@ -30,7 +32,7 @@ class WantedProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedPlugin:
-    """A plugin that lives in another process. `points`: the operator's deadlines and policies."""
+    """A served plugin. `points`: the operator's deadlines and policies."""
 
     name: str
     required: bool = True
@@ -41,11 +43,11 @@ class WantedPlugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where an instance is found: a fixed `endpoint`, or a `command` that starts one.
+    """The place of an instance: a fixed `endpoint`, or a `command` that starts one.
 
-    `credential_file`: holds the secret to name at an endpoint, empty: none. `allowed_uids`: users beside root
-    and the host's own that a Unix socket and the process behind it may belong to. `is_open`: the endpoint is
-    in a folder of sockets, and any of `plugins` may be there.
+    `credential_file`: the file with the secret for the endpoint, empty for none. `allowed_uids`: users,
+    besides root and the host's own, that may own a Unix socket and the process behind it. `is_open`: the
+    endpoint is in a folder of sockets and may serve any of `plugins`.
     """
 
     endpoint: str = ""
@@ -59,17 +61,18 @@ class Place:
 
     @property
     def title(self) -> str:
-        """For messages."""
+        """The place's name in messages."""
         return self.endpoint or " ".join(masked_arguments(self.command))
 
     def plugin(self, name: str) -> WantedPlugin | None:
-        """The plugin called `name`, if it is expected here."""
+        """Return the plugin called `name` if it is expected here, else None."""
         return next((plugin for plugin in self.plugins if plugin.name == name), None)
 
 
 def wanted_places(configuration: LoadedConfiguration) -> list[Place]:
-    """Every place with a plugin that some profile enables, in the order of the file. The folder of sockets is
-    one of them, with the plugins that have no place of their own.
+    """Return every place with a plugin that a profile enables, in the order of the file.
+
+    The folder of sockets is one of the places, with the plugins that have no place of their own.
     """
     folder = f"unix://{configuration.berth.socket_folder}"
     by_endpoint: dict[str, list[WantedPlugin]] = {}
@@ -104,7 +107,7 @@ def wanted_places(configuration: LoadedConfiguration) -> list[Place]:
 
 
 def wanted_plugin(plugin: BerthPlugin, configuration: LoadedConfiguration) -> WantedPlugin:
-    """One plugin as the profiles want it."""
+    """Return one plugin with its settings in each profile."""
     profiles = tuple(
         WantedProfile(
             scheduler_name=profile.scheduler_name,
@@ -129,7 +132,7 @@ def wanted_plugin(plugin: BerthPlugin, configuration: LoadedConfiguration) -> Wa
 
 
 def _named(plugin: str, profile: ResolvedProfile) -> frozenset[str]:
-    """The points whose own list in the profile has the plugin."""
+    """Return the extension points whose own list in the profile has the plugin."""
     listed = ((point, plugin_set) for point, plugin_set in profile.merged_plugins.items())
     return frozenset(
         point

@@ -170,7 +170,7 @@ async def test_foreign_contract_is_refused_with_both_versions(tmp_path: Path) ->
         assert state_of(host) is State.REJECTED
         (verdict,) = plugin.requests("Configure")
         assert not verdict.accepted
-        assert "the host speaks 1.0, the plugin speaks 2.0" in verdict.reason
+        assert "the host supports 1.0, the plugin supports 2.0" in verdict.reason
         assert verdict.reason == reason_of(host)
         status = (await host.client.filter(host.cycle(), host.nodes)).status(0)
         assert 'plugin "Demo" is not attached: incompatible contract' in status.message

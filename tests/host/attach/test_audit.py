@@ -92,7 +92,7 @@ async def test_a_peer_that_is_not_let_in_is_one_line_however_often_it_is_tried(t
                 await until(lambda: host.attachments.places[0].backoff.failures >= 4)
     (line,) = audited(lines)
     assert (line["event"], line["log_level"]) == ("audit.refused", "warning")
-    assert line["reason"] == f"everybody may replace {path}: chmod 700 {folder}"
+    assert line["reason"] == f"any user may replace {path}: chmod 700 {folder}"
 
 
 async def test_an_instance_that_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:

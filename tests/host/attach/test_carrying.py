@@ -70,7 +70,7 @@ async def test_a_framed_socket_that_may_not_be_used_is_named_and_left(tmp_path: 
         async with attached_host(at_socket(path, "Echo")) as host:
             carrier, (warning,) = told(host)
             assert carrier == "unary"
-            assert warning.startswith("calls do not travel in frames, as the plugin says that they can: ")
+            assert warning.startswith("the frames that the plugin offers cannot be used: ")
             assert ("is not a socket" if lies == "a link" else "No such file") in warning
             assert len(await host.client.filter(host.cycle(), host.nodes)) == 3
 

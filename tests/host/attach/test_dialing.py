@@ -54,7 +54,7 @@ def test_folder_in_which_everybody_may_replace_the_socket_is_refused(tmp_path: P
     folder.mkdir()
     with listening(folder / "p.sock"):
         folder.chmod(0o777)
-        with pytest.raises(DialError, match=f"everybody may replace .*: chmod 700 {folder}"):
+        with pytest.raises(DialError, match=f"any user may replace .*: chmod 700 {folder}"):
             check_socket(folder / "p.sock")
         folder.chmod(0o1777)
         check_socket(folder / "p.sock")

@@ -180,7 +180,7 @@ async def test_more_sockets_than_are_looked_at_are_a_problem_and_displace_none(
             await found.folder.scan()
     assert found.endpoints == [f"unix://{tmp_path}/{name}.sock" for name in ("m", "n")]
     assert found.folder.problem == (
-        f"{tmp_path}: 3 sockets lie there, and 2 are looked at: remove those of ended plugins"
+        f"{tmp_path}: 3 sockets are there, and only 2 are used: remove those of ended plugins"
     )
 
 

@@ -49,7 +49,7 @@ def test_refusal_of_a_foreign_contract_names_both_versions() -> None:
     with pytest.raises(RefusedError) as caught:
         read_handshake(reply(supported=versions), PLACE)
     assert caught.value.reason.startswith(
-        "incompatible contract: the host speaks 1.0, the plugin speaks 2.3, 3.0;"
+        "incompatible contract: the host supports 1.0, the plugin supports 2.3, 3.0;"
     )
 
 
@@ -227,7 +227,7 @@ def test_a_wish_for_no_time_at_all_is_ignored_with_a_warning(seconds: int) -> No
     message.deadlines["filter"].FromSeconds(seconds)
     got = read_handshake(reply(message), PLACE)
     assert got.plugins[0].deadlines == {}
-    assert got.warnings == (f"plugin Demo wishes a deadline of {seconds} s for filter, which is ignored",)
+    assert got.warnings == (f"plugin Demo requests a deadline of {seconds} s for filter, which is ignored",)
 
 
 def test_plugin_without_a_point_at_which_the_file_names_it_is_refused_with_the_cure() -> None:

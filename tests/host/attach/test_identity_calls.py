@@ -51,5 +51,6 @@ async def test_constructor_that_waits_is_named_with_the_deadline(
         await channel.close()
         await asyncio.to_thread(server.stop, 1.0)
     assert str(raised.value) == (
-        "did not answer Configure within 0.2 s: the classes are made then, so see what __init__ waits for"
+        "did not answer Configure within 0.2 s: Configure creates the plugins, so check what their"
+        " __init__ waits for"
     )

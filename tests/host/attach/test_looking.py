@@ -69,7 +69,7 @@ async def test_a_process_that_takes_no_connections_holds_nobody_up(tmp_path: Pat
         listening.bind(str(path))
         listening.listen(0)
         first.connect(str(path))
-        with pytest.raises(DialError, match="takes no connections"):
+        with pytest.raises(DialError, match="accepts no connections"):
             await peer_at(f"unix://{path}", place(path))
 
 

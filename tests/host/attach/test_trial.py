@@ -89,7 +89,7 @@ async def test_a_refusal_has_the_words_of_the_plugin(tmp_path: Path, *, folder: 
     ("code", "reason"),
     [
         (grpc.StatusCode.INTERNAL, "cannot be configured (INTERNAL: scripted)"),
-        (grpc.StatusCode.INVALID_ARGUMENT, "calls its configuration faulty: scripted"),
+        (grpc.StatusCode.INVALID_ARGUMENT, "refuses its configuration: scripted"),
     ],
 )
 async def test_a_configure_that_fails_is_a_refusal(

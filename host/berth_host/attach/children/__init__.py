@@ -1,1 +1,1 @@
-"""Plugin processes that the host launches itself."""
+"""Plugin processes that the host launches."""

@@ -1,10 +1,10 @@
-"""`Child`: one plugin process that the host started, from its start to its end.
+"""`Child`: one plugin process that the host launches, from its start to its end.
 
-Started without any code between fork and exec, in a process group of its own, with a private folder for its
-socket and a pipe as standard input that only the host holds. It says one line on standard output, then
-serves. It is stopped through the handle that the start gave, never by a number that was written down.
+The process starts without Python code between fork and exec. It has its own process group, a private folder
+for its socket, and a pipe as standard input that only the host holds. It writes one line to standard output,
+then serves. It is stopped through its `Popen` object, never by a stored process id.
 
-    launched -line in time-> serving -exits by itself-> ended
+    launched -handshake line in time-> serving -exits by itself-> ended
         |  no line, or a wrong one       |  stop(): terminate, then kill
         +-----------> ended <------------+
 """
@@ -41,12 +41,14 @@ _KEYS: Final = ("protocol", "address", "instance_id", "cookie")
 
 
 class ChildError(HostError):
-    """The child could not be started, ended early, or did not say its line."""
+    """The child could not be started, ended early, or did not write its handshake line."""
 
 
 class Child:
-    """Attributes: address, instance_id (as it said them), credential (what it was told to expect), output
-    (its log).
+    """A launched plugin process.
+
+    Attributes: address and instance_id (from its handshake line), credential (that the process expects),
+    output (its log).
     """
 
     def __init__(
@@ -57,7 +59,11 @@ class Child:
         title: str,
         plugins: str,
     ) -> None:
-        """`secret`: the cookie that its line has to give back, and the credential; `plugins`: their names."""
+        """Watch a process that was started.
+
+        `secret`: the cookie that its handshake line must contain, and the credential. `plugins`: the names of
+        its plugins.
+        """
         self.address = ""
         self.instance_id = ""
         cookie, self.credential = secret
@@ -71,16 +77,16 @@ class Child:
         self._ended = asyncio.Event()
         loop = asyncio.get_running_loop()
         # asyncio's own subprocesses count as running until their pipes are closed, and a process that the
-        # child left behind may hold those for ever.
+        # child started may hold these pipes forever.
         threading.Thread(target=self._wait, args=(loop,), name=f"berth-child-{title}", daemon=True).start()
 
     @staticmethod
     async def launch(
         command: Sequence[str], title: str, handshake_s: float = HANDSHAKE_S, *, plugins: str = ""
     ) -> Child:
-        """Start it and wait for its line. Raises ChildError; nothing is left behind then.
+        """Start the process and wait for its handshake line. Raises ChildError, after cleaning up.
 
-        `title` names it in errors, `plugins` (their names) what it writes; empty: `title`.
+        `title`: its name in errors. `plugins`: the plugins' names, for its log lines; empty for `title`.
         """
         folder = Path(tempfile.mkdtemp(prefix="berth-"))  # 0700
         cookie, credential = secrets.token_hex(16), secrets.token_hex(32)
@@ -91,7 +97,7 @@ class Child:
             "BERTH_HOST_PID": str(os.getpid()),
         }
         try:
-            # On the loop's own thread: the child asks to be ended with the thread that started it.
+            # On the loop's own thread: the child asks the kernel to end it with the thread that started it.
             process = subprocess.Popen(  # noqa: ASYNC220
                 command,
                 stdin=subprocess.PIPE,
@@ -113,11 +119,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process, for people; the child is stopped through `stop` alone."""
+        """The process id, for logs; only `stop` stops the child."""
         return self._process.pid
 
     async def ended(self) -> str:
-        """Wait for the end of the process; how it ended, with the last line of its log."""
+        """Wait for the end of the process; return how it ended, with the last line of its log."""
         await self._ended.wait()
         await self._last_words()
         code = self._process.returncode
@@ -125,7 +131,10 @@ class Child:
         return f"{how}: {self.output.last}" if self.output.last else how
 
     async def stop(self, terminate_s: float = TERMINATE_S) -> None:
-        """Close its input, ask it to end, and end it. Harmless when it is gone."""
+        """Close its standard input, terminate it, then kill it. Has no effect on a process that has ended.
+
+        `terminate_s`: seconds to wait after each signal.
+        """
         process = self._process
         if process.stdin is not None:
             process.stdin.close()
@@ -143,20 +152,20 @@ class Child:
         await asyncio.gather(*self._readers, return_exceptions=True)
         for pipe in self._pipes:
             pipe.close()
-        await asyncio.sleep(0)  # a transport closes its pipe in the loop's next turn
+        await asyncio.sleep(0)  # A transport closes its pipe in the loop's next turn.
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _last_words(self) -> None:
-        """Read what it wrote before its end. Processes that it left behind may hold the pipe for ever."""
+        """Read the rest of its output, for a bounded time: its own children may hold the pipe forever."""
         if self._readers:
             await asyncio.wait(self._readers[:1], timeout=_LAST_WORDS_S)
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         self._process.wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: no question can come any more
+        with contextlib.suppress(RuntimeError):  # The loop is closed, so no task waits for the end.
             loop.call_soon_threadsafe(self._ended.set)
 
     async def _reader(self, pipe: IO[bytes] | None) -> asyncio.StreamReader:
@@ -179,7 +188,7 @@ class Child:
                     raise ChildError(f"{self._title} {await self.ended()}")
         except TimeoutError as err:
             raise ChildError(
-                f"{self._title} said nothing within {handshake_s:g} s: its first line on standard output"
+                f"{self._title} wrote nothing within {handshake_s:g} s: its first line on standard output"
                 " must be the handshake"
             ) from err
         self._readers.append(loop.create_task(throw_away(stdout)))
@@ -200,11 +209,11 @@ class Child:
             ) from err
         if protocol != PROTOCOL:
             raise ChildError(
-                f"{self._title} speaks {protocol!r} on standard output, the host {PROTOCOL!r}:"
+                f"{self._title} uses {protocol!r} on standard output, the host {PROTOCOL!r}:"
                 " install an SDK of the host's release"
             )
         if not isinstance(cookie, str) or not hmac.compare_digest(cookie.encode(), self._cookie.encode()):
-            raise ChildError(f"{self._title} did not give its cookie back: the line is not the child's own")
+            raise ChildError(f"{self._title} did not return its cookie: another process wrote the line")
         if not self._is_local(self.address):
             raise ChildError(f"{self._title} listens at {self.address!r}, which is not on this machine")
 
@@ -215,7 +224,7 @@ class Child:
 
 
 async def _first_line(stream: asyncio.StreamReader) -> bytes:
-    """Up to the first newline; empty if the stream ends first, cut where it is too long to be meant."""
+    """Read up to the first newline; return nothing if the stream ends first. A too long line is cut."""
     line = b""
     while b"\n" not in line and len(line) < _MAX_HANDSHAKE_BYTES:
         chunk = await stream.read(1024)

@@ -1,9 +1,8 @@
-"""What a child writes -> the last lines of it, and a bounded number of lines in the host's log.
+"""`OutputLog`: a child's last lines, and a bounded number of its lines in the host's log.
 
-Standard error is the child's log: a ring of its last lines explains an early end, and at most so many lines
-a second go on to the host's own log; the number of the others follows when their second is over, or the
-child. Records of berth-sdk's own log become lines. Standard output says one line and is then thrown away. A
-child that floods either costs time in proportion to nothing but what it writes.
+Standard error is the child's log. Its last lines are kept, to explain an early end. At most LINES_PER_S lines
+a second go to the host's log; the number of dropped lines is logged at the end of that second, or of the
+child. Records of berth-sdk's log become lines. Standard output is read for one line, then discarded.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from berth_host.rpc.served.statuses import plain
 
 KEPT_LINES: Final = 200
 MAX_LINE_BYTES: Final = 64 * 1024
-"""A record of berth-sdk's log is one line, and may hold a traceback."""
+"""The longest line, in bytes. A record of berth-sdk's log is one line and may contain a traceback."""
 LINES_PER_S: Final = 50
 WINDOW_S: Final = 1.0
 _CHUNK_BYTES: Final = 64 * 1024
@@ -36,12 +35,15 @@ def _on_the_loop(delay_s: float, call: Callable[[], None]) -> asyncio.TimerHandl
 
 
 class OutputLog:
-    """Lines of one child's standard error. `lines`: the last ones; `dropped`: not passed on to the log."""
+    """The standard error of one child.
+
+    `lines`: its last lines. `dropped`: the number of lines that were not logged.
+    """
 
     def __init__(
         self, plugins: str, clock: Callable[[], float] = time.monotonic, later: Later = _on_the_loop
     ) -> None:
-        """`clock`: monotonic seconds; `later`: calls back after so many seconds, on the loop."""
+        """Create the log. `clock`: returns monotonic seconds. `later`: calls back after some seconds."""
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
         self.dropped = 0
         self._plugins = plugins
@@ -52,14 +54,14 @@ class OutputLog:
         self._dropped_in_window = 0
 
     async def follow(self, stream: asyncio.StreamReader) -> None:
-        """Take every line of the stream, until it ends; then say what was left out."""
+        """Add every line of the stream until it ends; then log how many lines were dropped."""
         try:
             await read_lines(stream, self.add)
         finally:
             self.report_dropped()
 
     def add(self, line: bytes) -> None:
-        """One line, cut to 64 KiB; a record of berth-sdk's log may be several."""
+        """Add one line, cut to 64 KiB; a record of berth-sdk's log may become several lines."""
         text = line[:MAX_LINE_BYTES].decode(errors="replace").rstrip()
         if not text:
             return
@@ -70,7 +72,7 @@ class OutputLog:
         shown, fields = _shown(text)
         if fields.get("plugin_level") not in _QUIET:
             self.lines.append(_reason(shown))
-        # A traceback comes whole or not at all.
+        # A traceback is logged whole or not at all.
         if self._in_window and self._in_window + len(shown) > LINES_PER_S:
             if not self._dropped_in_window:
                 self._later(self._window_s + WINDOW_S - now_s, self.report_dropped)
@@ -82,20 +84,22 @@ class OutputLog:
             _LOG.info("plugin.logged", plugin=self._plugins, line=one, **fields)
 
     def report_dropped(self) -> None:
-        """Say how many lines were left out, if any were since this was said."""
+        """Log how many lines were dropped since the last such report, if any."""
         if self._dropped_in_window:
             _LOG.warning("plugin.log_dropped", plugin=self._plugins, lines=self._dropped_in_window)
             self._dropped_in_window = 0
 
     @property
     def last(self) -> str:
-        """The last line that may explain an end, empty if there is none: berth-sdk's remarks do not."""
+        """The last line that may explain an end, without berth-sdk's info and debug lines; empty for none."""
         return self.lines[-1] if self.lines else ""
 
 
 def _shown(text: str) -> tuple[list[str], dict[str, str]]:
-    """A line as it is; a record of berth-sdk's log as its event and the lines of its traceback, with its
-    level.
+    """Return the lines to log and their extra fields.
+
+    A record of berth-sdk's log becomes its event and the lines of its traceback, with its level as a field.
+    Any other line stays as it is.
     """
     record = _record(text)
     if record is None:
@@ -106,7 +110,7 @@ def _shown(text: str) -> tuple[list[str], dict[str, str]]:
 
 
 def _record(text: str) -> dict[str, Any] | None:
-    """A record as `berth-sdk serve` writes it for its host. Other plugins' JSON is a line like any other."""
+    """Return the parsed record of berth-sdk's log; None for any other line, such as other JSON."""
     if not text.startswith("{"):
         return None
     try:
@@ -117,13 +121,13 @@ def _record(text: str) -> dict[str, Any] | None:
 
 
 def _reason(lines: list[str]) -> str:
-    """The event, and the error under its traceback unless the event has it."""
+    """Return the event, followed by the last line of its traceback unless the event contains that."""
     first, last = lines[0], lines[-1]
     return first if last in first else f"{first}: {last}"
 
 
 async def read_lines(stream: asyncio.StreamReader, add: Callable[[bytes], None]) -> None:
-    """Hand every line of the stream over, those that are too long in pieces, until it ends."""
+    """Call `add` for every line of the stream until it ends; longer lines come in pieces."""
     rest = b""
     while chunk := await stream.read(_CHUNK_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -132,13 +136,13 @@ async def read_lines(stream: asyncio.StreamReader, add: Callable[[bytes], None])
         while len(rest) > MAX_LINE_BYTES:
             add(rest[:MAX_LINE_BYTES])
             rest = rest[MAX_LINE_BYTES:]
-        # A flood fills the pipe faster than it is read: let the others have a turn.
+        # A child that floods the pipe must not keep the loop from its other tasks.
         await asyncio.sleep(0)
     add(rest)
 
 
 async def throw_away(stream: asyncio.StreamReader) -> None:
-    """Read to the end, so that the writer never blocks."""
+    """Read and discard the stream to its end, so that the writer never blocks."""
     await read_lines(stream, _ignore)
 
 

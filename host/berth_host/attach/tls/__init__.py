@@ -1,1 +1,1 @@
-"""Mutual TLS towards plugins on other machines. Imported late: it costs a tenth of a second at the start."""
+"""Mutual TLS to plugins on other machines. Imported late, because the import takes 0.1 s."""

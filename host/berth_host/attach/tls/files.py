@@ -1,7 +1,7 @@
-"""The files of a plugin's `tls`: read anew for each attachment; a text says which one is wrong.
+"""Reads the files of a plugin's `tls`, again for each attachment; errors name the wrong file.
 
-They raise `DialError`, so that the attachment waits and tries again: files are replaced while hosts run, and
-a host that cannot use them must not fall back to plaintext. Called by `dialing` and `look`.
+The functions raise `DialError`, so that the attachment waits and retries: files are replaced while hosts run,
+and a host that cannot use them must not fall back to plaintext. Called by `dialing` and `look`.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from berth_host.model.paths import why_unread
 
 
 def channel_credentials(files: TlsFiles) -> grpc.ChannelCredentials:
-    """For one channel. Raises DialError."""
+    """Return the credentials of one channel. Raises DialError."""
     own_certificate(files, trust(files))
     authority, certificate, key = map(_read, (files.ca_file, files.cert_file, files.key_file))
     return grpc.ssl_channel_credentials(authority, key, certificate)
 
 
 def trust(files: TlsFiles) -> ssl.SSLContext:
-    """A client that believes the plugin's authority alone. Raises DialError."""
+    """Return a client context that trusts only the plugin's CA. Raises DialError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
     try:
         context.load_verify_locations(files.ca_file)
     except ssl.SSLError as err:
-        raise DialError(f"caFile {files.ca_file} holds no authority, in PEM: {err.reason}") from err
+        raise DialError(f"caFile {files.ca_file} has no CA certificate in PEM: {err.reason}") from err
     except OSError as err:
         raise DialError(f"caFile {files.ca_file} cannot be read: {err.strerror}") from err
     return context
 
 
 def own_certificate(files: TlsFiles, context: ssl.SSLContext) -> x509.Certificate:
-    """Take the host's certificate into the context, and answer it. Raises DialError."""
+    """Load the host's certificate into the context and return it. Raises DialError."""
     _read(files.key_file)
     try:
-        # An encrypted key is refused; without a password its own would be asked for, at the terminal.
+        # An encrypted key is refused; without this argument OpenSSL would ask for a password at the
+        # terminal.
         context.load_cert_chain(files.cert_file, files.key_file, password="")
         found = x509.load_pem_x509_certificate(_read(files.cert_file))
     except (OSError, ValueError) as err:

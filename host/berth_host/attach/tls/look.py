@@ -1,7 +1,6 @@
-"""A handshake of the host's own with a plugin behind TLS: the names in its certificate and until when it is
-good, or what is wrong.
+"""Makes a TLS handshake with a plugin: its certificate's names and expiry, or why the handshake fails.
 
-Called by `looking`, with the files that gRPC's connection is made with a moment later.
+Called by `looking`, with the same files as gRPC's connection a moment later.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from berth_host.attach.tls.renewal import Renewal
 from berth_host.config.berth.configuration import TlsFiles
 
 _FIRST_BYTES: Final = 9
-"""A server that accepts a connection begins with a frame of HTTP/2, whose head this is."""
+"""The length of the head of the first HTTP/2 frame, which a server sends when it accepts a connection."""
 
 
 async def behind_tls(host: str, port: int, files: TlsFiles, timeout_s: float) -> Peer:
-    """Raises DialError."""
+    """Return the peer behind TLS. Raises PeerRefusedError for a wrong certificate, else DialError."""
     renewal = Renewal(files)
     context = trust(files)
     own = own_certificate(files, context)
@@ -36,10 +35,10 @@ async def behind_tls(host: str, port: int, files: TlsFiles, timeout_s: float) ->
     except TimeoutError as err:
         raise DialError(f"{where} does not answer over TLS within {timeout_s:g} s") from err
     except ssl.SSLCertVerificationError as err:
-        text = f"the certificate of {where} is not good: {err.verify_message.rstrip('.')}"
+        text = f"the certificate of {where} is not valid: {err.verify_message.rstrip('.')}"
         raise PeerRefusedError(f"{text} (expected: {name}, signed by {files.ca_file})") from err
     except ssl.SSLError as err:
-        raise PeerRefusedError(f"{where} does not speak TLS as the host does: {err.reason or err}") from err
+        raise PeerRefusedError(f"{where}: the TLS handshake failed: {err.reason or err}") from err
     except OSError as err:
         raise DialError(f"{where}: {err.strerror or err}") from err
     if certificate is None:
@@ -56,8 +55,9 @@ async def behind_tls(host: str, port: int, files: TlsFiles, timeout_s: float) ->
 
 
 async def _shown(host: str, port: int, context: ssl.SSLContext, name: str) -> bytes | None:
-    """The server's certificate; None: it ended the connection when it had seen the host's, as a server does
-    that speaks TLS 1.3.
+    """Return the server's certificate; None if the server refused the host's certificate.
+
+    A server with TLS 1.3 refuses it by closing the connection after the handshake.
     """
     reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name)
     try:

@@ -1,4 +1,4 @@
-"""The names in a certificate: its common name, then its subject alternative names. For logs and messages."""
+"""Reads the names in a certificate, for logs and messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cryptography.x509.oid import NameOID
 
 
 def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Each once, in that order."""
+    """Return the common name, then the subject alternative names, each once."""
     common = [str(one.value) for one in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

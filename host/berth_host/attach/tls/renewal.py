@@ -1,6 +1,6 @@
-"""`Renewal`: whether a connection over TLS is to be made anew. Made by `look`, asked by `Keeper`.
+"""`Renewal`: tells when a TLS connection must be made again. Made by `look`, called by `Keeper`.
 
-TLS looks at certificates when a connection begins, and never again: without this it would outlive them.
+TLS checks certificates only when a connection begins, so a connection could outlive them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _LOG = get_logger()
 
 
 class Renewal:
-    """Of one connection, from a moment before its files are read. `ends_s`: when the first certificate of the
-    two sides expires (Unix seconds); the wall clock counts, as it does in TLS.
+    """The renewal of one connection; made before the connection's files are read.
+
+    `ends_s`: when the first certificate of the two sides expires, by the wall clock (Unix seconds).
     """
 
     def __init__(self, files: TlsFiles, clock: Callable[[], float] = time.time) -> None:
@@ -32,11 +33,12 @@ class Renewal:
         self._told = ""
 
     def due(self) -> str:
-        """Why, as the end of a sentence; empty: it may stand. Files that are no good are no reason: they may
-        be about to be replaced, and the connection is as good as it was.
+        """Return why the connection must be made again, as the end of a sentence; empty if it may stay.
+
+        Unusable new files are no reason: they may be about to be replaced, and the connection still works.
         """
         if self._clock() >= self.ends_s:
-            return "connects anew: a certificate of this connection has expired"
+            return "reconnects: a certificate of this connection has expired"
         if _stamp(self._files) == self._stamp:
             return ""
         try:
@@ -46,7 +48,7 @@ class Renewal:
                 self._told = str(err)
                 _LOG.warning("attachment.not_renewed", error=self._told)
             return ""
-        return "connects anew: the files of its tls were replaced"
+        return "reconnects: the files of its tls were replaced"
 
 
 def _stamp(files: TlsFiles) -> _Stamp:

@@ -102,10 +102,8 @@ open({str(pid_file)!r}, "w").write(str(left.pid))
             id="says why it exits",
         ),
         pytest.param(("print('hello')\n", SAY, WAIT), "but with 'hello'", id="talks first"),
-        pytest.param(("line['protocol'] = 'berth/9'\n", SAY, WAIT), "speaks 'berth/9'", id="other protocol"),
-        pytest.param(
-            ("line['cookie'] = 'x'\n", SAY, WAIT), "did not give its cookie back", id="wrong cookie"
-        ),
+        pytest.param(("line['protocol'] = 'berth/9'\n", SAY, WAIT), "uses 'berth/9'", id="other protocol"),
+        pytest.param(("line['cookie'] = 'x'\n", SAY, WAIT), "did not return its cookie", id="wrong cookie"),
         pytest.param(("line['address'] = '192.0.2.1:1'\n", SAY, WAIT), "not on this machine", id="far away"),
         pytest.param(("del line['address']\n", SAY, WAIT), "which lacks address", id="no address"),
         pytest.param(
@@ -125,7 +123,7 @@ async def test_a_child_that_begins_badly_is_ended_with_the_reason(lines: tuple[s
 
 
 async def test_silent_child_is_ended_after_its_time() -> None:
-    with pytest.raises(ChildError, match=r"said nothing within 0.3 s"):
+    with pytest.raises(ChildError, match=r"wrote nothing within 0.3 s"):
         await Child.launch(python(WAIT), "demo", handshake_s=0.3)
 
 

@@ -230,7 +230,7 @@ async def test_row_27_an_endpoint_in_plaintext_hears_no_word_of_the_contract(par
         stream_server(listen) as address,
         attached_host(party.place(address), patience_s=0.0) as host,
     ):
-        await backing_off(host, "does not speak TLS as the host does")
+        await backing_off(host, "the TLS handshake failed")
         await until(lambda: connections >= 3)
     assert heard.startswith(b"\x16\x03")  # a record of TLS
     for needle in (b"PRI * HTTP/2.0", b"berth", SECRET.encode()):
