@@ -93,7 +93,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.queue.reports": "host/queue/test_sort_keys.py",
         "berth_host.attach.host_attachments": "host/app/test_life.py",
         "berth_host.process.process": "host/process/test_opening.py",
-        "berth_host.app.readings": "host/app/test_host.py",
         "berth_host.attach.reconciling": "host/app/test_reconcile.py",
         "berth_host.framework.device_wait": "host/app/test_device_allocation.py",
         "berth_host.framework.measured": "host/app/test_host.py",

@@ -15,7 +15,18 @@ HOST, SDK = ROOT / "host" / "berth_host", ROOT / "sdk" / "berth_sdk"
 HELD = (
     *(
         HOST / part
-        for part in ["scheduler", "framework", "queue", "cache", "rpc", "attach", "app", "process", "plugins"]
+        for part in [
+            "scheduler",
+            "framework",
+            "queue",
+            "cache",
+            "rpc",
+            "attach",
+            "app",
+            "process",
+            "plugins",
+            "simulation",
+        ]
     ),
     SDK,
 )

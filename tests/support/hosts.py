@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from berth_host.app import Host, HostOptions
-from berth_host.app.settle import NEVER_FLUSHED_S
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.port import ClusterPort
 from berth_host.config.loading import default_configuration, load_configuration
@@ -15,6 +14,7 @@ from berth_host.explain.diagnosis import Diagnosis
 from berth_host.model.clock import ManualClock
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.scheduler.chooser import SmallestName
+from berth_host.simulation.settle import NEVER_FLUSHED_S, settle
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from support.faulty_cluster import Faults, FaultyCluster
 
@@ -119,7 +119,7 @@ class World:
 
     async def settle(self) -> World:
         """Run until nothing moves."""
-        await self.host.run_until_settled()
+        await settle(self.host)
         return self
 
     async def until_waiting(self, count: int) -> None:

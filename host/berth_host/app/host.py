@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 from berth_sdk.pod import Pod
 
 from berth_host.app.options import HostOptions
 from berth_host.app.parts import HostParts
-from berth_host.app.readings import show_host
-from berth_host.app.settle import Progress, Settling
 from berth_host.attach.attachments import Condition
 from berth_host.cluster.port import ClusterPort, WatchEvent
 from berth_host.cluster.watching import ChangeFeed
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
+from berth_host.metrics.host_readings import show_host
 from berth_host.metrics.plugin_stats import PluginStats
-from berth_host.model.clock import ManualClock
 from berth_host.model.fate import LoopErrors
 
 log = get_logger()
@@ -188,12 +185,6 @@ class Host(HostParts):
     def changes(self) -> int:
         """Counts the changes that may help a pod that ended in an error: binds, evictions, attachments."""
         return self.binding.bound_count + self.evictions.victim_count + self.attachments.recoveries
-
-    async def run_until_settled(self, progress: Callable[[Progress], None] | None = None) -> None:
-        """Run until nothing moves; for a host on a ManualClock, whose time this moves."""
-        if not isinstance(self.clock, ManualClock):
-            raise TypeError("only a host on a ManualClock can be settled: its time must be ours to move")
-        await Settling(self, self.clock, progress).run()
 
     def plugin_stats(self) -> dict[str, PluginStats]:
         """The cost of each plugin, by name."""

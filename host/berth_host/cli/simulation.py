@@ -15,7 +15,6 @@ from berth_sdk.kube_object import KubeObject
 
 from berth_host.app.host import Host
 from berth_host.app.options import HostOptions
-from berth_host.app.settle import NEVER_FLUSHED_S, Settling
 from berth_host.cli import configuration, standard_input
 from berth_host.cli.lapses import lapses_of, remarks_of
 from berth_host.cli.outcome import Run, Witness, report_of
@@ -32,6 +31,7 @@ from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.chooser import SeededChooser
+from berth_host.simulation.settle import NEVER_FLUSHED_S, Settling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

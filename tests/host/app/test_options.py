@@ -8,6 +8,7 @@ from berth_host.config.loading import default_configuration
 from berth_host.explain.diagnosis import Diagnosis, Outcome
 from berth_host.model.clock import ManualClock
 from berth_host.plugins.registry import ClassRegistry
+from berth_host.simulation.settle import settle
 from support.hosts import node, pod
 
 
@@ -26,7 +27,7 @@ async def test_the_host_tells_of_every_attempt_at_its_end() -> None:
     configuration = default_configuration(registered=ClassRegistry().points())
     host = Host(configuration, cluster, HostOptions(clock=clock, on_attempt=told.append, max_in_pool_s=1e9))
     await host.start()
-    await host.run_until_settled()
+    await settle(host)
     await host.stop()
     got = {diagnosis.pod.name: diagnosis.outcome for diagnosis in told}
     assert got == {"web": Outcome.BOUND, "left": Outcome.UNSCHEDULABLE}

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from berth_host.app import Host, HostOptions
-from berth_host.app.settle import NEVER_FLUSHED_S
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.loading import default_configuration
@@ -17,6 +16,7 @@ from berth_host.model.clock import Clock, ManualClock
 from berth_host.model.patch_type import PatchType
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.scheduler.chooser import SeededChooser
+from berth_host.simulation.settle import NEVER_FLUSHED_S, settle
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from hypothesis import given, settings
@@ -143,10 +143,10 @@ async def crash_and_take_over(
     second, _ = a_host(server, seeds[1], in_a_row=in_a_row)
     await second.start()
     try:
-        await second.run_until_settled()
+        await settle(second)
         while (left := _stopping(server)) is not None:
             server.patch("pods", left, {"metadata": {"finalizers": None}})
-            await second.run_until_settled()
+            await settle(second)
     finally:
         await second.stop()
     return before, look(server)

@@ -10,6 +10,7 @@ from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.config.loading import load_configuration
 from berth_host.model.clock import ManualClock
 from berth_host.plugins.registry import ClassRegistry
+from berth_host.simulation.settle import settle
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -69,7 +70,7 @@ async def test_a_plugin_is_asked_about_equal_pods_each_time_where_no_answer_is_k
     )
     host = Host(configuration, cluster, HostOptions(clock=clock, plugins=classes, keep_answers=keep_answers))
     await host.start()
-    await host.run_until_settled()
+    await settle(host)
     await host.stop()
     assert host.binding.bound_count == 5
     assert (sorted(Judges.asked) == sorted(2 * names)) is not keep_answers

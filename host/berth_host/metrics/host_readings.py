@@ -1,65 +1,159 @@
-"""Sizes of the host's parts, read when the metrics are asked for. Called by `Host`."""
+"""The sizes of a host's parts, read at every request for the metrics.
+
+`show_host` registers them. The Protocols name what each part has to offer, as this package is below all
+parts.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from enum import Enum
 from typing import Protocol
 
-from berth_host.attach.attachments import Condition
-from berth_host.cache.cache import Cache
-from berth_host.cluster.handlers import EventHandlers
-from berth_host.cluster.port import ClusterPort
-from berth_host.explain.diagnosis import Diagnoses
 from berth_host.metrics import families
 from berth_host.metrics.plugin_families import show_plugins
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.metrics.series import Labels, Values
-from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.scheduler.binding_cycle import BindingCycle
 
 _POD_POPPED = "PodPopped"
 
 
+class _Cache(Protocol):
+    @property
+    def assumed_count(self) -> int: ...
+    @property
+    def node_count(self) -> int: ...
+    @property
+    def pod_count(self) -> int: ...
+
+
+class _Pool(Sized, Protocol):
+    @property
+    def gated_count(self) -> int: ...
+
+
+class _Places(Protocol):
+    @property
+    def active(self) -> Sized: ...
+    @property
+    def backoff(self) -> Sized: ...
+    @property
+    def pool(self) -> _Pool: ...
+    def blamed(self) -> Mapping[tuple[str, str], int]: ...
+
+
+class _InFlight(Sized, Protocol):
+    def labels(self) -> Mapping[str, int]: ...
+
+
+class _Queue(Protocol):
+    @property
+    def places(self) -> _Places: ...
+    @property
+    def in_flight(self) -> _InFlight: ...
+    @property
+    def scheduling_cycle(self) -> int: ...
+
+
+class _BindingCycles(Sized, Protocol):
+    @property
+    def bound_count(self) -> int: ...
+
+
+class _Handlers(Protocol):
+    @property
+    def refused(self) -> Mapping[str, int]: ...
+
+
+class _Cluster(Protocol):
+    @property
+    def kept_event_count(self) -> int: ...
+
+
+class _Diagnoses(Protocol):
+    @property
+    def attempt_count(self) -> int: ...
+
+
+class _Circuit(Protocol):
+    @property
+    def plugin(self) -> str: ...
+    @property
+    def point(self) -> str: ...
+
+
+class _Condition(Protocol):
+    @property
+    def state(self) -> Enum: ...
+    @property
+    def plugins(self) -> Iterable[str]: ...
+    @property
+    def circuits(self) -> Iterable[_Circuit]: ...
+
+
 class MeasuredHost(Protocol):
-    """The parts of the host whose sizes are shown."""
+    """The parts of a host whose sizes are metrics."""
 
-    cache: Cache
-    queue: SchedulingQueue
-    binding: BindingCycle
-    handlers: EventHandlers
-    cluster: ClusterPort
-    diagnoses: Diagnoses
-
-    def plugin_stats(self) -> Mapping[str, PluginStats]:
-        """The cost of each plugin, by name."""
+    @property
+    def cache(self) -> _Cache:
+        """The nodes and pods of the cluster."""
         ...
 
-    def conditions(self) -> Sequence[Condition]:
-        """Every place of plugins elsewhere."""
+    @property
+    def queue(self) -> _Queue:
+        """The scheduling queue."""
+        ...
+
+    @property
+    def binding(self) -> _BindingCycles:
+        """The binding cycles."""
+        ...
+
+    @property
+    def handlers(self) -> _Handlers:
+        """The handlers of watch events."""
+        ...
+
+    @property
+    def cluster(self) -> _Cluster:
+        """The port to the cluster."""
+        ...
+
+    @property
+    def diagnoses(self) -> _Diagnoses:
+        """The records of attempts."""
+        ...
+
+    def plugin_stats(self) -> Mapping[str, PluginStats]:
+        """Return the cost of each plugin, by name."""
+        ...
+
+    def conditions(self) -> Sequence[_Condition]:
+        """Return the state of every place of served plugins."""
         ...
 
     def reservations(self) -> Mapping[str, int]:
-        """Reservations of plugins elsewhere that are alive or not given back yet, by plugin."""
+        """Return by plugin: the number of live reservations and of pending Unreserves."""
         ...
 
     def unreserve_ages(self) -> Mapping[str, float]:
-        """For how many seconds the oldest reservation of each has not been given back, by plugin."""
+        """Return by plugin: the age in seconds of the oldest pending Unreserve."""
         ...
 
     def drifts(self) -> Mapping[str, int]:
-        """How often instances dropped their copies of the state, by plugin."""
+        """Return by plugin: how often an instance dropped its copy of the state."""
         ...
 
     def absent_plugins(self) -> Sequence[str]:
-        """Required plugins that cannot be asked."""
+        """Return the required plugins that cannot be called."""
         ...
 
 
 def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
-    """From now on `metrics` show this host's sizes, in place of an earlier one's."""
+    """Register the sizes of this host's parts in `metrics`, in place of an earlier host's."""
     cache = host.cache
     metrics.read(
         families.CACHE_SIZE,
@@ -105,20 +199,20 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
 
 
 def _tasks() -> Iterator[tuple[Labels, float]]:
-    # A coroutine of C, such as one of gRPC's, need not have a name of its own.
+    # A coroutine written in C, such as gRPC's, may have no name of its own.
     coroutines = (task.get_coro() for task in asyncio.all_tasks())
     counts = Counter(getattr(one, "__qualname__", type(one).__qualname__) for one in coroutines)
     for name, count in counts.items():
         yield (name,), count
 
 
-def _instances(conditions: Sequence[Condition]) -> Iterator[tuple[Labels, float]]:
+def _instances(conditions: Sequence[_Condition]) -> Iterator[tuple[Labels, float]]:
     counts = Counter((name, condition.state.value) for condition in conditions for name in condition.plugins)
     yield from counts.items()
 
 
-def _circuits(conditions: Sequence[Condition]) -> Iterator[tuple[Labels, float]]:
-    # Two instances of one plugin may have the same circuit open: one series.
+def _circuits(conditions: Sequence[_Condition]) -> Iterator[tuple[Labels, float]]:
+    # One series, even if two instances of the plugin have the same circuit open.
     open_at = {(one.plugin, one.point) for condition in conditions for one in condition.circuits}
     for labels in sorted(open_at):
         yield labels, 1
@@ -147,7 +241,7 @@ def _binding(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:
 
 
 class _ThoseSeen:
-    """The series of a gauge do not vanish: a series that was there once is shown as 0."""
+    """The values of a gauge; a series that once had a value has 0 when `read` does not return it any more."""
 
     def __init__(self, read: Callable[[], Values]) -> None:
         self._read = read

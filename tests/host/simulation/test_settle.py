@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from berth_host.app import settle
 from berth_host.model.clock import ManualClock
+from berth_host.simulation import settle
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
 from berth_sdk.pod import Pod
