@@ -1,9 +1,12 @@
-"""The scheduling queue: picks the pod to try next, and brings rejected pods back.
+"""The scheduling queue: chooses the pod to schedule next, and requeues rejected pods.
 
-`SchedulingQueue` (scheduling_queue.py) is the whole; READ IT FIRST. The other modules are its parts, one
-idea each: `places` (where every pod is) over `heap`, `order`, `backoff`, `pool` and `gates`; `in_flight`
-and `hints` (the events, and the pods they may help) over `events` and `registrations`; `nominator`;
-`flush_timers`; `requests` (plugins asking). `seams` holds the queue's needs of other packages. Around the
+Start with `SchedulingQueue` (scheduling_queue.py). The other modules are its parts:
+
+- `places` (in which of its parts every pod is), with `heap`, `order`, `backoff`, `pool` and `gates`
+- `in_flight` and `hints` (events, and the pods that they may help), with `events` and `registrations`
+- `nominator`, `flush_timers`, and `requests` (requeue requests of plugins)
+- `seams`: what the queue needs of other packages
+ Around the
 queue: `wiring` and `questions` make its functions from plugins' clients, `reports` counts its reports.
 Source: kube-scheduler `pkg/scheduler/backend/queue`, v1.36.
 """

@@ -1,7 +1,8 @@
-"""How long a pod waits after a failed attempt, and the pods that wait.
+"""The backoff after a failed attempt, and backoffQ with the pods that wait.
 
-Two heaps, both ordered by expiry, then as QueueSort says: pods that a plugin rejected, which are popped
-early when activeQ is empty, and pods that ended in an error, which never are. Owned by `places`.
+backoffQ has two heaps, ordered by expiry, then by QueueSort. One has the pods that a plugin rejected, which
+may be popped early when activeQ is empty. The other has the pods whose attempt ended in an error, which may
+not. Owned by `places`.
 Source: kube-scheduler `backend/queue/backoff_queue.go`, v1.36.
 """
 
@@ -18,14 +19,14 @@ SECOND_US: Final = 1_000_000
 
 
 class Backoff:
-    """1, 2, 4, 8, 10, 10, ... seconds with the default limits, counted from the end of the attempt."""
+    """The backoff of a pod: 1, 2, 4, 8, 10, 10, ... seconds by default, from the end of the attempt."""
 
     def __init__(self, config: QueueConfig) -> None:
         self._initial_us = config.pod_initial_backoff_s * SECOND_US
         self._max_us = config.pod_max_backoff_s * SECOND_US
 
     def duration_us(self, info: QueuedPodInfo) -> int:
-        """How long the pod's last failures make it wait."""
+        """Return the backoff for the pod's last failures, in microseconds."""
         count = info.consecutive_errors_count or info.unschedulable_count
         if not count:
             return 0
@@ -33,7 +34,10 @@ class Backoff:
         return self._max_us if self._initial_us > self._max_us >> shift else self._initial_us << shift
 
     def expiry_us(self, info: QueuedPodInfo) -> int | None:
-        """The whole second in which the wait ends, kept in the pod; None for a pod that need not wait."""
+        """Return when the backoff ends, cut to a whole second (Unix microseconds); None without backoff.
+
+        The result is stored in the pod.
+        """
         if info.backoff_expiration_us is None:
             duration_us = self.duration_us(info)
             if not duration_us:
@@ -43,13 +47,16 @@ class Backoff:
         return info.backoff_expiration_us
 
     def is_backing_off(self, info: QueuedPodInfo, now_us: int) -> bool:
-        """Whole seconds are compared, and a pod whose second has just begun still waits."""
+        """Return True while the backoff lasts.
+
+        Whole seconds are compared: in the second of its expiry a pod still waits.
+        """
         expiry_us = self.expiry_us(info)
         return expiry_us is not None and expiry_us >= now_us - now_us % SECOND_US
 
 
 class BackoffQueue:
-    """Pods whose wait is not over."""
+    """backoffQ: the pods whose backoff is not over."""
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
@@ -64,16 +71,16 @@ class BackoffQueue:
 
     @property
     def poppable_count(self) -> int:
-        """Pods that may be popped before their wait is over."""
+        """The number of pods that may be popped before their backoff is over."""
         return len(self._rejected)
 
     @property
     def first_poppable(self) -> QueuedPodInfo | None:
-        """The pod that `pop_early` would take out."""
+        """The pod that `pop_early` would remove."""
         return self._rejected.peek()
 
     def push(self, info: QueuedPodInfo) -> None:
-        """Put a pod in, or anew after its place in the order has changed. It has its sort key."""
+        """Add a pod, which must have its sort key, or sort it again after a change."""
         expiry_us = self._backoff.expiry_us(info) or 0
         key = info.key
         if info.is_rejected:
@@ -84,28 +91,28 @@ class BackoffQueue:
             self._failed.push(key, (expiry_us, info.sort_key), info)
 
     def get(self, key: str) -> QueuedPodInfo | None:
-        """The waiting pod called `namespace/name`."""
+        """Return the pod called `namespace/name`, or None."""
         return self._rejected.get(key) or self._failed.get(key)
 
     def remove(self, key: str) -> QueuedPodInfo | None:
-        """Take a pod out."""
+        """Remove and return a pod; None if it is not here."""
         return self._rejected.remove(key) or self._failed.remove(key)
 
     def pop_early(self) -> QueuedPodInfo | None:
-        """The rejected pod that would be free first, although its wait is not over."""
+        """Remove and return the rejected pod whose backoff ends first; None for none."""
         return self._rejected.pop()
 
     def pop_completed(self, now_us: int) -> Iterator[QueuedPodInfo]:
-        """Take out every pod whose wait is over."""
+        """Remove and yield every pod whose backoff is over."""
         for heap in (self._rejected, self._failed):
             while (info := heap.peek()) is not None and not self._backoff.is_backing_off(info, now_us):
                 heap.pop()
                 yield info
 
     def rejected(self) -> Iterator[QueuedPodInfo]:
-        """Pods that a plugin rejected, first to last."""
+        """Return the pods that a plugin rejected, in order."""
         return iter(self._rejected)
 
     def failed(self) -> Iterator[QueuedPodInfo]:
-        """Pods that ended in an error, first to last."""
+        """Return the pods whose attempt ended in an error, in order."""
         return iter(self._failed)

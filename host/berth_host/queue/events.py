@@ -1,6 +1,6 @@
-"""Cluster events as the queue handles them: labels, the three that it makes itself, plugins' requests.
+"""Cluster events as the queue handles them, with their labels, and the requests of plugins.
 
-Made by `cluster.handlers` (via `cluster.changes`), by the failure handler and by the queue.
+Created by `cluster.handlers` (with `cluster.changes`), by the failure handler and by the queue.
 Source: kube-scheduler `framework/types.go` and `framework/events.go`, v1.36.
 """
 
@@ -35,10 +35,10 @@ PLUGIN_RECOVERED: Final = "PluginRecovered"
 
 
 class QueueEvent:
-    """Something happened. `old` is None for an add, `new` for a delete.
+    """A cluster event. `old` is None for an add, `new` for a delete.
 
-    `resource` is a resource of EventInterest, or AssignedPod or UnschedulablePod, which only
-    happen: both match a registration for Pod.
+    `resource` is a resource of EventInterest, AssignedPod or UnschedulablePod. Plugins cannot register for
+    the last two: both match a registration for Pod.
     """
 
     __slots__ = ("_cluster_event", "action", "label", "new", "old", "resource")
@@ -61,17 +61,17 @@ class QueueEvent:
 
     @property
     def is_wildcard(self) -> bool:
-        """True for events that concern every pod, no matter which plugin rejected it."""
+        """True for an event that concerns every pod, whichever plugin rejected it."""
         return self.resource == WILDCARD
 
     @property
     def registered_resource(self) -> str:
-        """The resource that a plugin registers to hear of it."""
+        """The resource for which a plugin registers to get this event."""
         return "Pod" if self.resource in (ASSIGNED_POD, UNSCHEDULABLE_POD) else self.resource
 
     @property
     def cluster_event(self) -> ClusterEvent:
-        """The event as a hint function sees it; always the same object."""
+        """The event for hint functions; always the same object."""
         if self._cluster_event is None:
             resource = self.registered_resource
             self._cluster_event = ClusterEvent(
@@ -88,9 +88,9 @@ class QueueEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginRequest:
-    """A plugin asks that pods be tried again: those with `uids`, or (None) all that it rejected.
+    """A plugin's request to requeue pods: those with `uids`, or (None) all that the plugin rejected.
 
-    Kept for pods in flight as events are. `skip_backoff`: they need not sit out their backoff.
+    Kept for pods in flight like an event. `skip_backoff`: the pods go to activeQ even during their backoff.
     """
 
     plugin: str
@@ -100,14 +100,14 @@ class PluginRequest:
 
 
 def assigned_pod_deleted(pod: EventObject) -> QueueEvent:
-    """A pod has left its node, or is nominated to it no more."""
+    """Return the event of a pod that left its node, or lost its nomination."""
     return QueueEvent(ASSIGNED_POD, ActionType.DELETE, old=pod)
 
 
 def reservation_freed(assumed: Pod) -> QueueEvent:
-    """A pod will not come to the node that was reserved for it.
+    """Return the event of an assumed pod that will not be bound to its node.
 
-    The object names the node as well: a served plugin gets the object alone.
+    The event's object contains the node too, because a served plugin gets only the object.
     """
     item = assumed.object
     if item is not None and not item.get("spec.nodeName"):
@@ -118,10 +118,10 @@ def reservation_freed(assumed: Pod) -> QueueEvent:
 
 
 def timed_out() -> QueueEvent:
-    """The pods have waited too long for an event that helps them."""
+    """Return the event for pods that waited too long for an event that helps them."""
     return QueueEvent(WILDCARD, ActionType.ALL, label=UNSCHEDULABLE_TIMEOUT)
 
 
 def force_activated(pod: EventObject) -> QueueEvent:
-    """A plugin wants this pod, and no other, in activeQ."""
+    """Return the event of a plugin that activates this pod only."""
     return QueueEvent(WILDCARD, ActionType.ALL, new=pod, label=FORCE_ACTIVATE)

@@ -1,7 +1,7 @@
-"""The two periodic jobs: backoff at every whole second, leftovers every 30 s from the start.
+"""The periodic jobs: flush backoffQ at every whole second, and leftovers every 30 s from the start.
 
-One timer serves both, so that at the same instant backoff always comes first. It is set only while there
-is something to flush: an idle host does not wake up.
+One timer serves both jobs, so that backoff is always flushed first at the same instant. The timer is set only
+while there is something to flush, so that an idle host does not wake up.
 Source: kube-scheduler `backend/queue/scheduling_queue.go` (Run, flushBackoffQCompleted,
 flushUnschedulablePodsLeftover), v1.36.
 """
@@ -18,30 +18,31 @@ LEFTOVER_PERIOD_US: Final = 30 * SECOND_US
 
 
 class Flushed(Protocol):
-    """The queue, as the timer sees it."""
+    """The queue's interface for the timer."""
 
     @property
     def has_backing_off(self) -> bool:
-        """Something may come out of backoffQ."""
+        """True if backoffQ is not empty."""
         ...
 
     @property
     def has_unschedulable(self) -> bool:
-        """Something may have waited too long in the pool."""
+        """True if the pool of unschedulable pods is not empty."""
         ...
 
     def flush_backoff(self) -> int:
-        """Move the pods whose backoff is over."""
+        """Move the pods whose backoff is over; return their number."""
         ...
 
     def flush_leftover(self) -> int:
-        """Move the pods that have waited too long."""
+        """Requeue the pods that have waited too long; return their number."""
         ...
 
 
 class FlushTimers:
-    """Runs the jobs on `clock` between `start` and `stop`. Due times are monotonic microseconds; `now_us` is
-    the reading in Unix microseconds that backoffs end by.
+    """The jobs' timer; they run on `clock` between `start` and `stop`.
+
+    Due times are monotonic microseconds. `now_us` returns the Unix microseconds that backoffs use.
     """
 
     def __init__(self, clock: Clock, queue: Flushed, now_us: Callable[[], int]) -> None:
@@ -55,29 +56,29 @@ class FlushTimers:
         self._timer_due_us = 0
 
     def start(self) -> None:
-        """The leftover job counts its 30 s from now."""
+        """Start the timer; the periods of the leftover job begin now."""
         self._started_us = self._monotonic_us()
         self.arm()
 
     def stop(self) -> None:
-        """No job runs any more."""
+        """Stop the timer."""
         self._started_us = self._backoff_due_us = self._leftover_due_us = None
         self._cancel()
 
     @property
     def next_backoff_flush_s(self) -> float | None:
-        """Monotonic reading of the next backoff flush; None while no pod backs off."""
+        """When backoffQ is flushed next (monotonic seconds); None while it is empty."""
         if self._backoff_due_us is None or not self._queue.has_backing_off:
             return None
         return self._backoff_due_us / SECOND_US
 
     def arm(self) -> None:
-        """Pods may have come into backoffQ or the pool: make sure that a job will look at them."""
+        """Set the timer if backoffQ or the pool has pods."""
         started_us = self._started_us
         if started_us is None:
             return
         if None not in (self._timer, self._backoff_due_us, self._leftover_due_us):
-            return  # both jobs are planned
+            return  # Both jobs are planned.
         if self._timer is None and not (self._queue.has_backing_off or self._queue.has_unschedulable):
             return
         if self._backoff_due_us is None and self._queue.has_backing_off:

@@ -1,10 +1,10 @@
-"""PreEnqueue: may a pod enter activeQ or backoffQ?
+"""PreEnqueue: decides whether a pod may enter activeQ or backoffQ.
 
-    ungated -a gate closes-> gated by it -the same gate opens, and all others-> ungated
-    ungated -a gate will answer later-> gated by it, awaited -answer-> ungated, or gated
+    ungated -a plugin's gate is closed-> gated -this gate opens, and all others are open-> ungated
+    ungated -a plugin answers later-> gated, awaited -answer-> ungated, or gated
 
-Called by `places` before a pod enters. Source: kube-scheduler `backend/queue/scheduling_queue.go`
-(runPreEnqueuePlugins), v1.36. There the order of the plugins is arbitrary, here it is the configured one.
+Called by `places` before a pod enters. The plugins run in the configured order; in kube-scheduler the order
+is arbitrary. Source: kube-scheduler `backend/queue/scheduling_queue.go` (runPreEnqueuePlugins), v1.36.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from berth_host.queue.seams import DEFERRED, Deferred, Gate, GateQuestion, Queue
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a pod was going when it met a gate that answers later, and which gates it has passed."""
+    """The interrupted move of a pod whose gate answers later, with the gates that the pod has passed."""
 
     strategy: Strategy
     label: str
@@ -40,7 +40,10 @@ class _Open:
 
 
 class Gates:
-    """Asks the PreEnqueue plugins of a pod's profile, its present gate first, up to the first that closes."""
+    """The gates (PreEnqueue plugins) of all profiles.
+
+    The plugin that keeps a pod gated is called first. The first closed gate ends the calls.
+    """
 
     def __init__(self, seams: QueueSeams, registrations: Mapping[str, RegistrationIndex]) -> None:
         self._seams = seams
@@ -49,22 +52,25 @@ class Gates:
 
     @property
     def open_count(self) -> int:
-        """Pods that wait for a gate's answer."""
+        """The number of pods that wait for a gate's answer."""
         return len(self._open)
 
     def open_entry(self, info: QueuedPodInfo) -> Entry | None:
-        """Where an awaited pod was going."""
+        """Return the interrupted move of an awaited pod; None for any other pod."""
         found = self._open.get(info.uid)
         return None if found is None else found.entry
 
     def forget(self, info: QueuedPodInfo) -> None:
-        """The pod left the queue: an answer that is still to come is of no use."""
+        """Drop the question about a pod that left the queue; a late answer is ignored."""
         self._open.pop(info.uid, None)
 
     def run(
         self, info: QueuedPodInfo, strategy: Strategy, label: str, passed: frozenset[str] = frozenset()
     ) -> bool:
-        """True if every gate is open; otherwise the pod is gated. The arguments are those of its `Entry`."""
+        """Call the gates; return True if all are open, else the pod is gated.
+
+        The arguments are those of `Entry`.
+        """
         self._open.pop(info.uid, None)
         profile = self._seams.profiles.get(info.pod.scheduler_name)
         gates: Mapping[str, Gate] = {} if profile is None else profile.gates
@@ -93,8 +99,8 @@ class Gates:
         return True
 
     def keeps(self, alike: Alike, strategy: Strategy, label: str) -> bool:
-        """Ask the gate of these alike pods about one of them. True: it keeps them all out.
-        False: each of them has to be asked about.
+        """Call the gate for one of these alike pods; return True if the gate stays closed for all of them.
+        False: the gates must be called for each of the pods.
         """
         info = alike.first
         name, profile = info.gating_plugin, info.pod.scheduler_name
@@ -114,9 +120,10 @@ class Gates:
         return True
 
     def answered(self, question: GateQuestion, status: Status) -> tuple[QueuedPodInfo, Entry] | None:
-        """The pod and where to go on with it; None if it stays gated, or has been asked about anew.
+        """Take a gate's late answer; return the pod and its interrupted move if the pod may continue.
 
-        An error is not the plugin's word: the pod stays gated, and the same question may be answered again.
+        None: the pod stays gated, or a newer question is open. After an error the pod stays gated, and the
+        same question may be answered again.
         """
         uid = question.pod.pod.uid
         found = self._open.get(uid)
@@ -144,7 +151,7 @@ class Gates:
     def _reject(self, info: QueuedPodInfo, plugin: str, status: Status) -> None:
         info.unschedulable_plugins.add(plugin)
         self._seams.observer.pod_rejected(plugin, info.pod.scheduler_name)
-        # kube-scheduler has it in its log alone; here the explanation of a waiting pod shows it.
+        # kube-scheduler only logs the message; here the explanation of a waiting pod shows it.
         self._close(info, plugin, status.message)
 
     def _tell(self, info: QueuedPodInfo, code: Code, started_s: float) -> None:

@@ -1,7 +1,7 @@
-"""`KeyedHeap`: a priority queue whose items can be found, replaced and removed by key.
+"""`KeyedHeap`: a priority queue with access by key.
 
-Removal marks the entry and leaves it in the heap until it comes up, or until the dead outnumber the
-living. Used for activeQ and both backoff heaps.
+Removal marks an entry as dead and leaves it in the heap until it comes first, or until dead entries outnumber
+the live ones. Used for activeQ and both heaps of backoffQ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Entry(Generic[T]):
 
 
 class KeyedHeap(Generic[T]):
-    """Smallest order first; equal orders in the order of pushing. At most one item per key."""
+    """A heap: smallest order first, equal orders in the order of pushing. At most one item per key."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[Any, int, _Entry[T]]] = []
@@ -40,18 +40,18 @@ class KeyedHeap(Generic[T]):
         return key in self._entries
 
     def push(self, key: str, order: Any, item: T) -> None:
-        """Put an item in; an earlier one with this key is replaced."""
+        """Add an item; replace the one with the same key, if there is one."""
         self.remove(key)
         entry = self._entries[key] = _Entry(key, item)
         heapq.heappush(self._heap, (order, next(self._sequence), entry))
 
     def get(self, key: str) -> T | None:
-        """The item with this key, or None."""
+        """Return the item with this key, or None."""
         entry = self._entries.get(key)
         return None if entry is None else entry.item
 
     def remove(self, key: str) -> T | None:
-        """Take the item with this key out; None if there is none."""
+        """Remove and return the item with this key; None if there is none."""
         entry = self._entries.pop(key, None)
         if entry is None:
             return None
@@ -62,12 +62,12 @@ class KeyedHeap(Generic[T]):
         return entry.item
 
     def peek(self) -> T | None:
-        """The first item, or None."""
+        """Return the first item, or None."""
         self._drop_dead()
         return self._heap[0][2].item if self._heap else None
 
     def pop(self) -> T | None:
-        """Take the first item out, or answer None."""
+        """Remove and return the first item; None if there is none."""
         self._drop_dead()
         if not self._heap:
             return None
@@ -76,7 +76,7 @@ class KeyedHeap(Generic[T]):
         return entry.item
 
     def __iter__(self) -> Iterator[T]:
-        """All items, first to last."""
+        """Yield all items in order."""
         for _, _, entry in sorted(item for item in self._heap if item[2].live):
             yield entry.item
 

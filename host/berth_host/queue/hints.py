@@ -1,6 +1,6 @@
-"""May an event help a pod? Registrations first, then the plugins' own hints.
+"""Decides whether an event may help a pod: by the plugins' registrations, then by their QueueingHints.
 
-Called by the queue for pods in the pool, and for a pod that comes back from an attempt with the events
+Called by the queue for unschedulable pods, and for a pod that comes back from an attempt, with the events
 since its pop. Source: kube-scheduler `backend/queue/scheduling_queue.go` (isPodWorthRequeuing,
 determineSchedulingHintForInFlightPod), v1.36.
 """
@@ -22,18 +22,21 @@ from berth_host.queue.seams import DEFERRED, HintQuestion, HintVerdict, QueueSea
 
 
 class Strategy(IntEnum):
-    """The fate of a pod after an event, the weaker first."""
+    """How a pod is requeued after an event; the strongest comes last."""
 
     SKIP = 0
-    """It stays in the pool."""
+    """Stay in the pool of unschedulable pods."""
     AFTER_BACKOFF = 1
-    """It is tried again when its backoff is over."""
+    """Go to backoffQ, or to activeQ if the backoff is over."""
     IMMEDIATELY = 2
-    """It is tried again now: the event it was pending on has happened."""
+    """Go to activeQ at once: the event that the pod was pending on has happened."""
 
 
 class Hints:
-    """`every_plugin`: ask on after the first answer that decides, so that all verdicts are observed."""
+    """The registrations and hints of all profiles.
+
+    `every_plugin`: also call the hints after a deciding verdict, so that all verdicts are observed.
+    """
 
     def __init__(
         self, seams: QueueSeams, registrations: Mapping[str, RegistrationIndex], *, every_plugin: bool
@@ -43,17 +46,16 @@ class Hints:
         self._every_plugin = every_plugin
 
     def is_of_interest(self, event: QueueEvent) -> bool:
-        """Whether some profile has a plugin that registered for this kind of event."""
+        """Return True if a plugin of any profile registered for this kind of event."""
         return event.is_wildcard or any(index.matching(event) for index in self._registrations.values())
 
     def interested(self, event: QueueEvent) -> list[str]:
-        """The plugins of all profiles that registered for this kind of event, in the same order in every
-        run."""
+        """Return the plugins of all profiles that registered for this kind of event, in a stable order."""
         names = (name for index in self._registrations.values() for name in index.matching(event))
         return list(dict.fromkeys(names))
 
     def judge(self, info: QueuedPodInfo, event: Remembered) -> Strategy:
-        """Judge `event` for a rejected pod."""
+        """Return the strategy of `event` for a rejected pod."""
         if isinstance(event, PluginRequest):
             return _judge_request(info, event)
         if not info.is_rejected:
@@ -69,7 +71,10 @@ class Hints:
         return self._ask_rejecting((info,), event, index) or Strategy.SKIP
 
     def judge_alike(self, alike: Alike, event: QueueEvent) -> Strategy | None:
-        """Judge an event about another object for all of `alike`; None: each pod has to be judged."""
+        """Return the strategy of an event about another object for all of `alike`.
+
+        None: each pod must be judged by itself.
+        """
         info = alike.first
         index = self._registrations.get(info.pod.scheduler_name)
         if event.is_wildcard or index is None or not info.is_rejected:
@@ -81,7 +86,7 @@ class Hints:
         return self._ask_rejecting(alike.infos, event, index)
 
     def judge_all(self, info: QueuedPodInfo, events: Sequence[Remembered]) -> Strategy:
-        """Judge all `events` for a pod that comes back from an attempt: the strongest verdict counts."""
+        """Return the strongest strategy of `events` for a pod that comes back from an attempt."""
         best = Strategy.SKIP
         for event in events:
             best = max(best, self.judge(info, event))
@@ -90,14 +95,17 @@ class Hints:
         return best
 
     def judge_own_updates(self, info: QueuedPodInfo, events: Sequence[QueueEvent]) -> Iterator[Strategy]:
-        """The verdict on each event about the pod itself, in order; judged lazily."""
+        """Return the strategy of each event about the pod itself, in order; judged lazily."""
         answers = (self.judge(info, event) for event in events)
         return iter(list(answers)) if self._every_plugin else answers
 
     def _ask_rejecting(
         self, infos: Collection[QueuedPodInfo], event: QueueEvent, index: RegistrationIndex
     ) -> Strategy | None:
-        """Judge `event` for all of `infos`; None: several pods, and an answer that comes later."""
+        """Return the strategy of `event` for all of `infos`.
+
+        None: there are several pods, and a plugin answers later.
+        """
         best = Strategy.SKIP
         info = next(iter(infos))
         for plugin, registrations in index.matching(event).items():
@@ -121,7 +129,10 @@ class Hints:
         return best
 
     def _decided(self, info: QueuedPodInfo, best: Strategy) -> bool:
-        """Only a pending plugin can make it better than AFTER_BACKOFF."""
+        """Return True if no further verdict can change the strategy.
+
+        Only a plugin that the pod is pending on can improve AFTER_BACKOFF.
+        """
         if self._every_plugin:
             return False
         return best is Strategy.IMMEDIATELY or (best is Strategy.AFTER_BACKOFF and not info.pending_plugins)
@@ -134,7 +145,7 @@ class Hints:
         ask = self._seams.profiles[info.pod.scheduler_name].hint
         try:
             answer = ask(HintQuestion(plugin, event.cluster_event, info.pod, info.attempts, event.label))
-        except Exception as err:  # noqa: BLE001  # after a plugin's error: better one attempt too many
+        except Exception as err:  # noqa: BLE001  # A plugin's error must not keep the pod from being retried.
             self._seams.observer.plugin_raised(plugin, "QueueingHint", err)
             return HintVerdict.ERROR
         if answer is DEFERRED:
@@ -143,7 +154,10 @@ class Hints:
 
 
 def strategy_of(info: QueuedPodInfo, plugin: str) -> Strategy:
-    """The verdict for a yes of `plugin`: a pod that was pending on it need not sit out its backoff."""
+    """Return the strategy if `plugin` says that the pod may be schedulable.
+
+    A pod that was pending on the plugin skips its backoff.
+    """
     return Strategy.IMMEDIATELY if plugin in info.pending_plugins else Strategy.AFTER_BACKOFF
 
 

@@ -1,7 +1,7 @@
-"""Pods that are being tried, and the events since they were popped.
+"""`InFlight`: the pods with a running attempt, and the events since they were popped.
 
-An event that comes while a pod is between pop and its end would be lost on it; so events are kept while
-any pod is in flight, and a pod that comes back rejected is judged by those after its pop.
+An event during a pod's attempt may help the pod, but finds it in no queue. So events are kept while any pod
+is in flight, and a pod that comes back rejected is judged by the events after its pop.
 Source: kube-scheduler `backend/queue/active_queue.go` (inFlightPods, inFlightEvents), v1.36.
 """
 
@@ -20,11 +20,11 @@ Remembered = QueueEvent | PluginRequest
 @dataclass(frozen=True, slots=True)
 class _Marker:
     info: QueuedPodInfo
-    position: int  # number of the first event after the pop
+    position: int  # The number of the first event after the pop.
 
 
 class InFlight:
-    """Markers and events in one order. Events before the oldest marker are dropped."""
+    """The markers of popped pods and the events, in one order; events before the first marker are dropped."""
 
     def __init__(self) -> None:
         self._markers: dict[str, _Marker] = {}
@@ -38,36 +38,39 @@ class InFlight:
         return uid in self._markers
 
     def __iter__(self) -> Iterator[QueuedPodInfo]:
-        """The pods in flight, in the order popped."""
+        """Return the pods in flight, in the order of their pops."""
         return (marker.info for marker in self._markers.values())
 
     @property
     def event_count(self) -> int:
-        """Events that are kept."""
+        """The number of kept events."""
         return len(self._events)
 
     def labels(self) -> Counter[str]:
-        """How many events are kept, by label."""
+        """Return the number of kept events by label."""
         return Counter(event.label for event in self._events)
 
     def start(self, info: QueuedPodInfo) -> None:
-        """The pod was popped."""
+        """Record that a pod was popped."""
         self._markers[info.uid] = _Marker(info, self._first_number + len(self._events))
 
     def remember(self, event: Remembered) -> None:
-        """Keep an event for the pods in flight, if there are any."""
+        """Keep an event if there are pods in flight."""
         if self._markers:
             self._events.append(event)
 
     def events_since(self, uid: str) -> Sequence[Remembered] | None:
-        """The events since the pod was popped; None for a pod that is not in flight."""
+        """Return the events since the pod was popped; None for a pod that is not in flight."""
         marker = self._markers.get(uid)
         if marker is None:
             return None
         return self._events[marker.position - self._first_number :]
 
     def end(self, uid: str) -> bool:
-        """The attempt is over, or can no longer park the pod. False if it was not in flight."""
+        """Remove a pod whose attempt has ended, or can no longer requeue it.
+
+        Returns False if the pod was not in flight.
+        """
         if self._markers.pop(uid, None) is None:
             return False
         oldest = next(iter(self._markers.values()), None)
@@ -78,7 +81,7 @@ class InFlight:
         return True
 
     def log(self) -> list[QueuedPodInfo | Remembered]:
-        """Markers and events in their order."""
+        """Return the pods in flight and the events in their order."""
         result: list[QueuedPodInfo | Remembered] = []
         done = self._first_number
         for marker in self._markers.values():

@@ -1,9 +1,9 @@
-"""Moves the pods of the pool that an event helps; alike pods are judged once.
+"""Requeues the unschedulable pods that an event helps; alike pods are judged once.
 
     event -> pods whose rejecting plugins registered for it -> hints -> gates -> backoffQ | activeQ | stay
 
-Of pods that are alike one is asked about, where their plugins answer all of them the same; thousands that
-wait for the same thing cost an event as much as one does. Called by `SchedulingQueue`.
+If the plugins answer the same for alike pods, only one of them is judged, so that thousands of pods that wait
+for the same event cost no more than one. Called by `SchedulingQueue`.
 Source: kube-scheduler `backend/queue/scheduling_queue.go` (movePodsToActiveOrBackoffQueue), v1.36.
 """
 
@@ -23,7 +23,7 @@ from berth_host.queue.seams import Evicting, PreCheck
 
 
 class Moves:
-    """Takes pods that an event helps out of the pool."""
+    """The moves out of the pool of unschedulable pods."""
 
     def __init__(self, places: Places, hints: Hints, evicting: Evicting) -> None:
         self._places = places
@@ -31,7 +31,7 @@ class Moves:
         self._evicting = evicting
 
     def by_event(self, event: QueueEvent, pre_check: PreCheck | None = None) -> None:
-        """All pods that `event` helps and that pass `pre_check`."""
+        """Requeue all pods that `event` helps and that pass `pre_check`."""
         pool = self._places.pool
         if event.is_wildcard:
             self.each([info for info in pool if pre_check is None or pre_check(info.pod)], event)
@@ -54,7 +54,7 @@ class Moves:
         self._requeue(leaving, event)
 
     def each(self, infos: Iterable[QueuedPodInfo], event: QueueEvent) -> None:
-        """The pods of `infos` (all in the pool) that `event` helps; each is judged by itself."""
+        """Requeue the pods of `infos` (all in the pool) that `event` helps; each is judged by itself."""
         asked = (info for info in infos if not info.is_gated or _concerns(info.gating_plugin_events, event))
         self._requeue([(info, self._hints.judge(info, event)) for info in asked], event)
 
@@ -69,7 +69,7 @@ def _concerns(registrations: Iterable[Registration], event: QueueEvent) -> bool:
 
 
 def _is_about(event: QueueEvent, alike: Alike) -> bool:
-    """Whether one of the pods is the event's own object: plugins may judge it differently."""
+    """Return True if one of the pods is the event's object: plugins may judge that pod differently."""
     old, new = event.old, event.new
     if isinstance(old, Pod) and alike.find(old) is not None:
         return True

@@ -1,7 +1,8 @@
-"""Nominated pods as columns, kept up to date by the nominator: a cycle must not walk over all of them.
+"""`NominatedColumns`: the nominated pods as columns, so that a cycle need not loop over them.
 
-Read by the scheduler at the start of a cycle, which holds them until it has chosen a node: later changes go
-to a copy.
+Written by the nominator. Read by the scheduler, which holds the columns from the start of a cycle until it
+has
+chosen a node: changes meanwhile go to a copy.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 
 
 class NominatedColumns:
-    """`pods.node_index` is a code: `names[code]` is the node. A code is free again when no pod is nominated
-    to its node; `take_renamed` says which codes have got a name since it was called last. `versions[code]`
-    moves whenever the node's pods do, and no two changes, of whichever node, have the same.
+    """The nominated pods by node.
+
+    `pods.node_index` is a code: `names[code]` is the node's name. A code is used again after no pod is
+    nominated to its node; `take_renamed` returns the codes with a new name. `versions[code]` changes with
+    the node's pods, and every change has a version of its own.
     """
 
     def __init__(self) -> None:
@@ -32,21 +35,21 @@ class NominatedColumns:
         self._held = False
 
     def hold(self) -> PodTable:
-        """The table as it is now; it stays so until `release`."""
+        """Return the table, which does not change until `release`."""
         self._held = True
         return self.pods
 
     def release(self) -> None:
-        """The table that `hold` gave is not read any more."""
+        """Release the table that `hold` returned."""
         self._held = False
 
     def take_renamed(self) -> set[int]:
-        """Codes that were given a name since the last call."""
+        """Return the codes that got a name since the last call."""
         taken, self._renamed = self._renamed, set()
         return taken
 
     def set(self, node_name: str, pods: Sequence[Pod]) -> None:
-        """The pods nominated to a node are `pods` now."""
+        """Set the pods nominated to a node."""
         if self._held:
             self.pods, self._held = self._copy(), False
         code = self._code_of.get(node_name)

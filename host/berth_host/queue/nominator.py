@@ -1,7 +1,7 @@
-"""The pods that are promised a node: by preemption, or by an outside component.
+"""`Nominator`: the pods nominated to a node, by preemption or by another component.
 
-Nominated pods count on their node when others of equal or lower priority are judged. Written by the
-queue, the failure handler and the cycle (assume); read by Filter and preemption.
+Nominated pods count on their node when pods of equal or lower priority are filtered. Written by the queue,
+the failure handler and the cycle (assume). Read by Filter and preemption.
 Source: kube-scheduler `backend/queue/nominator.go`, v1.36.
 """
 
@@ -16,7 +16,7 @@ from berth_host.queue.seams import PodLister
 
 
 class Nominator:
-    """Pods per node in the order of nomination; a pod is nominated to one node at most."""
+    """The nominated pods by node, in the order of nomination; a pod is nominated to one node at most."""
 
     def __init__(self, pods: PodLister) -> None:
         self._pods = pods
@@ -25,9 +25,9 @@ class Nominator:
         self.columns = NominatedColumns()
 
     def nominate(self, pod: Pod, node_name: str | None = None) -> None:
-        """Replace the pod's nomination. None: as its status says; "": none.
+        """Replace the pod's nomination. `node_name` None: the node in the pod's status; "": no node.
 
-        A pod that exists no more, or is bound, is nominated nowhere.
+        A pod that was deleted or bound loses its nomination.
         """
         self.remove(pod)
         if node_name is None:
@@ -42,15 +42,17 @@ class Nominator:
         self._tell(node_name)
 
     def refresh(self, pod: Pod) -> None:
-        """There is a newer version of the pod; its nomination stands."""
+        """Store a newer version of the pod; its nomination stays."""
         node_name = self._node_of.get(pod.uid)
         if node_name is not None:
             self._on_node[node_name][pod.uid] = pod
             self._tell(node_name)
 
     def update(self, old: Pod, new: Pod) -> None:
-        """The pod was updated. An update that says nothing about a nomination may have left the API
-        server before the nomination was written there: the nomination in memory stays.
+        """Apply an update of the pod.
+
+        If neither version has a nomination, the one in memory stays: the API server may have sent the update
+        before the nomination was written.
         """
         kept: str | None = None
         if not old.nominated_node and not new.nominated_node:
@@ -59,7 +61,7 @@ class Nominator:
         self.nominate(new, kept)
 
     def remove(self, pod: Pod) -> None:
-        """The pod is promised nothing any more."""
+        """Remove the pod's nomination, if it has one."""
         node_name = self._node_of.pop(pod.uid, None)
         if node_name is None:
             return
@@ -70,15 +72,15 @@ class Nominator:
         self._tell(node_name)
 
     def node_of(self, uid: str) -> str:
-        """The node promised to a pod, "" for none."""
+        """Return the node that a pod is nominated to; "" for none."""
         return self._node_of.get(uid, "")
 
     def on_node(self, node_name: str) -> list[Pod]:
-        """The pods nominated to a node, in the order of nomination."""
+        """Return the pods nominated to a node, in the order of nomination."""
         return list(self._on_node.get(node_name, {}).values())
 
     def by_node(self) -> Mapping[str, list[Pod]]:
-        """Every node with nominated pods, as they are now."""
+        """Return the nominated pods by node."""
         return {node_name: list(pods.values()) for node_name, pods in self._on_node.items()}
 
     def _tell(self, node_name: str) -> None:

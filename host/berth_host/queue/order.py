@@ -1,9 +1,9 @@
-"""QueueSort: where a pod stands in activeQ, and among pods that are free in the same second.
+"""QueueSort: the order of pods in activeQ, and of pods whose backoff ends in the same second.
 
-The plugin answers key bytes (or, in process, compares two pods); heaps compare the tuples made of them.
-A pod whose key was asked for and has not come stands behind all others and is not popped. A pod whose
-plugin failed, is absent or gave no key is ordered by priority and time behind all pods that have a key;
-the observer is told of it, and the plugin is asked again when it recovers.
+The plugin returns a key as bytes, or (in process) compares two pods. The heaps compare tuples made of these.
+A pod whose key has not arrived is sorted behind all others and is not popped. A pod whose plugin failed, is
+absent or gave no key is sorted by priority and time, behind all pods with a key. The observer gets a report
+of such a pod, and the key is requested again when the plugin recovers.
 Called by `places`. Source: kube-scheduler `framework/plugins/queuesort/priority_sort.go`, v1.36, for the
 fallback.
 """
@@ -23,12 +23,12 @@ _AWAITED = 2
 
 
 def is_awaited(info: QueuedPodInfo) -> bool:
-    """Return whether the pod's key was asked for and has not come."""
+    """Return True if the pod's key was requested and has not arrived."""
     return info.sort_key is not None and info.sort_key[0] == _AWAITED
 
 
 class LessKey:
-    """Makes a plugin's `less` usable where keys are compared."""
+    """A sort key that compares with a plugin's `less`."""
 
     __slots__ = ("_less", "_pod")
 
@@ -44,11 +44,11 @@ class LessKey:
             return NotImplemented
         return not self._less(self._pod, other._pod) and not self._less(other._pod, self._pod)
 
-    __hash__ = None  # type: ignore[assignment]  # equal only as far as the plugin can tell
+    __hash__ = None  # type: ignore[assignment]  # Equality is the plugin's.
 
 
 class PodOrder:
-    """Gives pods their sort keys, and remembers which of them still wait for an answer."""
+    """The sort keys of pods, and the questions that have no answer yet."""
 
     def __init__(self, seams: QueueSeams) -> None:
         self._sort = seams.sort
@@ -57,12 +57,12 @@ class PodOrder:
         self._arrivals = itertools.count()
         self._last_asked = -1
         self._open: dict[str, tuple[SortKeyQuestion, QueuedPodInfo, int]] = {}
-        """By uid: the question, its pod, and the number of its arrival; the oldest question first."""
+        """The question, its pod and its number, by uid; the oldest question first."""
         self._keyless: dict[str, QueuedPodInfo] = {}
 
     @property
     def open_count(self) -> int:
-        """Pods whose key was asked for and has not come."""
+        """The number of pods whose key was requested and has not arrived."""
         return len(self._open)
 
     @property
@@ -71,28 +71,29 @@ class PodOrder:
         return self._last_asked
 
     def awaits_any_to(self, number: int) -> bool:
-        """Return whether a question up to this one has no answer yet."""
+        """Return True if a question up to this number has no answer yet."""
         oldest = next(iter(self._open.values()), None)
         return oldest is not None and oldest[2] <= number
 
     def assign(self, info: QueuedPodInfo) -> None:
-        """Give the pod a key, unless it has a valid key."""
+        """Set the pod's sort key if it has none."""
         if info.sort_key is None:
             info.sort_key = self._ask(info)
 
     def renew(self, info: QueuedPodInfo) -> None:
-        """Ask again for a pod that stays where it is; its previous key does not count any more."""
+        """Request the key of a queued pod again; the old key is dropped."""
         info.sort_key = self._ask(info)
 
     def forget(self, info: QueuedPodInfo) -> None:
-        """The pod left the queue: an answer that is still to come is of no use."""
+        """Drop the question about a pod that left the queue; a late answer is ignored."""
         uid = info.uid
         self._open.pop(uid, None)
         self._keyless.pop(uid, None)
 
     def answered(self, question: SortKeyQuestion, key: bytes) -> QueuedPodInfo | None:
-        """The pod that the key is for, which has it now; empty: the fallback order. None if a later
-        question took this one's place, or the pod is gone.
+        """Set a key that arrived and return its pod; an empty key means the fallback order.
+
+        None if a newer question replaced this one, or the pod left the queue.
         """
         uid = question.pod.pod.uid
         found = self._open.get(uid)
@@ -104,7 +105,7 @@ class PodOrder:
         return info
 
     def take_keyless(self) -> list[QueuedPodInfo]:
-        """The pods whose plugin did not answer; the caller asks about them again."""
+        """Return and clear the pods without a key; the caller requests their keys again."""
         found = list(self._keyless.values())
         self._keyless.clear()
         return found
@@ -120,7 +121,7 @@ class PodOrder:
         question = SortKeyQuestion(pod)
         try:
             key = sort.sort_key(question)
-        except Exception as err:  # noqa: BLE001  # a plugin's error must not lose the pod
+        except Exception as err:  # noqa: BLE001  # A plugin's error must not lose the pod.
             self._observer.plugin_raised(sort.plugin, "SortKey", err)
             return self._key_or_fallback(info, b"", number)
         if key is DEFERRED:
@@ -133,14 +134,14 @@ class PodOrder:
         if self._sort.less is not None:
             try:
                 return self._sort.less(first, second)
-            except Exception as err:  # noqa: BLE001  # raised inside the heap, it would leave it broken
+            except Exception as err:  # noqa: BLE001  # An error inside `heapq` would break the heap.
                 self._observer.plugin_raised(self._sort.plugin, "Less", err)
         return (-first.pod.priority, first.added_at_s) < (-second.pod.priority, second.added_at_s)
 
     def _key_or_fallback(self, info: QueuedPodInfo, key: bytes, number: int) -> SortKey:
         if key:
             return (_KEYED, key, info.timestamp_us, number)
-        # No key, or none in time, which look alike: asked for once more when the plugin is back.
+        # The plugin gave no key, or not in time: request it again when the plugin recovers.
         self._keyless[info.uid] = info
         self._observer.sorted_by_fallback(self._sort.plugin, info)
         return _by_priority(_FALLBACK, info, number)

@@ -1,10 +1,10 @@
-"""Where every queued pod is: exactly one of activeQ, backoffQ and the pool.
+"""`Places`: activeQ, backoffQ and the pool of unschedulable pods; every queued pod is in one of them.
 
     (new, or back from an attempt) -> activeQ | backoffQ | pool
-    pool -an event helps-> backoffQ | activeQ        a closed gate keeps it in, or sends it to, the pool
-    backoffQ -time is up, activated-> activeQ -pop-> in flight (not here)
+    pool -an event helps-> backoffQ | activeQ        a pod with a closed gate stays in, or goes to, the pool
+    backoffQ -backoff is over, or activated-> activeQ -pop-> in flight (not here)
 
-Owned by `SchedulingQueue`, which decides on each move; this module carries it out.
+Owned by `SchedulingQueue`, which decides on each move; this module makes the moves.
 Source: kube-scheduler `backend/queue/scheduling_queue.go` (moveToActiveQ, moveToBackoffQ,
 requeuePodWithQueueingStrategy), v1.36.
 """
@@ -31,7 +31,7 @@ from berth_host.queue.seams import QueueConfig, QueueSeams
 
 
 class Place(Enum):
-    """The three places, in the spelling of the metric's label."""
+    """The three places, spelled as the metric's label."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -39,7 +39,7 @@ class Place(Enum):
 
 
 class Places:
-    """Moves pods between the places. `now_us` reads the clock, Unix microseconds."""
+    """The places, and the moves between them. `now_us`: returns Unix microseconds."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Places:
         self._now_us = now_us
 
     def find(self, key: str) -> tuple[Place, QueuedPodInfo] | None:
-        """Where the pod called `namespace/name` is; None if it is not queued."""
+        """Return place and record of the pod called `namespace/name`; None if it is not queued."""
         info = self.active.get(key)
         if info is not None:
             return Place.ACTIVE, info
@@ -71,7 +71,7 @@ class Places:
         return None if info is None else (Place.POOL, info)
 
     def blamed(self) -> Counter[tuple[str, str]]:
-        """Pods by (plugin that rejected them the last time, profile), until they are tried again."""
+        """Return the number of queued pods by (plugin that rejected them in the last attempt, profile)."""
         found = self.pool.blamed()
         for infos in (self.active, self.backoff.rejected()):
             for info in infos:
@@ -80,7 +80,7 @@ class Places:
         return found
 
     def free_at_us(self, info: QueuedPodInfo) -> int | None:
-        """When the pod's backoff ends, Unix microseconds; None for a pod that need not wait."""
+        """Return when the pod's backoff ends (Unix microseconds); None without backoff."""
         return self._backoff_times.expiry_us(info)
 
     # --- moves -------------------------------------------------------------------------------
@@ -88,12 +88,12 @@ class Places:
     def requeue(
         self, info: QueuedPodInfo, strategy: Strategy, label: str, passed: frozenset[str] = frozenset()
     ) -> Place:
-        """Put a pod where its strategy says; `passed`: gates that have let it through just now."""
+        """Move a pod as its strategy says; return its new place. `passed`: gates that it has just passed."""
         if strategy is Strategy.SKIP:
             self._to_pool(info, label)
             return Place.POOL
         if not self.gates.run(info, strategy, label, passed):
-            # A gated pod that is also queued elsewhere stays where it is.
+            # A gated pod that is in activeQ or backoffQ stays there.
             if info.key not in self.active and info.key not in self.backoff:
                 self._to_pool(info, label)
             return Place.POOL
@@ -104,8 +104,9 @@ class Places:
         return Place.ACTIVE
 
     def stay_gated(self, alike: Alike, strategy: Strategy, label: str) -> bool:
-        """Whether all these pods stay in the pool because their gate is still closed. The gate is asked about
-        one of them.
+        """Return True if all these pods stay in the pool because their gate is still closed.
+
+        The gate is called for one of the pods only.
         """
         if not alike.is_gated or not self.gates.keeps(alike, strategy, label):
             return False
@@ -113,19 +114,20 @@ class Places:
         return True
 
     def activate_from_backoff(self, info: QueuedPodInfo, label: str) -> None:
-        """To activeQ, although its backoff is not over. It has passed its gates on the way in."""
+        """Move a pod to activeQ before its backoff is over. It passed its gates when it entered backoffQ."""
         self._to_active(info, label)
 
     def flush_backoff(self) -> int:
-        """To activeQ with every pod whose backoff is over; how many moved."""
+        """Move every pod whose backoff is over to activeQ; return their number."""
         completed = list(self.backoff.pop_completed(self._now_us()))
         for info in completed:
             self._to_active(info, BACKOFF_COMPLETE)
         return len(completed)
 
     def pop(self) -> QueuedPodInfo | None:
-        """Take out the next pod to be tried; the first of the backing-off ones if activeQ is empty. None if
-        there is none, or its sort key has not come.
+        """Remove and return the next pod; if activeQ is empty, the first one of backoffQ.
+
+        None if there is no pod, or its sort key has not arrived.
         """
         if not self.has_ready:
             return None
@@ -136,12 +138,12 @@ class Places:
 
     @property
     def has_ready(self) -> bool:
-        """Whether `pop` would answer a pod."""
+        """True if `pop` would return a pod."""
         first = self.active.peek() or self.backoff.first_poppable
         return first is not None and not is_awaited(first)
 
     def remove(self, key: str) -> QueuedPodInfo | None:
-        """Take a pod out, wherever it is."""
+        """Remove a pod from its place; None if it is not queued."""
         info = self.active.remove(key) or self.backoff.remove(key) or self.pool.remove(key)
         if info is not None:
             self.order.forget(info)
@@ -149,14 +151,14 @@ class Places:
         return info
 
     def replace_pod(self, place: Place, info: QueuedPodInfo, pod: Pod) -> None:
-        """The pod was updated; it keeps its place, and gets the rank that it has now."""
+        """Store a new version of the pod and sort it again; it stays in its place."""
         info.replace_pod(pod)
         if place is not Place.POOL:
             self.order.renew(info)
             self.reorder(info)
 
     def reorder(self, info: QueuedPodInfo) -> None:
-        """Its sort key has changed: put it where it belongs now, without moving anything else."""
+        """Sort a pod again within its place, after its sort key has changed."""
         if self.active.get(info.key) is info:
             self.active.push(info.key, info.sort_key, info)
         elif self.backoff.get(info.key) is info:
@@ -186,14 +188,14 @@ class Places:
         self._observer.pod_entered(Place.BACKOFF.value, label)
 
     def note_gated(self, info: QueuedPodInfo) -> None:
-        """Keep a line of the pod's history: its gate answered that it stays closed."""
+        """Record in the pod's history that its gate is closed."""
         info.note(self._now_us(), GATED, info.gating_plugin)
 
     def _to_pool(self, info: QueuedPodInfo, label: str) -> None:
         was_here = info.key in self.pool
         self.pool.put(info)
         if info.is_gated:
-            # A gate that has not answered yet may be open, and is often of a plugin without PreEnqueue.
+            # A gate that has not answered may be open; often its plugin has no PreEnqueue.
             if self.gates.open_entry(info) is None:
                 self.note_gated(info)
         elif not was_here:

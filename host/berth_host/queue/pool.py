@@ -1,9 +1,8 @@
-"""The unschedulable pool: pods that wait for an event, gated ones included, found by the plugins that
-rejected them.
+"""`UnschedulablePool`: the unschedulable pods (gated ones included), indexed by their rejecting plugins.
 
-An event asks only the pods rejected by plugins that registered for it, so that thousands of pods that
-it cannot concern cost nothing. Of the others, one pod answers for all that are alike: rejected and held back
-by the same plugins, to which they are the same (`QueueSigningPlugin`). Owned by `places`.
+For an event only the pods rejected by plugins that registered for it are judged; all other pods cost nothing.
+One pod is judged for all that are alike: rejected and gated by the same plugins, with equal signatures for
+these (`QueueSigningPlugin`). Owned by `places`.
 Source: kube-scheduler `backend/queue/scheduling_queue.go` (unschedulablePods), v1.36.
 """
 
@@ -21,11 +20,11 @@ from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import QueueProfile
 
-_NOBODY: Final = ""  # the index entry of pods without a rejecting plugin
+_NOBODY: Final = ""  # The index entry of pods without a rejecting plugin.
 
 
 class _Likeness(NamedTuple):
-    """The facts that decide an event's effect on a waiting pod, beside the pod's identity."""
+    """The values, other than the pod's identity, that decide an event's effect on a waiting pod."""
 
     profile: str
     signed: tuple[Hashable, ...]
@@ -37,8 +36,9 @@ class _Likeness(NamedTuple):
 
 
 class Alike:
-    """Waiting pods that are the same to the plugins that keep them waiting: at least one. Their rejecting
-    plugins and gates stand still while they are here.
+    """At least one waiting pod, and those with the same likeness.
+
+    Their rejecting plugins and gates do not change while they are here.
     """
 
     __slots__ = ("_infos",)
@@ -48,42 +48,44 @@ class Alike:
 
     @property
     def first(self) -> QueuedPodInfo:
-        """The pod that answers for all of them."""
+        """The pod that is judged for all."""
         return next(iter(self._infos.values()))
 
     @property
     def infos(self) -> Collection[QueuedPodInfo]:
-        """All of them, as they are at any moment."""
+        """A live view of all these pods."""
         return self._infos.values()
 
     @property
     def is_gated(self) -> bool:
-        """Whether PreEnqueue keeps them out."""
+        """True if a PreEnqueue plugin gates the pods."""
         return self.first.is_gated
 
     @property
     def gating_plugin_events(self) -> tuple[Registration, ...]:
-        """The events registered by the plugin whose gate keeps them out."""
+        """The registrations of the plugin that gates the pods."""
         return self.first.gating_plugin_events
 
     def find(self, pod: Pod) -> QueuedPodInfo | None:
-        """The entry of this pod."""
+        """Return the record of this pod; None if it is not here."""
         info = self._infos.get(pod.key)
         return info if info is not None and info.uid == pod.uid else None
 
     def put(self, info: QueuedPodInfo) -> None:
-        """One more."""
+        """Add a pod."""
         self._infos[info.key] = info
 
     def drop(self, key: str) -> bool:
-        """One less; whether none is left."""
+        """Remove a pod; return True if none is left."""
         del self._infos[key]
         return not self._infos
 
 
 class UnschedulablePool:
-    """Pods by key, in the order of their coming. `evicting`: uids of pods whose victims are being evicted;
-    `renew` has to be told when that changes for a pod that is here. `profiles`: the plugins that sign pods.
+    """The unschedulable pods by key, in the order of their arrival.
+
+    `evicting`: uids of pods whose victims are being evicted; call `renew` when that changes for a pod.
+    `profiles`: the plugins that sign pods.
     """
 
     def __init__(
@@ -110,11 +112,11 @@ class UnschedulablePool:
 
     @property
     def gated_count(self) -> int:
-        """Pods that PreEnqueue keeps out."""
+        """The number of gated pods."""
         return sum(len(alike.infos) for alike in self._alike.values() if alike.is_gated)
 
     def blamed(self) -> Counter[tuple[str, str]]:
-        """Pods by (plugin that rejected them or keeps them out, profile)."""
+        """Return the number of pods by (plugin that rejected or gates them, profile)."""
         found: Counter[tuple[str, str]] = Counter()
         for likeness, alike in self._alike.items():
             for plugin in likeness.rejected_by | likeness.pending_on:
@@ -122,11 +124,11 @@ class UnschedulablePool:
         return found
 
     def get(self, key: str) -> QueuedPodInfo | None:
-        """The pod called `namespace/name`, or None."""
+        """Return the pod called `namespace/name`, or None."""
         return self._infos.get(key)
 
     def put(self, info: QueuedPodInfo) -> None:
-        """Put a pod in; call again after the pod or its reasons to wait changed."""
+        """Add a pod; call again after the pod or its rejecting plugins changed."""
         key = info.key
         self.remove(key)
         self._infos[key] = info
@@ -135,7 +137,7 @@ class UnschedulablePool:
         self._class(info)
 
     def remove(self, key: str) -> QueuedPodInfo | None:
-        """Take a pod out; None if it is not here."""
+        """Remove and return a pod; None if it is not here."""
         info = self._infos.pop(key, None)
         if info is not None:
             del self._place_of[key]
@@ -145,7 +147,7 @@ class UnschedulablePool:
         return info
 
     def renew(self, uids: Iterable[str]) -> None:
-        """Victims of these pods are being evicted now, or no more."""
+        """Classify these pods again, after the eviction of their victims began or ended."""
         for uid in uids:
             key = self._key_of.get(uid)
             if key is not None:
@@ -153,16 +155,19 @@ class UnschedulablePool:
                 self._class(self._infos[key])
 
     def rejected_by(self, plugins: Iterable[str]) -> list[Alike]:
-        """Pods that one of `plugins` rejected, and pods that no plugin rejected: any event may help these."""
+        """Return the pods that one of `plugins` rejected, and those without a rejecting plugin.
+
+        Any event may help the latter.
+        """
         by_plugin = self._by_plugin
         kinds = [by_plugin[plugin] for plugin in (_NOBODY, *plugins) if plugin in by_plugin]
         if len(kinds) == 1:
             return list(kinds[0].values())
-        # A pod that several plugins rejected comes once, in the place of the first.
+        # A pod that several plugins rejected is returned once.
         return list({id(alike): alike for kind in kinds for alike in kind.values()}.values())
 
     def place_of(self, info: QueuedPodInfo) -> int:
-        """Pods that are here, sorted by it, are in the order of their coming."""
+        """Return a number that sorts the pods by their arrival."""
         return self._place_of[info.key]
 
     def _class(self, info: QueuedPodInfo) -> None:
@@ -190,10 +195,10 @@ class UnschedulablePool:
             return (info.uid,)
         signs = profile.signs
         try:
-            # A plugin that signs nothing is asked about each pod anyhow.
+            # A plugin without a signature is called for each pod anyway.
             signed = tuple([signs[name](info.pod) for name in sorted(plugins) if name in signs])
             hash(signed)
-        except Exception:  # noqa: BLE001 (only a shortcut: the pod is like no other, and asked about by itself)
+        except Exception:  # noqa: BLE001 (without a signature the pod is judged by itself)
             return (info.uid,)
         return signed
 

@@ -1,7 +1,8 @@
-"""`QueuedPodInfo`: the queue's record of one pod, from its arrival until it is bound or gone.
+"""`QueuedPodInfo`: the queue's record of one pod, from its arrival until it is bound or deleted.
 
-Made by the queue, popped by the scheduler, handed back by the failure handler. Times are Unix
-microseconds, whole numbers: backoff compares whole seconds, which floats would miss by a rounding.
+Created by the queue, popped by the scheduler, given back by the failure handler. Times are Unix microseconds
+as
+integers: backoff compares whole seconds, and floats could be rounded into another second.
 Source: kube-scheduler `framework/types.go` (QueuedPodInfo), v1.36.
 """
 
@@ -17,7 +18,7 @@ from berth_sdk.status import Status
 from berth_host.queue.registrations import Registration
 
 SortKey = tuple[int, Any, int, int]
-"""(keyed before fallback before awaited, the plugin's part, timestamp, order of arrival); see `order`."""
+"""(keyed, fallback or awaited, the plugin's part, timestamp, order of arrival); see `order`."""
 
 HistoryEntry = tuple[int, str, str]
 """(Unix microseconds, event, detail): one line of a pod's history; read by `whereabouts`."""
@@ -25,28 +26,31 @@ GATED: Final = "gated"
 TRIED: Final = "tried"
 WAITING: Final = "waiting"
 PRE_BIND: Final = "preBind"
-"""History events beside coming into one of the queue's three places: a gate closed, an attempt
-began, Permit holds the pod, PreBind plugins are at work. The detail of an entry is the plugin, or the
+"""The events of a pod's history other than entering a place of the queue: a gate is closed, an attempt began,
+the pod waits at Permit, PreBind plugins run. The detail of an entry is the plugin or the number of the
 attempt.
 """
 HISTORY_KEPT: Final = 32
-"""So many entries are kept at least; at most twice as many."""
+"""The number of history entries that are always kept; there are at most twice as many."""
 
 
 @dataclass(slots=True, eq=False)
 class QueuedPodInfo:
-    """One pod and its history.
+    """The record of one pod.
 
-    timestamp_us: when it was added or last came back from an attempt.
-    initial_attempt_timestamp_us: when it first entered activeQ. attempts: pops.
-    unschedulable_count: rejections so far; consecutive_errors_count: errors since the last rejection.
-    backoff_expiration_us: a whole second, None until it is asked for after an attempt.
-    unschedulable_plugins, pending_plugins: the plugins that rejected it in the last attempt (a Pending
-    rejection is in both); kept until the next failure. gating_plugin: the plugin whose PreEnqueue keeps it
-    out, with its registrations and its answer ("" while it has not answered). entered_without: by plugin why
-    the pod passed its PreEnqueue without an answer. sort_key: its place in
-    QueueSort's order, None when it has to be asked for. history: its events, the oldest first; shared with
-    the diagnoses of its attempts.
+    timestamp_us: when the pod was added or last came back from an attempt.
+    initial_attempt_timestamp_us: when it first entered activeQ.
+    attempts: the number of pops.
+    unschedulable_count: the number of rejections.
+    consecutive_errors_count: the number of errors since the last rejection.
+    backoff_expiration_us: when its backoff ends, in a whole second; None until computed after an attempt.
+    unschedulable_plugins, pending_plugins: the plugins that rejected the pod in the last attempt, until the
+    next failure; a Pending rejection is in both.
+    gating_plugin: the plugin whose PreEnqueue gates the pod; gating_plugin_events: its registrations;
+    gating_message: its answer, "" while it has not answered.
+    entered_without: why the pod passed a plugin's PreEnqueue without an answer, by plugin.
+    sort_key: the pod's key in QueueSort's order; None if it must be requested.
+    history: the pod's events, oldest first; shared with the diagnoses of its attempts.
     """
 
     pod: Pod
@@ -78,20 +82,23 @@ class QueuedPodInfo:
 
     @property
     def is_gated(self) -> bool:
-        """True while a PreEnqueue plugin keeps it out, or has not answered yet."""
+        """True while a PreEnqueue plugin gates the pod, or has not answered yet."""
         return bool(self.gating_plugin)
 
     @property
     def is_rejected(self) -> bool:
-        """True when some plugin rejected it; False after an error, and before the first attempt."""
+        """True if a plugin rejected the pod; False after an error, and before the first attempt."""
         return bool(self.unschedulable_plugins or self.pending_plugins)
 
     def is_rejected_by(self, plugin: str) -> bool:
-        """Whether `plugin` is among those that rejected it."""
+        """Return True if `plugin` rejected the pod in the last attempt."""
         return plugin in self.unschedulable_plugins or plugin in self.pending_plugins
 
     def note(self, now_us: int, what: str, about: str) -> None:
-        """Keep a line of history; the oldest ones make room. That a gate is still closed is no news."""
+        """Add a history entry; drop the oldest ones if there are too many.
+
+        The same closed gate is recorded only once in a row.
+        """
         history = self.history
         if what is GATED and history and history[-1][1:] == (what, about):
             return
@@ -100,23 +107,23 @@ class QueuedPodInfo:
         history.append((now_us, what, about))
 
     def ungate(self) -> None:
-        """No PreEnqueue plugin keeps it out any more."""
+        """Record that no PreEnqueue plugin gates the pod any more."""
         self.gating_plugin, self.gating_plugin_events, self.gating_message = "", (), ""
 
     def passed_gate(self, plugin: str, status: Status) -> None:
-        """Note that the plugin's PreEnqueue lets the pod in; a reason: why it does so unanswered."""
+        """Record that the pod passed the plugin's PreEnqueue; reasons say why it passed without an answer."""
         if status.reasons:
             self.entered_without[plugin] = status.message
         elif self.entered_without:
             self.entered_without.pop(plugin, None)
 
     def replace_pod(self, pod: Pod) -> None:
-        """The pod was updated; its place in the order has to be asked for again."""
+        """Store a new version of the pod; its sort key must be requested again."""
         self.pod = pod
         self.sort_key = None
 
     def as_queued_pod(self, *, victims_pending: bool = False) -> QueuedPod:
-        """The pod as PreEnqueue and QueueSort see it."""
+        """Return the pod in the form that PreEnqueue and QueueSort get."""
         first_us = self.initial_attempt_timestamp_us
         return QueuedPod(
             pod=self.pod,

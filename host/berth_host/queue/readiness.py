@@ -1,4 +1,4 @@
-"""Wakes the scheduler's loop when the queue has a pod for it."""
+"""`Readiness`: wakes the scheduling loop when the queue has a pod."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 
 
 class Readiness:
-    """`wait` returns at the next `notify`; a later `wait` does not see it."""
+    """The waiters for the next `notify`; a `wait` that begins later waits for the one after it."""
 
     def __init__(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a task waits."""
+        """True if a task waits."""
         return bool(self._waiters)
 
     def notify(self) -> None:
@@ -24,7 +24,7 @@ class Readiness:
                 waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Until the next `notify`."""
+        """Wait until the next `notify`."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         await waiter

@@ -1,6 +1,6 @@
-"""The events that each plugin registered for, and the rule that matches them.
+"""The events that each plugin registered for, and how they match.
 
-Built once per profile by `app`, out of what plugins declare; read by `hints` and `gates`. Source:
+Built once per profile by `app` from the plugins' declarations; read by `hints` and `gates`. Source:
 kube-scheduler `framework/events.go` (MatchClusterEvents), `scheduler.go` (buildQueueingHintMap,
 registration of node taints) and `framework/interface.go` (EnqueueExtensions), v1.36.
 """
@@ -17,7 +17,7 @@ from berth_sdk.selectors import LabelSelector
 from berth_host.queue.events import WILDCARD, QueueEvent
 
 REJECTING_POINTS: Final = frozenset({"preEnqueue", "preFilter", "filter", "reserve", "permit"})
-"""A plugin at none of these points rejects no pod, so its registrations are not looked at."""
+"""The extension points at which plugins can reject pods; the registrations of other plugins are not used."""
 
 ANY_RESOURCE: Final = (
     "Pod",
@@ -31,15 +31,15 @@ ANY_RESOURCE: Final = (
     "resource.k8s.io/ResourceClaim",
     "resource.k8s.io/DeviceClass",
 )
-"""The resources of a plugin that declares no events: it hears of every action on these."""
+"""The resources of a plugin that declares no events: every action on these counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """One resource and some of its actions. `ask`: the plugin's hint decides; else the event always helps.
+    """A registration for some actions on one resource.
 
-    `implied`: the plugin did not register it, the host did on its behalf. `selector` narrows to objects
-    with matching labels.
+    `ask`: the plugin's hint decides; False: the event always helps. `implied`: the host added the
+    registration, not the plugin. `selector`: only objects with matching labels count.
     """
 
     resource: str
@@ -49,10 +49,10 @@ class Registration:
     selector: LabelSelector | None = None
 
     def matches(self, event: QueueEvent) -> bool:
-        """Whether the registration matches `event`.
+        """Return True if the registration matches `event`.
 
-        The numeric comparison is part of the rule: it keeps a general update, whose number is that of
-        all kinds of update together, away from plugins that registered one kind.
+        The numeric comparison is part of the rule: a general update, whose number has the bits of all kinds
+        of update, does not match a registration for one kind.
         """
         if self.resource == WILDCARD:
             return True
@@ -61,7 +61,7 @@ class Registration:
         return bool(self.action & event.action) and event.action <= self.action
 
     def selects(self, event: QueueEvent) -> bool:
-        """Whether the object has the labels; the new state, or the last state of a deleted object."""
+        """Return True if the event's object, or the last state of a deleted one, matches the selector."""
         if self.selector is None:
             return True
         subject = event.new if event.new is not None else event.old
@@ -69,7 +69,7 @@ class Registration:
             return True
         labels = getattr(subject, "labels", None)
         if labels is None:
-            labels = subject.get("metadata.labels", {})  # type: ignore[union-attr]  # records have labels
+            labels = subject.get("metadata.labels", {})  # type: ignore[union-attr]  # Records have `labels`.
         return self.selector.matches(labels)
 
 
@@ -77,7 +77,7 @@ _PLAIN_NODE_TAINT: Final = Registration(resource="Node", action=int(ActionType.U
 
 
 def registrations_of(interests: Iterable[EventInterest] | None) -> tuple[Registration, ...]:
-    """A plugin's declared interests -> its registrations. None: any change; empty: none."""
+    """Return the registrations for a plugin's declared interests. None: every change; empty: none."""
     if interests is None:
         return tuple(Registration(resource=resource, action=int(ActionType.ALL)) for resource in ANY_RESOURCE)
     return _with_node_taints(
@@ -92,8 +92,11 @@ def registrations_of(interests: Iterable[EventInterest] | None) -> tuple[Registr
 
 
 def _with_node_taints(declared: Iterable[Registration]) -> tuple[Registration, ...]:
-    """A node may be added tainted and lose the taint later: a plugin that waits for new nodes waits for that
-    too, always. Default plugins leave it to this, as those of kube-scheduler do."""
+    """Add a registration for changed node taints to a plugin that registered for new nodes.
+
+    A node may be added with a taint and lose the taint later. Default plugins rely on this, as
+    kube-scheduler's do.
+    """
     found = tuple(declared)
     nodes = [item for item in found if item.resource == "Node"]
     if not any(item.action & ActionType.ADD for item in nodes):
@@ -104,7 +107,7 @@ def _with_node_taints(declared: Iterable[Registration]) -> tuple[Registration, .
 
 
 class RegistrationIndex:
-    """The registrations of one profile, looked up by event. Matching depends on resource and action only."""
+    """The registrations of one profile, by resource and action of an event."""
 
     def __init__(self, by_plugin: Mapping[str, Sequence[Registration]]) -> None:
         self._by_plugin = {name: tuple(items) for name, items in by_plugin.items()}
@@ -112,13 +115,13 @@ class RegistrationIndex:
         self._declared: dict[str, tuple[Registration, ...]] = {}
 
     def replace(self, plugin: str, items: Sequence[Registration]) -> None:
-        """Take over a plugin's registrations, for the first time or changed."""
+        """Set a plugin's registrations."""
         self._by_plugin[plugin] = tuple(items)
         self._found.clear()
         self._declared.pop(plugin, None)
 
     def matching(self, event: QueueEvent) -> dict[str, tuple[Registration, ...]]:
-        """Per plugin the registrations that match; plugins without any are left out."""
+        """Return the matching registrations by plugin, without plugins that have none."""
         kind = (event.resource, event.action)
         found = self._found.get(kind)
         if found is None:
@@ -130,11 +133,11 @@ class RegistrationIndex:
         return found
 
     def all_of(self, plugin: str) -> tuple[Registration, ...]:
-        """The plugin's registrations, and the host's on its behalf."""
+        """Return the plugin's registrations, including implied ones."""
         return self._by_plugin.get(plugin, ())
 
     def declared_by(self, plugin: str) -> tuple[Registration, ...]:
-        """The plugin's own registrations; the same object until it registers anew."""
+        """Return the plugin's own registrations; the same object until `replace`."""
         found = self._declared.get(plugin)
         if found is None:
             items = self._by_plugin.get(plugin, ())

@@ -1,7 +1,7 @@
-"""Plugins that ask for pods to be tried again: through their handle, or by coming back after an absence.
+"""Requeues pods for plugins: on a request through the handle, and after a plugin's recovery.
 
-Called by the queue. Pods that failed because a plugin could not be asked sit in the error backoff, where
-no cluster event reaches them; so the queue remembers them per plugin.
+Called by the queue. Pods that failed because a plugin could not be called are in backoffQ after an error,
+where cluster events do not reach them; so the queue stores these pods by plugin.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from berth_host.queue.queued_pod import QueuedPodInfo
 
 
 class FailedOn:
-    """Pods by the plugin on whose account their last attempt failed."""
+    """The pods by the plugin because of which their last attempt failed."""
 
     def __init__(self) -> None:
         self._plugin_of: dict[str, str] = {}
         self._keys: dict[str, dict[str, None]] = {}
 
     def note(self, key: str, plugin: str) -> None:
-        """The pod's attempt failed because of `plugin`."""
+        """Record that the pod's attempt failed because of `plugin`."""
         self.forget(key)
         self._plugin_of[key] = plugin
         self._keys.setdefault(plugin, {})[key] = None
 
     def forget(self, key: str) -> None:
-        """The pod is tried again, or is gone."""
+        """Remove a pod that is retried or deleted."""
         plugin = self._plugin_of.pop(key, None)
         if plugin is not None:
             del self._keys[plugin][key]
 
     def take(self, plugin: str) -> list[str]:
-        """The pods of one plugin, which are forgotten."""
+        """Remove and return the pods of one plugin."""
         keys = list(self._keys.pop(plugin, ()))
         for key in keys:
             del self._plugin_of[key]
@@ -42,7 +42,7 @@ class FailedOn:
 
 
 class PluginRequests:
-    """Carries out requests on the pods that are queued; those in flight are the queue's business."""
+    """The requeue requests for queued pods; the queue handles pods in flight."""
 
     def __init__(self, places: Places, hints: Hints) -> None:
         self._places = places
@@ -50,7 +50,7 @@ class PluginRequests:
         self.failed_on = FailedOn()
 
     def requeue(self, request: PluginRequest) -> int:
-        """Move the pods that are meant out of the pool, and with `skip_backoff` out of the backoff too."""
+        """Requeue the requested pods of the pool, with `skip_backoff` also of backoffQ; return how many."""
         moved = 0
         for info in list(self._candidates(request)):
             strategy = self._hints.judge(info, request)
@@ -59,8 +59,10 @@ class PluginRequests:
         return moved
 
     def recover(self, plugin: str) -> int:
-        """The plugin can be asked again: activate the pods that failed on its account, open its gates
-        anew."""
+        """Activate the pods that failed because of a recovered plugin, and call its gates again.
+
+        Returns the number of moved pods.
+        """
         moved = 0
         for key in self.failed_on.take(plugin):
             info = self._places.backoff.get(key)

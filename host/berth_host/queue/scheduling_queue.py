@@ -1,13 +1,14 @@
-"""`SchedulingQueue`: holds every pending pod, and brings rejected pods back. READ THIS FIRST (queue).
+"""`SchedulingQueue`: the pending pods, and the requeueing of rejected ones. Read this module first (queue).
 
-    add, update ----------> activeQ --pop--> in flight --done--> (bound, or gone)
+    add, update ----------> activeQ --pop--> in flight --done--> (bound, or deleted)
                   backoff over ^  ^                |
                                |  | event helps    | add_unschedulable
                             backoffQ <---- pool <--+        (an error goes to backoffQ at once)
 
-A plain class without locks: one loop owns it. Written by the event handlers (`cluster.handlers`), the
-scheduler and its failure handler; `app` hands it the answers of served plugins. No pod is ever lost: a
-queued pod is in exactly one of activeQ, backoffQ and the pool, a popped one in flight until its end.
+The queue has no locks, because one event loop owns it. It is called by the event handlers
+(`cluster.handlers`), the scheduler and its failure handler; `app` passes the late answers of served plugins
+to it. A queued pod is in exactly one of activeQ, backoffQ and the pool of unschedulable pods; a popped pod is
+in flight until its attempt ends. So no pod is lost.
 Source: kube-scheduler `backend/queue/scheduling_queue.go`, v1.36.
 """
 
@@ -47,13 +48,13 @@ log = get_logger()
 
 
 class SchedulingQueue:
-    """See the module; `start` begins the periodic flushes."""
+    """The queue of one host; the module has its states. `start` begins the periodic flushes."""
 
     def __init__(self, config: QueueConfig, clock: Clock, seams: QueueSeams) -> None:
         self._registrations = registrations = {
             name: RegistrationIndex(profile.registrations) for name, profile in seams.profiles.items()
         }
-        # A step of the wall clock would hold pods in their backoff, or end it.
+        # A step of the wall clock must not prolong or end a backoff.
         self._now_us = now_us = steady_us(clock)
         self._seams = seams
         self._observer = seams.observer
@@ -67,19 +68,19 @@ class SchedulingQueue:
         self._timers = FlushTimers(clock, self, now_us)
         self._readiness = Readiness()
         self.scheduling_cycle = 0
-        """Pops so far."""
+        """The number of pops."""
 
     # --- the watches' side -------------------------------------------------------------------
 
     def add(self, pod: Pod) -> None:
-        """A pod that is to be scheduled has come."""
+        """Add a new pending pod."""
         self._enter(pod, events.POD_ADD)
 
     def update(self, old: Pod, new: Pod, own_events: Iterable[QueueEvent]) -> None:
-        """A pending pod was changed; `own_events`: its changes, at least one.
+        """Apply an update of a pending pod. `own_events`: the changes, at least one.
 
-        Queued pods get the new version; one in the pool leaves it when a change answers its rejection;
-        one in flight is judged by the events when it comes back.
+        A queued pod gets the new version. An unschedulable pod is requeued if a change may help it. A pod in
+        flight is judged by the events when it comes back.
         """
         changes = list(own_events)
         for event in changes:
@@ -101,7 +102,7 @@ class SchedulingQueue:
         self._settle()
 
     def delete(self, pod: Pod) -> None:
-        """The pod is gone, or bound."""
+        """Remove a pod that was deleted or bound."""
         self.nominator.remove(pod)
         found = self.places.find(pod.key)
         if found is not None and found[1].uid == pod.uid:
@@ -109,9 +110,10 @@ class SchedulingQueue:
             self._requests.failed_on.forget(pod.key)
 
     def move_all(self, event: QueueEvent, pre_check: PreCheck | None = None) -> None:
-        """Something happened: pods in the pool that it helps leave it, pods in flight will be told.
+        """Apply a cluster event: requeue the unschedulable pods that it helps, keep it for pods in flight.
 
-        `pre_check`: the only pods in the pool that are looked at; pods in flight remember it in any case.
+        `pre_check`: only unschedulable pods for which it returns True are judged. The event is kept for pods
+        in flight in any case.
         """
         self._observer.event_received(event, own_update=False)
         if not self._hints.is_of_interest(event):
@@ -124,20 +126,22 @@ class SchedulingQueue:
             self._settle()
 
     def wants(self, event: QueueEvent) -> bool:
-        """Whether any plugin registered for this kind of event."""
+        """Return True if a plugin registered for this kind of event."""
         return self._hints.is_of_interest(event)
 
     # --- the scheduler's side ----------------------------------------------------------------
 
     @property
     def has_ready(self) -> bool:
-        """Whether `pop` would answer a pod."""
+        """True if `pop` would return a pod."""
         return self.places.has_ready
 
     async def ready(self) -> None:
-        """Wait until `has_ready`, and until every sort key has come that was asked for before the first pod
-        could have been popped: the order is then the same as if all keys had been there at once. Keys that
-        are asked for later do not prolong the wait, so that a stream of new pods holds up nobody.
+        """Wait until `pop` would return a pod.
+
+        The wait includes every sort key requested before the first pod could have been popped, so that the
+        order is the same as if all keys had arrived at once. Keys requested later do not prolong the wait, so
+        that a stream of new pods cannot block the scheduler.
         """
         order = self.places.order
         last: int | None = None
@@ -151,14 +155,14 @@ class SchedulingQueue:
             await self._readiness.wait()
 
     def pop(self) -> QueuedPodInfo | None:
-        """The next pod to try, which is in flight from now on; None if there is none."""
+        """Remove and return the next pod, which is then in flight; None if there is none."""
         early = not len(self.places.active)
         info = self.places.pop()
         if info is None:
             return None
         self._requests.failed_on.forget(info.key)
         if info.uid in self.in_flight:
-            # Two attempts at once would bind it twice; the running one puts it back if need be.
+            # Two attempts at once could bind the pod twice. The running one requeues the pod if it fails.
             log.error("queue.pod_in_flight_twice", pod=info.key, pod_uid=info.uid)
             return None
         if early:
@@ -170,14 +174,15 @@ class SchedulingQueue:
         return info
 
     def done(self, uid: str) -> None:
-        """The attempt is over, or can no longer park the pod; it need not hear of events any more."""
+        """End a pod's attempt, or the part in which it may requeue the pod: stop keeping events for it."""
         self.in_flight.end(uid)
 
     def add_unschedulable(self, info: QueuedPodInfo, *, failed_plugin: str = "") -> bool:
-        """Put a popped pod back after a failed attempt; its plugin sets name the plugins that rejected it.
+        """Requeue a popped pod after a failed attempt, and end the attempt.
 
-        With empty sets it ended in an error and backs off; `failed_plugin` names the plugin on whose
-        account. False, and nothing is done, if the pod is queued already. The attempt is over either way.
+        The pod's plugin sets name the plugins that rejected it. Empty sets mean that the attempt ended in an
+        error, and the pod backs off; `failed_plugin`: the plugin that caused the error. Returns False, and
+        does not requeue the pod, if it is queued already.
         """
         since = self.in_flight.events_since(info.uid)
         self.in_flight.end(info.uid)
@@ -208,63 +213,63 @@ class SchedulingQueue:
     # --- nominations ---------------------------------------------------------------------------
 
     def nominate(self, pod: Pod, node_name: str | None) -> None:
-        """Promise a node: "" none, None the one in the pod's status."""
+        """Set the pod's nomination: a node, "" for none, None for the node in the pod's status."""
         self.nominator.nominate(pod, node_name)
 
     def delete_nomination(self, pod: Pod) -> None:
-        """The pod is promised nothing any more."""
+        """Remove the pod's nomination."""
         self.nominator.remove(pod)
 
     def nominated_pods(self) -> Mapping[str, list[Pod]]:
-        """Nominated pods by node, in the order of nomination."""
+        """Return the nominated pods by node, in the order of nomination."""
         return self.nominator.by_node()
 
     def nominated_to(self, node_name: str) -> list[Pod]:
-        """The pods nominated to a node."""
+        """Return the pods nominated to a node."""
         return self.nominator.on_node(node_name)
 
     @property
     def nominated_columns(self) -> NominatedColumns:
-        """The same as columns."""
+        """The nominated pods as columns."""
         return self.nominator.columns
 
     # --- plugins' wishes -----------------------------------------------------------------------
 
     def activate(self, pods: Iterable[Pod]) -> None:
-        """Plugins want these pods in activeQ now. One in flight counts it as an event that helps."""
+        """Move these pods to activeQ for a plugin. For a pod in flight this is an event that helps."""
         for pod in pods:
             if not self._activate(pod) and pod.uid in self.in_flight:
                 self.in_flight.remember(events.force_activated(pod))
         self._settle()
 
     def reopen(self, pod: Pod) -> None:
-        """Ask this pod's gates again: its obstacle may be gone without an event."""
+        """Call the gates of a gated pod again, because its obstacle may be gone without an event."""
         info = self.places.pool.get(pod.key)
         if info is not None and info.uid == pod.uid and info.is_gated:
             self.activate([info.pod])
 
     def activate_named(self, keys: Iterable[str]) -> None:
-        """The same for pods by `namespace/name`; unknown pods are passed over."""
+        """Activate pods by `namespace/name`; unknown pods are ignored."""
         found = [pod for key in keys if (pod := self._seams.pods.pod(key)) is not None]
         if found:
             self.activate(found)
 
     def requeue(self, request: PluginRequest) -> int:
-        """A plugin asks for pods through its handle; how many left the pool or their backoff."""
+        """Requeue pods for a plugin's request; return how many left the pool or backoffQ."""
         moved = self._requests.requeue(request)
         self.in_flight.remember(request)
         self._settle()
         return moved
 
     def register_events(self, profile: str, plugin: str, items: Sequence[Registration]) -> None:
-        """A plugin elsewhere has said which events can help the pods that it rejects."""
+        """Set the registrations of a served plugin in one profile."""
         self._registrations[profile].replace(plugin, items)
 
     def plugin_recovered(self, plugin: str) -> int:
-        """The plugin can be asked again after an absence; how many pods moved on that account.
+        """Requeue pods after a plugin's recovery; return the number of moved pods.
 
-        Pods that failed because of it are activated, those it gates are asked about again, and those
-        that it gave no sort key get one, where they are.
+        Pods that failed because of the plugin are activated. Its gates are called again. Pods without a sort
+        key from it get one, in their place.
         """
         moved = self._requests.recover(plugin)
         if plugin == self._seams.sort.plugin:
@@ -274,7 +279,7 @@ class SchedulingQueue:
         return moved
 
     def invalidate_sort_keys(self, uids: frozenset[str] | None = None) -> None:
-        """Ask for the keys of these pods again, wherever they wait; None: of all pods."""
+        """Request the sort keys of these queued pods again; None: of all pods."""
         backoff = self.places.backoff
         for info in [*self.places.active, *backoff.rejected(), *backoff.failed()]:
             if uids is None or info.uid in uids:
@@ -284,7 +289,7 @@ class SchedulingQueue:
     # --- answers that were deferred --------------------------------------------------------------
 
     def gate_answered(self, question: GateQuestion, status: Status) -> None:
-        """A served PreEnqueue plugin answered: the pod goes on its way, or stays gated."""
+        """Take the late answer of a served PreEnqueue plugin: the pod continues, or stays gated."""
         answered = self.places.gates.answered(question, status)
         if answered is not None:
             info, entry = answered
@@ -298,7 +303,7 @@ class SchedulingQueue:
         self._settle()
 
     def hint_answered(self, question: HintQuestion, helps: bool) -> None:
-        """A served plugin's hint arrived; it counts if the pod has not been tried since."""
+        """Take the late hint of a served plugin; it is ignored if the pod was tried since the question."""
         found = self.places.find(question.pod.key)
         if not helps or found is None:
             return
@@ -313,9 +318,9 @@ class SchedulingQueue:
         self._settle()
 
     def sort_key_answered(self, question: SortKeyQuestion, key: bytes | None) -> None:
-        """A served QueueSort plugin's key arrived: the pod goes where it belongs, and may be popped.
+        """Take the late key of a served QueueSort plugin: the pod is sorted, and may be popped.
 
-        None or empty: the plugin gave none, or failed; it is asked again when it recovers.
+        None or empty: the plugin gave no key or failed; the key is requested again when it recovers.
         """
         info = self.places.order.answered(question, key or b"")
         if info is not None:
@@ -325,21 +330,21 @@ class SchedulingQueue:
     # --- time ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin the periodic flushes, on the queue's clock."""
+        """Start the periodic flushes, on the queue's clock."""
         self._timers.start()
 
     def stop(self) -> None:
-        """End the periodic flushes."""
+        """Stop the periodic flushes."""
         self._timers.stop()
 
     def flush_backoff(self) -> int:
-        """Move the pods whose backoff is over to activeQ; how many."""
+        """Move the pods whose backoff is over to activeQ; return their number."""
         moved = self.places.flush_backoff()
         self._settle()
         return moved
 
     def flush_leftover(self) -> int:
-        """Give pods that have waited too long in the pool another try; how many were due."""
+        """Requeue the pods that have waited too long in the pool; return their number."""
         now_us = self._now_us()
         due = [info for info in self.places.pool if now_us - info.timestamp_us > self._max_in_pool_us]
         for info in due:
@@ -354,31 +359,31 @@ class SchedulingQueue:
     # --- the pods held, and their history -----------------------------------------------------
 
     def note(self, info: QueuedPodInfo, what: str, about: str) -> None:
-        """Keep a line of the pod's history, with the time."""
+        """Add an entry to the pod's history, with the time."""
         info.note(self._now_us(), what, about)
 
     def events_for(self, profile: str, plugin: str) -> tuple[Registration, ...]:
-        """The events that can help a profile's pods that `plugin` rejected; none for an unknown plugin."""
+        """Return the registrations of `plugin` in a profile; empty for an unknown plugin or profile."""
         index = self._registrations.get(profile)
         return () if index is None else index.all_of(plugin)
 
     def flush_at_us(self, info: QueuedPodInfo) -> int:
-        """When a pod in the pool is tried again without a reason, Unix microseconds."""
+        """Return when a pod in the pool is retried without an event (Unix microseconds)."""
         return info.timestamp_us + self._max_in_pool_us
 
     @property
     def next_backoff_flush_s(self) -> float | None:
-        """Monotonic reading of the next backoff flush; None while no pod backs off."""
+        """When backoffQ is flushed next (monotonic seconds); None while it is empty."""
         return self._timers.next_backoff_flush_s
 
     @property
     def has_backing_off(self) -> bool:
-        """Whether pods back off."""
+        """True if backoffQ has pods."""
         return bool(len(self.places.backoff))
 
     @property
     def has_unschedulable(self) -> bool:
-        """Whether pods wait in the pool."""
+        """True if the pool of unschedulable pods has pods."""
         return bool(len(self.places.pool))
 
     # --- how it is done ----------------------------------------------------------------------------
@@ -391,13 +396,13 @@ class SchedulingQueue:
             self._settle()
 
     def _reconsider(self, info: QueuedPodInfo, changes: list[QueueEvent]) -> None:
-        """A pod in the pool was changed itself."""
+        """Judge a pod in the pool again after its own update."""
         awaited = self.places.gates.open_entry(info)
         for event, strategy in zip(changes, self._hints.judge_own_updates(info, changes), strict=True):
             if self.places.requeue(info, strategy, event.label) is not Place.POOL:
                 return
         if awaited is not None and self.places.gates.open_entry(info) is awaited:
-            # The gate was asked about the old version.
+            # The open question to the gate was about the pod's old version.
             self.places.requeue(info, awaited.strategy, awaited.label)
 
     def _activate(self, pod: Pod) -> bool:
@@ -416,16 +421,16 @@ class SchedulingQueue:
         self.places.reorder(info)
 
     def _settle(self) -> None:
-        """After every change: wake the waiters for a pod, and see to the timers."""
+        """Wake the waiters for a pod and set the timers; called after every change."""
         self._wake()
         self._timers.arm()
 
     def _wake(self) -> None:
-        """This alone where nothing has come into backoffQ or the pool."""
+        """Wake the waiters for a pod; enough if no pod entered backoffQ or the pool."""
         if self._readiness.is_awaited and self._has_candidates:
             self._readiness.notify()
 
     @property
     def _has_candidates(self) -> bool:
-        """Whether a pod could be popped, once its sort key is there."""
+        """True if a pod could be popped after its sort key arrives."""
         return bool(len(self.places.active) or self.places.backoff.poppable_count)

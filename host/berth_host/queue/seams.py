@@ -1,7 +1,8 @@
-"""The queue's needs of other packages, as values and Protocols; filled by `wiring` and `app`, faked in tests.
+"""What the queue needs of other packages, as values and Protocols.
 
-The queue calls plain functions. A plugin that runs elsewhere cannot answer at once: its function answers
-DEFERRED, and the answer is handed to the queue later, with the question that it belongs to.
+Filled by `wiring` and `app`, faked in tests. The queue calls plain functions. A served plugin cannot answer
+at once: its function returns DEFERRED, and the answer is passed to the queue later, together with its
+question.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ class Deferred(Enum):
 
 
 DEFERRED: Final = Deferred.DEFERRED
-"""The answer comes later, through one of the queue's `..._answered` methods."""
+"""The answer arrives later, through one of the queue's `..._answered` methods."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GateQuestion:
-    """May this pod enter? Asked of one PreEnqueue plugin."""
+    """The question to one PreEnqueue plugin: may this pod enter?"""
 
     plugin: str
     pod: QueuedPod
@@ -41,9 +42,10 @@ class GateQuestion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HintQuestion:
-    """May this event help this pod, which the plugin rejected? `event` is one object for all pods asked.
+    """The question to a plugin: may this event help this pod, which the plugin rejected?
 
-    `label`: the event's name in metrics. `attempts`: the pod's, which tell whether an answer is late.
+    `event`: one object for the questions about all pods. `label`: the event's name in metrics. `attempts`:
+    the pod's number of attempts, by which a late answer is recognised.
     """
 
     plugin: str
@@ -55,7 +57,7 @@ class HintQuestion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortKeyQuestion:
-    """Where does this pod stand in the queue?"""
+    """The question to the QueueSort plugin: what is this pod's sort key?"""
 
     pod: QueuedPod
 
@@ -68,18 +70,18 @@ PreCheck = Callable[[Pod], bool]
 
 
 def always_queue(question: HintQuestion) -> bool:
-    """The hint of plugins that have none."""
+    """Return True: the hint of plugins that have none."""
     return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueProfile:
-    """One profile's plugins, as the queue sees them.
+    """The parts of one profile's plugins that the queue calls.
 
-    `gates`: PreEnqueue plugins by name, in configured order. `registrations`: events by plugin, of all
-    plugins that can reject. `hint` is asked where a registration says so. A function that raises counts
-    as a closed gate, or as "the event may help". `signs`: of plugins whose gate and hint answer at
-    once, their signatures of a pod (`QueueSigningPlugin`): they answer the same for all pods signed alike.
+    `gates`: PreEnqueue plugins by name, in the configured order. `registrations`: events by plugin, of all
+    plugins that can reject. `hint`: called if a registration says so. A function that raises counts as a
+    closed gate, or as "the event may help". `signs`: the signature functions of plugins whose gate and hint
+    answer at once (`QueueSigningPlugin`); these plugins answer the same for pods with equal signatures.
     """
 
     gates: Mapping[str, Gate] = field(default_factory=dict)
@@ -90,8 +92,9 @@ class QueueProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSort:
-    """The one QueueSort plugin: keys, or (in process only) a comparison. Without both, pods are ordered
-    by priority and time, which is also the order of pods without a key.
+    """The QueueSort plugin: a function for keys, or (in process only) a comparison.
+
+    Without both, pods are sorted by priority and time, as are pods without a key.
     """
 
     plugin: str = ""
@@ -101,10 +104,10 @@ class QueueSort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueConfig:
-    """Limits, in seconds. `pod_max_backoff_s` 0 turns the backoff off.
+    """The queue's limits, in seconds. `pod_max_backoff_s` 0 disables the backoff.
 
-    `ask_every_plugin`: ask every plugin that rejected a pod about every event, for a record of all
-    hints; otherwise asking ends with the first answer that decides. The outcome is the same.
+    `ask_every_plugin`: call the hint of every plugin that rejected a pod, for a record of all hints;
+    otherwise the calls end with the first deciding answer. The result is the same.
     """
 
     pod_initial_backoff_s: int = 1
@@ -114,19 +117,19 @@ class QueueConfig:
 
 
 class PodLister(Protocol):
-    """The pods that exist, as the watch last showed them (`cache.objects.ObjectStores`)."""
+    """The existing pods, from the watch (`cache.objects.ObjectStores`)."""
 
     def pod(self, key: str) -> Pod | None:
-        """The pod called `namespace/name`."""
+        """Return the pod called `namespace/name`, or None."""
         ...
 
     def pod_by_uid(self, uid: str) -> Pod | None:
-        """The pod with this uid."""
+        """Return the pod with this uid, or None."""
         ...
 
 
 class HintVerdict(Enum):
-    """A hint's verdict, in the spelling of kube-scheduler's metric; an error counts as Queue."""
+    """A hint's verdict, spelled as in kube-scheduler's metric; an error counts as Queue."""
 
     QUEUE = "Queue"
     SKIP = "QueueSkip"
@@ -135,64 +138,64 @@ class HintVerdict(Enum):
 
 
 class QueueObserver:
-    """Told of the queue's events, for metrics and recordings. This class ignores all of them."""
+    """The observer of the queue, for metrics and recordings. This class ignores all calls."""
 
     def event_received(self, event: QueueEvent, *, own_update: bool) -> None:
-        """An event reached the queue; `own_update`: a queued or popped pod was changed itself."""
+        """Take an event that reached the queue. `own_update`: the event is an update of a pending pod."""
 
     def hint_given(
         self, plugin: str, event: QueueEvent, pods: Collection[QueuedPodInfo], verdict: HintVerdict
     ) -> None:
-        """One registration of a rejecting plugin was consulted; `pods`: the pods judged, to be read now and
-        not kept.
+        """Take the verdict of one registration of a rejecting plugin.
+
+        `pods`: the judged pods; they must be read now and not be kept.
         """
 
     def hint_took(self, plugin: str, event: QueueEvent, verdict: HintVerdict, seconds: float) -> None:
-        """A rejecting plugin was consulted, or its registration alone decided; `seconds`: that took."""
+        """Take how long a verdict took; a registration without a hint counts too."""
 
     def gates_ran(self, profile: str, code: Code, seconds: float) -> None:
-        """PreEnqueue of a profile that has such plugins came to `code`; not told if a plugin answers
-        later."""
+        """Take the result of a profile's PreEnqueue plugins; not called if a plugin answers later."""
 
     def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
-        """Pods came into `active`, `backoff` or `unschedulable`; `label`: the cause."""
+        """Take that pods entered `active`, `backoff` or `unschedulable`. `label`: the cause."""
 
     def pod_rejected(self, plugin: str, profile: str, count: int = 1) -> None:
-        """Pods are held back on this plugin's word."""
+        """Take that a plugin rejected or gated pods."""
 
     def sorted_by_fallback(self, plugin: str, info: QueuedPodInfo) -> None:
-        """The QueueSort plugin gave no key: the pod is ordered by priority and time."""
+        """Take that the QueueSort plugin gave no key, so that the pod is sorted by priority and time."""
 
     def plugin_raised(self, plugin: str, call: str, error: Exception) -> None:
-        """A plugin's function raised while the queue asked it."""
+        """Take that a plugin's function raised when the queue called it."""
 
 
 class Evicting(Protocol):
-    """Uids of pods for which others are being evicted."""
+    """The uids of pods for which other pods are being evicted."""
 
     def __contains__(self, uid: object) -> bool:
-        """Whether that goes on for a pod."""
+        """Return True while pods are being evicted for this one."""
         ...
 
     def take_changed(self) -> Collection[str]:
-        """Uids of which that may have begun or ended since they were last asked for."""
+        """Return the uids for which evictions may have begun or ended since the last call."""
         ...
 
 
 class NoEvicting:
-    """No pod is evicted."""
+    """`Evicting` without evictions."""
 
     def __contains__(self, uid: object) -> bool:
         return False
 
     def take_changed(self) -> Collection[str]:
-        """None."""
+        """Return no uids."""
         return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSeams:
-    """All the parts that the queue talks to."""
+    """The other parts that the queue calls."""
 
     pods: PodLister
     profiles: Mapping[str, QueueProfile]
