@@ -25,6 +25,7 @@ from berth_host.framework.kept import (
 from berth_host.framework.kept.leaders import Leaders
 from berth_host.framework.kept.signing import keeps_by_row
 from berth_sdk.extension_points import DependsOn
+from berth_sdk.kept.follows import JointVersions
 from berth_sdk.kept.kept_answers import RowColumn
 from berth_sdk.pod import Pod
 from berth_sdk.tables import SlotFollower
@@ -261,7 +262,7 @@ def columns_outlive_all_nodes(patch: pytest.MonkeyPatch, world: KeptMachine) -> 
     catch_up = RowColumn.catch_up
 
     def by_node(self: Any, columns: Any) -> None:
-        self._by = None
+        self._stale._of_all = False
         catch_up(self, columns)
 
     patch.setattr(RowColumn, "catch_up", by_node)
@@ -299,7 +300,7 @@ def errors_stay_in_columns(patch: pytest.MonkeyPatch, world: KeptMachine) -> Non
 def objects_are_ignored(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:
     """Objects that are read beside the tables changed."""
     answers: Any = world.both[0].framework._answers
-    patch.setattr(answers, "_readers", ())
+    patch.setattr(answers, "_versions_of_rows", JointVersions(()))
 
 
 def verdicts_are_kept_without_a_declaration(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:

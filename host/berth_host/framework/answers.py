@@ -93,7 +93,7 @@ class AskEveryone:
 
 def _is_lasting(client: PluginClient, cycle: Cycle) -> bool:
     """Whether a plugin in the host signs that the pod is none of its business."""
-    sign = None if client.local is None or client.settings.scope is not None else client.local.sign
+    sign = None if client.local is None or client.settings.scope is not None else client.local.follows.sign
     if sign is None:
         return False
     try:

@@ -75,7 +75,7 @@ class LocalRoute:
 
     def forget(self, asking: str) -> None:
         """Drop what the class, and the framework, keep of its answers."""
-        self.transport.runtime.kept.forget()
+        self.transport.runtime.follows.forget()
 
     @property
     def descriptor(self) -> Descriptor:

@@ -12,7 +12,7 @@ import builtins
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError, UndeclaredError
@@ -20,7 +20,7 @@ from berth_sdk.handle import Handle, ObjectReader
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.limits import node_limits, pod_limits
 from berth_sdk.pod import Pod
-from berth_sdk.results import LiveReservation, NominatedPod, WaitingPod
+from berth_sdk.results import LiveReservation, NominatedPod, QueuedPod, WaitingPod
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.selection import StateSelection
@@ -28,10 +28,10 @@ from berth_sdk.tables import NodeTable
 from berth_sdk.tables.limited_tables import LimitedNodeTable, table_class
 from berth_sdk.undeclared import Drops, trimmed
 
+P = TypeVar("P", Pod, QueuedPod)
 NO_SNAPSHOT: Final = "the host has not sent the snapshot yet: read it in a call, not in __init__"
-_QUEUED: Final = ("pre_enqueue", "sort_key", "less")
-"""The methods that are handed pods as the queue holds them."""
-_POD_ALONE: Final = ("sign_spec", "sign_queue")
+_ONE_POD: Final = ("pre_enqueue", "sort_key", "sign_spec", "sign_queue")
+"""The methods that are handed one pod, and nothing else."""
 _OVER_NODES: Final = ("pre_filter", "filter_nodes", "pre_score", "score_nodes")
 """The methods that are handed (state, pod, nodes)."""
 
@@ -51,7 +51,7 @@ class Declared:
             node_limits(selection, descriptor.keeps_state), pod_limits(selection), self.whole_pod
         )
 
-    def pod(self, pod: Pod) -> Pod:
+    def pod(self, pod: P) -> P:
         """Return the pod of a call as the plugin may read it."""
         return pod if self.whole_pod else pod.as_summary()
 
@@ -81,6 +81,10 @@ class Declared:
             return self._calling_async(self._seeing(method, function))
         if method in _OVER_NODES:
             return self._calling_over_nodes(function)
+        if method in _ONE_POD:
+            return self._calling_about_pod(function)
+        if method == "sign":
+            return self._calling_to_sign(function)
         seen, name = self._seeing(method, function), self.name
 
         def call(*args: Any) -> Any:
@@ -116,14 +120,38 @@ class Declared:
 
         return call
 
+    def _calling_about_pod(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """In one step, as above: several plugins are asked about every pod that enters the queue."""
+        whole_pod, name = self.whole_pod, self.name
+
+        def call(pod: Any) -> Any:
+            try:
+                return function(pod if whole_pod else pod.as_summary())
+            except UndeclaredError as err:
+                name(err)
+                raise
+
+        return call
+
+    def _calling_to_sign(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """In one step, as above."""
+        whole_pod, table, name = self.whole_pod, self._table, self.name
+
+        def call(pod: Pod, nodes: NodeTable) -> Any:
+            try:
+                return function(pod if whole_pod else pod.as_summary(), nodes.seen_as(table))
+            except UndeclaredError as err:
+                name(err)
+                raise
+
+        return call
+
     def _seeing(self, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
         pod_of, table, shared = self.pod, self._table, self.shared
-        if method in _QUEUED:
-            return function if self.whole_pod else lambda *pods: function(*[pod.as_summary() for pod in pods])
-        if method in _POD_ALONE:
-            return function if self.whole_pod else lambda pod: function(pod.as_summary())
-        if method == "sign":
-            return lambda pod, nodes: function(pod_of(pod), nodes.seen_as(table))
+        if method in _ONE_POD:
+            return lambda pod: function(pod_of(pod))
+        if method == "less":
+            return lambda first, second: function(pod_of(first), pod_of(second))
         if method == "reconcile":
             return lambda live: function([self.live(one) for one in live])
         if method == "queueing_hint":

@@ -19,6 +19,7 @@ from berth_sdk.errors import PluginAnswerError, UndeclaredError
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import Answer
 from berth_sdk.handle import Handle
+from berth_sdk.kept.follows import Follows, by_pod
 from berth_sdk.kept.kept_answers import KeptAnswers, RowColumn, RowColumns, TableAnswers
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import ALL_FIELDS, are_of_spec, signing
@@ -66,24 +67,13 @@ class PluginRuntime:
         self._methods = self._declared.methods(
             {method: function for method in PARAMETERS if callable(function := getattr(plugin, method, None))}
         )
-        self.sign_spec: Callable[[Pod], Hashable] | None = self._methods.get("sign_spec")
-        """As `sign`, of a plugin that goes by the pod's spec alone."""
-        self.sign: Callable[[Pod, NodeTable], Hashable] | None = self._methods.get("sign")
-        """The plugin's signature of a pod (`SigningPlugin`), by `sign_spec` too; None: it does not sign."""
-        fields = self.descriptor.sign_fields
-        if fields is not None and fields != ALL_FIELDS and self.sign is None and self.sign_spec is None:
-            if are_of_spec(fields):
-                self.sign_spec = signing(fields)
-            else:
-                self.sign = _by_pod(signing(fields))
-        if self.sign_spec is not None:
-            self.sign = _by_pod(self.sign_spec)
+        self.follows = self._what_answers_follow_from(handle)
         self.sign_queue: Callable[[Pod], Hashable] | None = None
         """The key by which its gate and its hint tell pods apart; None: each pod is asked about."""
         if self.descriptor.signs_queue:
+            fields = self.descriptor.sign_fields
             self.sign_queue = self._methods.get("sign_queue") or signing(fields or ())
-        how = self.descriptor
-        self.kept = KeptAnswers(how.name, how.depends_on, how.needs, handle, self.sign, rows=keeps_rows)
+        self.kept = KeptAnswers(self.follows, rows=keeps_rows)
 
     # --- the queue ---------------------------------------------------------------------------
 
@@ -231,12 +221,18 @@ class PluginRuntime:
         """Tell the plugin that the pod is bound."""
         return self._ask("post_bind", _nothing, state, pod, node_name)
 
-    def object_versions(self) -> tuple[int, ...]:
-        """The versions of the declared objects, beside nodes and pods: equal while none of them changed and
-        the plugin requeued no pod."""
-        return self.kept.versions()
-
     # --- how it is done ----------------------------------------------------------------------
+
+    def _what_answers_follow_from(self, handle: Handle | None) -> Follows:
+        """`sign` and `sign_spec` of the plugin, else the fields that it lists in `sign_fields`."""
+        how = self.descriptor
+        sign, sign_spec = self._methods.get("sign"), self._methods.get("sign_spec")
+        fields = how.sign_fields
+        if fields is not None and fields != ALL_FIELDS and sign is None and sign_spec is None:
+            sign_spec = signing(fields)
+            if not are_of_spec(fields):
+                sign, sign_spec = by_pod(sign_spec), None
+        return Follows(how.name, how.depends_on, how.needs, handle, sign, sign_spec)
 
     def _has(self, method: str) -> bool:
         return method in self._methods
@@ -443,10 +439,3 @@ def _has_errors(verdicts: Verdicts) -> bool:
 
 def _nothing(_answer: Any) -> None:
     return None
-
-
-def _by_pod(sign_pod: Callable[[Pod], Hashable]) -> Callable[[Pod, NodeTable], Hashable]:
-    def sign(pod: Pod, nodes: NodeTable) -> Hashable:
-        return sign_pod(pod)
-
-    return sign

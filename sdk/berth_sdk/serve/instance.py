@@ -275,7 +275,7 @@ class Instance:
         """Drop what is kept of the plugin's answers, in every profile."""
         for (name, _), (_, runtime) in list(self._runtimes.items()):
             if name == plugin:
-                runtime.kept.forget()
+                runtime.follows.forget()
 
     def _as_served(self, item: identity_pb2.PluginArgs, warnings: list[str]) -> ServedPlugin:
         _, runtime = self._runtimes[item.name, item.profile]

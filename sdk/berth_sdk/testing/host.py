@@ -299,7 +299,7 @@ class PluginHost:
         handle.in_pre_bind, handle.cancel = self.in_pre_bind, self._abort
         runtime = PluginRuntime(make_plugin(cls, args, handle), handle=handle)
         handle.plugin = runtime.descriptor.name
-        handle.forget = runtime.kept.forget
+        handle.forget = runtime.follows.forget
         return Seat(runtime, handle)
 
     def _resume(self, way: Way) -> None:

@@ -19,7 +19,7 @@ from berth_host.framework.kept.signing import Signers
 from berth_plugins.node_name import NodeName
 from berth_sdk import signature
 from berth_sdk.extension_points import DependsOn, NoConcern
-from berth_sdk.kept import kept_answers, known_slots
+from berth_sdk.kept import follows, kept_answers, known_slots
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables import SlotFollower
@@ -80,18 +80,12 @@ def tables_built_anew_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def versions_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Anything moved in the tables, for a plugin that looks at all of it."""
-    original = kept_answers.TableAnswers.find
-
-    def find(self: Any, state: Any, pod: Pod, nodes: Any) -> Any:
-        self._table, self._version = nodes._columns, (nodes._columns.version, self._versions())
-        return original(self, state, pod, nodes)
-
-    patch.setattr(kept_answers.TableAnswers, "find", find)
+    patch.setattr(kept_answers, "_as_of", lambda nodes, versions: (nodes._columns.identity, versions))
 
 
 def objects_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Objects beside the tables moved."""
-    patch.setattr(kept_answers.KeptAnswers, "versions", lambda self: ())
+    patch.setattr(follows.Follows, "versions", lambda self: ())
 
 
 def candidates_are_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -101,7 +95,7 @@ def candidates_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def labels_are_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
     """Pods that differ count as equal."""
-    patch.setattr(kept_answers, "wishes", _without("labels", {}))
+    patch.setattr(follows, "wishes", _without("labels", {}))
 
 
 def an_annotation_is_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
@@ -207,22 +201,22 @@ def what_was_said_is_not_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def answers_are_kept_without_a_declaration(patch: pytest.MonkeyPatch) -> None:
     """A plugin without depends_on counts as one that goes by the tables."""
-    made = kept_answers.KeptAnswers.__init__
+    made = follows.Follows.__init__
 
     def counting(self: Any, plugin: str, depends_on: DependsOn | None, *args: Any, **more: Any) -> None:
         made(self, plugin, depends_on or DependsOn.TABLE, *args, **more)
 
-    patch.setattr(kept_answers.KeptAnswers, "__init__", counting)
+    patch.setattr(follows.Follows, "__init__", counting)
 
 
 def columns_are_kept_without_a_declaration(patch: pytest.MonkeyPatch) -> None:
     """A plugin without depends_on counts as one that goes by the Node."""
-    made = kept_answers.KeptAnswers.__init__
+    made = follows.Follows.__init__
 
     def counting(self: Any, plugin: str, depends_on: DependsOn | None, *args: Any, **more: Any) -> None:
         made(self, plugin, depends_on or DependsOn.NODE, *args, **more)
 
-    patch.setattr(kept_answers.KeptAnswers, "__init__", counting)
+    patch.setattr(follows.Follows, "__init__", counting)
 
 
 def _without(field: str, value: Any) -> Callable[[Pod], bytes]:

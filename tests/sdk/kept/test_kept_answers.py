@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.kept.follows import Follows
 from berth_sdk.kept.kept_answers import RowColumns
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import Need
@@ -27,7 +28,7 @@ NONE: Final = ScoreNormalization.NONE
 
 def test_nodes_that_a_pod_names_are_part_of_what_it_is_judged_by() -> None:
     table = make_table([make_node("a"), make_node("b")])
-    columns = RowColumns(np.int64, DependsOn.ROW)
+    columns = RowColumns(np.int64, Follows("Demo", DependsOn.ROW))
     plain = make_pod("p")
     nominated, required = replace(plain, nominated_node="a"), replace(plain, node_name="a")
     pods = (plain, nominated, required, replace(plain, name="q"))
@@ -38,7 +39,9 @@ def test_nodes_that_a_pod_names_are_part_of_what_it_is_judged_by() -> None:
 
 def test_an_object_that_changed_makes_every_row_stale() -> None:
     table, store = make_table([make_node("a")]), ObjectStore()
-    columns = RowColumns(np.int64, DependsOn.ROW, versions=lambda: store.version)
+    handle = RecordingHandle(lambda: table, {"deviceclasses": store})
+    follows = Follows("Demo", DependsOn.ROW, [Need.objects("deviceclasses")], handle)
+    columns = RowColumns(np.int64, follows)
     pod = make_pod("p")
     known = columns.column(CycleState("c"), pod, table)
     assert columns.column(CycleState("c"), pod, table) is known

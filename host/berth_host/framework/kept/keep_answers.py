@@ -12,16 +12,15 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Hashable, Mapping, Sequence
-from functools import partial
 from typing import Final, TypeAlias, cast
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import ExtensionPoint, NoConcern
+from berth_sdk.kept.follows import BySignature, JointVersions
 from berth_sdk.results import PreFilterResult
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
-from berth_sdk.tables.node_columns import NodeColumns
 
 from berth_host.framework.answers import AskEveryone
 from berth_host.framework.concern import concern
@@ -29,7 +28,7 @@ from berth_host.framework.filtering import Rows, ask_in_order, candidates, filte
 from berth_host.framework.kept.judging_early import judge_early
 from berth_host.framework.kept.merged_answers import MergedAnswers, Skips
 from berth_host.framework.kept.plugin_answers import PluginAnswers, SignatureAnswers
-from berth_host.framework.kept.signing import Signers, versions_of
+from berth_host.framework.kept.signing import Signers
 from berth_host.framework.pre_filtering import PreFiltering
 from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
@@ -110,21 +109,20 @@ class KeepAnswers:
         self._signers = Signers(clients.values())
         self.by_row = frozenset(signer.name for signer in self._signers.all if signer.merges)
         self._memories = {signer.name: PluginAnswers(signer) for signer in self._signers.all if signer.keeps}
-        self._readers = versions_of(self._signers.all)
-        self._table_readers = [
-            (signer.name, signer.runtime.object_versions)
-            for signer in self._signers.all
-            if signer.keeps and not signer.by_row
-        ]
+        follows = {name: one.signer.runtime.follows for name, one in self._memories.items()}
+        by_row = {name for name, one in self._memories.items() if one.signer.by_row}
+        # An object that changed does not tell which rows it concerns: all answers by row end.
+        ends_all = [name for name in by_row if follows[name].has_objects]
+        self._versions_of_rows = JointVersions(follows[name] for name in ends_all)
+        # The others' objects are part of their signatures; their requeues end their own answers.
+        self._others = {name: one for name, one in follows.items() if name not in ends_all}
+        self._versions_of_others = JointVersions(self._others.values())
+        self._others_then: tuple[int, ...] = ()
+        self._signed_at: dict[str, tuple[int, ...]] = {}
         self._split: tuple[Clients, Clients, Clients] = ((), (), ())
         self._seen: OrderedDict[int, None] = OrderedDict()
         """The hashes of keys seen once. Two keys with one hash: the second is kept one pod early."""
-        self._known: OrderedDict[Hashable, MergedAnswers] = OrderedDict()
-        self._table: NodeColumns | None = None
-        self._versions: tuple[Hashable, ...] = ()
-        for memory in self._memories.values():
-            signer = memory.signer
-            signer.runtime.kept.on_forget.append(partial(self._forget, signer.name))
+        self._known: BySignature[MergedAnswers] = BySignature(MOST_KNOWN)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -136,14 +134,16 @@ class KeepAnswers:
         nodes = cycle.nodes
         if not self._memories or not nodes.is_whole or not nodes.is_snapshot:
             return None
-        columns = nodes._columns
-        versions = tuple([read() for read in self._readers])
-        if self._table is not columns or self._versions != versions:
-            # Another table's slots are other nodes; an object that changed does not tell whom it concerns.
-            self._forget_all()
-            self._table, self._versions = columns, versions
-        # Before the signatures: what changes later, while a plugin elsewhere is awaited, is in none of them.
-        cycle.signed_at = {name: read() for name, read in self._table_readers}
+        # Another table's slots are other nodes.
+        if self._known.as_of((nodes._columns.identity, self._versions_of_rows.read())):
+            self._seen.clear()
+            for memory in self._memories.values():
+                memory.clear()
+        others = self._versions_of_others.read()
+        if others != self._others_then:
+            self._catch_up_with_others(others)
+        # Before the signatures: what changes later, while a served plugin is awaited, is in none of them.
+        cycle.signed_at = self._signed_at
         signatures, key = self._signers.sign(cycle.pod, nodes)
         cycle.signatures = signatures
         try:
@@ -155,7 +155,6 @@ class KeepAnswers:
     def _known_for(self, key: Hashable, nodes: NodeTable) -> MergedAnswers | None:
         known = self._known.get(key)
         if known is not None:
-            self._known.move_to_end(key)
             known.catch_up(nodes._columns)
             return known
         once = hash(key)
@@ -164,22 +163,25 @@ class KeepAnswers:
             if len(self._seen) > MOST_SEEN:
                 self._seen.popitem(last=False)
             return None
-        known = self._known[key] = MergedAnswers(nodes)
+        known = MergedAnswers(nodes)
         most = _BYTES_KNOWN // (_BYTES_PER_NODE * max(1, nodes.slot_count))
-        if len(self._known) > min(max(most, LEAST_KNOWN), MOST_KNOWN):
-            self._known.popitem(last=False)
+        self._known.most = min(max(most, LEAST_KNOWN), MOST_KNOWN)
+        self._known.keep(key, known)
         return known
 
-    def _forget_all(self) -> None:
-        self._known.clear()
-        self._seen.clear()
-        for memory in self._memories.values():
-            memory.clear()
+    def _catch_up_with_others(self, now: tuple[int, ...]) -> None:
+        """Forget the answers of plugins that have requeued pods since the last call.
 
-    def _forget(self, plugin: str) -> None:
-        """Drop what is kept of one plugin; merged answers, which it is part of, begin anew."""
-        self._memories[plugin].clear()
-        self._known.clear()
+        `now`: the versions of the plugins whose objects end no rows.
+        """
+        # The numbers of requeues come first, one for each plugin.
+        for name, before, after in zip(self._others, self._others_then, now, strict=False):
+            if before != after:
+                self._memories[name].clear()
+                self._known.clear()  # merged answers, which this plugin is part of
+        self._others_then = now
+        # A new map: cycles that are under way keep theirs.
+        self._signed_at = {name: follows.versions() for name, follows in self._others.items()}
 
     def split(self, clients: Clients) -> tuple[Clients, Clients]:
         """(the first plugins whose verdicts are merged, the rest). A plugin behind an unmerged one is not

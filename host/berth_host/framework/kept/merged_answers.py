@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.tables import Moved, NodeTable, SlotFollower
+from berth_sdk.extension_points import DependsOn
+from berth_sdk.kept.follows import StaleSlots
+from berth_sdk.tables import NodeTable
 from berth_sdk.tables.node_columns import NodeColumns
 
 from berth_host.framework.kept.merged_scores import MergedScores
@@ -48,8 +50,8 @@ class MergedAnswers:
         self.scores = MergedScores()
         self._crowded: NominatedVerdicts | None = None
         columns = nodes._columns
-        self._rows = SlotFollower(Moved.ROW, columns)
-        self._nodes = SlotFollower(Moved.NODE, columns)
+        self._rows = StaleSlots(DependsOn.ROW, columns)
+        self._nodes = StaleSlots(DependsOn.NODE, columns)
         self._nodes_version = columns.nodes_version
 
     @property
@@ -60,8 +62,8 @@ class MergedAnswers:
         return self._crowded
 
     def catch_up(self, columns: NodeColumns) -> None:
-        """Forget the rows that moved since the last time."""
-        moved, node_moved = self._rows.moved_in(columns), self._nodes.moved_in(columns)
+        """Forget the rows whose answers have ended since the last call."""
+        moved, node_moved = self._rows.since_last(columns), self._nodes.since_last(columns)
         shared: Sequence[MergedVerdicts | MergedScores] = (
             (self.verdicts, self.scores)
             if self._crowded is None

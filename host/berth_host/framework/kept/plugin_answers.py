@@ -5,12 +5,12 @@ A column is made when a second pod asks: a pod that comes once pays nothing. Cal
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
+from berth_sdk.kept.follows import BySignature
 from berth_sdk.kept.kept_answers import RowColumn
 from berth_sdk.results import PreFilterResult
 from berth_sdk.status import Status, Verdicts
@@ -70,28 +70,27 @@ class SignatureAnswers:
 
 
 class PluginAnswers:
-    """One plugin's answers by signature; the least recently used are dropped."""
+    """One plugin's answers by signature."""
 
     def __init__(self, signer: Signer) -> None:
         self.signer = signer
-        self._by_plugin: OrderedDict[Hashable, SignatureAnswers] = OrderedDict()
-        self._with_columns: OrderedDict[int, SignatureAnswers] = OrderedDict()
+        self._by_signature: BySignature[SignatureAnswers] = BySignature(MAX_SIGNATURES)
+        self._with_columns: BySignature[SignatureAnswers] = BySignature(MAX_COLUMNS)
+        """By identity, the answers that have columns: these take the memory."""
 
     def clear(self) -> None:
         """Forget all answers."""
-        self._by_plugin.clear()
+        self._by_signature.clear()
         self._with_columns.clear()
 
     def of(self, signature: Hashable, nodes: NodeTable) -> SignatureAnswers:
-        """The answers about pods with this signature."""
-        answers = self._by_plugin.get(signature)
+        """Return the answers about pods with this signature."""
+        answers = self._by_signature.get(signature)
         if answers is None:
-            answers = self._by_plugin[signature] = SignatureAnswers()
-            if len(self._by_plugin) > MAX_SIGNATURES:
-                _, dropped = self._by_plugin.popitem(last=False)
-                self._with_columns.pop(id(dropped), None)
-        else:
-            self._by_plugin.move_to_end(signature)
+            answers = SignatureAnswers()
+            dropped = self._by_signature.keep(signature, answers)
+            if dropped is not None:
+                self._with_columns.drop(id(dropped))
         answers.catch_up(nodes._columns.nodes_version)
         return answers
 
@@ -143,9 +142,8 @@ class PluginAnswers:
         return ScoreOutcome(_SUCCESS, raw, final)
 
     def _has_column(self, answers: SignatureAnswers) -> None:
-        self._with_columns[id(answers)] = answers
-        if len(self._with_columns) > MAX_COLUMNS:
-            _, dropped = self._with_columns.popitem(last=False)
+        dropped = self._with_columns.keep(id(answers), answers)
+        if dropped is not None:
             dropped.verdicts = dropped.scores = None
             dropped.filtered = dropped.scored = False
 

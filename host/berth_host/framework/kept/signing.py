@@ -5,12 +5,12 @@ A plugin in the host that signs, or judges node by node, takes part (`Signer`). 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-from berth_sdk.extension_points import DependsOn, ExtensionPoint, ScoreNormalization
-from berth_sdk.needs import NeedKind
+from berth_sdk.extension_points import ExtensionPoint, ScoreNormalization
+from berth_sdk.kept.follows import BY_ROW, Sign
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.runtime.raised import raised_text
@@ -23,13 +23,11 @@ from berth_host.rpc.client import PluginClient
 
 log = get_logger()
 
-Sign: TypeAlias = Callable[[Pod, NodeTable], Hashable]
 _CHECKED_SPECS: Final = 16
 _GOES_BY_MORE: Final = "its sign_spec differs for another pod with the very same spec: write it as sign"
 _MOST_SPECS: Final = 4096
 _BEFORE_OTHERS: Final = 3
 """How many entries of a key come before the signatures that are made in every cycle."""
-_BY_ROW: Final = (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES)
 _KEPT_POINTS: Final = frozenset(
     {
         ExtensionPoint.PRE_ENQUEUE,
@@ -50,7 +48,7 @@ def keeps_by_row(client: PluginClient) -> bool:
     return (
         client.local is not None
         and client.settings.scope is None
-        and descriptor.depends_on in _BY_ROW
+        and descriptor.depends_on in BY_ROW
         and descriptor.normalization is not ScoreNormalization.RPC
         and not descriptor.reads_shared
         and _KEPT_POINTS.issuperset(descriptor.points)
@@ -70,11 +68,12 @@ class Signer:
         self.client = client
         self.runtime = local
         self.name = client.name
-        self.sign: Sign = local.sign or _all_wishes
+        follows = local.follows
+        self.sign: Sign = follows.sign or _all_wishes
         self.by_row = keeps_by_row(client)
-        self.keeps = client.descriptor.depends_on is not None
-        self.of_spec = self.keeps and local.sign_spec is not None
-        self.merges = self.by_row and local.sign is not None
+        self.keeps = follows.depends_on is not None
+        self.of_spec = self.keeps and follows.sign_spec is not None
+        self.merges = self.by_row and follows.sign is not None
 
 
 def _all_wishes(pod: Pod, nodes: NodeTable) -> Hashable:
@@ -221,16 +220,5 @@ def _signers(clients: Iterable[PluginClient]) -> Iterator[Signer]:
         local = client.local
         if local is None or client.settings.scope is not None:
             continue
-        if local.sign is not None or keeps_by_row(client):
+        if local.follows.sign is not None or keeps_by_row(client):
             yield Signer(client, local)
-
-
-def versions_of(signers: Iterable[Signer]) -> tuple[Callable[[], Hashable], ...]:
-    """Readers of the versions of the objects that row-by-row plugins read beside the tables."""
-    return tuple(
-        signer.client.local.object_versions
-        for signer in signers
-        if signer.by_row
-        and signer.client.local is not None
-        and any(need.kind is NeedKind.OBJECT for need in signer.client.descriptor.needs)
-    )

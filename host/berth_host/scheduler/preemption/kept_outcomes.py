@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from berth_sdk.extension_points import DependsOn
-from berth_sdk.tables import Moved, SlotFollower
+from berth_sdk.kept.follows import StaleSlots
 from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
 
@@ -55,7 +55,7 @@ class _Kept:
         self.outcomes = Outcomes(cycle.nodes.slot_count)
         self._marks: NDArray[np.int64] = np.zeros(cycle.nodes.slot_count, dtype=np.int64)
         self._clients, self._budgets = clients, budgets
-        self._rows, self._nodes = SlotFollower(Moved.ROW, columns), SlotFollower(Moved.NODE, columns)
+        self._rows, self._nodes = StaleSlots(DependsOn.ROW, columns), StaleSlots(DependsOn.NODE, columns)
 
     def catch_up(
         self,
@@ -69,7 +69,8 @@ class _Kept:
         outcomes.grow(nodes.slot_count)
         self._marks = extended(self._marks, nodes.slot_count - len(self._marks))
         outcomes.begin()
-        moved, node_moved = self._rows.moved(nodes), self._nodes.moved(nodes)
+        columns = nodes._columns
+        moved, node_moved = self._rows.since_last(columns), self._nodes.since_last(columns)
         by_nodes = any(client.descriptor.depends_on is DependsOn.NODES for client in clients)
         if (
             moved is None

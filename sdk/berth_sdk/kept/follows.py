@@ -1,0 +1,214 @@
+"""What a plugin's kept answers follow from, and whether they still hold. The host and the SDK use the same.
+
+    of the pod        the signature                                     `Follows.signature`
+    of the cluster    the declared part of the tables (`depends_on`)    `StaleSlots`, `NodeColumns.version`
+                      the declared objects, the plugin's requeues       `Follows.versions`, `JointVersions`
+
+An answer ends when one of these changes, never after a time. Values by signature are kept in `BySignature`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Final, Generic, TypeVar
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import DependsOn
+from berth_sdk.handle import Handle, ObjectReader
+from berth_sdk.needs import Need, NeedKind
+from berth_sdk.pod import Pod
+from berth_sdk.signature import wishes
+from berth_sdk.tables import Moved, NodeTable, SlotFollower
+from berth_sdk.tables.node_columns import NodeColumns
+
+V = TypeVar("V")
+Sign = Callable[[Pod, NodeTable], Hashable]
+BY_ROW: Final = (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES)
+"""The parts of the tables for which an answer is kept row by row."""
+_LOG: Final = logging.getLogger("berth_sdk.plugin")
+
+
+class Follows:
+    """What the answers of one plugin follow from.
+
+    `depends_on`: the part of the tables; None: not declared, and no answer is kept. `sign`: the plugin's own
+    signature; None: all of the pod's wishes. `sign_spec`: the same, where the pod's spec alone decides it.
+    """
+
+    def __init__(
+        self,
+        plugin: str,
+        depends_on: DependsOn | None,
+        needs: Iterable[Need] = (),
+        handle: Handle | None = None,
+        sign: Sign | None = None,
+        sign_spec: Callable[[Pod], Hashable] | None = None,
+    ) -> None:
+        """`handle`: the plugin's own; None: the objects that it declares in `needs` cannot be read."""
+        self.plugin = plugin
+        self.depends_on = depends_on
+        self.sign_spec = sign_spec
+        self.sign: Sign | None = sign if sign_spec is None else by_pod(sign_spec)
+        self.requeues = 0
+        """The number of requeues: the plugin says by a requeue that something has changed."""
+        self._handle = handle
+        self._resources = [need.resource for need in needs if need.kind is NeedKind.OBJECT]
+        self._readers: Sequence[ObjectReader] | None = None
+        self._warned = False
+
+    # --- the pod ---------------------------------------------------------------------------------
+
+    def signature(self, state: CycleState, pod: Pod, nodes: NodeTable, versions: Hashable) -> Hashable:
+        """Return the pod's signature, made once in a cycle; one that equals no other where signing fails.
+
+        `versions`: those of now. `state.signed_at` is set to the versions at which the pod was signed: where
+        these differ, an object has changed within the cycle, and the pod may be equal to other pods by now.
+        """
+        if state.signature is None:
+            state.signed_at = versions
+            state.signature = wishes(pod) if self.sign is None else self._own(self.sign, pod, nodes)
+        return state.signature
+
+    def _own(self, sign: Sign, pod: Pod, nodes: NodeTable) -> Hashable:
+        try:
+            signature = sign(pod, nodes)
+            hash(signature)
+        except Exception as err:  # noqa: BLE001 (only a shortcut: asked in full, the plugin may well answer)
+            if not self._warned:
+                self._warned = True
+                _LOG.warning(
+                    "%s cannot sign pod %s, and shares nothing for it: %r", self.plugin, pod.key, err
+                )
+            return object()
+        return signature
+
+    # --- the cluster -----------------------------------------------------------------------------
+
+    @property
+    def by_row(self) -> bool:
+        """True for a plugin whose answers are kept row by row."""
+        return self.depends_on in BY_ROW
+
+    @property
+    def is_readable(self) -> bool:
+        """False where the plugin declares objects, and there is no handle to read their versions from."""
+        return self._handle is not None or not self._resources
+
+    @property
+    def has_objects(self) -> bool:
+        """True for a plugin that reads declared objects beside the tables."""
+        return bool(self._resources)
+
+    def forget(self) -> None:
+        """End all answers, those under way included: the plugin has requeued pods."""
+        self.requeues += 1
+
+    def versions(self) -> tuple[int, ...]:
+        """Return the number of requeues and the versions of the declared objects; answers hold while these
+        are equal.
+        """
+        readers = self._readers
+        if readers is None:
+            readers = self.readers()
+        if not readers:
+            return (self.requeues,)
+        return (self.requeues, *[reader.version for reader in readers])
+
+    def readers(self) -> Sequence[ObjectReader]:
+        """Return the readers of the declared objects."""
+        if self._readers is None:
+            handle = self._handle
+            self._readers = () if handle is None else [handle.objects(one) for one in self._resources]
+        return self._readers
+
+
+class JointVersions:
+    """The versions of several plugins, read in one step. The host reads them for every pod."""
+
+    __slots__ = ("_follows", "_readers")
+
+    def __init__(self, follows: Iterable[Follows]) -> None:
+        self._follows = tuple(follows)
+        self._readers: Sequence[ObjectReader] | None = None
+
+    def read(self) -> tuple[int, ...]:
+        """Return the number of requeues of each plugin, then the version of each reader."""
+        if self._readers is None:
+            # Plugins that read one resource whole share its reader.
+            readers = {id(one): one for follows in self._follows for one in follows.readers()}
+            self._readers = tuple(readers.values())
+        return (*[one.requeues for one in self._follows], *[one.version for one in self._readers])
+
+
+class StaleSlots:
+    """The slots whose answers have ended since the owner asked last.
+
+    NODE, ROW: the slots of which that part moved. NODES: all, as soon as any Node object changed.
+    """
+
+    __slots__ = ("_follower", "_of_all")
+
+    def __init__(self, depends_on: DependsOn | None, columns: NodeColumns | None = None) -> None:
+        """`columns`: the owner's answers are of these as they are now; None: it has no answer yet."""
+        self._follower = SlotFollower(Moved.ROW if depends_on is DependsOn.ROW else Moved.NODE, columns)
+        self._of_all = depends_on is DependsOn.NODES
+
+    def since_last(self, columns: NodeColumns) -> list[int] | None:
+        """Return the slots, each once; None: all, also after too long a time and in another table."""
+        moved = self._follower.moved_in(columns)
+        return None if moved and self._of_all else moved
+
+
+class BySignature(Generic[V]):
+    """One value for each signature. The value that was used least recently makes room for a new one."""
+
+    __slots__ = ("_values", "_version", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._values: OrderedDict[Hashable, V] = OrderedDict()
+        self._version: Hashable = None
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def as_of(self, version: Hashable) -> bool:
+        """Drop all values that were kept under another version; return True if they were dropped."""
+        if self._version == version:
+            return False
+        self._version = version
+        self._values.clear()
+        return True
+
+    def get(self, signature: Hashable) -> V | None:
+        """Return the value of a signature; None: there is none."""
+        value = self._values.get(signature)
+        if value is not None:
+            self._values.move_to_end(signature)
+        return value
+
+    def keep(self, signature: Hashable, value: V) -> V | None:
+        """Keep a value, in place of an earlier one; return the value of another signature that made room."""
+        self._values[signature] = value
+        if len(self._values) > self.most:
+            return self._values.popitem(last=False)[1]
+        return None
+
+    def drop(self, signature: Hashable) -> None:
+        """Drop the value of a signature, if there is one."""
+        self._values.pop(signature, None)
+
+    def clear(self) -> None:
+        """Drop all values."""
+        self._values.clear()
+
+
+def by_pod(sign_pod: Callable[[Pod], Hashable]) -> Sign:
+    """Return a signature that reads the pod alone, in the form of one that reads the nodes as well."""
+
+    def sign(pod: Pod, nodes: NodeTable) -> Hashable:
+        return sign_pod(pod)
+
+    return sign
