@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from berth_host.app.host import Host
-from berth_host.app.options import HostOptions
+from berth_host.app import Host, HostOptions
 from berth_host.attach.state import State
 from berth_host.cli import configuration, simulation
 from berth_host.cli.lapses import lapses_of, remarks_of

@@ -10,8 +10,7 @@ from berth_bench.actions import Actions, OpError
 from berth_bench.devices import CLAIMS, slices_of
 from berth_bench.measuring import Meter
 from berth_bench.workload import AllocateClaims, CreateResourceDriver, StartCollecting
-from berth_host.app.host import Host
-from berth_host.app.options import HostOptions
+from berth_host.app import Host, HostOptions
 from berth_host.cli import configuration, simulation
 from berth_host.cluster.memory.claim_controller import ClaimController
 from berth_host.cluster.memory.server import ApiServer

@@ -27,8 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
-from berth_host.app.host import Host
-from berth_host.app.options import HostOptions
+from berth_host.app import Host, HostOptions
 from berth_host.cluster.port import ClusterPort, EventRecord, WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration

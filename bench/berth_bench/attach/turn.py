@@ -14,8 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import yaml
-from berth_host.app.host import Host
-from berth_host.app.options import HostOptions
+from berth_host.app import Host, HostOptions
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.folder import SocketFolder
 from berth_host.attach.state import State

@@ -19,8 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import yaml
-from berth_host.app.host import Host
-from berth_host.app.options import HostOptions
+from berth_host.app import Host, HostOptions
 from berth_host.attach.state import State
 from berth_host.cli import configuration, simulation
 from berth_host.cluster.memory.server import ApiServer

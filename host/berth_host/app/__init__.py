@@ -2,7 +2,7 @@
 
 from berth_host.app.alone import FrameworkAlone
 from berth_host.app.host import Host
-from berth_host.app.options import HostOptions
+from berth_host.app.parts import HostOptions
 
 __all__ = [
     "FrameworkAlone",

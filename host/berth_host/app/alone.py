@@ -1,7 +1,8 @@
-"""A Framework without a scheduler: "would this pod fit on a node of this shape?"
+"""`FrameworkAlone`: the plugins of one profile without a scheduler. Would this pod fit on this node?
 
-For autoscalers and capacity tools (KEP-624, "Interactions with Cluster Autoscaler"): no queue, no cluster, no
-loop of its own; a snapshot built by hand, the plugins of one profile, in process or served, and a question.
+For autoscalers and capacity tools (KEP-624, "Interactions with Cluster Autoscaler"). There is no queue, no
+cluster and no task of its own: the caller fills a snapshot, and asks in-process and served plugins about a
+pod.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ from berth_host.scheduler.chooser import SmallestName
 from berth_host.scheduler.schedule_one import Algorithm, SearchStart
 
 ATTACH_S: Final = 30.0
-"""How long a block waits at its begin for served plugins."""
+"""Seconds that `async with FrameworkAlone(...)` waits for served plugins."""
 
 
 class FrameworkAlone:
     """The plugins of one profile over a snapshot that the caller fills.
 
-    Served plugins are attached for the time of an `async with FrameworkAlone(...)`; without any, nothing
-    has to be entered.
+    Served plugins are attached inside `async with FrameworkAlone(...)`. Without served plugins, the block is
+    not needed.
 
     >>> import asyncio
     >>> from berth_sdk.testing import make_node, make_pod
@@ -68,7 +69,7 @@ class FrameworkAlone:
         plugins: Mapping[str, type] | None = None,
         keep_answers: bool = True,
     ) -> None:
-        """`configuration` None: all default plugins. `keep_answers` False: every plugin is asked
+        """`configuration` None: all default plugins. `keep_answers` False: no answer is used again.
         about every pod and node.
 
         Raises PluginLoadError, KeyError for no such profile."""
@@ -100,7 +101,7 @@ class FrameworkAlone:
             ),
         )
         self.missing = tuple(clients.missing)
-        """Default plugins of the profile that this build does not have."""
+        """The default plugins of the profile that this build does not have."""
         by_point = plugins_by_point(profile, clients.by_profile[scheduler_name])
         self.framework = Framework(
             scheduler_name,
@@ -112,8 +113,8 @@ class FrameworkAlone:
     async def __aenter__(self) -> Self:
         """Start and attach the served plugins of the configuration.
 
-        Returns when each place was tried once, and waits at most ATTACH_S for those that are missing. A
-        plugin that is not there by then fails its calls by its policy, and is attached when it comes.
+        Waits until each place was tried once, and at most ATTACH_S for missing plugins. Calls of a plugin
+        that is still missing follow its policy; the plugin is attached later, once it serves.
         """
         self.snapshot.update(self.cache)
         await self._attachments.start(ATTACH_S)
@@ -121,24 +122,24 @@ class FrameworkAlone:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Let the served plugins go, and end those that were started."""
+        """Close the attachments, and end the plugins that were started."""
         self._attached = False
         await self._attachments.stop()
 
     def add_node(self, node: Node) -> None:
-        """A node, or a template of one that does not exist yet."""
+        """Add a node, or the template of a node that does not exist yet."""
         self.objects.put_node(node)
         self.cache.add_node(node)
 
     def add_pod(self, pod: Pod) -> None:
-        """A pod that runs on its `node_name`."""
+        """Add a pod that runs on its `node_name`."""
         self.objects.put_pod(pod)
         self.cache.add_pod(pod)
 
     def cycle(self, pod: Pod) -> Cycle:
-        """Begin a cycle over the snapshot as filled so far, for callers that run single points themselves.
+        """Begin a cycle over the snapshot so far, for callers that run single points themselves.
 
-        Raises PluginLoadError where a served plugin was not attached.
+        Raises PluginLoadError if a served plugin is not attached.
         """
         if self._attachments.plugins and not self._attached:
             name = next(iter(self._attachments.plugins))
@@ -156,9 +157,9 @@ class FrameworkAlone:
         )
 
     async def fits(self, pod: Pod, nominated: Iterable[Pod] = ()) -> dict[str, Status]:
-        """Per node SUCCESS, or why not, signed by the plugin that said so.
+        """Return per node SUCCESS, or the rejection with the name of the plugin that rejected the node.
 
-        `nominated`: pods that are promised a node (`nominated_node`) and count as if they were there.
+        `nominated`: pods with a `nominated_node`, which count as pods of that node.
         """
         cycle = self.cycle(pod)
         promised: dict[str, list[Pod]] = {}
@@ -178,16 +179,16 @@ class FrameworkAlone:
 
 
 class _Nobody:
-    """Hears of attachments and does nothing: there is no queue to wake, and the next question asks anew."""
+    """Ignores the changes of attachments: there is no queue, and each question calls the plugins anew."""
 
     def attached(self, plugin: str) -> None:
-        """Wake no pod."""
+        """Do nothing."""
 
     def lost(self, plugin: str, reason: str) -> None:
-        """Fail no pod."""
+        """Do nothing."""
 
     def swapped(self, swap: Swap) -> None:
-        """Tell nobody."""
+        """Do nothing."""
 
     def place_changed(self, change: PlaceChange) -> None:
-        """Tell nobody: the log has it."""
+        """Do nothing; the log has the change."""

@@ -1,7 +1,7 @@
-"""`Host`: the life of a scheduler: it connects, leads, drains, stops. Its parts are put together by `parts`.
+"""`Host`: the life of a scheduler: connect, lead, drain, stop. `parts` makes its parts.
 
-Made by the CLI (`berth simulate`), by `berth_host.run`, and by tests; the cluster port decides whether it
-is an embedded cluster or a real one, and nothing here knows which.
+The commands, the process of `berth scheduler` and tests make hosts. The cluster port is that of an embedded
+cluster or of a real one; the host does not depend on which.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import time
 
 from berth_sdk.pod import Pod
 
-from berth_host.app.options import HostOptions
-from berth_host.app.parts import HostParts
+from berth_host.app.parts import HostOptions, HostParts
 from berth_host.attach.attachments import Condition
 from berth_host.cluster.port import ClusterPort, WatchEvent
 from berth_host.cluster.watching import ChangeFeed
@@ -25,15 +24,15 @@ from berth_host.model.fate import LoopErrors
 
 log = get_logger()
 STOP_S = 5.0
-"""How long `stop` waits for each of: Bindings on their way, evictions, status writes. Real time."""
+"""Seconds (real time) that `stop` waits for each of: Bindings under way, evictions, status writes."""
 
 
 class Host(HostParts):
-    """One scheduler, for one term as leader. `start`, then it runs by itself; `stop` undoes what it can.
+    """One scheduler, for one term as leader. After `start` it schedules in tasks of its own, until `stop`.
 
     made -connect-> connected (the cache follows the cluster) -lead-> leading -drain-> draining -stop-> over
     leading -abandon (another process leads)-> over
-    any -an invariant broke-> failed (`wait_failed`): the process says so and ends
+    any -internal error-> failed (`wait_failed` returns the error, and the process ends)
     """
 
     def __init__(
@@ -42,16 +41,16 @@ class Host(HostParts):
         cluster: ClusterPort,
         options: HostOptions | None = None,
     ) -> None:
-        """Raises PluginLoadError and DuplicatePluginError."""
+        """Make the parts, without a call to the cluster. Raises PluginLoadError and DuplicatePluginError."""
         super().__init__(configuration, cluster, options or HostOptions())
         self._loop_errors = LoopErrors(self.fate)
         self.feed = ChangeFeed(self.handle_event)
         self.loop_task: asyncio.Future[None] | None = None
 
     async def connect(self, *, stands_by: bool = False) -> None:
-        """Attach plugins and take the cluster over, without scheduling: enough for single attempts.
+        """Attach the plugins and follow the cluster, without scheduling. Enough for single attempts.
 
-        `stands_by`: another host may lead and be served by the same plugins, so they are attached by `lead`.
+        `stands_by`: another host may lead with the same plugins, so `lead` attaches them.
         """
         await self.clients.reconcile()
         await self._attach(stands_by=stands_by)
@@ -59,7 +58,9 @@ class Host(HostParts):
         await self.synchronise()
 
     async def adopt_cluster(self, feed: ChangeFeed, *, stands_by: bool = False) -> None:
-        """As `connect`, for a host that knows the cluster already, and is told of changes by `feed`."""
+        """Connect as `connect` does, without a list of the cluster: `feed` passes the changes of the host
+        before.
+        """
         self.feed = feed
         self.watching.take_over()
         await self._attach(stands_by=stands_by)
@@ -73,21 +74,21 @@ class Host(HostParts):
         await self.attachments.start(stands_by=stands_by)
 
     def handle_event(self, event: WatchEvent) -> None:
-        """Take one change of the cluster over."""
+        """Handle one change of the cluster. An InvariantError ends the host."""
         try:
             self.handle_change(event)
         except InvariantError as err:
             self.fate.fail(err)
 
     async def synchronise(self) -> None:
-        """Bring the snapshot and the plugins' copies of it up to date, with more time than a call has."""
+        """Update the snapshot and the served plugins' copies of it, with more time than a call has."""
         await self.state.refresh()
         await self.attachments.synchronise()
 
     async def lead(self) -> None:
-        """Begin to schedule, in a term of its own: plugins' copies and reservations of others are over.
+        """Begin to schedule, in a new epoch: copies and reservations of earlier terms are invalid.
 
-        Raises PluginLoadError for a plugin in another process that does not accept its arguments.
+        Raises PluginLoadError if a served plugin does not accept its arguments.
         """
         self.snapshot.begin_epoch()
         await self.attachments.begin_term()
@@ -96,7 +97,7 @@ class Host(HostParts):
         self.begin_scheduling()
 
     def begin_scheduling(self) -> None:
-        """As `lead`, in the epoch that the host was made with: for one that has not stood by."""
+        """Begin to schedule in the epoch that the host was made with. For a host that has not stood by."""
         self.collector.start(self.cache.node_count + self.cache.pod_count)
         self.queue.start()
         self.evictions.resume(self._nominated_pods())
@@ -105,16 +106,17 @@ class Host(HostParts):
         log.info("host.started", profiles=list(self.scheduler.profiles), nodes=self.cache.node_count)
 
     async def start(self) -> None:
-        """Connect, and begin to schedule. Raises PluginLoadError as `lead` does."""
+        """Connect and begin to schedule. Raises PluginLoadError as `lead` does."""
         await self.connect()
         self.attachments.check_arguments()
         self.begin_scheduling()
 
     async def drain(self, timeout_s: float) -> bool:
-        """Schedule no further pod, and let cycles under way end, for `timeout_s` (real time) at most.
+        """Pop no further pod, and wait until the open cycles end, for `timeout_s` (real time) at most.
 
-        The cycle and binding cycles in PreBind or Bind run to their end; pods that wait on Permit are sent
-        back; evictions and status writes are finished. False: the time was over first; see `stop`.
+        The scheduling cycle and binding cycles in PreBind or Bind run to their end. Pods that wait at Permit
+        are requeued. Evictions and status writes are finished. Returns False if the time was over first; see
+        `stop`.
         """
         ends_s = time.monotonic() + timeout_s
         self.scheduler.stop_popping()
@@ -130,24 +132,29 @@ class Host(HostParts):
 
     @property
     def is_leading(self) -> bool:
-        """Whether `lead` was called."""
+        """True once the host has begun to schedule."""
         return self.loop_task is not None
 
     async def stop(self) -> None:
-        """End the cycle, undo binding cycles, let plugins go. Harmless when it was never started."""
+        """End the cycle, undo binding cycles, close attachments. Has no effect on a host that was not
+        started.
+        """
         await self.retire()
         await self.cluster.stop()
         log.info("host.stopped", bound=self.binding.bound_count)
 
     async def abandon(self) -> None:
-        """Another process leads: send nothing from this call on, and end the cycles under way."""
+        """Write nothing to the cluster from now on, as another process leads, and end the open cycles."""
         self.cluster.cut()
         await self.retire(0.0)
         await self.cluster.stop()
         log.info("host.stopped", bound=self.binding.bound_count)
 
     async def retire(self, patience_s: float | None = None) -> None:
-        """As `stop`, and leave the cluster to the host that follows. `patience_s` None: STOP_S."""
+        """Stop as `stop` does, but leave the cluster port open for the next host.
+
+        `patience_s`: see STOP_S, which None means.
+        """
         if patience_s is None:
             patience_s = STOP_S
         if self.loop_task is not None:
@@ -169,49 +176,49 @@ class Host(HostParts):
             if (err := task.exception()) is not None:
                 self.fate.fail(err)
         elif not self.scheduler.is_stopping:
-            # It would look well, and schedule nothing any more.
+            # Without this, the host would look healthy and schedule nothing.
             self.fate.fail(InvariantError("the scheduling loop was cancelled, and not by the host"))
 
     async def wait_failed(self) -> BaseException:
-        """The error that broke the host, as soon as there is one: the process cannot go on."""
+        """Wait for the error that ends the host, and return it."""
         return await self.fate.wait()
 
     def check(self) -> None:
-        """Raise the error that broke the host, if any."""
+        """Raise the error that ended the host, if any."""
         if self.fate.error is not None:
             raise self.fate.error
 
     @property
     def changes(self) -> int:
-        """Counts the changes that may help a pod that ended in an error: binds, evictions, attachments."""
+        """The number of changes that may help a pod that ended in an error: binds, evictions, attachments."""
         return self.binding.bound_count + self.evictions.victim_count + self.attachments.recoveries
 
     def plugin_stats(self) -> dict[str, PluginStats]:
-        """The cost of each plugin, by name."""
+        """Return the cost of each plugin, by name."""
         return self.clients.stats
 
     def conditions(self) -> list[Condition]:
-        """Every place of plugins elsewhere, and how it stands."""
+        """Return the state of every place of served plugins."""
         return self.attachments.attached_places.conditions()
 
     def reservations(self) -> dict[str, int]:
-        """Reservations of plugins elsewhere that are alive or not given back yet, by plugin."""
+        """Return by plugin: the number of live reservations and of pending Unreserves."""
         return self.attachments.reservations()
 
     def unreserve_ages(self) -> dict[str, float]:
-        """For how many seconds the oldest reservation of each has not been given back, by plugin."""
+        """Return by plugin: the age in seconds of the oldest pending Unreserve."""
         return self.attachments.unreserve_ages()
 
     def drifts(self) -> dict[str, int]:
-        """How often instances dropped their copies of the state, by plugin."""
+        """Return by plugin: how often an instance dropped its copy of the state."""
         return self.attachments.drifts()
 
     def absent_plugins(self) -> list[str]:
-        """Required plugins that cannot be asked, by name in order."""
+        """Return the names of the required plugins that cannot be called, sorted."""
         return self.clients.absent(self.attachments.attached_places.plugins)
 
     def _nominated_pods(self) -> list[Pod]:
-        """Our pending pods with a nomination."""
+        """Return the pending pods of this host's profiles that have a nominated node."""
         ours = self.scheduler.profiles
         return [
             pod

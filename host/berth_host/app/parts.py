@@ -1,16 +1,20 @@
-"""`HostParts`: queue, cache, cycle, plugins and one cluster, put together. Made by `Host`, which runs them.
+"""`HostParts`: makes every part of a host, and hands each part the others that it needs. `Host` runs the
+parts.
 
-In this order, so that each part is given whole parts: what is known of the cluster -> what plugins reach of
-the host -> the plugins -> the queue, the frameworks and the cycles that are made of them. What plugins
-reach that is made of them comes late, by `LateParts`.
+The order: cache and cluster -> handles and attachments -> plugins -> queue, frameworks and cycles. So each
+part gets complete parts. Only handles and attachments also need parts that are made of the plugins; they read
+these through `LateParts`.
+
+Source of the profiles: kube-scheduler `pkg/scheduler/profile/profile.go` (NewMap), v1.36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from berth_host.app.options import HostOptions
-from berth_host.app.profiles import FrameworkSeams, make_frameworks, make_profiles
+from berth_sdk.kube_object import ObjectRef
+
 from berth_host.attach.events import AttachmentEvents, WriteEvent
 from berth_host.attach.host_attachments import HostAttachments, HostSeams
 from berth_host.cache.cache import Cache
@@ -22,16 +26,20 @@ from berth_host.cluster.handlers import EventHandlers, Handled, HandlerMetrics
 from berth_host.cluster.port import ClusterPort, EventRecord
 from berth_host.cluster.watching import BUDGETS, Watching, watched_resources
 from berth_host.config.configuration import LoadedConfiguration
-from berth_host.explain.diagnosis import AttemptMetrics, Diagnoses
+from berth_host.explain.diagnosis import AttemptMetrics, Diagnoses, Diagnosis
 from berth_host.framework.binding import PreBindRunner
 from berth_host.framework.device_wait import DeviceWaits
 from berth_host.framework.framework import Framework
+from berth_host.framework.kept.keep_answers import KeepAnswers
+from berth_host.framework.measured import MeasuredFramework
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.calls import HandleSeams
 from berth_host.handle.host_backend import Backend, BackendSeams, LateParts, OpenCalls
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.server import handle_server
 from berth_host.metrics.plugin_work import CLAIMS
+from berth_host.metrics.scheduler_metrics import SchedulerMetrics
+from berth_host.model.clock import Clock, RealClock
 from berth_host.model.fate import Fate
 from berth_host.plugins.clients import ClientSeams, PointPlugins, make_clients, plugins_by_profile
 from berth_host.plugins.registry import ClassRegistry
@@ -40,6 +48,7 @@ from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.seams import QueueConfig, QueueObserver, QueueSeams
 from berth_host.queue.wiring import QueueWiring
 from berth_host.scheduler.binding_cycle import BindingCycle
+from berth_host.scheduler.chooser import Chooser, SeededChooser
 from berth_host.scheduler.collector import Collector
 from berth_host.scheduler.evictions import Evictions, EvictionSeams
 from berth_host.scheduler.failure import FailureHandler
@@ -49,8 +58,35 @@ from berth_host.scheduler.preempting import Preempting
 from berth_host.scheduler.preemption.evaluator import Evaluator
 from berth_host.scheduler.readback import ReadBack
 from berth_host.scheduler.running_attempts import CyclesUnderWay, RunningAttempts
-from berth_host.scheduler.schedule_one import Scheduler
+from berth_host.scheduler.schedule_one import Algorithm, Profile, Scheduler
 from berth_host.scheduler.victim_calls import VictimCalls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOptions:
+    """The options of a host that are not part of its configuration.
+
+    `plugins`: the classes of a custom scheduler, by plugin name. `max_in_pool_s`: seconds after which an
+    unschedulable pod is tried again without an event. `queue_observer`: gets every report of the queue;
+    `ask_every_plugin`: ask all hints, for an observer that records them. `keep_answers` False: every plugin
+    is called for every pod and node. `diagnoses_kept`: the number of pods whose attempts are kept.
+    `on_attempt`: called at the end of every attempt. `metrics`: the registry of the process, which hosts that
+    follow each other share. `own_pod`: the host's own pod, for Events about its plugins; None if unknown.
+    `own_address`: where other machines reach the host.
+    """
+
+    clock: Clock = field(default_factory=RealClock)
+    chooser: Chooser = field(default_factory=SeededChooser)
+    plugins: Mapping[str, type] = field(default_factory=dict)
+    max_in_pool_s: float = 300.0
+    queue_observer: QueueObserver = field(default_factory=QueueObserver)
+    ask_every_plugin: bool = False
+    keep_answers: bool = True
+    diagnoses_kept: int = 4096
+    on_attempt: Callable[[Diagnosis], None] = lambda _: None
+    metrics: SchedulerMetrics = field(default_factory=SchedulerMetrics)
+    own_pod: ObjectRef | None = None
+    own_address: str = ""
 
 
 class HostParts:
@@ -73,7 +109,7 @@ class HostParts:
         self._make_cycles(later)
 
     def _know_the_cluster(self) -> None:
-        """The cache of the cluster, and the ways to write to it."""
+        """Make the cache of the cluster, and the parts that write to the cluster."""
         generations = Generations()
         self.objects = ObjectStores(generations)
         self.cache = Cache(generations)
@@ -86,7 +122,7 @@ class HostParts:
         self.patches = PatchRunner(self.cluster, self.clock, self.objects, self.metrics.plugin_work.created)
 
     def _open_to_plugins(self, later: LateParts) -> None:
-        """Handles and attachments, which exist before any plugin does."""
+        """Make handles and attachments, which exist before any plugin."""
         self.evaluator = Evaluator(
             self.options.chooser,
             self.objects.of_resource(BUDGETS),
@@ -146,7 +182,7 @@ class HostParts:
         return write
 
     def _make_plugins(self, later: LateParts) -> None:
-        """Those of every profile, in process and elsewhere."""
+        """Make the plugins of every profile, in-process and served."""
         self.clients = later.clients = make_clients(
             self.configuration,
             ClientSeams(
@@ -160,7 +196,7 @@ class HostParts:
         self.watching.need(watched_resources(self.configuration, self.clients.by_profile))
 
     def _make_cycles(self, later: LateParts) -> None:
-        """The queue, the frameworks, and the scheduler that runs pods through both."""
+        """Make the queue, the frameworks, and the cycles that run pods through both."""
         plugins = plugins_by_profile(self.configuration, self.clients)
         told = QueueMetrics(self.metrics, self.options.queue_observer, SortReports(self.status.event))
         self.queue = later.queue = self._make_queue(plugins, told)
@@ -181,7 +217,7 @@ class HostParts:
         self.evictions = self._make_evictions()
         frameworks = self._make_frameworks(plugins)
         self.scheduler = later.scheduler = Scheduler(
-            make_profiles(self.configuration, frameworks, self.options.chooser),
+            self._make_profiles(frameworks),
             self.queue,
             self.cache,
             self.snapshot,
@@ -200,7 +236,7 @@ class HostParts:
             frameworks.keys(),
         )
         self.handle_change = HandlerMetrics(self.metrics, told.labels, self.handlers.handle).handle
-        """Told of every change of the cluster; raises InvariantError."""
+        """Handles one change of the cluster; raises InvariantError."""
         self.collector = Collector(lambda: self.queue.scheduling_cycle)
 
     def _make_queue(self, plugins: Mapping[str, PointPlugins], told: QueueObserver) -> SchedulingQueue:
@@ -223,13 +259,32 @@ class HostParts:
     def _make_frameworks(self, plugins: Mapping[str, PointPlugins]) -> dict[str, Framework]:
         work = self.metrics.plugin_work
         waits = DeviceWaits(work, self.objects.of_resource(CLAIMS), self.clock.monotonic_s)
-        seams = FrameworkSeams(
-            waiting_pods=self.waiting_pods,
-            pre_bind=PreBindRunner(self.patches, self.clock, waits.watched),
-            metrics=self.metrics,
-            keep_answers=self.options.keep_answers,
-        )
-        return make_frameworks(plugins, seams)
+        pre_bind = PreBindRunner(self.patches, self.clock, waits.watched)
+        return {
+            name: MeasuredFramework(
+                name,
+                points,
+                self.waiting_pods,
+                pre_bind,
+                self.metrics,
+                KeepAnswers(points) if self.options.keep_answers else None,
+            )
+            for name, points in plugins.items()
+        }
+
+    def _make_profiles(self, frameworks: Mapping[str, Framework]) -> dict[str, Profile]:
+        made: dict[str, Profile] = {}
+        for profile in self.configuration.profiles:
+            framework = frameworks[profile.scheduler_name]
+            percentage = profile.percentage_of_nodes_to_score
+            if percentage is None:
+                percentage = self.configuration.scheduler.percentage_of_nodes_to_score
+            made[profile.scheduler_name] = Profile(
+                framework,
+                Algorithm(framework, self.options.chooser, percentage),
+                self.configuration.berth.cycle_budget_s,
+            )
+        return made
 
     def _make_evictions(self) -> Evictions:
         seams = EvictionSeams(

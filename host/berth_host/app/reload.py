@@ -1,11 +1,11 @@
-"""Another configuration for a running host: a new `Host` takes over from the old one, without a relist.
+"""A new configuration for a running host: a new `Host` takes over from the old one, without a relist.
 
-    new host made -> plugins in other processes try their arguments -> fed with what the old one knows, while
-    that one schedules on -> the old one drains and retires -> what changed meanwhile, reservations and
-    nominations handed over -> plugins attached, leads
+    make the new host -> let served plugins check their arguments -> give the new host the old one's objects,
+    while the old host schedules -> drain and retire the old host -> hand over the changes since then, assumed
+    pods and nominations -> attach the plugins, lead
 
-Called by the process on HUP, with a configuration that was validated whole. Attempts and backoffs begin
-anew; whatever fails before the old host retires leaves it as it was.
+The process calls `reload` at HUP, with a validated configuration. Attempts and backoffs begin anew. An error
+before the old host retires leaves the old host unchanged.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from berth_host.log import get_logger
 
 log = get_logger()
 DRAIN_S: Final = 10.0
-"""How long the old host's binding cycles may take to end, real time; see `Host.drain`."""
+"""Seconds (real time) that the old host's open cycles get to end; see `Host.drain`."""
 ADDS_PER_TURN: Final = 20
+"""Objects to hand over before other tasks of the loop run."""
 
 
 async def reload(old: Host, configuration: LoadedConfiguration) -> Host:
-    """The host that follows `old`, leading if that one led. Both must be on one cluster.
+    """Return the host that follows `old` on the same cluster; it leads if `old` led.
 
-    Raises what a configuration can be refused with (PluginLoadError, PluginError, ClusterError): then `old`
-    goes on. What fails later ends the host (`wait_failed` of both), as neither of them schedules.
+    Raises PluginLoadError, PluginError or ClusterError for a configuration that cannot be used; `old` then
+    continues. A later error ends both hosts (`wait_failed`), as neither of them schedules.
     """
     new = Host(configuration, old.cluster, old.options)
     missed: list[WatchEvent] = []
@@ -62,7 +63,7 @@ async def reload(old: Host, configuration: LoadedConfiguration) -> Host:
 
 
 async def _follow(old: Host, new: Host, missed: list[WatchEvent]) -> None:
-    """Show `new` all that `old` knows. From now on changes go to `old`, and are kept in `missed`."""
+    """Give `new` all objects of `old`. From now on each change goes to `old`, and into `missed`."""
 
     def both(event: WatchEvent) -> None:
         old.handle_event(event)
@@ -81,7 +82,7 @@ async def _follow(old: Host, new: Host, missed: list[WatchEvent]) -> None:
 
 
 def _hand_over(old: Host, new: Host, missed: list[WatchEvent]) -> None:
-    """In one step of the loop: no change comes between."""
+    """Hand over in one step of the loop, so that no change comes in between."""
     for event in missed:
         new.handle_event(event)
     old.feed.to = new.handle_event
@@ -101,7 +102,7 @@ def _hand_over(old: Host, new: Host, missed: list[WatchEvent]) -> None:
 
 
 def _adds(host: Host) -> Iterator[WatchEvent]:
-    """All objects, as lists would show them; pods last, so that they find the objects they refer to."""
+    """Yield all objects as adds; pods last, as they refer to other objects."""
     for kind, store in host.objects.by_kind():
         for item in store.changed_since(0):
             yield WatchEvent(kind, None, item.object)

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from berth_sdk.kube_object import KubeObject
 
-from berth_host.app.host import Host
-from berth_host.app.options import HostOptions
+from berth_host.app import Host, HostOptions
 from berth_host.cli import configuration, standard_input
 from berth_host.cli.lapses import lapses_of, remarks_of
 from berth_host.cli.outcome import Run, Witness, report_of

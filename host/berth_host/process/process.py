@@ -20,8 +20,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from berth_host.app.host import Host
-from berth_host.app.options import HostOptions
+from berth_host.app import Host, HostOptions
 from berth_host.app.reload import reload
 from berth_host.cluster.kube.access import check_lists, contact, forbidden, refusal, rights
 from berth_host.cluster.kube.client import KubeClient

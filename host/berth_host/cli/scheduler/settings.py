@@ -10,7 +10,7 @@ from typing import Final
 from berth_sdk.kube_object import ObjectRef
 
 from berth_host import log
-from berth_host.app.options import HostOptions
+from berth_host.app import HostOptions
 from berth_host.cli import standard_input
 from berth_host.cli.scheduler.configuration import kubeconfig_of_environment, loaded, user_agent
 from berth_host.cli.scheduler.flag_problems import given
