@@ -1,5 +1,5 @@
-"""The host's picture of the cluster: the cache (changes at once), the snapshot (stands still in a cycle).
+"""The host's state of the cluster: the cache, which changes at once, and the snapshot, fixed during a cycle.
 
-Watch events and the scheduling cycle write to `Cache` and `ObjectStores`; at the start of a cycle
-`Snapshot` takes over the changes, and the change log lists the changes between two snapshots.
+Watch events and the scheduling cycle write to `Cache` and `ObjectStores`. At the start of a cycle `Snapshot`
+applies the changes. The change log lists the changes between two versions of the snapshot.
 """

@@ -1,7 +1,7 @@
-"""`Cache`: every node with its pods and totals, as of this moment, reserved pods included.
+"""`Cache`: every node with its pods and totals now, assumed pods included.
 
-Watch events (through the event handlers), the scheduling cycle (assume) and binding tasks (forget) write
-to it; `Snapshot` takes over the changes at the start of a cycle.
+Written by watch events (through the event handlers), the scheduling cycle (assume) and binding tasks
+(forget). `Snapshot` applies the changes at the start of a cycle.
 Source: kube-scheduler `backend/cache/cache.go`, v1.36.
 """
 
@@ -20,17 +20,18 @@ from berth_host.errors.state import CacheError, InvariantError
 
 
 class Cache:
-    """A pod: unknown -assume-> assumed -add_pod-> added -remove_pod-> unknown.
+    """The nodes and pods of the cluster. A pod: unknown -assume-> assumed -add_pod-> added -remove_pod->
+    unknown.
 
-    assumed -forget-> unknown (the bind failed); unknown -add_pod-> added (someone else bound it).
-    Assumed pods never expire. Pods are told apart by uid. A step that is not drawn raises CacheError and
-    changes nothing; the caller logs it and goes on: a second add of the same pod, an update or removal of an
-    unknown pod: these are duplicates or late events.
+    assumed -forget-> unknown (the bind failed); unknown -add_pod-> added (another scheduler bound it).
+    Assumed pods never expire. Pods are identified by uid. Any other step raises CacheError and changes
+    nothing: a second add of a pod, or an update or removal of an unknown pod. Such steps are duplicates or
+    late events; the caller logs the error and continues.
     """
 
     def __init__(self, generations: Generations | None = None) -> None:
         self.generations = generations if generations is not None else Generations()
-        # Oldest change first, so that a snapshot reads only the tail that is newer than itself.
+        # Oldest change first, so that a snapshot reads only the end that is newer than the snapshot.
         self._infos: OrderedDict[str, NodeInfo] = OrderedDict()
         self._pods: dict[str, Pod] = {}
         self._assumed: set[str] = set()
@@ -41,42 +42,42 @@ class Cache:
 
     @property
     def node_count(self) -> int:
-        """Nodes; placeholders do not count."""
+        """The number of nodes, without placeholders."""
         return self._node_count
 
     @property
     def pod_count(self) -> int:
-        """Pods on nodes, assumed ones included."""
+        """The number of pods on nodes, assumed ones included."""
         return len(self._pods)
 
     @property
     def assumed_count(self) -> int:
-        """Pods that are assumed and not seen bound yet."""
+        """The number of assumed pods whose binding the watch has not shown yet."""
         return len(self._assumed)
 
     @property
     def assumed_uids(self) -> Set[str]:
-        """The uids of the assumed pods, as they are at any moment."""
+        """A live view of the uids of the assumed pods."""
         return self._assumed
 
     def is_assumed(self, uid: str) -> bool:
-        """Whether the pod is reserved on a node and not seen bound yet."""
+        """Return True if the pod is assumed and the watch has not shown its binding yet."""
         return uid in self._assumed
 
     def get_pod(self, uid: str) -> Pod | None:
-        """The pod as the cache has it, or None."""
+        """Return the cache's record of a pod, or None."""
         return self._pods.get(uid)
 
     def node_info(self, name: str) -> NodeInfo | None:
-        """The record of a node, placeholders included; read-only for callers."""
+        """Return the record of a node or placeholder, or None; callers must not change it."""
         return self._infos.get(name)
 
     def node_infos(self) -> Iterator[NodeInfo]:
-        """All records, placeholders included, the longest unchanged first."""
+        """Return all records, placeholders included, oldest change first."""
         return iter(self._infos.values())
 
     def changed_since(self, generation: int) -> list[NodeInfo]:
-        """The records that changed after `generation`, oldest change first."""
+        """Return the records that changed after `generation`, oldest change first."""
         changed: list[NodeInfo] = []
         for info in reversed(self._infos.values()):
             if info.generation <= generation:
@@ -88,9 +89,9 @@ class Cache:
     # --- pods --------------------------------------------------------------------------------
 
     def assume(self, pod: Pod) -> None:
-        """Reserve: count `pod` (with its chosen `node_name`) on its node before the bind.
+        """Count `pod`, with its chosen `node_name`, on its node before the bind.
 
-        Raises CacheError when the pod is here already.
+        Raises CacheError if the pod is in the cache.
         """
         _check_identity(pod)
         if pod.uid in self._pods:
@@ -99,9 +100,9 @@ class Cache:
         self._assumed.add(pod.uid)
 
     def forget(self, pod: Pod) -> None:
-        """Undo `assume`; a pod that is not here is fine.
+        """Undo `assume`; has no effect for an unknown pod.
 
-        Raises CacheError when the pod was assumed on another node, or is not only assumed.
+        Raises CacheError if the pod was assumed on another node, or is bound.
         """
         known = self._pods.get(pod.uid)
         if known is None:
@@ -115,18 +116,18 @@ class Cache:
         self._detach(known)
 
     def forget_if_assumed(self, pod: Pod) -> None:
-        """As `forget`, for a pod that the watch may have shown bound meanwhile: that one stays.
+        """Undo `assume` unless the watch has shown the pod as bound meanwhile.
 
-        Raises CacheError when the pod is assumed on another node.
+        Raises CacheError if the pod is assumed on another node.
         """
         if pod.uid in self._assumed:
             self.forget(pod)
 
     def add_pod(self, pod: Pod) -> str | None:
-        """The watch shows `pod` on a node: confirm an assumed pod, or take it up.
+        """Add a pod that the watch shows on a node, or confirm an assumed pod.
 
-        Answers the node that an assumed pod was reserved on when it is bound to another one (worth a
-        warning), else None. Raises CacheError when the pod is confirmed already.
+        Returns the node on which the pod was assumed if it is bound to another one (worth a warning), else
+        None. Raises CacheError if the pod was added before.
         """
         _check_identity(pod)
         known = self._pods.get(pod.uid)
@@ -143,10 +144,10 @@ class Cache:
         return known.node_name
 
     def update_pod(self, old: Pod, new: Pod) -> None:
-        """A bound pod changed. `old` names the pod; the cache's own record is uncounted.
+        """Replace a bound pod. `old` identifies the pod; the totals lose the cache's own record of it.
 
-        Raises CacheError for a pod that is not here or only assumed (its add comes first), InvariantError
-        for a pod that changed its node, which the API server never does.
+        Raises CacheError for an unknown or assumed pod (its add must come first), and InvariantError for a
+        pod that changed its node, which the API server never allows.
         """
         _check_identity(new)
         known = self._pods.get(old.uid)
@@ -162,9 +163,9 @@ class Cache:
         self._replace(new)
 
     def remove_pod(self, pod: Pod) -> None:
-        """A pod left its node. `pod` is the last known state, which may not name the node any more.
+        """Remove a pod from its node. `pod`: its last known state, which need not name the node.
 
-        Raises CacheError for a pod that is not here, InvariantError when it was bound to another node.
+        Raises CacheError for an unknown pod, and InvariantError if it was bound to another node.
         """
         known = self._pods.get(pod.uid)
         if known is None:
@@ -179,7 +180,7 @@ class Cache:
     # --- nodes -------------------------------------------------------------------------------
 
     def add_node(self, node: Node) -> NodeInfo:
-        """A node came, or came again; pods that named it before are on it already."""
+        """Add or replace a node; pods that were added to a placeholder of its name stay on it."""
         info = self._infos.get(node.name)
         if info is None:
             info = self._infos[node.name] = NodeInfo(node.name)
@@ -195,13 +196,13 @@ class Cache:
         return info
 
     def update_node(self, node: Node) -> NodeInfo:
-        """A node changed; an unknown node is added."""
+        """Replace a node; an unknown node is added."""
         return self.add_node(node)
 
     def remove_node(self, name: str) -> None:
-        """A node left. Its record stays as a placeholder while pods name it: their removal may come late.
+        """Remove a node. Its record stays as a placeholder while it has pods, whose removal may come late.
 
-        Raises CacheError for a node that is not here.
+        Raises CacheError for an unknown node.
         """
         info = self._infos.get(name)
         if info is None or info.node is None:
@@ -223,7 +224,7 @@ class Cache:
         self._pods[pod.uid] = pod
 
     def _replace(self, pod: Pod) -> None:
-        """A newer record of a pod that is on the same node; it is not only assumed any more."""
+        """Store a newer record of a pod on the same node, and end its being assumed."""
         info = self._infos.get(pod.node_name)
         if info is None or info.replace_pod(pod) is None:
             raise InvariantError(f"pod {pod.key} ({pod.uid}) is not on {pod.node_name!r}, where it was put")

@@ -1,8 +1,8 @@
-"""`ChangeLog`: the changes in the snapshot since a version that some copy holds.
+"""`ChangeLog`: the changes in the snapshot since the version of a copy.
 
-Asked once per call that carries state, so the cost grows with the changes, not with the cluster: it reads the
-bounded logs of the snapshot's `RowLog`, and, for a holder that lags behind them, the rows' generations. It
-keeps no history of its own.
+Called once per call that carries state, so its cost must grow with the changes, not with the cluster. It
+reads the bounded logs of the snapshot's `RowLog`, and the rows' generations for a copy that is older than
+these logs. It stores no history.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MODULUS = 2**53
 
 
 class ChangeLog:
-    """Views of one snapshot; its answers are of the snapshot's version at that moment."""
+    """The changes of one snapshot up to its current version."""
 
     __slots__ = ("_snapshot",)
 
@@ -34,14 +34,14 @@ class ChangeLog:
 
     @property
     def version(self) -> StateVersion:
-        """The snapshot's version now."""
+        """The snapshot's version."""
         return self._snapshot.version
 
     def changes_since(self, base: StateVersion | None, selection: StateSelection) -> StateChanges | None:
-        """The changes that a holder of `base` lacks; everything for None.
+        """Return the changes since `base`; everything for None.
 
-        Answers None when the way from `base` is not known: another epoch, or too long ago. Then the
-        holder needs everything.
+        Returns None if the changes since `base` are unknown (another epoch, or too old). The copy then needs
+        everything.
         """
         snapshot = self._snapshot
         if base is None:
@@ -69,7 +69,7 @@ class ChangeLog:
     # --- nodes -------------------------------------------------------------------------------
 
     def _moved_since(self, since: int) -> list[int]:
-        """Slots in use, ascending."""
+        """Return the slots in use that changed after `since`, ascending."""
         generation = self._snapshot.columns.generation
         moved = self._snapshot.log.moved.since(since)
         if moved is None:
@@ -139,8 +139,10 @@ class ChangeLog:
     # --- the whole ---------------------------------------------------------------------------
 
     def _everything(self, selection: StateSelection) -> StateChanges:
-        """Captured now, turned into records one by one as they are asked for: all of a large cluster at
-        once would hold the loop, and the snapshot may move on meanwhile.
+        """Return the whole state, captured now.
+
+        The records are made one by one when they are read: making all records of a large cluster at once
+        would block the event loop, and the snapshot may change meanwhile.
         """
         snapshot = self._snapshot
         columns = snapshot.columns

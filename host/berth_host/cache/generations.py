@@ -1,4 +1,4 @@
-"""One counter that orders every change of the cluster's state: nodes, the pods on them, other objects.
+"""`Generations`: the counter that orders all changes of nodes, pods and other objects.
 
 Shared by `Cache` and `ObjectStores`, so that "newer than snapshot G" means the same for all of them.
 Source: kube-scheduler `framework/types.go` (nextGeneration), v1.36.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class Generations:
-    """Strictly increasing numbers; `last` is 0 before the first."""
+    """A strictly increasing counter; `last` is 0 before the first number."""
 
     __slots__ = ("last",)
 
@@ -16,6 +16,6 @@ class Generations:
         self.last = 0
 
     def next(self) -> int:
-        """The generation of a change that happens now."""
+        """Return a new generation for a change."""
         self.last += 1
         return self.last

@@ -1,6 +1,6 @@
-"""`NodeInfo`: one node with the pods on it and their running totals, changed in place.
+"""`NodeInfo`: one node with its pods and their totals, changed in place.
 
-Owned and changed by `Cache` alone; read by the snapshot's update.
+Owned by `Cache`, which alone changes it; read by the snapshot's update.
 Source: kube-scheduler `framework/types.go` (NodeInfo, HostPortInfo), v1.36.
 """
 
@@ -17,13 +17,13 @@ _MAX_INT64: Final = 2**63 - 1
 
 
 class NodeInfo:
-    """Totals in scheduling units (cpu in milli, else base units); a resource without key is 0.
+    """One node. Totals are in scheduling units (cpu in milli, else base units); a missing resource is 0.
 
-    `node` is None for a placeholder: pods name a node that is not known, or not any more.
-    `pods` is in kube-scheduler's order: the last pod takes the place of a leaving pod.
-    `generation` is that of the last change, `node_generation` that of the last change of the Node
-    object, `usage_generation` that of the last change of pods; `born`, of the arrival of this node, so
-    that a node deleted and made again is told from the old one.
+    `node`: None for a placeholder, whose pods name an unknown or deleted node.
+    `pods`: in kube-scheduler's order, in which the last pod takes the place of a removed pod.
+    `generation`: of the last change; `node_generation`: of the last change of the Node object;
+    `usage_generation`: of the last change of pods. `born`: of the addition of this node, which differs for a
+    node that was deleted and created again.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class NodeInfo:
         self.born = 0
 
     def add_pod(self, pod: Pod) -> None:
-        """Append a pod and count it."""
+        """Append a pod and add it to the totals."""
         self.pods.append(pod)
         self._count(pod)
 
@@ -71,9 +71,9 @@ class NodeInfo:
             self.pvc_refs[key] = self.pvc_refs.get(key, 0) + 1
 
     def remove_pod(self, uid: str) -> Pod | None:
-        """Take out the pod with `uid` and uncount it; None if it is not here.
+        """Remove the pod with `uid` and subtract it from the totals; return it, or None if it is not here.
 
-        Ports are a set, not a count: when two pods claim the same one, either's leaving frees it.
+        Ports are a set, not a count: if two pods claim the same port, removing either frees the port.
         """
         pod = self._take_out(uid)
         if pod is not None:
@@ -81,8 +81,9 @@ class NodeInfo:
         return pod
 
     def replace_pod(self, pod: Pod) -> Pod | None:
-        """Replace the record of a pod, as `remove_pod` and `add_pod` do together; returns the older record,
-        None if unknown. A pod that requests what it did before is not counted anew.
+        """Replace a pod, as `remove_pod` and `add_pod` do together; return the old record, None if unknown.
+
+        The totals are not recomputed if they would not change.
         """
         old = self._take_out(pod.uid)
         if old is None:
@@ -118,8 +119,9 @@ class NodeInfo:
                 self.pvc_refs.pop(key, None)
 
     def usage(self) -> NodeUsage:
-        """A frozen copy of the totals, each capped at int64: columns and messages hold no more. The same
-        object until a pod is counted.
+        """Return a frozen copy of the totals; the same object until a total changes.
+
+        Each total is limited to int64, which columns and messages can hold.
         """
         if self._usage is None:
             self._usage = NodeUsage(
@@ -135,8 +137,9 @@ class NodeInfo:
 
 
 def _counts_alike(old: Pod, new: Pod) -> bool:
-    """Whether uncounting one record and counting the other changes nothing. Ports are not looked at: counting
-    a pod again brings back a port that another pod's leaving has freed.
+    """Return True if replacing one record by the other does not change the totals.
+
+    False for pods with host ports: counting a pod again restores a port that another pod's removal freed.
     """
     if old.host_ports or new.host_ports or old.claims != new.claims:
         return False
@@ -150,7 +153,7 @@ def _capped(totals: dict[str, int]) -> dict[str, int]:
 
 
 def _add(totals: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
-    # No key at 0: a node whose pods all left equals a node that never had any.
+    # Totals of 0 have no key, so that a node without pods equals a node that never had any.
     for name, amount in amounts.items():
         total = totals.get(name, 0) + sign * amount
         if total:

@@ -1,6 +1,6 @@
-"""`NodeTree`: the order in which nodes are visited, zones taking turns.
+"""`NodeTree`: the order in which nodes are visited, in turn from each zone.
 
-Kept by `Cache`; the snapshot asks for the order when its set of nodes changed.
+Owned by `Cache`; the snapshot reads the order when its set of nodes has changed.
 Source: kube-scheduler `backend/cache/node_tree.go` and component-helpers `node/topology/helpers.go`
 (GetZoneKey), v1.36.
 """
@@ -17,7 +17,7 @@ _ZONE: Final = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.i
 
 
 def zone_key(labels: Mapping[str, str]) -> str:
-    """The key of a zone: region and zone, "" without both. The older label wins where it is set."""
+    """Return the key of a node's zone: region and zone, "" without both. The older labels take precedence."""
     region, zone = _first(labels, _REGION), _first(labels, _ZONE)
     return f"{region}:\x00:{zone}" if region or zone else ""
 
@@ -28,7 +28,7 @@ def _first(labels: Mapping[str, str], keys: tuple[str, str]) -> str:
 
 
 class NodeTree:
-    """Zones by first appearance; in a zone, nodes in the order in which they came."""
+    """The zones in the order of their first node, each with its nodes in the order of their addition."""
 
     __slots__ = ("_zone_of", "_zones")
 
@@ -40,7 +40,7 @@ class NodeTree:
         return len(self._zone_of)
 
     def put(self, node: Node) -> None:
-        """A node came or changed; a node that changed its zone comes last in the new zone."""
+        """Add or update a node; a node that changed its zone becomes the last one of the new zone."""
         zone = zone_key(node.labels)
         old = self._zone_of.get(node.name)
         if old == zone:
@@ -51,7 +51,7 @@ class NodeTree:
         self._zone_of[node.name] = zone
 
     def remove(self, name: str) -> None:
-        """A node left; a zone goes with its last node."""
+        """Remove a node, and its zone with the last node."""
         zone = self._zone_of.pop(name, None)
         if zone is None:
             return
@@ -61,7 +61,7 @@ class NodeTree:
             del self._zones[zone]
 
     def names(self) -> list[str]:
-        """The first node of each zone, then the second of each, and so on."""
+        """Return the first node of each zone, then the second of each, and so on."""
         zones = [list(names) for names in self._zones.values()]
         if len(zones) == 1:
             return zones[0]

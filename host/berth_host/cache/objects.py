@@ -1,4 +1,4 @@
-"""`ObjectStores`: every object that the watches showed, as of this moment.
+"""`ObjectStores`: every object that the watches have shown, in its newest version.
 
 Written by the event handlers; read by the failure handler ("is the pod still there?"), by
 `handle.objects` in process, and by the snapshot's update.
@@ -20,9 +20,9 @@ from berth_host.model.compact_json import compact_json
 
 
 class ObjectStores:
-    """Pods by key and uid, nodes by name, all else by kind, namespace and name.
+    """The objects: pods by key and uid, nodes by name, all others by kind, namespace and name.
 
-    Pods and nodes are kept as records. Every call is safe to repeat: putting replaces, removing an unknown
+    Pods and nodes are stored as records. Every call may be repeated: `put` replaces, removing an unknown
     object returns None.
     """
 
@@ -34,15 +34,15 @@ class ObjectStores:
         self._kinds: dict[str, ObjectStore] = {}
         self._told_of_leaving: list[Callable[[str], None]] = []
         self.changed_at = 0
-        """The generation at which an object that is neither pod nor node changed last."""
+        """The generation of the last change of an object that is neither pod nor node."""
 
     # --- pods --------------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> Pod | None:
-        """Store a pod; returns the pod that had its name, which may have another uid.
+        """Store a pod; return the pod that had its name, which may have another uid.
 
-        Of a pod on a node the JSON bytes are kept and the parsed form is let go: there are many, and
-        no code reads more than their record.
+        Of a pod on a node only the JSON bytes are kept, not the parsed form: there are many such pods, and
+        code reads only their records.
         """
         old = self._pods.get(pod.key)
         if old is not None and old.uid != pod.uid:
@@ -58,7 +58,7 @@ class ObjectStores:
         return old
 
     def remove_pod(self, pod: Pod) -> Pod | None:
-        """Drop the pod with this name and uid; a younger one of the same name stays."""
+        """Remove the pod with this name and uid; a newer one of the same name stays."""
         known = self._pods.get(pod.key)
         if known is None or (pod.uid and known.uid != pod.uid):
             return None
@@ -68,7 +68,7 @@ class ObjectStores:
         return known
 
     def on_leaving(self, told: Callable[[str], None]) -> None:
-        """Call `told` with the uid of every pod that is gone or has begun to leave, from now on."""
+        """Call `told` with the uid of every pod that is deleted or starts terminating, from now on."""
         self._told_of_leaving.append(told)
 
     def _leaves(self, uid: str) -> None:
@@ -76,41 +76,41 @@ class ObjectStores:
             told(uid)
 
     def pod(self, key: str) -> Pod | None:
-        """The pod called `namespace/name`, or None."""
+        """Return the pod called `namespace/name`, or None."""
         return self._pods.get(key)
 
     def pod_by_uid(self, uid: str) -> Pod | None:
-        """The pod with `uid`, or None."""
+        """Return the pod with `uid`, or None."""
         return self._pods_by_uid.get(uid)
 
     def pods(self) -> Iterator[Pod]:
-        """All pods, bound or not, oldest first."""
+        """Return all pods, bound or not, oldest first."""
         return iter(self._pods.values())
 
     # --- nodes -------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> Node | None:
-        """Store a node; returns the node that had its name."""
+        """Store a node; return the node that had its name, or None."""
         old = self._nodes.get(node.name)
         self._nodes[node.name] = node
         return old
 
     def remove_node(self, name: str) -> Node | None:
-        """Drop a node; None if there was none."""
+        """Remove and return a node; None if there was none."""
         return self._nodes.pop(name, None)
 
     def node(self, name: str) -> Node | None:
-        """The node called `name`, or None."""
+        """Return the node called `name`, or None."""
         return self._nodes.get(name)
 
     def nodes(self) -> Iterator[Node]:
-        """All nodes."""
+        """Return all nodes."""
         return iter(self._nodes.values())
 
     # --- all other kinds ------------------------------------------------------------------------
 
     def put(self, kind: str, item: KubeObject) -> KubeObject | None:
-        """Store an object of `kind` (as the watch names it); returns the object that had its name."""
+        """Store an object of `kind`, as the watch names it; return the object that had its name, or None."""
         store = self.of_kind(kind)
         ref = item.ref
         old = store.get(ref.name, ref.namespace)
@@ -119,7 +119,7 @@ class ObjectStores:
         return old
 
     def remove(self, kind: str, ref: ObjectRef) -> KubeObject | None:
-        """Drop an object; None if there was none."""
+        """Remove and return an object; None if there was none."""
         store = self.of_kind(kind)
         if store.find(ref.namespace, ref.name) is None:
             return None
@@ -128,20 +128,20 @@ class ObjectStores:
         return None if old is None else old.object
 
     def get(self, kind: str, name: str, namespace: str = "") -> KubeObject | None:
-        """One object, or None."""
+        """Return one object, or None."""
         return self.of_kind(kind).get(name, namespace)
 
     def of_kind(self, kind: str) -> ObjectStore:
-        """The store of a kind, empty before its first object; a reader may keep it."""
+        """Return the store of a kind, empty before its first object; callers may keep it."""
         store = self._kinds.get(kind)
         if store is None:
             store = self._kinds[kind] = ObjectStore()
         return store
 
     def by_kind(self) -> Iterable[tuple[str, ObjectStore]]:
-        """Every kind that was seen, with its store."""
+        """Return every kind that was stored or requested, with its store."""
         return self._kinds.items()
 
     def of_resource(self, resource: str) -> ObjectStore:
-        """The store of a resource as `Need` spells it: `storage.k8s.io/csinodes`."""
+        """Return the store of a resource as `Need` spells it: `storage.k8s.io/csinodes`."""
         return self.of_kind(kind_of(resource))

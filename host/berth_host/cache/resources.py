@@ -1,4 +1,4 @@
-"""Kinds as the watch names them <-> resources as `Need.resource` spells them.
+"""Maps resources as `Need.resource` spells them to kinds as the watch names them.
 
 Source: kube-scheduler `eventhandlers.go` (which kinds are watched), v1.36.
 """
@@ -29,7 +29,7 @@ KIND_OF_RESOURCE: Final = {
 
 
 def kind_of(resource: str) -> str:
-    """The kind under which objects of `resource` are stored.
+    """Return the kind under which objects of `resource` are stored.
 
     A custom resource (`example.com/widgets`) is watched and stored under its resource name.
     """

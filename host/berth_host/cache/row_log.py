@@ -1,4 +1,4 @@
-"""`RowLog`: when each part of each row of the snapshot last changed, and the rows that left.
+"""`RowLog`: when each part of each row of the snapshot last changed, and the removed rows.
 
 Written by `Snapshot.update`, read by `ChangeLog`.
 """
@@ -9,7 +9,7 @@ from berth_sdk.tables.generation_log import GenerationLog
 
 
 class RowParts:
-    """Generations of one row's last changes. `incarnation`: the cache's `NodeInfo.born` of its node."""
+    """The generations of one row's last changes. `incarnation`: the cache's `NodeInfo.born` of its node."""
 
     __slots__ = ("born", "incarnation", "object", "summary", "usage")
 
@@ -19,28 +19,28 @@ class RowParts:
 
 
 class RowLog:
-    """One record per slot in use, and the slots and pods that left since when."""
+    """The records of the slots in use, and the logs of changed slots, removed slots and removed pods."""
 
     __slots__ = ("_rows", "moved", "removed", "removed_pods")
 
     def __init__(self) -> None:
         self._rows: dict[int, RowParts] = {}
         self.moved: GenerationLog[int] = GenerationLog()
-        """Slots in which anything changed, repeats included, by the version that took it over."""
+        """The slots in which anything changed, with repetitions, by the version with the change."""
         self.removed: GenerationLog[int] = GenerationLog()
-        """Slots of nodes that are gone."""
+        """The slots of removed nodes."""
         self.removed_pods: GenerationLog[tuple[int, str]] = GenerationLog()
-        """Slot and uid of pods that left a node which stayed."""
+        """Slot and uid of pods that were removed from an existing node."""
 
     def row(self, slot: int) -> RowParts:
-        """The record of a slot in use."""
+        """Return the record of a slot in use."""
         return self._rows[slot]
 
     def add(self, slot: int, incarnation: int, generation: int) -> None:
-        """A node came into a slot."""
+        """Create the record of a slot that a node got."""
         self._rows[slot] = RowParts(incarnation, generation)
 
     def remove(self, slot: int, generation: int) -> None:
-        """The slot's node is gone."""
+        """Remove the record of a slot whose node was removed."""
         del self._rows[slot]
         self.removed.add(generation, slot)

@@ -1,7 +1,7 @@
-"""`Snapshot`: the cluster as one cycle sees it, taken over from the cache row by row.
+"""`Snapshot`: the state of the cluster that one cycle reads, copied from the cache row by row.
 
-Brought up to date by the scheduler at the start of a cycle (and while idle) with the changes since; stands
-still until the cycle lets go of it. Plugins read it as `NodeTable`; `ChangeLog` lists the changes.
+The scheduler updates the snapshot with the changes at the start of a cycle (and while idle). It does not
+change until the cycle releases it. Plugins read it as `NodeTable`; `ChangeLog` lists the changes.
 Source: kube-scheduler `backend/cache/snapshot.go` and `cache.go` (UpdateSnapshot), v1.36.
 """
 
@@ -24,16 +24,15 @@ from berth_host.cache.row_log import RowLog
 from berth_host.errors.state import InvariantError
 
 _EPOCHS: Final = 2**53 - 1
-"""The number of versions: decoders that hold numbers as floating point read every one of them exactly."""
+"""The number of possible epochs; a decoder that uses floating point numbers reads each one exactly."""
 
 
 class Snapshot:
-    """One set of columns, changed in place by `update` and never while it is held.
+    """One set of columns, changed in place by `update`, and never while a cycle holds it.
 
-    `epoch` is drawn at random, so that another host's generation is not mistaken for this one's, nor that
-    of another term as leader.
-    `confirmed_generation` answers the oldest version that any copy of the snapshot still has; None: there
-    are no copies. A removed node's slot is given to another node only when all copies are past it.
+    `epoch`: random, so that generations of another host or of another term as leader are not taken for this
+    one's. `confirmed_generation`: returns the oldest version that a copy of the snapshot may have; None:
+    there are no copies. A removed node's slot is used again only after all copies have a newer version.
     """
 
     def __init__(self, objects: ObjectStores | None = None) -> None:
@@ -54,19 +53,22 @@ class Snapshot:
     # --- reading -----------------------------------------------------------------------------
 
     def begin_epoch(self) -> None:
-        """A new term: the holder of a copy needs all of it anew. Raises InvariantError if held."""
+        """Begin a new epoch, for a new term: every copy must be sent whole again.
+
+        Raises InvariantError if the snapshot is held.
+        """
         if self._held:
             raise InvariantError(f"the snapshot is held by a cycle at {self.version}: its epoch cannot end")
         self.epoch = _new_epoch()
 
     @property
     def version(self) -> StateVersion:
-        """Epoch and generation."""
+        """The epoch and the generation."""
         return StateVersion(self.epoch, self.generation)
 
     @property
     def nodes(self) -> NodeTable:
-        """Every node; the same table until the snapshot moves."""
+        """The table of all nodes; the same object until the snapshot changes."""
         return NodeTable.of(self.columns)
 
     def has_node(self, node_name: str) -> bool:
@@ -84,7 +86,8 @@ class Snapshot:
     def order(self) -> NDArray[np.intp]:
         """Positions in `nodes` in the order in which kube-scheduler visits them (intp[n]).
 
-        Made anew only when nodes come or go: a node that changes its zone keeps its place until then.
+        Recomputed only when nodes are added or removed: a node that changed its zone keeps its place until
+        then.
         """
         if self._order is None:
             slots = np.fromiter((self.columns.index_of[name] for name in self._names), dtype=np.intp)
@@ -93,7 +96,7 @@ class Snapshot:
         return self._order
 
     def objects_of_kind(self, kind: str) -> ObjectStore:
-        """The objects of a kind as of this version."""
+        """Return the objects of a kind in this version."""
         store = self._objects.get(kind)
         if store is None:
             store = self._objects[kind] = ObjectStore()
@@ -103,24 +106,24 @@ class Snapshot:
 
     @property
     def held(self) -> bool:
-        """Whether a cycle reads the snapshot now."""
+        """True while a cycle reads the snapshot."""
         return self._held
 
     def hold(self) -> None:
-        """A cycle begins to read: `update` is refused until `release`. Raises InvariantError if held."""
+        """Hold the snapshot for a cycle: `update` raises until `release`. Raises InvariantError if held."""
         if self._held:
-            raise InvariantError("the snapshot is held by a cycle; a second one wants to hold it")
+            raise InvariantError("the snapshot is held by a cycle, so a second one cannot hold it")
         self._held = True
 
     def release(self) -> None:
-        """The cycle is over; harmless when no cycle holds the snapshot."""
+        """Release the snapshot at the end of a cycle; has no effect if it is not held."""
         self._held = False
         waiting, self._on_release = self._on_release, []
         for act in waiting:
             act()
 
     def when_released(self, act: Callable[[], None]) -> None:
-        """Call `act` once while no cycle reads the snapshot: now, or between this cycle and the next."""
+        """Call `act` once while no cycle holds the snapshot: now, or at the next `release`."""
         if self._held:
             self._on_release.append(act)
         else:
@@ -129,7 +132,7 @@ class Snapshot:
     # --- updating ----------------------------------------------------------------------------
 
     def update(self, cache: Cache) -> None:
-        """Take over the changes in the cache and the object stores. Raises InvariantError if held."""
+        """Apply the changes of the cache and the object stores. Raises InvariantError if held."""
         if self._held:
             raise InvariantError(f"the snapshot is held by a cycle at {self.version}, so it cannot move")
         target = cache.generations.last
@@ -147,7 +150,7 @@ class Snapshot:
                 self._copy(info, cache, target)
             elif info.node is not None:
                 new.append(info)
-        # New nodes in the order in which they came, so that slots do not depend on their pods.
+        # New nodes in the order of their addition, so that slots do not depend on the nodes' pods.
         for info in sorted(new, key=lambda info: info.born) if new else ():
             self._copy(info, cache, target)
             moved = True

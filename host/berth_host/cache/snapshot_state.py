@@ -1,4 +1,4 @@
-"""`SnapshotState`: the snapshot and its changes, for the copies that served plugins have."""
+"""`SnapshotState`: the snapshot and its changes, for the copies of served plugins."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SnapshotState:
 
         def refresh() -> None:
             self._snapshot.update(self._cache)
-            if not done.done():  # the waiting task may be cancelled
+            if not done.done():  # The waiting task may have been cancelled.
                 done.set_result(None)
 
         self._snapshot.when_released(refresh)

@@ -1,7 +1,7 @@
-"""Errors of a cluster that refuses a call or cannot be asked: the same for every adapter.
+"""Errors of calls to a cluster, the same for every adapter.
 
-Raised by `cluster/`, acted on by the scheduling and the binding cycle. The status codes of the API
-server that each stands for are named in its docstring.
+Raised by `cluster/`, handled by the scheduling and the binding cycle. Each docstring names the API server's
+status codes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from berth_host.errors import HostError
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One wrong field. `path`: dotted, `[i]` for list items; `problem`: the mistake and the cure."""
+    """One wrong field. `path`: dotted, with `[i]` for list items. `problem`: the mistake and the cure."""
 
     path: str
     problem: str
@@ -25,11 +25,11 @@ class FieldProblem:
 
 
 class ClusterError(HostError):
-    """A call to the cluster that did not succeed. Attributes: resource, key (`namespace/name`), text.
+    """A failed call to the cluster. Attributes: resource, key (`namespace/name`), text.
 
-    `server_message`: the API server's own text, which is then the whole text of the error: users know
-    it from kubectl and from kube-scheduler's conditions.
-    `outcome_known` False: the call may have taken effect: read before deciding.
+    `server_message`: the API server's own text, if there is one; it is then the whole text of the error,
+    because users know it from kubectl and from kube-scheduler's conditions.
+    `outcome_known`: False if the call may have taken effect: read the object before deciding.
     """
 
     outcome_known: ClassVar[bool] = True
@@ -44,22 +44,22 @@ class ClusterError(HostError):
 
 
 class ConflictError(ClusterError):
-    """409: another writer was faster, or the object has moved on. Read it again before trying again."""
+    """409: another client changed the object first. Read the object again before a retry."""
 
 
 class NotFoundError(ClusterError):
-    """404: no such object. Trying again does not help."""
+    """404: the object does not exist. A retry does not help."""
 
     def __init__(self, resource: str, key: str, text: str = "not found", *, server_message: str = "") -> None:
         super().__init__(resource, key, text, server_message=server_message)
 
 
 class GoneError(ClusterError):
-    """410: the resource version that was asked for is too old. List again."""
+    """410: the requested resource version is too old. List again."""
 
 
 class InvalidError(ClusterError):
-    """400, 422: refused for its content. Attribute: problems, one per field, all of them."""
+    """400, 422: the request's content is invalid. Attribute: problems, one per wrong field."""
 
     def __init__(
         self, resource: str, key: str, problems: Sequence[FieldProblem], *, server_message: str = ""
@@ -74,11 +74,11 @@ class UnauthorizedError(ClusterError):
 
 
 class ForbiddenError(ClusterError):
-    """403: the credentials are good, and RBAC or an admission plugin says no."""
+    """403: the credentials are valid, but RBAC or an admission plugin refuses the request."""
 
 
 class TooManyRequestsError(ClusterError):
-    """429: not done, come back later. Attribute: retry_after_s, 0 where the server did not say."""
+    """429: not done, retry later. Attribute: retry_after_s, 0 if the server gave no time."""
 
     def __init__(
         self, resource: str, key: str, text: str, *, retry_after_s: float = 0.0, server_message: str = ""
@@ -88,7 +88,7 @@ class TooManyRequestsError(ClusterError):
 
 
 class UnavailableError(ClusterError):
-    """500, 503, 504, a lost connection: the outcome is unknown, the call may be repeated."""
+    """500, 503, 504 or a lost connection: the outcome is unknown, and the call may be repeated."""
 
     outcome_known = False
 

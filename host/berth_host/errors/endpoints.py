@@ -1,5 +1,4 @@
-"""Errors that keep the secure port shut, or from identifying a caller. The tree is drawn in
-`berth_host.errors`."""
+"""Errors of the secure port and of its callers' identification. `berth_host.errors` has the whole tree."""
 
 from __future__ import annotations
 
@@ -7,8 +6,8 @@ from berth_host.errors import HostError
 
 
 class EndpointError(HostError):
-    """The server cannot start: the text has the reason and the cure."""
+    """The server of the secure port cannot start. The text has the reason and the cure."""
 
 
 class ReviewError(HostError):
-    """The API server could not be asked for a caller's user or rights."""
+    """The API server could not review a caller's token or rights."""

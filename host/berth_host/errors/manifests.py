@@ -1,4 +1,4 @@
-"""Files that do not describe a cluster. Raised by `cluster/memory`'s loader, shown by the CLI (exit 2)."""
+"""Errors in manifests. Raised by `cluster/memory`'s loader, shown by the CLI (exit code 2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from berth_host.errors import HostError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestProblem:
-    """One thing that is wrong, and where. `document` counts from 1 in its file, `line` from 1; 0: unknown."""
+    """One problem with its place. `document` and `line` count from 1 in the file; 0: unknown."""
 
     file: str
     document: int = 0
@@ -26,7 +26,7 @@ class ManifestProblem:
 
 
 class ManifestError(HostError):
-    """Nothing was loaded. Attribute: problems, everything that is wrong, in the order of the files."""
+    """Manifests that cannot be loaded. Attribute: problems, all of them, in the order of the files."""
 
     def __init__(self, problems: Sequence[ManifestProblem]) -> None:
         self.problems = tuple(problems)

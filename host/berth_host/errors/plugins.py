@@ -1,26 +1,26 @@
-"""Errors between the host and a plugin, one class per way of handling.
+"""Errors of calls to plugins and of loading plugins, one class per way of handling.
 
-    PluginError                  a call that gave no usable answer; the point's policy applies
+    PluginError                  a call gave no usable answer; the failure policy applies
     ├── PluginAbsentError        no instance is attached: the call was not made
-    │   └── PluginNotAskedError  the profile enables it at a point that it does not have
-    ├── CircuitOpenError         the instance failed lately: the call was not made
-    ├── PluginUnavailableError   the instance is gone, or went while it was asked
+    │   └── PluginNotAskedError  the profile enables the plugin at a point that it does not implement
+    ├── CircuitOpenError         the circuit breaker is open: the call was not made
+    ├── PluginUnavailableError   the instance was lost before or during the call
     ├── PluginTimeoutError       no answer before the deadline: the outcome is unknown
     │   └── BudgetSpentError     the cycle has no time for served plugins left: the call was not made
-    ├── PluginOverloadedError    the instance refused for want of room
-    ├── PluginRaisedError        the plugin's own code broke
+    ├── PluginOverloadedError    the instance refused the call, because it has too many
+    ├── PluginRaisedError        the plugin's code failed
     │   ├── PluginExceptionError an exception, with its place in the plugin's source
-    │   └── PluginStaleError     its copy of the state does not fit the call: synchronise, ask again
-    ├── PluginProtocolError      the answer breaks the contract: a violation, counted as such
-    └── HostFaultError           the plugin says that the host broke the contract
-    CycleRestartError            not a failure of the point: the cycle has to begin again
+    │   └── PluginStaleError     the plugin's copy of the state is not that of the call: synchronise, retry
+    ├── PluginProtocolError      the answer violates the contract, and counts as a violation
+    └── HostFaultError           the plugin reports that the host violated the contract
+    CycleRestartError            the cycle must begin again; the failure policy does not apply
 
-Raised by the transports and by `rpc.validate`; all but CycleRestartError end in `PluginRelay.ask`.
+Raised by the transports and by `rpc.validate`. `PluginRelay.ask` handles all except CycleRestartError.
 
     DuplicatePluginError         two plugins have one name
-    PluginLoadError              a plugin cannot be loaded, or does not accept its arguments
+    PluginLoadError              a plugin cannot be loaded, or refuses its arguments
 
-Raised before the host schedules, or when it takes another configuration over.
+Raised before the host schedules, or when it reloads its configuration.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from berth_host.errors import HostError
 
 
 class PluginError(HostError):
-    """A call that gave no usable answer. Attributes: plugin, call (`Filter`), detail.
+    """A call without a usable answer. Attributes: plugin, call (`Filter`), detail.
 
-    `outcome`: `kind` in the metric `berth_plugin_failures_total`. `outcome_unknown`: it may have acted.
+    `outcome`: the label `kind` of the metric `berth_plugin_failures_total`. `outcome_unknown`: True if the
+    plugin may have acted.
     """
 
     outcome: ClassVar[str] = "error"
@@ -47,32 +48,32 @@ class PluginError(HostError):
 
     @property
     def text(self) -> str:
-        """The sentence shown to the pod's owner."""
+        """The sentence for the pod's owner."""
         return f'plugin "{self.plugin}" {self.detail} at {self.call}'
 
     @property
     def said_of_it(self) -> str:
-        """The failure as the rest of a sentence that begins with the plugin's name."""
+        """The failure, as the rest of a sentence that begins with the plugin's name."""
         return self.detail
 
 
 class PluginAbsentError(PluginError):
-    """No instance is attached; `detail` says since when or why."""
+    """No instance is attached; `detail` says why."""
 
     outcome = "absent"
 
     @property
     def text(self) -> str:
-        """Without the call: nothing was asked."""
+        """The sentence without the call, because no call was made."""
         return f'plugin "{self.plugin}" {self.detail}'
 
 
 class PluginNotAskedError(PluginAbsentError):
-    """Not a failure: nothing was due. The configuration's warning says so once."""
+    """The plugin does not implement this point. Not a failure: a warning of the configuration reports it."""
 
 
 class CircuitOpenError(PluginError):
-    """The call was not made: the circuit breaker of the plugin at this point is open."""
+    """The call was not made, because the circuit breaker of the plugin at this extension point is open."""
 
     outcome = "circuit_open"
 
@@ -81,15 +82,17 @@ class CircuitOpenError(PluginError):
 
 
 class PluginUnavailableError(PluginError):
-    """The connection is lost or was refused; whether the plugin acted is not known."""
+    """The connection was lost or refused; the plugin may have acted."""
 
     outcome = "unavailable"
     outcome_unknown = True
 
 
 class PluginTimeoutError(PluginError):
-    """No answer before the deadline. Attributes: deadline_s; of_budget: the deadline was the rest of the
-    cycle's time; others_spent: so little of it that the plugin is not to blame.
+    """No answer before the deadline.
+
+    Attributes: deadline_s; of_budget (True: the deadline was the rest of the cycle's budget); others_spent
+    (True: the rest was so short that the plugin is not to blame).
     """
 
     outcome = "timeout"
@@ -125,51 +128,51 @@ class BudgetSpentError(PluginTimeoutError):
 
 
 class PluginOverloadedError(PluginError):
-    """RESOURCE_EXHAUSTED: too many calls, or a message over the agreed size."""
+    """RESOURCE_EXHAUSTED: too many calls, or a message above the agreed size."""
 
     outcome = "overloaded"
 
 
 class PluginRaisedError(PluginError):
-    """An exception in process, INTERNAL over gRPC."""
+    """The plugin's code failed: an exception in process, INTERNAL over gRPC."""
 
     outcome = "raised"
     outcome_unknown = True
 
 
 class PluginExceptionError(PluginRaisedError):
-    """An exception of the plugin's. `detail`: type, message, file, line and source, as `raised_text` says."""
+    """An exception in the plugin's code. `detail`: type, message, file, line and source (`raised_text`)."""
 
     @property
     def said_of_it(self) -> str:
-        """With a verb, which `detail` lacks."""
+        """The failure with a verb, which `detail` lacks."""
         return f"failed: {self.detail}"
 
     @property
     def text(self) -> str:
-        """With the call first: the place of the exception comes last."""
+        """The sentence with the call first and the place of the exception last."""
         return f'plugin "{self.plugin}" failed at {self.call}: {self.detail}'
 
 
 class PluginStaleError(PluginRaisedError):
-    """FAILED_PRECONDITION: the same outside of cycles as NEED_STATE inside."""
+    """FAILED_PRECONDITION: means outside of cycles what NEED_STATE means inside."""
 
 
 class PluginProtocolError(PluginError):
-    """A violation of the contract; `detail` says which part of the answer."""
+    """A violation of the contract; `detail` names the part of the answer."""
 
     outcome = "violation"
     outcome_unknown = True
 
 
 class HostFaultError(PluginError):
-    """INVALID_ARGUMENT: the request itself was at fault; Fail applies under every policy."""
+    """INVALID_ARGUMENT: the request was wrong; Fail applies, whatever the policy."""
 
     outcome = "host_fault"
 
 
 class CycleRestartError(HostError):
-    """The cycle has to start again, without backoff: the state of its earlier calls is lost.
+    """The cycle must begin again, without backoff, because the state of its earlier calls was lost.
 
     Raised before Reserve, at most once per attempt. Attributes: plugin, reason.
     """
@@ -192,8 +195,8 @@ class DuplicatePluginError(HostError):
 
 
 class PluginLoadError(HostError):
-    """A plugin cannot be loaded, or does not accept its arguments. Attributes: name, where (its class, file
-    or attachment).
+    """A plugin cannot be loaded, or refuses its arguments. Attributes: name, where (its class, file or
+    attachment).
     """
 
     def __init__(self, name: str, where: str, problem: object) -> None:

@@ -1,4 +1,4 @@
-"""Errors of cache and snapshot about refused steps. The tree is drawn in `berth_host.errors`."""
+"""Errors of cache and snapshot. `berth_host.errors` has the whole tree."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from berth_host.errors import HostError
 
 
 class InvariantError(HostError):
-    """Two things that must agree contradict each other; the text names both. A bug, or a broken feed."""
+    """A contradiction in the host's state: a bug, or a broken watch. The text names both sides."""
 
 
 class CacheError(HostError):
-    """A step that the state of the pod or node in the cache does not allow; nothing was changed."""
+    """A step that the state of the pod or node in the cache does not allow. Nothing was changed."""

@@ -1,7 +1,7 @@
-"""Structured logging, configured in one place.
+"""Structured logging of the host, and its configuration.
 
-JSON lines unless standard error is a terminal. An event's name is constant (`noun.past_verb`), its data
-are keys; every name stands in `EVENTS`, and a test compares the list with the use.
+Logs are JSON lines unless standard error is a terminal. An event's name is constant (`noun.past_verb`) and
+its data are keys. `EVENTS` lists every name; a test compares the list with the code.
 """
 
 from __future__ import annotations
@@ -123,31 +123,31 @@ EVENTS: Final = frozenset(
 
 
 EVERY_ATTEMPT: Final = "DEBUG"
-"""The level from which on every attempt has its line."""
+"""The level at which every attempt is logged."""
 VERBOSE: Final = 2
-"""From this -v on every attempt is logged, as kube-scheduler does."""
+"""The -v from which on every attempt is logged, as in kube-scheduler."""
 _LOGGERS: Final[list[structlog.stdlib.BoundLogger]] = []
 CACHE_LOGGERS = True
-"""False: loggers look at the configuration at every call, so that tests can listen to them."""
+"""False: loggers read the configuration at every call, so that tests can capture logs."""
 
 
 def get_logger() -> structlog.stdlib.BoundLogger:
-    """The host's logger; bind the values of a unit of work once, with contextvars."""
+    """Return a logger of the host. Bind the values of a unit of work once, with contextvars."""
     logger: structlog.stdlib.BoundLogger = structlog.get_logger("berth")
     _LOGGERS.append(logger)
     return logger
 
 
 def level_of(verbosity: int) -> str:
-    """The level that a -v means."""
+    """Return the level for a value of -v."""
     return EVERY_ATTEMPT if verbosity >= VERBOSE else "INFO"
 
 
 def change_level(level: str) -> None:
-    """Another level from now on, for loggers that are in use as well."""
+    """Change the level, also of loggers that are in use."""
     structlog.configure(**structlog.get_config() | {"wrapper_class": _filtering(level)})
     for logger in _LOGGERS:
-        # A logger that is in use remembers how it was configured, under this name.
+        # structlog caches the configuration of a logger in use under this name.
         vars(logger).pop("bind", None)
 
 
@@ -160,9 +160,9 @@ def _without_secrets(renderer: structlog.typing.Processor) -> structlog.typing.P
 
 
 def configure(level: str = "INFO", output: str = "auto", *, for_people: bool = False) -> None:
-    """Set the level (a logging name) and the form: `json`, `text`, or `auto` by the terminal.
+    """Set the level (a name of `logging`) and the format: `json`, `text`, or `auto` (text on a terminal).
 
-    In the form `text`, and `for_people` in any, what a plugin's process writes comes as its plain lines.
+    With `text`, or with `for_people` in any format, the output of a plugin's process is shown as plain lines.
     """
     text = output == "text" or (output == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor = (

@@ -1,7 +1,7 @@
-"""The secrets of the configuration in use, which no log line and no error of a plugin may show.
+"""The secrets of the configuration, which log lines and errors of plugins must not show.
 
-A plugin gets its arguments, and may write them into its log or raise them. `hide` is called whenever a
-configuration or a kubeconfig is read; a secret of an earlier one stays hidden.
+A plugin gets its arguments and may log them or raise them in an error. `hide` is called whenever a
+configuration or a kubeconfig is read. Secrets of earlier ones stay hidden.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import Final
 MASK: Final = "DATA+OMITTED"
 """The text in place of a secret, as in `kubectl config view`."""
 _MIN_LENGTH: Final = 4
-"""Shorter values are words such as `on`, which lines hold for other reasons."""
+"""The shortest hidden value, in characters: shorter values, such as `on`, occur as ordinary words."""
 _hidden: tuple[tuple[str, re.Pattern[str]], ...] = ()
-"""The secrets, the longest first: a shorter one may be a part of it. Replaced as a whole: threads read it."""
+"""The secrets, longest first, because a shorter one may be part of a longer one. The tuple is replaced as a
+whole, because other threads read it.
+"""
 
 
 def hide(secrets: Iterable[str]) -> None:

@@ -1,4 +1,5 @@
-"""`plain_lines`: what a plugin's process writes, and tracebacks of plugins, as lines after the plugin's name.
+"""`plain_lines`: shows output of plugins' processes and tracebacks of plugins as lines with the plugin's
+name.
 
     GpuShare: reading /etc/prices
     GpuShare: ... 1234 lines left out
@@ -19,7 +20,7 @@ _TRACED: Final = ("plugin.call_failed", "plugin.not_loaded")
 
 
 def plain_lines(renderer: structlog.typing.Processor) -> structlog.typing.Processor:
-    """`renderer`, but for a child's output and for tracebacks of plugins."""
+    """Return a renderer that shows plugins' output and tracebacks as plain lines, all else by `renderer`."""
 
     def render(
         logger: structlog.typing.WrappedLogger, method: str, event: structlog.typing.EventDict

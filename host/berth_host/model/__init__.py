@@ -1,1 +1,1 @@
-"""Small values that several parts of the host share."""
+"""Small types and functions that several parts of the host share."""

@@ -1,8 +1,8 @@
-"""The host's clock: real time in production, jumping time in a simulation, fake time in tests.
+"""The host's clock: real time in production, simulated time in `berth simulate` and in tests.
 
-Queue, permit waits and PreBind rounds take their time from here; RPC deadlines, attachments and their
-outboxes do not: they are real in every mode. Deadlines use the monotonic reading, so a stepped wall clock
-cannot fire or hold them.
+Queue, permit waits and PreBind rounds use this clock. RPC deadlines, attachments and their outboxes use real
+time in every mode. Deadlines use monotonic time, so that a step of the wall clock cannot trigger or delay
+them.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ class Timer(Protocol):
     """A pending callback."""
 
     def cancel(self) -> None:
-        """Never call it; harmless when it was called already."""
+        """Cancel the callback; has no effect after it was called."""
         ...
 
 
 class Clock(Protocol):
-    """Two readings and one timer. `call_at` takes the monotonic reading, in seconds."""
+    """A clock with timers. `call_at` takes monotonic seconds."""
 
     def now_s(self) -> float:
-        """Wall clock, Unix seconds, which may step: for display."""
+        """Return the wall clock's time, in Unix seconds, which may step: for display."""
         ...
 
     def monotonic_s(self) -> float:
-        """Never steps; for durations and deadlines."""
+        """Return monotonic seconds, which never step: for durations and deadlines."""
         ...
 
     def call_at(self, when_s: float, callback: Callable[[], None]) -> Timer:
-        """Call `callback` once the monotonic reading reaches `when_s`."""
+        """Call `callback` when the monotonic time reaches `when_s`."""
         ...
 
 
 def steady_us(clock: Clock) -> Callable[[], int]:
-    """A reading in Unix microseconds: the wall clock of this moment, and on from there without its steps."""
+    """Return a function for Unix microseconds that starts at the wall clock's time now and never steps."""
     ahead_us = round(clock.now_s() * _SECOND_US) - round(clock.monotonic_s() * _SECOND_US)
     return lambda: ahead_us + round(clock.monotonic_s() * _SECOND_US)
 
 
 def rfc3339(moment_s: float) -> str:
-    """Unix seconds -> as Kubernetes objects have it: `2026-01-01T00:00:00Z`, fractions cut off."""
+    """Format Unix seconds as in Kubernetes objects: `2026-01-01T00:00:00Z`, without fractions."""
     return _rfc3339(math.floor(moment_s))
 
 
@@ -61,7 +61,7 @@ def _rfc3339(second: int) -> str:
 
 
 async def sleep(clock: Clock, duration_s: float, done: asyncio.Future[None] | None = None) -> None:
-    """Wait for `duration_s` on `clock`, or until somebody sets the result of `done`."""
+    """Wait for `duration_s` seconds of `clock`, or until `done` has a result."""
     if done is None:
         done = asyncio.get_running_loop().create_future()
     timer = clock.call_at(
@@ -74,18 +74,18 @@ async def sleep(clock: Clock, duration_s: float, done: asyncio.Future[None] | No
 
 
 class RealClock:
-    """The machine's clocks; timers live in the running loop."""
+    """The machine's clocks, with the timers of the running event loop."""
 
     def now_s(self) -> float:
-        """Unix seconds."""
+        """Return the time in Unix seconds."""
         return time.time()
 
     def monotonic_s(self) -> float:
-        """The loop's own reading (time.monotonic)."""
+        """Return the loop's monotonic time (time.monotonic)."""
         return time.monotonic()
 
     def call_at(self, when_s: float, callback: Callable[[], None]) -> Timer:
-        """A timer of the running loop."""
+        """Set a timer of the running loop."""
         return asyncio.get_running_loop().call_at(when_s, callback)
 
 
@@ -100,9 +100,9 @@ class _Entry:
 
 
 class ManualClock:
-    """Time that stands still until it is moved. Callbacks run inside `advance_to`, in time order.
+    """A clock whose time changes only by `advance_to`, which runs the due callbacks in time order.
 
-    Used by `berth simulate` (which jumps to the next timer when nothing else can move) and by tests.
+    Used by `berth simulate`, which advances to the next timer when no task can run, and by tests.
     """
 
     def __init__(self, start_s: float = 0.0, monotonic_start_s: float = 0.0) -> None:
@@ -112,27 +112,27 @@ class ManualClock:
         self._sequence = itertools.count()
 
     def now_s(self) -> float:
-        """Unix seconds."""
+        """Return the time in Unix seconds."""
         return self._offset_s + self._monotonic_s
 
     def monotonic_s(self) -> float:
-        """Seconds since the clock was made, plus its start."""
+        """Return the seconds since the clock was made, plus its start."""
         return self._monotonic_s
 
     def call_at(self, when_s: float, callback: Callable[[], None]) -> Timer:
-        """Kept until the clock is moved to `when_s` or past it."""
+        """Call `callback` when the clock is advanced to `when_s` or further."""
         entry = _Entry(callback)
         heapq.heappush(self._timers, (when_s, next(self._sequence), entry))
         return entry
 
     def next_timer_s(self) -> float | None:
-        """Monotonic reading of the earliest timer, or None."""
+        """Return the time of the earliest timer (monotonic seconds), or None."""
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def advance_to(self, when_s: float) -> None:
-        """Move to `when_s` (never backwards), running each due callback at its own instant."""
+        """Advance to `when_s`, never backwards, and run each due callback at its own time."""
         while (due_s := self.next_timer_s()) is not None and due_s <= when_s:
             _, _, entry = heapq.heappop(self._timers)
             self._monotonic_s = max(self._monotonic_s, due_s)
@@ -142,5 +142,5 @@ class ManualClock:
         self._monotonic_s = max(self._monotonic_s, when_s)
 
     def advance(self, seconds: float) -> None:
-        """Move forward by `seconds`."""
+        """Advance by `seconds`."""
         self.advance_to(self._monotonic_s + seconds)

@@ -1,4 +1,4 @@
-"""JSON that is kept in memory: bytes of objects and events that outlive the call that made them.
+"""Encodes JSON that is kept in memory, such as the bytes of objects and events.
 
 Called by `cache` and `cluster`.
 """
@@ -11,14 +11,14 @@ import orjson
 
 
 def compact_json(value: Any) -> bytes:
-    """Encode, into no more memory than the text has bytes. Raises TypeError for what JSON cannot say.
+    """Encode a value as JSON in a buffer of exactly its size. Raises TypeError for values that JSON lacks.
 
-    `orjson.dumps` (3.13) does not shrink the buffer that it wrote into: each result holds on to 8 KiB, be it
-    as short as it may. Bytes that are sent and let go need not care.
+    `orjson.dumps` (3.13) does not shrink its buffer, so even a short result occupies 8 KiB. That does not
+    matter for bytes that are sent and then freed.
     """
     return compacted(orjson.dumps(value))
 
 
 def compacted(encoded: bytes) -> bytes:
-    """What `orjson.dumps` wrote, likewise."""
+    """Copy the result of `orjson.dumps` into a buffer of exactly its size."""
     return bytes(memoryview(encoded))

@@ -1,7 +1,7 @@
-"""The resources of Kubernetes itself, by which a name that is misspelt is told from a custom resource.
+"""The resources of Kubernetes, to distinguish a misspelt name from a custom resource.
 
-Asked by `attach.handshake` about plugins' declared resources. Groups that stand here are closed; every other
-group may come with a CustomResourceDefinition. Source: the API reference of Kubernetes v1.36.
+Used by `attach.handshake` for plugins' declared resources. The groups listed here are complete; any other
+group may be defined by a CustomResourceDefinition. Source: the API reference of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _NAMES: Final = tuple(
 
 
 def misspelt(resource: str) -> str | None:
-    """The name that was meant where `resource` can be none; "" if there is none like it. None: it can be one.
+    """Return None if `resource` may exist; else the similar name that was probably meant, "" for none.
 
     >>> misspelt("persistentvolumeclaim")
     'persistentvolumeclaims'
@@ -74,7 +74,7 @@ def misspelt(resource: str) -> str | None:
         return _nearest(resource)
     if group in _GROUPS:
         return None if plural in _GROUPS[group] else _nearest(resource)
-    # The group is not Kubernetes' own: a custom one has a domain, and its plurals are its own affair.
+    # A group that is not Kubernetes' own must have a domain; its plurals are unknown.
     return None if "." in group else _nearest(resource)
 
 

@@ -1,4 +1,4 @@
-"""Signals that would end a Python process, and that a scheduler takes no notice of, as a Go process does.
+"""Signals that would end a Python process, and that the scheduler ignores, as a Go process does.
 
 Called by `berth_host.run` before the modules of the command are imported, and by `process.signals`.
 Source: Go's `runtime/sigtab_linux_generic.go`.
@@ -18,12 +18,12 @@ MEANINGLESS: Final = tuple(
 HEARD_LATER: Final = tuple(
     number for name in ("SIGHUP", "SIGUSR2") if (number := getattr(signal, name, None)) is not None
 )
-"""Signals with a meaning to a scheduler that runs; before and after, they have none."""
+"""Signals that have a meaning while the scheduler runs, and are ignored before and after."""
 
 
 def pass_over(numbers: Iterable[int]) -> Mapping[int, Any]:
-    """Take no notice of these signals from now on. Return their handlers of before."""
-    # A handler, and not SIG_IGN: child processes would inherit that one.
+    """Ignore these signals from now on; return their previous handlers."""
+    # A handler instead of SIG_IGN, which child processes would inherit.
     return {number: signal.signal(number, _do_nothing) for number in numbers}
 
 

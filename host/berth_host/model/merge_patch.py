@@ -1,7 +1,7 @@
-"""JSON merge patches (RFC 7386): a patch applied to an object, without changing either.
+"""Applies JSON merge patches (RFC 7386) to objects.
 
-Called by the embedded server's `patch` and by `scheduler/object_writes`. Unchanged parts are shared with
-the original.
+Called by the embedded server's `patch` and by `scheduler/object_writes`. Neither argument is changed; the
+result shares the unchanged parts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """`target` as it is after `patch`: null removes a key, maps are merged, all else replaces."""
+    """Return `target` after `patch`: null removes a key, maps are merged, any other value replaces."""
     if not isinstance(patch, Mapping):
         return patch
     result = dict(target) if isinstance(target, Mapping) else {}

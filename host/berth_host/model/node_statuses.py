@@ -1,6 +1,6 @@
-"""Verdicts of one attempt over the snapshot's nodes: which plugin rejected which node, and why.
+"""`NodeStatuses`: which plugin rejected which node in one attempt, and why.
 
-Built by the framework while it filters, read by the failure path, PostFilter and the explainer.
+Built by the framework during Filter; read by the failure path, PostFilter and the explainer.
 Source: kube-scheduler `framework/types.go` (NodeToStatus, Diagnosis, FitError), v1.36.
 """
 
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 
 class NodeStatuses:
-    """One group per distinct (plugin, code, reasons), over the n rows of `table`.
+    """The statuses of the n rows of `table`, in groups of equal (plugin, code, reasons).
 
-    `groups` is int32[n]: 0 where nothing rejected the row, else the position in `statuses`. Rows that
-    are not rejected explicitly, and are not feasible either, have the status `absent`.
+    `groups` is int32[n]: 0 for a row without an explicit rejection, else the position in `statuses`. A row
+    that is neither rejected explicitly nor feasible has the status `absent`.
     """
 
     __slots__ = ("_codes", "_groups", "absent", "table")
@@ -34,18 +34,18 @@ class NodeStatuses:
 
     @property
     def statuses(self) -> Sequence[Status]:
-        """Signed, by group; SUCCESS first."""
+        """The statuses with their plugins, by group; SUCCESS first."""
         return self._codes.statuses
 
     @property
     def groups(self) -> NDArray[np.int32]:
-        """int32[n]; made when first read: most attempts reject nothing."""
+        """The group of each row, int32[n]; allocated when first read, as most attempts reject no node."""
         if self._groups is None:
             self._groups = np.zeros(len(self.table), dtype=np.int32)
         return self._groups
 
     def reject(self, positions: NDArray[np.intp], verdicts: Verdicts, plugin: str) -> None:
-        """Take over the rejections of `verdicts`, one per entry of `positions` (rows of the table)."""
+        """Record the rejections of `verdicts`, one per entry of `positions` (rows of the table)."""
         if verdicts.all_passed:
             return
         lookup = np.zeros(len(verdicts.statuses), dtype=np.int32)
@@ -57,29 +57,29 @@ class NodeStatuses:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no node was rejected yet."""
+        """True if no node was rejected explicitly."""
         return len(self._codes) == 1
 
     def take_over(self, groups: NDArray[np.int32], codes: StatusCodes) -> None:
-        """Take merged verdicts: signed statuses, and for each row the code of one status."""
+        """Copy merged verdicts: the statuses with their plugins, and each row's code of one status."""
         self._groups = groups.copy()
         self._codes = codes.copy()
 
     def group_of(self, status: Status) -> int:
-        """The group of a signed status, made at its first appearance."""
+        """Return the group of a status with its plugin; create it at the first use."""
         return self._codes.encode(status)
 
     def forget(self, positions: NDArray[np.intp]) -> None:
-        """Make rows unvisited again: they were judged beyond the sampling limit."""
+        """Clear rows that were filtered beyond the sampling limit, as if they had not been visited."""
         self.groups[positions] = 0
 
     @property
     def rejected_count(self) -> int:
-        """Rows with an explicit rejection."""
+        """The number of rows with an explicit rejection."""
         return int(np.count_nonzero(self.groups))
 
     def group_counts(self) -> list[tuple[Status, int]]:
-        """Each explicit status with the number of its rows, empty groups left out."""
+        """Return each explicit status with the number of its rows, without empty groups."""
         if self.is_empty:
             return []
         counts = np.bincount(self.groups, minlength=len(self.statuses)).tolist()
@@ -90,15 +90,15 @@ class NodeStatuses:
         ]
 
     def reasons(self, counted: Sequence[tuple[Status, int]] | None = None) -> Counter[str]:
-        """How many nodes give each reason; a node may give several. Unlisted nodes give `absent`'s.
+        """Return the number of nodes by reason; a node may have several. Other rows have those of `absent`.
 
-        `counted`: the `group_counts`, where they are known.
+        `counted`: the result of `group_counts`, if it is known.
         """
         total: Counter[str] = Counter()
         explicit = 0
         for status, count in self.group_counts() if counted is None else counted:
             explicit += count
-            # Without a reason of the plugin's own the nodes would vanish from the sentence.
+            # Without any reason the nodes would be missing from the message.
             for reason in status.reasons or (f'rejected by plugin "{status.plugin}"',):
                 total[reason] += count
         missing = len(self.table) - explicit
@@ -108,19 +108,19 @@ class NodeStatuses:
         return total
 
     def status_of(self, name: str) -> Status:
-        """The verdict on one node by name; unlisted: `absent`."""
+        """Return the status of one node by name; `absent` if it was not rejected explicitly."""
         position = self.table.position(name)
         if position is None or not self.groups[position]:
             return self.absent
         return self.statuses[int(self.groups[position])]
 
     def rejections(self) -> NodeRejections:
-        """The form in which PostFilter plugins see it."""
+        """Return the rejections in the form for PostFilter plugins."""
         return NodeRejections(_ByNode(self), self.absent)
 
 
 class _ByNode(Mapping[str, Status]):
-    """Explicit rejections by name; a plugin that lets the host search never reads them one by one."""
+    """The explicit rejections by name, made on access: many plugins never read them one by one."""
 
     def __init__(self, statuses: NodeStatuses) -> None:
         self._statuses = statuses

@@ -1,4 +1,4 @@
-"""How a patch is to be read, named by the content type that says so. Used by the cluster port."""
+"""The types of patches of the cluster port."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class PatchType(StrEnum):
-    """The value is the content type of the request."""
+    """The type of a patch; the value is the content type of the request."""
 
     MERGE = "application/merge-patch+json"
     """RFC 7386: a list replaces the list."""

@@ -1,4 +1,4 @@
-"""Paths as users write them: `~`, and names that no file can have."""
+"""Functions for paths that users write, with `~` and with names that no file can have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def expanded(text: str) -> Path:
-    """Return the path with the home directory for its `~`; as written where that directory is not known."""
+    """Return the path with `~` replaced by the home directory; unchanged if that directory is unknown."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -14,12 +14,12 @@ def expanded(text: str) -> Path:
 
 
 def why_unread(err: OSError | ValueError) -> str:
-    """Return the reason of a file that cannot be read; a ValueError is about a name with a NUL."""
+    """Return why a file cannot be read; a ValueError means a name with a NUL."""
     return err.strerror if isinstance(err, OSError) and err.strerror else str(err)
 
 
 def is_file(path: Path) -> bool:
-    """Return True for an existing file; False also for a name that is too long, or holds a NUL."""
+    """Return True for an existing file; False also for a name that is too long or contains a NUL."""
     try:
         return path.is_file()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The changes between two versions of the snapshot.
+"""The changes between two versions of the snapshot, as records.
 
 Made by the cache's change log, turned into messages by `rpc.state_codec`. Holds records that never
 change, so it may be encoded piece by piece while the snapshot moves on. The classes are not frozen: they are
@@ -20,7 +20,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Lazy(Sequence[T_co], Generic[T_co]):
-    """Records that are made from `items`, a sequence or an array, as they are read, and not kept."""
+    """A sequence of records that are made from `items` (a sequence or an array) on each access."""
 
     __slots__ = ("_items", "_make")
 
@@ -43,10 +43,11 @@ class Lazy(Sequence[T_co], Generic[T_co]):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class NodeChange:
-    """One row. `summary`, `object`: that part changed. `usage`: None: it did not change.
+    """The changes of one row.
 
-    `pods`: pods that changed or are at another place among the node's pods, in their order; with
-    `pods_complete`, all of them. `removed_pods`: uids that left.
+    `summary`, `object`: True if that part changed. `usage`: None if it did not change. `pods`: the pods that
+    changed or moved within the node's list, in its order; all pods if `pods_complete`. `removed_pods`: uids
+    of removed pods.
     """
 
     index: int
@@ -63,7 +64,7 @@ class NodeChange:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ObjectChange:
-    """One object of a declared resource; `object` None: it is gone."""
+    """The change of one object of a declared resource. `object`: None if it was deleted."""
 
     resource: str
     generation: int
@@ -73,9 +74,9 @@ class ObjectChange:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class StateChanges:
-    """From `base` (None: from nothing, so this is everything) to `target`, with the target's digests.
+    """The changes from `base` to `target`, with the target's digests. `base` None: the whole state.
 
-    `assumed`: uids of its pods that are only reserved. `generation_sum` is modulo 2**53.
+    `assumed`: uids of the assumed pods among them. `generation_sum`: modulo 2**53.
     """
 
     base: StateVersion | None

@@ -1,4 +1,4 @@
-"""A user of the secure port, as the API server knows it. For `endpoints` and `cluster.kube`."""
+"""A user of the secure port, and the CAs of client certificates. For `endpoints` and `cluster.kube`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MASTERS_GROUP: Final = "system:masters"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """`groups` in the order given; `extra`: further facts by name, as a TokenReview tells them."""
+    """A user. `groups`: in the given order. `extra`: further values by name, from a TokenReview."""
 
     name: str
     uid: str = ""
@@ -23,7 +23,7 @@ class User:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for users that an authoriser cannot tell apart."""
+        """A value that is equal for users with the same rights."""
         return self.name, self.uid, self.groups, tuple(sorted(self.extra.items()))
 
 
@@ -32,8 +32,9 @@ ANONYMOUS: Final = User(name=ANONYMOUS_NAME, groups=(UNAUTHENTICATED_GROUP,))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTrust:
-    """The CAs whose certificates name users (PEM). Front proxies have their own CA and name the user in
-    headers.
+    """The CAs whose client certificates identify users, in PEM.
+
+    Front proxies have a CA of their own, and send the user in headers.
 
     Made from the flags and from the ConfigMap kube-system/extension-apiserver-authentication.
     """
@@ -41,7 +42,7 @@ class ClientTrust:
     client_ca: str = ""
     proxy_ca: str = ""
     proxy_names: tuple[str, ...] = ()
-    """Common names of front proxies; none: all."""
+    """The common names of front proxies; empty: any."""
     user_headers: tuple[str, ...] = ("x-remote-user",)
     uid_headers: tuple[str, ...] = ()
     group_headers: tuple[str, ...] = ("x-remote-group",)

@@ -30,10 +30,10 @@ MAX_BATCH = 256
 
 
 class Batcher(Generic[Q, A]):
-    """Collects questions until the loop's next turn, asks them in one call, and hands the answers over.
+    """A batch of questions: those of one turn of the event loop become one call.
 
-    `ask`: asks a batch. `answered`: takes one answer. `busy`: the tasks under way. `kind_of`: equal for
-    questions with the same answer; only one of these is asked.
+    `ask`: calls the plugin for a batch. `answered`: takes one answer. `busy`: the running tasks. `kind_of`:
+    returns equal values for questions with the same answer, of which only one is asked.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Batcher(Generic[Q, A]):
         return DEFERRED
 
     def bring(self, question: Q, answer: A) -> Deferred:
-        """Hand over an answer that is known already, in a later turn of the loop."""
+        """Deliver a known answer in a later turn of the loop."""
 
         async def hand_over() -> None:
             self._hand_over(question, answer)
@@ -117,7 +117,7 @@ def _is_about(event: ClusterEvent, pod: Pod) -> bool:
 
 
 class AnswerSink:
-    """Takes the answers: the queue, which is made later, from the functions of `PluginQuestions`."""
+    """The receiver of late answers; `QueueWiring.connect` sets its functions after the queue was made."""
 
     gate: Callable[[GateQuestion, Status], None]
     hint: Callable[[HintQuestion, bool], None]
@@ -125,7 +125,7 @@ class AnswerSink:
 
 
 class PluginQuestions:
-    """Makes the functions that the queue calls. `busy`: the calls under way.
+    """The functions through which the queue calls plugins. `busy`: the running calls.
 
     `refresh`: updates the snapshot, at the end of the cycle that holds it. A served plugin that reads objects
     must see the event that made the queue ask.

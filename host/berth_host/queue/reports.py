@@ -25,8 +25,8 @@ Event = Callable[[Pod, str, str, str, str], None]
 
 
 class SortReports:
-    """Reports the pods without a key of the QueueSort plugin: an Event on each pod, and one log line for all
-    pods of one turn of the loop.
+    """The reports about pods without a sort key: a Kubernetes Event for each pod, and one log line for all
+    pods of one turn of the event loop.
 
     `event`: writes a Kubernetes Event (pod, type, reason, action, note) in the background.
     """
@@ -50,9 +50,9 @@ class SortReports:
 
 
 class QueueMetrics(QueueObserver):
-    """Counts the queue's reports, and passes them on to `told` and `sorts`.
+    """The observer that counts the queue's reports as metrics and passes them on to `told` and `sorts`.
 
-    `labels`: the labels of the events that the queue reported since the list was cleared.
+    `labels`: the labels of the events reported since the list was last cleared.
     """
 
     def __init__(self, metrics: SchedulerMetrics, told: QueueObserver, sorts: SortReports) -> None:

@@ -1,4 +1,4 @@
-"""`QueueWiring`: the clients of the profiles -> the functions and events that the queue is made from."""
+"""`QueueWiring`: makes the queue's functions and registrations from the clients of the profiles."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PointPlugins = Mapping[ExtensionPoint, Sequence[EnabledPlugin]]
 
 
 class QueueWiring:
-    """Makes the queue's functions, and hands deferred answers to the queue once it exists."""
+    """The functions that the queue calls, and the delivery of late answers to the queue."""
 
     def __init__(self, clock: Clock, refresh: Callable[[], Awaitable[None]], emulation: Emulation) -> None:
         """`refresh`: updates the snapshot, at the end of the cycle that holds it. `emulation`: its events
@@ -65,7 +65,7 @@ class QueueWiring:
         return self._questions.retry_count
 
     def connect(self, queue: SchedulingQueue) -> None:
-        """Hand all answers to `queue` from now on."""
+        """Deliver all late answers to `queue` from now on."""
         self._queue = queue
 
         def gate(question: GateQuestion, status: Status) -> None:
@@ -80,13 +80,13 @@ class QueueWiring:
         self._sink.gate, self._sink.hint, self._sink.sort_key = gate, hint, sort_key
 
     def plugin_attached(self, plugin: str) -> None:
-        """Register the events of a plugin that is attached now; try the pods again that failed without it."""
+        """Register the events of a newly attached plugin; requeue the pods that failed without it."""
         for scheduler_name, registrations in self.registrations_of(plugin):
             self._queue.register_events(scheduler_name, plugin, registrations)
         self._queue.plugin_recovered(plugin)
 
     def registrations_of(self, plugin: str) -> Iterator[tuple[str, tuple[Registration, ...]]]:
-        """Yield per profile (schedulerName) the events of a plugin that is attached now."""
+        """Yield the events of an attached plugin with the schedulerName of each of its profiles."""
         for scheduler_name, rejecting, clients in self._clients:
             if plugin in rejecting and plugin in clients:
                 yield scheduler_name, self._declared(plugin, clients[plugin])

@@ -1,5 +1,5 @@
-"""The one reader of YAML: manifests, configurations and kubeconfigs mean what they mean to Kubernetes.
+"""The reader of YAML for manifests, configurations and kubeconfigs, with the rules of Kubernetes.
 
-scalars.py  the value of one unquoted or tagged word
-reader.py   events of libyaml -> values: keys, merges, aliases, limits. Start here.
+scalars.py  resolves one unquoted or tagged word
+reader.py   makes values from libyaml's events: keys, merges, aliases, limits. Start here.
 """

@@ -1,4 +1,4 @@
-"""A YAML text -> its documents, with the meaning that sigs.k8s.io/yaml gives them.
+"""Reads the documents of a YAML text with the rules of sigs.k8s.io/yaml.
 
 Called for manifests and kubeconfigs (`read_values`, `read_one`) and, by `config.source`, for configurations,
 whose values keep their lines. Built on libyaml's events: PyYAML's own loader resolves words by other rules.
@@ -22,15 +22,16 @@ from berth_host.yaml.scalars import Scalar, YamlTextError, resolve_tagged, resol
 V = TypeVar("V")
 
 MAX_DEPTH: Final = 100
-"""Levels of nesting that a document may have; no Kubernetes object comes near it."""
+"""The deepest nesting of a document; Kubernetes objects have far less."""
 _MERGE_PROBLEM: Final = "yaml: map merge requires map or sequence of maps as the value"
 _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 _MAX_INT: Final = 2**63 - 1
 _LONG: Final = 6
 _STRING_TAG: Final = "tag:yaml.org,2002:str"
 _EXACT_FLOAT: Final = 1e21
-"""Below this, Go writes a whole float64 as an integer, so that `4.0` decodes into an integer field."""
-# yaml.v2's guard against aliases of aliases: the share of values that may come from aliases, by their number.
+"""The limit below which Go writes a whole float64 as an integer, so that `4.0` fits an integer field."""
+# yaml.v2's limit against aliases of aliases: the share of values that may come from aliases, by the number
+# of values.
 _FREE_VALUES: Final = 100
 _FEW_VALUES: Final = 400_000
 _MANY_VALUES: Final = 4_000_000
@@ -40,10 +41,10 @@ _SHARE_OF_MANY: Final = 0.10
 
 @dataclass(slots=True)
 class Entries(Generic[V]):
-    """The contents of a mapping; a key's last value counts. `lines`: of the keys.
+    """The contents of a mapping; the last value of a key counts. `lines`: the lines of the keys.
 
-    `repeated`: keys written twice, with the lines of the later ones; `overridden`: keys that are both written
-    out and merged in by `<<`, or merged in twice.
+    `repeated`: keys written twice, with the lines of the later ones. `overridden`: keys that are both written
+    and merged in by `<<`, or merged in twice.
     """
 
     members: dict[str, V] = field(default_factory=dict)
@@ -53,7 +54,7 @@ class Entries(Generic[V]):
 
 
 class DocumentReader(ABC, Generic[V]):
-    """Reads one text. A subclass says what a scalar, a list and a mapping become.
+    """A reader of one text. A subclass makes the values of scalars, lists and mappings.
 
     `first_line`: the line of the text's first line, from 1. Values of aliases are shared.
     """
@@ -90,7 +91,7 @@ class DocumentReader(ABC, Generic[V]):
         """Return the items of a list."""
 
     def documents(self) -> Iterator[tuple[V, yaml.Event]]:
-        """Return each document's value with the event that ends the document. Raises YamlTextError."""
+        """Yield each document's value with the event that ends the document. Raises YamlTextError."""
         try:
             for event in self._events:
                 if isinstance(event, yaml.DocumentStartEvent):
@@ -113,7 +114,7 @@ class DocumentReader(ABC, Generic[V]):
         return YamlTextError(f"yaml: {message}", mark.line + self._first_line)
 
     def _forget(self) -> None:
-        # Per anchor: whether its value is complete, the value, and how many values that holds.
+        # Per anchor: whether its value is complete, the value, and the number of values in it.
         self._anchors: dict[str, tuple[bool, Any, int]] = {}
         self._count = 0
         self._aliased = 0
@@ -224,10 +225,10 @@ class DocumentReader(ABC, Generic[V]):
 
     @abstractmethod
     def plain(self, value: V) -> Any:
-        """Return a value without its lines; a list or dict for a collection, whatever it holds."""
+        """Return a value without its lines; any list or dict for a collection."""
 
     def _merged(self, value: V, line: int) -> Iterator[tuple[str, int, V]]:
-        # In a list of maps the earlier ones win, hence the reversal.
+        # Reversed, because the earlier maps of a list take precedence.
         sources = list(self.items_of(value))[::-1] if self.is_list(value) else [value]
         for source in sources:
             members = self.members_of(source)
@@ -250,7 +251,10 @@ class DocumentReader(ABC, Generic[V]):
 
 
 class _ValueReader(DocumentReader[Any]):
-    """Makes plain values: dict, list, str, bool, int, float and None. Collects the repeated keys."""
+    """A reader that makes plain values: dict, list, str, bool, int, float and None.
+
+    `repeated`: the repeated keys of the document, with their lines.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -281,7 +285,7 @@ class _ValueReader(DocumentReader[Any]):
 
 
 def read_values(text: str) -> Iterator[tuple[Any, list[tuple[str, int]]]]:
-    """Return the documents of a text, each with its repeated keys and their lines; an empty one is None.
+    """Yield the documents of a text, each with its repeated keys and their lines; an empty one is None.
 
     Raises YamlTextError at the first document that cannot be read.
     """
@@ -306,7 +310,7 @@ def _allowed_share(count: int) -> float:
 
 
 def _json_number(value: Scalar, line: int) -> Scalar:
-    """Return a number as Go writes it to JSON; any other value as it is."""
+    """Return a number as Go writes it to JSON, and any other value unchanged."""
     if type(value) is not float:
         return value
     if not math.isfinite(value):
@@ -323,7 +327,7 @@ def _is_merge(event: yaml.Event) -> bool:
 
 
 def _key_name(key: Scalar, line: int) -> str:
-    """Return the JSON key of a YAML key that is no text."""
+    """Return the JSON key for a YAML key that is not text."""
     if key is None or (type(key) is int and key > _MAX_INT):
         raise YamlTextError(f"yaml: unsupported map key: {'null' if key is None else key}; quote it", line)
     if isinstance(key, bool):

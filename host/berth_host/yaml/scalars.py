@@ -1,7 +1,7 @@
-"""The meaning of a YAML word, by the rules of yaml.v2, which Kubernetes reads YAML with.
+"""Resolves YAML words by the rules of yaml.v2, which Kubernetes uses.
 
-The rules differ from PyYAML's (`y` is a boolean, `010` is 8, `1:30` is a string, `1e3` is a number), so words
-are resolved here and not by PyYAML's loader. Called by the YAML reader.
+The rules differ from those of PyYAML's loader: `y` is a boolean, `010` is 8, `1:30` is a string, `1e3` is a
+number. Called by the YAML reader.
 Source: go.yaml.in/yaml v2 `resolve.go`, and strconv's ParseInt with base 0.
 """
 
@@ -39,7 +39,7 @@ _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0
 
 
 class YamlTextError(Exception):
-    """A text that cannot be read. Attributes: message, line (from 1; None: unknown)."""
+    """The text is not YAML. Attributes: message, line (from 1; None: unknown)."""
 
     def __init__(self, message: str, line: int | None) -> None:
         super().__init__(message)
@@ -48,11 +48,11 @@ class YamlTextError(Exception):
 
 
 def resolve_word(word: str) -> Scalar:
-    """The value of an unquoted word without a tag. NaN and infinities come out as floats."""
+    """Return the value of an unquoted word without a tag; NaN and infinities become floats."""
     if word in _WORDS:
         return _WORDS[word]
     if word[0] == ".":
-        # ParseFloat takes an underscore between digits, and nowhere else.
+        # ParseFloat accepts an underscore only between digits.
         plain = _BETWEEN_DIGITS.sub("", word)
         return float(plain) if _FLOAT.fullmatch(plain) else word
     if word[0] not in "+-0123456789":
@@ -62,16 +62,16 @@ def resolve_word(word: str) -> Scalar:
     if integer is not None:
         return integer
     if _SIGNED_BINARY.fullmatch(plain):
-        return int(plain[2:], 2)  # yaml.v2 reads `0b-1` so
+        return int(plain[2:], 2)  # As yaml.v2 reads `0b-1`.
     if _FLOAT.fullmatch(plain):
         number = float(plain)
-        # yaml.v2 leaves a number that does not fit into a float64 a string.
+        # In yaml.v2 a number that does not fit into a float64 stays a string.
         return word if math.isinf(number) else number
     return word
 
 
 def resolve_tagged(tag: str, text: str, line: int) -> Scalar:
-    """The value of a scalar with an explicit tag. Raises YamlTextError when the two do not agree."""
+    """Return the value of a scalar with an explicit tag. Raises YamlTextError if the text does not fit."""
     name = tag.removeprefix(_TAG) if tag.startswith(_TAG) else None
     if name is None or name == "str":
         return text
@@ -105,7 +105,7 @@ def _integer(plain: str) -> int | None:
         if digits is not None
     )
     value = int(digits, base) * (-1 if sign == "-" else 1)
-    # Signed 64 bits, or unsigned without a sign: a larger number becomes a float.
+    # Signed 64 bits, or unsigned for a number without a sign; a larger number becomes a float.
     return value if _MIN_INT <= value <= (_MAX_UINT if not sign else -_MIN_INT - 1) else None
 
 
