@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from berth_host.config.berth.configuration import BerthPlugin
-from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
+from berth_host.config.configuration import EnabledPlugin, LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import EXTENSION_POINTS
-from berth_host.config.profiles.expansion import EnabledPlugin
 from berth_host.errors.plugins import PluginLoadError
 from berth_host.plugins.registry import ClassRegistry, load_class, points_of_class
 

@@ -21,9 +21,9 @@ from berth_host.config.berth.types_v1alpha1 import (
 )
 from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.decoding.types_v1 import (
-    ClientConnectionV1,
-    KubeSchedulerConfigurationV1,
-    LeaderElectionV1,
+    ClientConnection,
+    KubeSchedulerConfiguration,
+    LeaderElection,
     PluginsV1,
     ProfileV1,
 )
@@ -424,9 +424,9 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
 @pytest.mark.parametrize(
     ("place", "fields"),
     [
-        pytest.param(["config"], KubeSchedulerConfigurationV1, id="configuration"),
-        pytest.param(["config", "leaderElection"], LeaderElectionV1, id="leader election"),
-        pytest.param(["config", "clientConnection"], ClientConnectionV1, id="client connection"),
+        pytest.param(["config"], KubeSchedulerConfiguration, id="configuration"),
+        pytest.param(["config", "leaderElection"], LeaderElection, id="leader election"),
+        pytest.param(["config", "clientConnection"], ClientConnection, id="client connection"),
         pytest.param(["config", "profiles", "items"], ProfileV1, id="profile"),
         pytest.param(["config", "profiles", "items", "plugins"], PluginsV1, id="points of a profile"),
         pytest.param(["plugins", "items"], PluginV1Alpha1, id="plugin"),
@@ -443,7 +443,7 @@ def test_the_schema_knows_the_fields_of_berths_configuration(place: list[str], f
         node = node["items"] if step == "items" else node["properties"][step]
     assert node["additionalProperties"] is False
     of_the_chart = {"container"} if fields is PluginV1Alpha1 else set()
-    not_in_a_pod = {"kubeconfig"} if fields is ClientConnectionV1 else set()
+    not_in_a_pod = {"kubeconfig"} if fields is ClientConnection else set()
     assert set(node["properties"]) - of_the_chart == set(json_fields(fields)) - not_in_a_pod
 
 

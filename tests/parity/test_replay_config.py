@@ -69,7 +69,7 @@ def test_an_empty_folder_is_no_success(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_a_broken_host_goes_red(monkeypatch: pytest.MonkeyPatch) -> None:
     without_one = DEFAULT_PLUGINS[:3] + DEFAULT_PLUGINS[4:]
-    monkeypatch.setattr("berth_host.config.profiles.defaulting.DEFAULT_PLUGINS", without_one)
+    monkeypatch.setattr("berth_host.config.defaulting.DEFAULT_PLUGINS", without_one)
     result = replay_config.replay(GOLDEN, None)
     assert isinstance(result["identical"], int)
     assert 0 < result["identical"] < len(RECORDS)

@@ -196,7 +196,7 @@ def _settings(loaded: LoadedConfiguration) -> dict[str, str]:
         rows["emulates"] = f"kube-scheduler {loaded.emulation.version}"
     if scheduler.extenders:
         rows["HTTP extenders"] = ", ".join(
-            str(masked(extender.url_prefix)) or '""' for extender in scheduler.extenders
+            str(masked(extender.url_prefix)) or '""' for extender in scheduler.extenders_in_turn
         )
     return rows
 

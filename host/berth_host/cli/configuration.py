@@ -15,12 +15,13 @@ from berth_host.cli import standard_input
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError, Finding, together
 from berth_host.config.loading import (
+    NO_OVERRIDES,
     OlderForms,
+    Overrides,
     default_configuration,
     load_berth_configuration,
     load_configuration,
 )
-from berth_host.config.overrides import NO_OVERRIDES, Overrides
 from berth_host.errors.plugins import PluginLoadError
 from berth_host.plugins.registry import ClassRegistry, load_class, points_of_class
 from berth_host.yaml.encoding import read_text

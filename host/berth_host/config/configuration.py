@@ -10,96 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from berth_host.config.berth.configuration import BerthConfiguration
+from berth_host.config.decoding.types_v1 import KubeSchedulerConfiguration
 from berth_host.config.emulation import NO_EMULATION, Emulation
-from berth_host.config.profiles.expansion import EnabledPlugin
 from berth_host.config.source.node import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderElection:
-    """Leader election: how replicas agree on which one schedules."""
-
-    leader_elect: bool
-    lease_duration_s: float
-    renew_deadline_s: float
-    retry_period_s: float
-    resource_lock: str
-    resource_name: str
-    resource_namespace: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientConnection:
-    """How to reach the API server. `qps` 50 and `burst` 100 unless the file says otherwise."""
-
-    kubeconfig: str
-    accept_content_types: str
-    content_type: str
-    qps: float
-    burst: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManagedResource:
-    """A resource that an extender accounts for; `ignored_by_scheduler`: NodeResourcesFit leaves it out."""
+class EnabledPlugin:
+    """A plugin at a point. `weight` is 0 at points that do not score."""
 
     name: str
-    ignored_by_scheduler: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtenderTls:
-    """Certificates for an extender. Where both data and a file are given, the data counts."""
-
-    insecure: bool
-    server_name: str
-    cert_file: str
-    key_file: str
-    ca_file: str
-    cert_data: bytes
-    key_data: bytes
-    ca_data: bytes
-
-    def __repr__(self) -> str:
-        """Without key material."""
-        return f"ExtenderTls(insecure={self.insecure}, server_name={self.server_name!r})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extender:
-    """One HTTP extender. An empty verb: the extender does not answer that call."""
-
-    url_prefix: str
-    filter_verb: str
-    preempt_verb: str
-    prioritize_verb: str
-    bind_verb: str
-    weight: int
-    enable_https: bool
-    tls: ExtenderTls | None
-    http_timeout_s: float
-    node_cache_capable: bool
-    managed_resources: tuple[ManagedResource, ...]
-    ignorable: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeSchedulerConfiguration:
-    """The fields that all profiles share. `extenders` are in the order in which they are asked.
-
-    `percentage_of_nodes_to_score` 0 means: not set.
-    """
-
-    parallelism: int
-    leader_election: LeaderElection
-    client_connection: ClientConnection
-    enable_profiling: bool
-    enable_contention_profiling: bool
-    percentage_of_nodes_to_score: int
-    pod_initial_backoff_s: int
-    pod_max_backoff_s: int
-    extenders: tuple[Extender, ...]
-    delay_cache_until_active: bool
+    weight: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +64,7 @@ class ResolvedProfile:
 class LoadedConfiguration:
     """A whole configuration. `scheduler_json` is the defaulted first document without its profiles.
 
+    `scheduler`: the first document after its defaults, whose profiles `profiles` stands in for.
     `document` is the first document as it was decoded, before any default. `berth_document` is berth's own
     document in the same file. `converted_from` is the older form of the first document, None for v1.
     `emulation`: the mended behaviours that are off.

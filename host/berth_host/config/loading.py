@@ -4,31 +4,29 @@ Steps, in kube-scheduler's order: read the first document, convert it if it is o
 caller gives a converter, decode it strictly, fill in defaults, validate, build the extenders and profiles.
 berth's own document is read between validation and building, because it says which other plugins exist; its
 errors are reported beside those of the first. Called by `app` and by commands that take a configuration.
-Source: `cmd/kube-scheduler/app` (options, server.go), `pkg/scheduler/scheduler.go`, v1.36.
+Source: `cmd/kube-scheduler/app` (options/options.go, server.go), `pkg/scheduler/scheduler.go`, v1.36.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.config.berth.decoding import decode_berth
 from berth_host.config.checks.configuration import check_configuration
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
-from berth_host.config.conversion import scheduler_configuration
 from berth_host.config.decoding.go_types import encode_struct
 from berth_host.config.decoding.scheduler_v1 import DecodedScheduler, decode_scheduler
-from berth_host.config.decoding.types_v1 import API_VERSION, KIND, KubeSchedulerConfigurationV1
+from berth_host.config.decoding.types_v1 import API_VERSION, KIND, KubeSchedulerConfiguration
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
+from berth_host.config.defaulting import DefaultedScheduler, apply_defaults
 from berth_host.config.emulation import Emulation, emulation_of
 from berth_host.config.errors import ConfigurationError, Finding, together
 from berth_host.config.feature_gates import FEATURE_GATES, FeatureGates, resolve_feature_gates
-from berth_host.config.overrides import NO_OVERRIDES, Overrides
 from berth_host.config.profiles.building import build_profiles
-from berth_host.config.profiles.defaulting import DefaultedScheduler, apply_defaults
 from berth_host.config.profiles.expansion import ProfileError
 from berth_host.config.profiles.registry import plugin_registry
 from berth_host.config.secrets import errors_without_secrets, secrets_of
@@ -39,6 +37,30 @@ from berth_host.log.hidden import hide
 _NO_PLUGINS: Final[Mapping[str, frozenset[str]]] = {}
 _NO_GATES: Final[Mapping[str, bool]] = {}
 _DEFAULT_SOURCE: Final = "defaults"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """The command line's replacements for fields of the first document, made between defaults and validation.
+
+    Values by attribute of the types in `decoding.types_v1`.
+    """
+
+    leader_election: Mapping[str, Any] = field(default_factory=dict)
+    client_connection: Mapping[str, Any] = field(default_factory=dict)
+    top: Mapping[str, Any] = field(default_factory=dict)
+
+    def applied(self, config: KubeSchedulerConfiguration) -> KubeSchedulerConfiguration:
+        """The document with these values in it."""
+        return replace(
+            config,
+            leader_election=replace(config.leader_election, **self.leader_election),
+            client_connection=replace(config.client_connection, **self.client_connection),
+            **self.top,
+        )
+
+
+NO_OVERRIDES = Overrides()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +228,7 @@ def _unreadable(error: SourceError, source: str) -> ConfigurationError:
 def _decode_and_validate(documents: Documents, given: _Given) -> DefaultedScheduler:
     root, gates = documents.scheduler, given.gates
     if root is None:
-        config = KubeSchedulerConfigurationV1(kind=KIND, api_version=API_VERSION)
+        config = KubeSchedulerConfiguration(kind=KIND, api_version=API_VERSION)
         decoded = DecodedScheduler(config=config, plugin_config=())
     else:
         decoded = decode_scheduler(root, is_yaml=documents.is_yaml, source=given.source)
@@ -248,7 +270,7 @@ def _build(
         findings = [err.finding.at_line(None if root is None else root.line_of(err.finding.field))]
         raise ConfigurationError("profile", findings, source=given.source, config=scheduler_json) from err
     return LoadedConfiguration(
-        scheduler=scheduler_configuration(defaulted.config),
+        scheduler=defaulted.config,
         profiles=profiles,
         berth=berth,
         warnings=registry.warnings,

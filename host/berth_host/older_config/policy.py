@@ -12,8 +12,8 @@ from typing import Final
 
 from berth_host.config.decoding.types_v1 import API_VERSION, KIND
 from berth_host.config.default_plugins import DEFAULT_PLUGINS
+from berth_host.config.defaulting import MULTI_POINT
 from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest
-from berth_host.config.profiles.defaulting import MULTI_POINT
 from berth_host.config.source.node import Member, SourceNode
 from berth_host.older_config.extenders import convert_extenders
 from berth_host.older_config.nodes import field_of, list_of, node_of, number_of, object_of, text_of

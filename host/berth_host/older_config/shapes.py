@@ -9,49 +9,37 @@ Source: `staging/src/k8s.io/kube-scheduler/config/{v1alpha1,v1alpha2,v1beta1,v1b
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
 from berth_host.config.decoding.args_v1 import ARGS_TYPES, ResourceSpecV1, ShapePointV1
 from berth_host.config.decoding.go_types import (
-    Context,
-    GoType,
-    decode_value,
-    json_field,
-    json_fields,
-    struct_of,
-)
-from berth_host.config.decoding.types_v1 import (
-    GROUP,
-    ClientConnectionV1,
-    ExtenderV1,
-    LeaderElectionV1,
-    PluginConfigV1,
-    PluginSetV1,
-    PluginV1,
-)
-from berth_host.config.decoding.value_types import (
     BOOL,
     DURATION,
     INT32,
     INT64,
     STRING,
+    Context,
+    GoType,
+    decode_value,
+    json_fields,
+    object_of,
     slice_of,
+    struct_of,
+)
+from berth_host.config.decoding.types_v1 import (
+    GROUP,
+    ClientConnection,
+    Extender,
+    LeaderElection,
+    PluginConfigV1,
+    PluginSetV1,
+    PluginV1,
 )
 from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.config.source.node import SourceNode
 from berth_host.older_config.nodes import field_of, text_of
 from berth_host.older_config.table import Form
-
-
-def _object(fields: Mapping[str, GoType]) -> GoType:
-    """An object with these fields, checked as every versioned type is."""
-    attributes = [
-        (f"field_{index}", Any, json_field(name, go_type))
-        for index, (name, go_type) in enumerate(fields.items())
-    ]
-    return struct_of(dataclasses.make_dataclass("Older", attributes, frozen=True, kw_only=True))
 
 
 def _fields_of(cls: type[Any]) -> dict[str, GoType]:
@@ -79,8 +67,8 @@ _RESOURCES: Final = slice_of(struct_of(ResourceSpecV1))
 _SHAPE: Final = slice_of(struct_of(ShapePointV1))
 _NAMES: Final = slice_of(STRING)
 
-_EXTENDER: Final = _object(_fields_of(ExtenderV1) | {"enableHttps": BOOL})
-_LEGACY_EXTENDER: Final = _object(_fields_of(ExtenderV1) | {"enableHttps": BOOL, "httpTimeout": _TIMEOUT})
+_EXTENDER: Final = object_of(_fields_of(Extender) | {"enableHttps": BOOL})
+_LEGACY_EXTENDER: Final = object_of(_fields_of(Extender) | {"enableHttps": BOOL, "httpTimeout": _TIMEOUT})
 _PLUGIN_SET: Final = struct_of(PluginSetV1)
 _FLAT_OR_SET: Final = _either(slice_of(struct_of(PluginV1)), _PLUGIN_SET)
 _PLUGIN_CONFIG: Final = slice_of(struct_of(PluginConfigV1))
@@ -92,18 +80,18 @@ _POINTS: Final = (
 
 
 def _plugins(plugin_set: GoType, *more: str) -> GoType:
-    return _object(dict.fromkeys((*_POINTS, *more), plugin_set))
+    return object_of(dict.fromkeys((*_POINTS, *more), plugin_set))
 
 
 def _profile(plugins: GoType) -> GoType:
-    return _object({"schedulerName": STRING, "plugins": plugins, "pluginConfig": _PLUGIN_CONFIG})
+    return object_of({"schedulerName": STRING, "plugins": plugins, "pluginConfig": _PLUGIN_CONFIG})
 
 
 _LOCK_FIELDS: Final = {"lockObjectNamespace": STRING, "lockObjectName": STRING}
 _COMMON: Final = {
     **_META,
-    "leaderElection": struct_of(LeaderElectionV1),
-    "clientConnection": struct_of(ClientConnectionV1),
+    "leaderElection": struct_of(LeaderElection),
+    "clientConnection": struct_of(ClientConnection),
     "enableProfiling": BOOL,
     "enableContentionProfiling": BOOL,
     "percentageOfNodesToScore": INT32,
@@ -113,107 +101,95 @@ _COMMON: Final = {
 _ADDRESSES: Final = {"healthzBindAddress": STRING, "metricsBindAddress": STRING}
 _ALPHA_PLUGINS: Final = _plugins(_FLAT_OR_SET, "postFilter", "normalizeScore", "unreserve")
 _FLAT: Final = {**_META, "plugins": _ALPHA_PLUGINS, "pluginConfig": _PLUGIN_CONFIG}
-_POLICY_SOURCE: Final = _object(
+_POLICY_SOURCE: Final = object_of(
     {
-        "file": _object({"path": STRING}),
-        "configMap": _object({"namespace": STRING, "name": STRING}),
+        "file": object_of({"path": STRING}),
+        "configMap": object_of({"namespace": STRING, "name": STRING}),
     }
 )
 
-_PREDICATE: Final = _object(
+_PREDICATE: Final = object_of(
     {
         "name": STRING,
-        "argument": _object(
+        "argument": object_of(
             {
-                "serviceAffinity": _object({"labels": _NAMES}),
-                "labelsPresence": _object({"labels": _NAMES, "presence": BOOL}),
+                "serviceAffinity": object_of({"labels": _NAMES}),
+                "labelsPresence": object_of({"labels": _NAMES, "presence": BOOL}),
             }
         ),
     }
 )
-_PRIORITY: Final = _object(
+_PRIORITY: Final = object_of(
     {
         "name": STRING,
         "weight": INT64,
-        "argument": _object(
+        "argument": object_of(
             {
-                "serviceAntiAffinity": _object({"label": STRING}),
-                "labelPreference": _object({"label": STRING, "presence": BOOL}),
-                "requestedToCapacityRatioArguments": _object({"shape": _SHAPE, "resources": _RESOURCES}),
+                "serviceAntiAffinity": object_of({"label": STRING}),
+                "labelPreference": object_of({"label": STRING, "presence": BOOL}),
+                "requestedToCapacityRatioArguments": object_of({"shape": _SHAPE, "resources": _RESOURCES}),
             }
         ),
     }
 )
 
-DOCUMENTS: Final[Mapping[Form, GoType]] = {
-    Form.FLAT: _object(_FLAT),
-    Form.V1ALPHA1: _object(
-        {
-            **_COMMON,
-            **_ADDRESSES,
-            **_FLAT,
-            "leaderElection": _object(_fields_of(LeaderElectionV1) | _LOCK_FIELDS),
-            "schedulerName": STRING,
-            "algorithmSource": _object({"policy": _POLICY_SOURCE, "provider": STRING}),
-            "hardPodAffinitySymmetricWeight": INT32,
-            "disablePreemption": BOOL,
-            "bindTimeoutSeconds": INT64,
-            "failureDomains": STRING,
-        }
-    ),
-    Form.V1ALPHA2: _object(
-        {
-            **_COMMON,
-            **_ADDRESSES,
-            "disablePreemption": BOOL,
-            "bindTimeoutSeconds": INT64,
-            "profiles": slice_of(_profile(_plugins(_PLUGIN_SET, "unreserve"))),
-            "extenders": slice_of(_LEGACY_EXTENDER),
-        }
-    ),
-    Form.V1BETA1: _object(
-        {
-            **_COMMON,
-            **_ADDRESSES,
-            "parallelism": INT32,
-            "profiles": slice_of(_profile(_plugins(_PLUGIN_SET, "postFilter"))),
-            "extenders": slice_of(_LEGACY_EXTENDER),
-        }
-    ),
-    Form.V1BETA2: _object(
-        {
-            **_COMMON,
-            **_ADDRESSES,
-            "parallelism": INT32,
-            "profiles": slice_of(_profile(_plugins(_PLUGIN_SET, "postFilter", "multiPoint", "preEnqueue"))),
-            "extenders": slice_of(_EXTENDER),
-        }
-    ),
-    Form.V1BETA3: _object(
-        {
-            **_COMMON,
-            "parallelism": INT32,
-            "profiles": slice_of(_profile(_plugins(_PLUGIN_SET, "postFilter", "multiPoint", "preEnqueue"))),
-            "extenders": slice_of(_EXTENDER),
-        }
-    ),
-    Form.POLICY: _object(
-        {
-            **_META,
-            "predicates": slice_of(_PREDICATE),
-            "priorities": slice_of(_PRIORITY),
-            "extenders": slice_of(_LEGACY_EXTENDER),
-            "hardPodAffinitySymmetricWeight": INT32,
-            "alwaysCheckAllPredicates": BOOL,
-        }
-    ),
+DOCUMENTS: Final[Mapping[Form, Mapping[str, GoType]]] = {
+    Form.FLAT: _FLAT,
+    Form.V1ALPHA1: {
+        **_COMMON,
+        **_ADDRESSES,
+        **_FLAT,
+        "leaderElection": object_of(_fields_of(LeaderElection) | _LOCK_FIELDS),
+        "schedulerName": STRING,
+        "algorithmSource": object_of({"policy": _POLICY_SOURCE, "provider": STRING}),
+        "hardPodAffinitySymmetricWeight": INT32,
+        "disablePreemption": BOOL,
+        "bindTimeoutSeconds": INT64,
+        "failureDomains": STRING,
+    },
+    Form.V1ALPHA2: {
+        **_COMMON,
+        **_ADDRESSES,
+        "disablePreemption": BOOL,
+        "bindTimeoutSeconds": INT64,
+        "profiles": slice_of(_profile(_plugins(_PLUGIN_SET, "unreserve"))),
+        "extenders": slice_of(_LEGACY_EXTENDER),
+    },
+    Form.V1BETA1: {
+        **_COMMON,
+        **_ADDRESSES,
+        "parallelism": INT32,
+        "profiles": slice_of(_profile(_plugins(_PLUGIN_SET, "postFilter"))),
+        "extenders": slice_of(_LEGACY_EXTENDER),
+    },
+    Form.V1BETA2: {
+        **_COMMON,
+        **_ADDRESSES,
+        "parallelism": INT32,
+        "profiles": slice_of(_profile(_plugins(_PLUGIN_SET, "postFilter", "multiPoint", "preEnqueue"))),
+        "extenders": slice_of(_EXTENDER),
+    },
+    Form.V1BETA3: {
+        **_COMMON,
+        "parallelism": INT32,
+        "profiles": slice_of(_profile(_plugins(_PLUGIN_SET, "postFilter", "multiPoint", "preEnqueue"))),
+        "extenders": slice_of(_EXTENDER),
+    },
+    Form.POLICY: {
+        **_META,
+        "predicates": slice_of(_PREDICATE),
+        "priorities": slice_of(_PRIORITY),
+        "extenders": slice_of(_LEGACY_EXTENDER),
+        "hardPodAffinitySymmetricWeight": INT32,
+        "alwaysCheckAllPredicates": BOOL,
+    },
 }
-"""The whole document of every form."""
+"""The fields of every form's document, by name."""
 
 
 def _args(kind: str, *, without: tuple[str, ...] = ()) -> GoType:
     fields = _fields_of(ARGS_TYPES[kind])
-    return _object({name: go_type for name, go_type in fields.items() if name not in without})
+    return object_of({name: go_type for name, go_type in fields.items() if name not in without})
 
 
 _STABLE_ARGS: Final = {
@@ -224,16 +200,16 @@ _BETA1_ARGS: Final = {
     "InterPodAffinityArgs": _args("InterPodAffinityArgs", without=("ignorePreferredTermsOfExistingPods",)),
     "NodeResourcesFitArgs": _args("NodeResourcesFitArgs", without=("scoringStrategy",)),
     "VolumeBindingArgs": _args("VolumeBindingArgs", without=("shape",)),
-    "NodeResourcesLeastAllocatedArgs": _object(_META | {"resources": _RESOURCES}),
-    "NodeResourcesMostAllocatedArgs": _object(_META | {"resources": _RESOURCES}),
-    "RequestedToCapacityRatioArgs": _object(_META | {"shape": _SHAPE, "resources": _RESOURCES}),
-    "NodeLabelArgs": _object(
+    "NodeResourcesLeastAllocatedArgs": object_of(_META | {"resources": _RESOURCES}),
+    "NodeResourcesMostAllocatedArgs": object_of(_META | {"resources": _RESOURCES}),
+    "RequestedToCapacityRatioArgs": object_of(_META | {"shape": _SHAPE, "resources": _RESOURCES}),
+    "NodeLabelArgs": object_of(
         _META
         | dict.fromkeys(
             ("presentLabels", "absentLabels", "presentLabelsPreference", "absentLabelsPreference"), _NAMES
         )
     ),
-    "ServiceAffinityArgs": _object(
+    "ServiceAffinityArgs": object_of(
         _META | dict.fromkeys(("affinityLabels", "antiAffinityLabelsPreference"), _NAMES)
     ),
 }
@@ -261,7 +237,7 @@ ARGS: Final[Mapping[Form, Mapping[str, GoType]]] = {
 def check_shape(root: SourceNode, form: Form, *, is_yaml: bool, source: str) -> None:
     """Raises ConfigurationError of kind "decode" with every error in the document's shape."""
     context = Context(is_yaml=is_yaml)
-    decode_value(DOCUMENTS[form], root, "", context)
+    decode_value(object_of(DOCUMENTS[form]), root, "", context)
     for path, entries in _plugin_configs(root):
         for index, entry in enumerate(entries):
             _check_args(entry, f"{path}[{index}].args", form, context)

@@ -112,7 +112,7 @@ def berth_paths() -> list[str]:
 def scheduler_paths() -> list[str]:
     """The path of every field of KubeSchedulerConfiguration above plugin sets and extenders."""
     deep = ("profiles[].plugins.", "extenders[].")
-    return [path for path in _paths(types_v1.KubeSchedulerConfigurationV1, "") if not path.startswith(deep)]
+    return [path for path in _paths(types_v1.KubeSchedulerConfiguration, "") if not path.startswith(deep)]
 
 
 def _is_one_of_many_points(path: str) -> bool:

@@ -9,8 +9,8 @@ import yaml
 from berth_host.config.decoding.args_v1 import ARGS_TYPES
 from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.decoding.types_v1 import (
-    ExtenderV1,
-    KubeSchedulerConfigurationV1,
+    Extender,
+    KubeSchedulerConfiguration,
     PluginSetV1,
     PluginsV1,
     PluginV1,
@@ -26,7 +26,7 @@ HEADER = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfigu
 BERTH = "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
 
 _TYPES = (
-    *(KubeSchedulerConfigurationV1, ProfileV1, PluginsV1, PluginSetV1, PluginV1, ExtenderV1),
+    *(KubeSchedulerConfiguration, ProfileV1, PluginsV1, PluginSetV1, PluginV1, Extender),
     *ARGS_TYPES.values(),
 )
 FIELD_NAMES = sorted({name for cls in _TYPES for name in json_fields(cls)})

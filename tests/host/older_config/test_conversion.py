@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.default_plugins import EXTENSION_POINTS
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import load_configuration
@@ -80,7 +79,7 @@ def test_an_error_in_a_joined_part_comes_with_the_warning_that_it_was_joined() -
 NAMES = st.sampled_from(
     [row.name for row in TABLE if row.subject is Subject.PLUGIN] + ["NodeAffinity", "*", "X"]
 )
-FIELDS = sorted({name for shape in DOCUMENTS.values() for name in json_fields(type(shape.zero))})
+FIELDS = sorted({name for fields in DOCUMENTS.values() for name in fields})
 POINTS = ["postFilter", "unreserve", "normalizeScore", "score", "filter", "preScore", "multiPoint"]
 REGISTERED = {"X": frozenset(EXTENSION_POINTS) - {"queueSort"}}
 WORDS = st.sampled_from(["", "a", "System", "10s", *FIELDS]) | NAMES

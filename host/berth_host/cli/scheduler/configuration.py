@@ -13,22 +13,21 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from berth_host.cli import configuration, standard_input
-from berth_host.cli.scheduler.flag_kinds import DURATION, FlagKind, Value, emulated_version, gate_values
+from berth_host.cli.scheduler.flag_kinds import emulated_version, gate_values
 from berth_host.cli.scheduler.flag_problems import of_flags
-from berth_host.cli.scheduler.flags import FLAGS
 from berth_host.cli.scheduler.parsing import ParsedFlags
 from berth_host.cluster.kube.config_maps import read_config_map
 from berth_host.cluster.kube.connection import Connection
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
-from berth_host.config.overrides import Overrides
+from berth_host.config.loading import Overrides
 from berth_host.model.paths import expanded, is_file
 
 _LEADER_ELECTION: Final = {
     "leader-elect": "leader_elect",
-    "leader-elect-lease-duration": "lease_duration",
-    "leader-elect-renew-deadline": "renew_deadline",
-    "leader-elect-retry-period": "retry_period",
+    "leader-elect-lease-duration": "lease_duration_s",
+    "leader-elect-renew-deadline": "renew_deadline_s",
+    "leader-elect-retry-period": "retry_period_s",
     "leader-elect-resource-lock": "resource_lock",
     "leader-elect-resource-name": "resource_name",
     "leader-elect-resource-namespace": "resource_namespace",
@@ -40,7 +39,6 @@ _CLIENT_CONNECTION: Final = {
     "kube-api-burst": "burst",
 }
 _TOP: Final = {"profiling": "enable_profiling", "contention-profiling": "enable_contention_profiling"}
-_NS_PER_S: Final = 1_000_000_000
 
 
 def loaded(
@@ -103,12 +101,4 @@ def overrides(flags: ParsedFlags) -> Overrides:
 
 
 def _given(flags: ParsedFlags, attributes: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        attribute: _as_in_document(FLAGS[name].kind, flags.value(name))
-        for name, attribute in attributes.items()
-        if flags.is_given(name)
-    }
-
-
-def _as_in_document(kind: FlagKind, value: Value) -> Value:
-    return round(value * _NS_PER_S) if kind is DURATION and isinstance(value, float) else value
+    return {attribute: flags.value(name) for name, attribute in attributes.items() if flags.is_given(name)}

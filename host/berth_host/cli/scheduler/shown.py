@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from berth_host.cli.scheduler.flag_kinds import DURATION, Value
 from berth_host.cli.scheduler.flags import Flag
-from berth_host.config.decoding.duration import format_duration
-
-_NS_PER_S: Final = 1_000_000_000
+from berth_host.config.decoding.duration import format_seconds
 
 
 def shown(flag: Flag, value: Value) -> str:
@@ -17,7 +13,7 @@ def shown(flag: Flag, value: Value) -> str:
         case bool(is_on):
             return str(is_on).lower()
         case float(number) if flag.kind is DURATION:
-            return format_duration(round(number * _NS_PER_S))
+            return format_seconds(number)
         case float(number):
             return f"{number:g}"
         case tuple(texts):

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from berth_host.cluster.kube.lease_record import LeaseRecord, micro_time
 from berth_host.cluster.kube.lease_settings import JITTER, check_settings
-from berth_host.config.configuration import LeaderElection
+from berth_host.config.decoding.types_v1 import LeaderElection
 from berth_host.errors.cluster import (
     ClusterError,
     ConflictError,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from berth_host.cluster.kube.client import KubeClient, path_of
 from berth_host.cluster.kube.lease_record import API_VERSION
-from berth_host.config.configuration import LeaderElection
+from berth_host.config.decoding.types_v1 import LeaderElection
 from berth_host.errors.cluster import ClusterError, NotFoundError
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, rfc3339

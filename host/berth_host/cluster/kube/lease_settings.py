@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from berth_host.config.checks.names import label_complaints, subdomain_complaints
-from berth_host.config.configuration import LeaderElection
+from berth_host.config.decoding.types_v1 import LeaderElection
 
 JITTER: Final = 1.2
 """A follower waits for `retry_period_s` times 1 to 2.2."""

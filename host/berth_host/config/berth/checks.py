@@ -28,18 +28,18 @@ from berth_host.config.berth.types_v1alpha1 import (
     PointV1Alpha1,
     ScopeV1Alpha1,
 )
-from berth_host.config.checks.field_errors import (
+from berth_host.config.checks.names import check_label_name
+from berth_host.config.checks.selectors import check_label_selector
+from berth_host.config.decoding.duration import format_duration
+from berth_host.config.decoding.go_types import json_fields
+from berth_host.config.errors import (
+    Finding,
     duplicate,
     forbidden,
     invalid,
     not_supported,
     required,
 )
-from berth_host.config.checks.names import check_label_name
-from berth_host.config.checks.selectors import check_label_selector
-from berth_host.config.decoding.duration import format_duration
-from berth_host.config.decoding.go_types import json_fields
-from berth_host.config.errors import Finding
 
 _MS_NS: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from berth_host.config.berth.tcp import check_tls_files, host_in, ip_in
 from berth_host.config.berth.types_v1alpha1 import HandleV1Alpha1
-from berth_host.config.checks.field_errors import invalid, required
-from berth_host.config.errors import Finding
+from berth_host.config.errors import Finding, invalid, required
 
 
 def check_handle(handle: HandleV1Alpha1 | None) -> list[Finding]:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from berth_host.config.berth.types_v1alpha1 import PluginV1Alpha1
-from berth_host.config.checks.field_errors import invalid
-from berth_host.config.errors import Finding
+from berth_host.config.errors import Finding, invalid
 
 _SHARED: Final = (
     ("transport", "transport", "is asked in one way"),

@@ -7,8 +7,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from berth_host.config.berth.types_v1alpha1 import TlsV1Alpha1
-from berth_host.config.checks.field_errors import required
-from berth_host.config.errors import Finding
+from berth_host.config.errors import Finding, required
 
 _HOST_PORT: Final = re.compile(
     r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?)):(?P<port>[0-9]{1,5})"

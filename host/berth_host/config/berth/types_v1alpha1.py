@@ -8,15 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from berth_host.config.decoding.core_v1 import LabelSelectorV1
-from berth_host.config.decoding.go_types import json_field, struct_of
-from berth_host.config.decoding.value_types import (
+from berth_host.config.decoding.go_types import (
     BOOL,
     DURATION,
     INT32,
     INT64,
     STRING,
+    json_field,
     pointer_to,
     slice_of,
+    struct_of,
 )
 
 _SELECTOR = pointer_to(struct_of(LabelSelectorV1))

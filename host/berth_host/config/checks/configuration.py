@@ -10,20 +10,19 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from berth_host.config.checks.field_errors import duplicate, invalid, required
 from berth_host.config.checks.names import check_extended_resource_name
 from berth_host.config.checks.plugin_args import check_args
-from berth_host.config.decoding.duration import format_duration
+from berth_host.config.decoding.duration import format_seconds
 from berth_host.config.decoding.scheduler_v1 import PluginConfigEntry
 from berth_host.config.decoding.types_v1 import (
     API_VERSION,
-    ExtenderV1,
-    KubeSchedulerConfigurationV1,
-    LeaderElectionV1,
+    Extender,
+    KubeSchedulerConfiguration,
+    LeaderElection,
 )
-from berth_host.config.errors import Finding
+from berth_host.config.defaulting import DefaultedProfile, DefaultedScheduler
+from berth_host.config.errors import Finding, duplicate, invalid, required
 from berth_host.config.feature_gates import FeatureGates
-from berth_host.config.profiles.defaulting import DefaultedProfile, DefaultedScheduler
 
 REMOVED_PLUGINS: Final = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 """Plugins of older releases that v1 refuses by name."""
@@ -43,32 +42,32 @@ def check_configuration(defaulted: DefaultedScheduler, gates: FeatureGates) -> l
         burst = config.client_connection.burst
         findings.append(invalid("clientConnection.burst", burst, "must be non-negative"))
     findings += _check_leader_election(config.leader_election)
-    if (config.parallelism or 0) <= 0:
+    if config.parallelism <= 0:
         message = "should be an integer value greater than zero"
         findings.append(invalid("parallelism", config.parallelism, message))
     findings += _check_profiles(defaulted.profiles, gates)
     findings += _check_percentage("percentageOfNodesToScore", config.percentage_of_nodes_to_score)
     findings += _check_backoff(config)
-    findings += _check_extenders(config.extenders or ())
+    findings += _check_extenders(config.extenders)
     return findings
 
 
-def _check_leader_election(given: LeaderElectionV1) -> list[Finding]:
+def _check_leader_election(given: LeaderElection) -> list[Finding]:
     if not given.leader_elect:
         return []
     path = "leaderElection"
     durations = {
-        "leaseDuration": given.lease_duration,
-        "renewDeadline": given.renew_deadline,
-        "retryPeriod": given.retry_period,
+        "leaseDuration": given.lease_duration_s,
+        "renewDeadline": given.renew_deadline_s,
+        "retryPeriod": given.retry_period_s,
     }
     findings = [
-        invalid(f"{path}.{name}", format_duration(duration_ns), "must be greater than zero")
-        for name, duration_ns in durations.items()
-        if duration_ns <= 0
+        invalid(f"{path}.{name}", format_seconds(duration_s), "must be greater than zero")
+        for name, duration_s in durations.items()
+        if duration_s <= 0
     ]
-    if given.lease_duration <= given.renew_deadline:
-        shown = format_duration(given.renew_deadline)
+    if given.lease_duration_s <= given.renew_deadline_s:
+        shown = format_seconds(given.renew_deadline_s)
         findings.append(invalid(f"{path}.leaseDuration", shown, "must be greater than `RenewDeadline`"))
     names = {
         "resourceLock": given.resource_lock,
@@ -88,8 +87,8 @@ def _check_percentage(path: str, percentage: int | None) -> list[Finding]:
     return [invalid(path, percentage, "not in valid range [0-100]")]
 
 
-def _check_backoff(config: KubeSchedulerConfigurationV1) -> list[Finding]:
-    initial, maximum = config.pod_initial_backoff_seconds or 0, config.pod_max_backoff_seconds or 0
+def _check_backoff(config: KubeSchedulerConfiguration) -> list[Finding]:
+    initial, maximum = config.pod_initial_backoff_s, config.pod_max_backoff_s
     findings = []
     if initial <= 0:
         findings.append(invalid("podInitialBackoffSeconds", initial, "must be greater than 0"))
@@ -178,7 +177,7 @@ def _canonical(args: object) -> str:
     return json.dumps(args, sort_keys=True)
 
 
-def _check_extenders(extenders: Sequence[ExtenderV1]) -> list[Finding]:
+def _check_extenders(extenders: Sequence[Extender]) -> list[Finding]:
     findings = []
     seen: set[str] = set()
     for index, extender in enumerate(extenders):
@@ -186,7 +185,7 @@ def _check_extenders(extenders: Sequence[ExtenderV1]) -> list[Finding]:
         if extender.prioritize_verb and extender.weight <= 0:
             message = "must have a positive weight applied to it (with a prioritizeVerb, such as weight: 1)"
             findings.append(invalid(f"{path}.weight", extender.weight, message))
-        for position, resource in enumerate(extender.managed_resources or ()):
+        for position, resource in enumerate(extender.managed_resources):
             where = f"{path}.managedResources[{position}].name"
             findings += check_extended_resource_name(where, resource.name)
             if resource.name in seen:

@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from berth_host.config.decoding.types_v1 import ExtenderTlsV1, ExtenderV1
+from berth_host.config.decoding.types_v1 import Extender, ExtenderTls
 
 
 class ExtenderTlsError(Exception):
     """The TLS settings cannot be used. The text says why, without any key material."""
 
 
-def check_extender_tls(extender: ExtenderV1) -> None:
+def check_extender_tls(extender: Extender) -> None:
     """Read and parse the files that a client would need. Raises ExtenderTlsError."""
-    tls = extender.tls_config or ExtenderTlsV1()
+    tls = extender.tls or ExtenderTls()
     has_ca = bool(tls.ca_data or tls.ca_file)
     has_certificate = bool(tls.cert_data or tls.cert_file) and bool(tls.key_data or tls.key_file)
     # HTTPS without any CA means: do not verify.

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from berth_host.config.checks.field_errors import invalid
-from berth_host.config.errors import Finding
+from berth_host.config.errors import Finding, invalid
 
 _NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _LABEL_VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")

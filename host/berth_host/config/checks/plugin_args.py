@@ -10,14 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from berth_host.config.checks.field_errors import (
-    duplicate,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-    without_repeats,
-)
 from berth_host.config.checks.names import check_label_name
 from berth_host.config.checks.selectors import check_node_affinity
 from berth_host.config.decoding.args_v1 import (
@@ -35,8 +27,16 @@ from berth_host.config.decoding.args_v1 import (
     VolumeBindingArgsV1,
 )
 from berth_host.config.decoding.core_v1 import TopologySpreadConstraintV1
-from berth_host.config.decoding.duration import format_duration
-from berth_host.config.errors import Finding
+from berth_host.config.decoding.duration import format_seconds
+from berth_host.config.errors import (
+    Finding,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    without_repeats,
+)
 from berth_host.config.feature_gates import FeatureGates
 from berth_host.config.source.node import child
 
@@ -209,12 +209,12 @@ def _check_volume_binding(path: str, args: VolumeBindingArgsV1, gates: FeatureGa
 
 def _check_dynamic_resources(path: str, args: DynamicResourcesArgsV1, gates: FeatureGates) -> list[Finding]:
     findings = []
-    where, timeout = child(path, "filterTimeout"), args.filter_timeout
+    where, timeout = child(path, "filterTimeout"), args.filter_timeout_s
     if timeout is not None and not gates.is_enabled("DRASchedulerFilterTimeout"):
         findings.append(forbidden(where, "DRASchedulingFilterTimeout feature gate is disabled"))
     elif timeout is not None and timeout < 0:
-        findings.append(invalid(where, format_duration(timeout), "must be zero or positive"))
-    where, timeout = child(path, "bindingTimeout"), args.binding_timeout
+        findings.append(invalid(where, format_seconds(timeout), "must be zero or positive"))
+    where, timeout = child(path, "bindingTimeout"), args.binding_timeout_s
     has_binding_timeout = all(
         gates.is_enabled(gate) for gate in ("DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus")
     )
@@ -222,5 +222,5 @@ def _check_dynamic_resources(path: str, args: DynamicResourcesArgsV1, gates: Fea
         message = "DRADeviceBindingConditions or DRAResourceClaimDeviceStatus feature gate is disabled"
         findings.append(forbidden(where, message))
     elif timeout is not None and timeout < _MIN_BINDING_TIMEOUT_NS:
-        findings.append(invalid(where, format_duration(timeout), "must be at least 1 second"))
+        findings.append(invalid(where, format_seconds(timeout), "must be at least 1 second"))
     return findings

@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from berth_host.config.checks.field_errors import invalid, not_supported, without_repeats
 from berth_host.config.checks.names import label_value_complaints, qualified_name_complaints
 from berth_host.config.decoding.core_v1 import (
     LabelSelectorV1,
@@ -17,7 +16,7 @@ from berth_host.config.decoding.core_v1 import (
     NodeSelectorTermV1,
     RequirementV1,
 )
-from berth_host.config.errors import Finding
+from berth_host.config.errors import Finding, invalid, not_supported, without_repeats
 from berth_host.config.source.node import child
 
 _NODE_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")

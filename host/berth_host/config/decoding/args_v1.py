@@ -15,21 +15,22 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from berth_host.config.decoding.core_v1 import NodeAffinityV1, TopologySpreadConstraintV1
-from berth_host.config.decoding.go_types import json_field, struct_of
-from berth_host.config.decoding.types_v1 import API_VERSION
-from berth_host.config.decoding.value_types import (
+from berth_host.config.decoding.go_types import (
     BOOL,
     DURATION,
     INT32,
     INT64,
     STRING,
+    json_field,
     pointer_to,
     slice_of,
+    struct_of,
 )
+from berth_host.config.decoding.types_v1 import API_VERSION
 from berth_host.config.feature_gates import FeatureGates
 
-_FILTER_TIMEOUT_NS: Final = 10_000_000_000
-_BINDING_TIMEOUT_NS: Final = 600_000_000_000
+_FILTER_TIMEOUT_S: Final = 10.0
+_BINDING_TIMEOUT_S: Final = 600.0
 MAX_CUSTOM_SCORE: Final = 10
 """The highest score in a shape."""
 
@@ -155,8 +156,8 @@ class VolumeBindingArgsV1(_TypeMeta):
 class DynamicResourcesArgsV1(_TypeMeta):
     """Time limits of device allocation."""
 
-    filter_timeout: int | None = json_field("filterTimeout", pointer_to(DURATION))
-    binding_timeout: int | None = json_field("bindingTimeout", pointer_to(DURATION), omit_empty=True)
+    filter_timeout_s: float | None = json_field("filterTimeout", pointer_to(DURATION))
+    binding_timeout_s: float | None = json_field("bindingTimeout", pointer_to(DURATION), omit_empty=True)
 
 
 PluginArgs: TypeAlias = (
@@ -232,8 +233,8 @@ def _default_volume_binding(args: VolumeBindingArgsV1, gates: FeatureGates) -> V
 
 
 def _default_dynamic_resources(args: DynamicResourcesArgsV1, gates: FeatureGates) -> DynamicResourcesArgsV1:
-    if args.filter_timeout is None and gates.is_enabled("DRASchedulerFilterTimeout"):
-        args = replace(args, filter_timeout=_FILTER_TIMEOUT_NS)
-    if args.binding_timeout is None and gates.is_enabled("DRADeviceBindingConditions"):
-        args = replace(args, binding_timeout=_BINDING_TIMEOUT_NS)
+    if args.filter_timeout_s is None and gates.is_enabled("DRASchedulerFilterTimeout"):
+        args = replace(args, filter_timeout_s=_FILTER_TIMEOUT_S)
+    if args.binding_timeout_s is None and gates.is_enabled("DRADeviceBindingConditions"):
+        args = replace(args, binding_timeout_s=_BINDING_TIMEOUT_S)
     return args

@@ -11,8 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from berth_host.config.decoding.go_types import json_field, struct_of
-from berth_host.config.decoding.value_types import INT32, STRING, map_of, pointer_to, slice_of
+from berth_host.config.decoding.go_types import (
+    INT32,
+    STRING,
+    json_field,
+    map_of,
+    pointer_to,
+    slice_of,
+    struct_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

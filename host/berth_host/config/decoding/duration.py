@@ -1,4 +1,4 @@
-"""Durations as Go writes them (`1m30s`), in nanoseconds.
+"""Durations as Go writes them (`1m30s`), in nanoseconds or seconds.
 
 Source: Go `time.ParseDuration`, `Duration.String`.
 """
@@ -9,13 +9,14 @@ import re
 from fractions import Fraction
 from typing import Final
 
+SECOND_NS: Final = 1_000_000_000
 _UNITS_NS: Final = {
     "ns": 1,
     "us": 1_000,
     "µs": 1_000,
     "μs": 1_000,
     "ms": 1_000_000,
-    "s": 1_000_000_000,
+    "s": SECOND_NS,
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
@@ -65,6 +66,12 @@ def format_duration(duration_ns: int) -> str:
         return f"{sign}{seconds}"
     hours, minutes = divmod(minutes, 60)
     return f"{sign}{hours}h{minutes}m{seconds}" if hours else f"{sign}{minutes}m{seconds}"
+
+
+def format_seconds(duration_s: float) -> str:
+    """Return the text that Go prints for a duration in seconds."""
+    # Settings are whole nanoseconds; rounding removes the error of binary fractions.
+    return format_duration(round(duration_s * SECOND_NS))
 
 
 def _decimal(amount: int, unit: int) -> str:

@@ -18,7 +18,7 @@ from berth_host.config.decoding.types_v1 import (
     API_VERSION,
     GROUP,
     KIND,
-    KubeSchedulerConfigurationV1,
+    KubeSchedulerConfiguration,
     PluginConfigV1,
 )
 from berth_host.config.errors import ConfigurationError, Finding, nearest
@@ -49,7 +49,7 @@ class PluginConfigEntry:
 class DecodedScheduler:
     """A decoded document; `plugin_config` is parallel to `config.profiles`."""
 
-    config: KubeSchedulerConfigurationV1
+    config: KubeSchedulerConfiguration
     plugin_config: tuple[tuple[PluginConfigEntry, ...], ...]
 
 
@@ -59,8 +59,8 @@ def decode_scheduler(root: SourceNode, *, is_yaml: bool, source: str) -> Decoded
     if findings:
         raise ConfigurationError("decode", findings, source=source)
     context = Context(is_yaml=is_yaml)
-    config: KubeSchedulerConfigurationV1 = decode_value(
-        struct_of(KubeSchedulerConfigurationV1), root, "", context
+    config: KubeSchedulerConfiguration = decode_value(
+        struct_of(KubeSchedulerConfiguration), root, "", context
     )
     plugin_config = tuple(
         tuple(

@@ -1,7 +1,8 @@
 """The types of kubescheduler.config.k8s.io/v1, field by field, as kube-scheduler 1.36 declares them.
 
-Values of these types hold a file's content (before and after defaulting); the rest of the host uses
-`configuration`. Source: `staging/src/k8s.io/kube-scheduler/config/v1/types.go`,
+Values of these types hold a file's content, before and after `defaulting`; the host reads them as they are.
+An attribute whose type has no None may be None before defaulting only. Times are in seconds.
+Source: `staging/src/k8s.io/kube-scheduler/config/v1/types.go`,
 `staging/src/k8s.io/component-base/config/v1alpha1/types.go`, v1.36.
 """
 
@@ -13,8 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from berth_host.config.decoding.go_types import json_field, struct_of
-from berth_host.config.decoding.value_types import (
+from berth_host.config.decoding.go_types import (
     BOOL,
     BYTES,
     DURATION,
@@ -23,32 +23,36 @@ from berth_host.config.decoding.value_types import (
     INT64,
     RAW,
     STRING,
+    json_field,
     pointer_to,
     slice_of,
+    struct_of,
+    with_zero,
 )
 from berth_host.config.source.node import SourceNode
 
 GROUP: Final = "kubescheduler.config.k8s.io"
 API_VERSION: Final = f"{GROUP}/v1"
 KIND: Final = "KubeSchedulerConfiguration"
+_HTTP_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderElectionV1:
+class LeaderElection:
     """Leader election: how replicas agree on which one schedules."""
 
-    leader_elect: bool | None = json_field("leaderElect", pointer_to(BOOL))
-    lease_duration: int = json_field("leaseDuration", DURATION)
-    renew_deadline: int = json_field("renewDeadline", DURATION)
-    retry_period: int = json_field("retryPeriod", DURATION)
+    leader_elect: bool = json_field("leaderElect", pointer_to(BOOL))
+    lease_duration_s: float = json_field("leaseDuration", DURATION)
+    renew_deadline_s: float = json_field("renewDeadline", DURATION)
+    retry_period_s: float = json_field("retryPeriod", DURATION)
     resource_lock: str = json_field("resourceLock", STRING)
     resource_name: str = json_field("resourceName", STRING)
     resource_namespace: str = json_field("resourceNamespace", STRING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientConnectionV1:
-    """How to reach the API server."""
+class ClientConnection:
+    """How to reach the API server. `qps` 50 and `burst` 100 unless the file says otherwise."""
 
     kubeconfig: str = json_field("kubeconfig", STRING)
     accept_content_types: str = json_field("acceptContentTypes", STRING)
@@ -123,15 +127,15 @@ class ProfileV1:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExtenderManagedResourceV1:
-    """A resource that an extender accounts for."""
+class ManagedResource:
+    """A resource that an extender accounts for; `ignored_by_scheduler`: NodeResourcesFit leaves it out."""
 
     name: str = json_field("name", STRING)
     ignored_by_scheduler: bool = json_field("ignoredByScheduler", BOOL, omit_empty=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExtenderTlsV1:
+class ExtenderTls:
     """Certificates for an extender. Where both data and a file are given, the data counts."""
 
     insecure: bool = json_field("insecure", BOOL, omit_empty=True)
@@ -143,10 +147,14 @@ class ExtenderTlsV1:
     key_data: bytes = json_field("keyData", BYTES, omit_empty=True)
     ca_data: bytes = json_field("caData", BYTES, omit_empty=True)
 
+    def __repr__(self) -> str:
+        """Without key material."""
+        return f"ExtenderTls(insecure={self.insecure}, server_name={self.server_name!r})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExtenderV1:
-    """One HTTP extender."""
+class Extender:
+    """One HTTP extender. An empty verb: the extender does not answer that call."""
 
     url_prefix: str = json_field("urlPrefix", STRING)
     filter_verb: str = json_field("filterVerb", STRING, omit_empty=True)
@@ -155,43 +163,47 @@ class ExtenderV1:
     weight: int = json_field("weight", INT64, omit_empty=True)
     bind_verb: str = json_field("bindVerb", STRING, omit_empty=True)
     enable_https: bool = json_field("enableHTTPS", BOOL, omit_empty=True)
-    tls_config: ExtenderTlsV1 | None = json_field(
-        "tlsConfig", pointer_to(struct_of(ExtenderTlsV1)), omit_empty=True
-    )
-    http_timeout: int = json_field("httpTimeout", DURATION)
+    tls: ExtenderTls | None = json_field("tlsConfig", pointer_to(struct_of(ExtenderTls)), omit_empty=True)
+    given_http_timeout_s: float = json_field("httpTimeout", DURATION)
     node_cache_capable: bool = json_field("nodeCacheCapable", BOOL, omit_empty=True)
-    managed_resources: tuple[ExtenderManagedResourceV1, ...] | None = json_field(
-        "managedResources", slice_of(struct_of(ExtenderManagedResourceV1)), omit_empty=True
+    managed_resources: tuple[ManagedResource, ...] = json_field(
+        "managedResources", with_zero(slice_of(struct_of(ManagedResource)), ()), omit_empty=True
     )
     ignorable: bool = json_field("ignorable", BOOL, omit_empty=True)
 
+    @property
+    def http_timeout_s(self) -> float:
+        """The time limit of one request; 5 s where the file gives none."""
+        return self.given_http_timeout_s or _HTTP_TIMEOUT_S
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KubeSchedulerConfigurationV1:
-    """The whole first document."""
+class KubeSchedulerConfiguration:
+    """The whole first document. `percentage_of_nodes_to_score` 0: not set."""
 
     kind: str = json_field("kind", STRING, omit_empty=True)
     api_version: str = json_field("apiVersion", STRING, omit_empty=True)
-    parallelism: int | None = json_field("parallelism", pointer_to(INT32), omit_empty=True)
-    leader_election: LeaderElectionV1 = json_field("leaderElection", struct_of(LeaderElectionV1))
-    client_connection: ClientConnectionV1 = json_field("clientConnection", struct_of(ClientConnectionV1))
-    enable_profiling: bool | None = json_field("enableProfiling", pointer_to(BOOL), omit_empty=True)
-    enable_contention_profiling: bool | None = json_field(
+    parallelism: int = json_field("parallelism", pointer_to(INT32), omit_empty=True)
+    leader_election: LeaderElection = json_field("leaderElection", struct_of(LeaderElection))
+    client_connection: ClientConnection = json_field("clientConnection", struct_of(ClientConnection))
+    enable_profiling: bool = json_field("enableProfiling", pointer_to(BOOL), omit_empty=True)
+    enable_contention_profiling: bool = json_field(
         "enableContentionProfiling", pointer_to(BOOL), omit_empty=True
     )
-    percentage_of_nodes_to_score: int | None = json_field(
+    percentage_of_nodes_to_score: int = json_field(
         "percentageOfNodesToScore", pointer_to(INT32), omit_empty=True
     )
-    pod_initial_backoff_seconds: int | None = json_field(
-        "podInitialBackoffSeconds", pointer_to(INT64), omit_empty=True
-    )
-    pod_max_backoff_seconds: int | None = json_field(
-        "podMaxBackoffSeconds", pointer_to(INT64), omit_empty=True
-    )
+    pod_initial_backoff_s: int = json_field("podInitialBackoffSeconds", pointer_to(INT64), omit_empty=True)
+    pod_max_backoff_s: int = json_field("podMaxBackoffSeconds", pointer_to(INT64), omit_empty=True)
     profiles: tuple[ProfileV1, ...] | None = json_field(
         "profiles", slice_of(struct_of(ProfileV1)), omit_empty=True
     )
-    extenders: tuple[ExtenderV1, ...] | None = json_field(
-        "extenders", slice_of(struct_of(ExtenderV1)), omit_empty=True
+    extenders: tuple[Extender, ...] = json_field(
+        "extenders", with_zero(slice_of(struct_of(Extender)), ()), omit_empty=True
     )
     delay_cache_until_active: bool = json_field("delayCacheUntilActive", BOOL, omit_empty=True)
+
+    @property
+    def extenders_in_turn(self) -> tuple[Extender, ...]:
+        """The extenders in the order in which they are asked: the ignorable ones last."""
+        return tuple(sorted(self.extenders, key=lambda extender: extender.ignorable))

@@ -15,9 +15,9 @@ from berth_host.config.checks.plugin_args import check_fit_args
 from berth_host.config.configuration import PluginConfig, ResolvedProfile
 from berth_host.config.decoding.args_v1 import NodeResourcesFitArgsV1
 from berth_host.config.decoding.scheduler_v1 import PluginConfigEntry
-from berth_host.config.decoding.types_v1 import ExtenderV1
+from berth_host.config.decoding.types_v1 import Extender
+from berth_host.config.defaulting import DefaultedProfile, DefaultedScheduler
 from berth_host.config.errors import Finding
-from berth_host.config.profiles.defaulting import DefaultedProfile, DefaultedScheduler
 from berth_host.config.profiles.expansion import ProfileError, expand_plugins
 from berth_host.config.profiles.registry import PluginRegistry
 from berth_host.config.source.node import child
@@ -45,7 +45,7 @@ def _in_profile(finding: Finding, index: int, scheduler_name: str) -> Finding:
 
 def _build_extenders(defaulted: DefaultedScheduler) -> tuple[DefaultedProfile, ...]:
     """Check the extenders; the resources they ignore replace `ignoredResources` of NodeResourcesFit."""
-    extenders = defaulted.config.extenders or ()
+    extenders = defaulted.config.extenders
     for index, extender in enumerate(extenders):
         try:
             check_extender_tls(extender)
@@ -58,11 +58,11 @@ def _build_extenders(defaulted: DefaultedScheduler) -> tuple[DefaultedProfile, .
     return tuple(_ignoring(profile, ignored) for profile in defaulted.profiles)
 
 
-def _ignored_resources(extenders: Sequence[ExtenderV1]) -> tuple[str, ...]:
+def _ignored_resources(extenders: Sequence[Extender]) -> tuple[str, ...]:
     return tuple(
         resource.name
         for extender in extenders
-        for resource in extender.managed_resources or ()
+        for resource in extender.managed_resources
         if resource.ignored_by_scheduler
     )
 

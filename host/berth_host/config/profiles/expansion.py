@@ -7,23 +7,15 @@ other explicit ones. Source: `pkg/scheduler/framework/runtime/framework.go` (New
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from berth_host.config.configuration import EnabledPlugin
 from berth_host.config.default_plugins import EXTENSION_POINTS, POINT_INTERFACES, WEIGHTED_POINTS
+from berth_host.config.defaulting import MULTI_POINT, DefaultedProfile, PluginRef, PluginSet
 from berth_host.config.errors import Finding, nearest
-from berth_host.config.profiles.defaulting import MULTI_POINT, DefaultedProfile, PluginRef, PluginSet
 
 _MAX_SCORE: Final = 100
 _MAX_TOTAL: Final = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnabledPlugin:
-    """A plugin at a point. `weight` is 0 at points that do not score."""
-
-    name: str
-    weight: int = 0
 
 
 class ProfileError(Exception):

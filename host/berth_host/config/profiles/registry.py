@@ -12,8 +12,8 @@ from typing import Final
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.berth.points import POINT_RULES
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENSION_POINTS
+from berth_host.config.defaulting import MULTI_POINT, DefaultedProfile
 from berth_host.config.errors import Finding, nearest
-from berth_host.config.profiles.defaulting import MULTI_POINT, DefaultedProfile
 from berth_host.config.profiles.expansion import ProfileError
 
 UNTIL_ATTACHED: Final = "which ones it implements is known when it is attached"

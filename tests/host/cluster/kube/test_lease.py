@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from berth_host.cluster.kube.lease import ElectorOptions, LeaderElector
 from berth_host.cluster.kube.lease_settings import check_settings
-from berth_host.config.configuration import LeaderElection
+from berth_host.config.decoding.types_v1 import LeaderElection
 from berth_host.errors.cluster import (
     ConflictError,
     FieldProblem,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from berth_host.config.checks.extender_tls import ExtenderTlsError, check_extender_tls
-from berth_host.config.decoding.types_v1 import ExtenderTlsV1, ExtenderV1
+from berth_host.config.decoding.types_v1 import Extender, ExtenderTls
 
 # Made for this test and good for nothing else.
 CERTIFICATE = b"""\
@@ -40,12 +40,12 @@ qP1+qcYROBN2l9l9NCokz21vpZP2+eJ/kxsd+z6mjmgmua1MSDcNdcb5
 
 
 def check(*, https: bool = True, **tls: Any) -> None:
-    check_extender_tls(ExtenderV1(enable_https=https, tls_config=ExtenderTlsV1(**tls)))
+    check_extender_tls(Extender(enable_https=https, tls=ExtenderTls(**tls)))
 
 
 def test_no_settings_are_fine_with_and_without_https() -> None:
-    check_extender_tls(ExtenderV1())
-    check_extender_tls(ExtenderV1(enable_https=True))
+    check_extender_tls(Extender())
+    check_extender_tls(Extender(enable_https=True))
 
 
 def test_certificates_from_data_and_files_are_accepted(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_ignored_resources_need_the_arguments_of_fit() -> None:
 
 def test_extenders_that_may_be_ignored_are_asked_last() -> None:
     text = "extenders: [{urlPrefix: a, ignorable: true}, {urlPrefix: b}, {urlPrefix: c, httpTimeout: 2s}]"
-    extenders = load(text).scheduler.extenders
+    extenders = load(text).scheduler.extenders_in_turn
     assert [(e.url_prefix, e.http_timeout_s) for e in extenders] == [("b", 5), ("c", 2), ("a", 5)]
 
 

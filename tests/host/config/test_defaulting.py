@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from berth_host.config.decoding.scheduler_v1 import decode_scheduler
 from berth_host.config.default_plugins import DEFAULT_PLUGINS
+from berth_host.config.defaulting import DefaultedScheduler, apply_defaults
 from berth_host.config.feature_gates import resolve_feature_gates
-from berth_host.config.profiles.defaulting import DefaultedScheduler, apply_defaults
 from berth_host.config.source.documents import read_documents
 
 HEADER = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -106,6 +106,6 @@ def test_zero_and_empty_mean_the_default_where_go_has_no_pointer() -> None:
     ).config
     assert (config.client_connection.qps, config.client_connection.burst) == (50.0, 100)
     assert config.client_connection.content_type == "application/vnd.kubernetes.protobuf"
-    assert config.leader_election.lease_duration == 15_000_000_000
+    assert config.leader_election.lease_duration_s == 15
     assert config.leader_election.resource_name == "kube-scheduler"
     assert config.leader_election.leader_elect is True

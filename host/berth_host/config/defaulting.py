@@ -14,9 +14,9 @@ from berth_host.config.decoding.args_v1 import ARGS_TYPES, default_args
 from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.decoding.scheduler_v1 import DecodedScheduler, PluginConfigEntry
 from berth_host.config.decoding.types_v1 import (
-    ClientConnectionV1,
-    KubeSchedulerConfigurationV1,
-    LeaderElectionV1,
+    ClientConnection,
+    KubeSchedulerConfiguration,
+    LeaderElection,
     PluginSetV1,
     PluginsV1,
     ProfileV1,
@@ -26,7 +26,6 @@ from berth_host.config.feature_gates import FeatureGates
 from berth_host.config.source.node import Json
 
 MULTI_POINT: Final = "multiPoint"
-_SECOND_NS: Final = 1_000_000_000
 _DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
 
@@ -74,7 +73,7 @@ class DefaultedProfile:
 class DefaultedScheduler:
     """A document with all defaults; `config.profiles` is superseded by `profiles`."""
 
-    config: KubeSchedulerConfigurationV1
+    config: KubeSchedulerConfiguration
     profiles: tuple[DefaultedProfile, ...]
 
 
@@ -98,8 +97,8 @@ def apply_defaults(decoded: DecodedScheduler, gates: FeatureGates) -> DefaultedS
             enable_profiling=is_profiling,
             enable_contention_profiling=is_contention_profiling,
             percentage_of_nodes_to_score=_given(config.percentage_of_nodes_to_score, 0),
-            pod_initial_backoff_seconds=_given(config.pod_initial_backoff_seconds, 1),
-            pod_max_backoff_seconds=_given(config.pod_max_backoff_seconds, 10),
+            pod_initial_backoff_s=_given(config.pod_initial_backoff_s, 1),
+            pod_max_backoff_s=_given(config.pod_max_backoff_s, 10),
             profiles=None,
         ),
         profiles=tuple(
@@ -113,19 +112,19 @@ def _given(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
-def _default_leader_election(given: LeaderElectionV1) -> LeaderElectionV1:
-    return LeaderElectionV1(
+def _default_leader_election(given: LeaderElection) -> LeaderElection:
+    return LeaderElection(
         leader_elect=given.leader_elect is not False,
-        lease_duration=given.lease_duration or 15 * _SECOND_NS,
-        renew_deadline=given.renew_deadline or 10 * _SECOND_NS,
-        retry_period=given.retry_period or 2 * _SECOND_NS,
+        lease_duration_s=given.lease_duration_s or 15.0,
+        renew_deadline_s=given.renew_deadline_s or 10.0,
+        retry_period_s=given.retry_period_s or 2.0,
         resource_lock=given.resource_lock or "leases",
         resource_name=given.resource_name or "kube-scheduler",
         resource_namespace=given.resource_namespace or "kube-system",
     )
 
 
-def _default_client_connection(given: ClientConnectionV1) -> ClientConnectionV1:
+def _default_client_connection(given: ClientConnection) -> ClientConnection:
     return replace(
         given,
         content_type=given.content_type or "application/vnd.kubernetes.protobuf",
