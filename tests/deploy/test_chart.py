@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,8 @@ import pytest
 import yaml
 from berth_bench.versus.real_servers import program
 from berth_host.cli import configuration
-from berth_host.config.berth.types_v1alpha1 import (
-    HandleV1Alpha1,
-    PluginV1Alpha1,
-    PointsV1Alpha1,
-    ScopeV1Alpha1,
-    TlsV1Alpha1,
-)
+from berth_host.config.berth.configuration import BerthPlugin, HandleListener, PluginScope, TlsFiles
+from berth_host.config.berth.points import POINT_RULES
 from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.decoding.types_v1 import (
     ClientConnection,
@@ -429,22 +424,27 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
         pytest.param(["config", "clientConnection"], ClientConnection, id="client connection"),
         pytest.param(["config", "profiles", "items"], ProfileV1, id="profile"),
         pytest.param(["config", "profiles", "items", "plugins"], PluginsV1, id="points of a profile"),
-        pytest.param(["plugins", "items"], PluginV1Alpha1, id="plugin"),
-        pytest.param(["plugins", "items", "points"], PointsV1Alpha1, id="points of a plugin"),
-        pytest.param(["plugins", "items", "scope"], ScopeV1Alpha1, id="scope"),
-        pytest.param(["plugins", "items", "tls"], TlsV1Alpha1, id="tls"),
-        pytest.param(["handle"], HandleV1Alpha1, id="handle"),
-        pytest.param(["handle", "tls"], TlsV1Alpha1, id="tls of handle"),
+        pytest.param(["plugins", "items"], BerthPlugin, id="plugin"),
+        pytest.param(["plugins", "items", "points"], POINT_RULES, id="points of a plugin"),
+        pytest.param(["plugins", "items", "scope"], PluginScope, id="scope"),
+        pytest.param(["plugins", "items", "tls"], TlsFiles, id="tls"),
+        pytest.param(["handle"], HandleListener, id="handle"),
+        pytest.param(["handle", "tls"], TlsFiles, id="tls of handle"),
     ],
 )
-def test_the_schema_knows_the_fields_of_berths_configuration(place: list[str], fields: type) -> None:
+def test_the_schema_knows_the_fields_of_berths_configuration(
+    place: list[str], fields: type | Mapping[str, object]
+) -> None:
     node = json.loads((chart.CHART / "values.schema.json").read_text())
     for step in place:
         node = node["items"] if step == "items" else node["properties"][step]
     assert node["additionalProperties"] is False
-    of_the_chart = {"container"} if fields is PluginV1Alpha1 else set()
+    of_the_chart = {"container"} if fields is BerthPlugin else set()
     not_in_a_pod = {"kubeconfig"} if fields is ClientConnection else set()
-    assert set(node["properties"]) - of_the_chart == set(json_fields(fields)) - not_in_a_pod
+    assert (
+        set(node["properties"]) - of_the_chart
+        == set(fields if isinstance(fields, Mapping) else json_fields(fields)) - not_in_a_pod
+    )
 
 
 HANDLE: Json = {

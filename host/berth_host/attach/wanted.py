@@ -125,7 +125,7 @@ def wanted_plugin(plugin: BerthPlugin, configuration: LoadedConfiguration) -> Wa
     return WantedPlugin(
         name=plugin.name,
         required=plugin.required,
-        points=plugin.points_given,
+        points=plugin.points,
         max_concurrency=plugin.max_concurrency,
         profiles=profiles,
     )

@@ -26,6 +26,7 @@ from berth_host.attach.routes import AttachedPlugin
 from berth_host.cache.objects import ObjectStores
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin, PluginScope
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
+from berth_host.config.decoding.go_types import encode_struct
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.errors.plugins import PluginExceptionError, PluginLoadError
 from berth_host.framework.score_table import WeightedPlugin
@@ -209,7 +210,7 @@ def _client_settings(plugin: BerthPlugin | None, objects: ObjectStores) -> Clien
     if plugin is None:
         return ClientSettings()
     return ClientSettings(
-        points=plugin.points_given,
+        points=plugin.points,
         required=plugin.required,
         scope=scope_of(plugin.scope, objects),
     )
@@ -222,10 +223,10 @@ def scope_of(scope: PluginScope, objects: ObjectStores) -> Callable[[Pod], bool]
     """
     tests: list[Callable[[Pod], bool]] = []
     if scope.namespace_selector is not None:
-        namespaces = LabelSelector.of(scope.namespace_selector)
+        namespaces = LabelSelector.of(encode_struct(scope.namespace_selector))
         tests.append(lambda pod: namespaces.matches(_namespace_labels(objects, pod.namespace)))
     if scope.pod_selector is not None:
-        pods = LabelSelector.of(scope.pod_selector)
+        pods = LabelSelector.of(encode_struct(scope.pod_selector))
         tests.append(lambda pod: pods.matches(pod.labels))
     if scope.resources:
         wanted = frozenset(scope.resources)

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 from berth_host.config.berth import points as rules
-from berth_host.config.berth.types_v1alpha1 import BerthConfigurationV1Alpha1
+from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.config.decoding import types_v1
 from berth_host.config.decoding.duration import format_duration
 from berth_host.config.decoding.go_types import json_fields
@@ -105,18 +105,19 @@ def default_plugins() -> str:
 
 def berth_paths() -> list[str]:
     """The path of every field of BerthConfiguration; filter stands for all points."""
-    paths = _paths(BerthConfigurationV1Alpha1, "")
-    return [path for path in paths if "Selector." not in path and not _is_one_of_many_points(path)]
+    found = []
+    for path in _paths(BerthConfiguration, ""):
+        if "Selector." not in path:
+            found.append(path)
+        if path == "plugins[].points":
+            found += [f"{path}.filter", *_paths(rules.PointPolicy, f"{path}.filter.")]
+    return found
 
 
 def scheduler_paths() -> list[str]:
     """The path of every field of KubeSchedulerConfiguration above plugin sets and extenders."""
     deep = ("profiles[].plugins.", "extenders[].")
     return [path for path in _paths(types_v1.KubeSchedulerConfiguration, "") if not path.startswith(deep)]
-
-
-def _is_one_of_many_points(path: str) -> bool:
-    return path.startswith("plugins[].points.") and not path.startswith("plugins[].points.filter")
 
 
 def _paths(cls: type, prefix: str) -> Iterator[str]:

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
-from berth_host.config.decoding.duration import parse_duration
+from berth_host.config.decoding.duration import SECOND_NS, parse_duration
 from berth_host.config.emulation import EMULATIONS
 
-_SECOND_NS: Final = 1_000_000_000
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _DIGITS: Final = re.compile(r"[0-9]+")
@@ -101,7 +100,7 @@ def _address(text: str) -> str:
 
 
 def _seconds(text: str) -> float:
-    return parse_duration(text) / _SECOND_NS
+    return parse_duration(text) / SECOND_NS
 
 
 def _texts(text: str) -> tuple[str, ...]:

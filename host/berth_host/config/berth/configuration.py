@@ -1,40 +1,47 @@
-"""The loaded BerthConfiguration: where plugins live, for which pods they are asked, their deadlines and
-failure policies. Built by `berth.decoding`, read by `app`, `attach` and `rpc`. Times are in seconds.
+"""BerthConfiguration, config.berth.io/v1alpha1: where plugins live, for which pods they are asked, their
+deadlines and failure policies.
+
+Decoded by `berth.decoding`, field by field as a file spells them; read by `app`, `attach` and `rpc`. Times
+are in seconds. An attribute whose type has no None may be None before the checks only.
 """
+
+# json_field is dataclasses.field with a tag, and every zero value is immutable.
+# ruff: noqa: RUF009
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from berth_host.config.berth.points import DEFAULT_CYCLE_BUDGET_MS, POINT_RULES, FailurePolicy, PointPolicy
-from berth_host.config.decoding.duration import format_duration
+from berth_host.config.berth.points import DEFAULT_CYCLE_BUDGET_MS, POINT_RULES, PointPolicy
+from berth_host.config.decoding.core_v1 import LabelSelectorV1
+from berth_host.config.decoding.go_types import (
+    BOOL,
+    DURATION,
+    INT32,
+    INT64,
+    STRING,
+    encode_struct,
+    json_field,
+    object_of,
+    one_of,
+    pointer_to,
+    slice_of,
+    struct_of,
+    with_zero,
+)
 from berth_host.config.source.node import Json
 
 API_VERSION: Final = "config.berth.io/v1alpha1"
 KIND: Final = "BerthConfiguration"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PointSettings:
-    """Deadline of one call, and its failure policy."""
-
-    deadline_s: float
-    policy: FailurePolicy
-
-    def to_json(self) -> dict[str, Json]:
-        """For `check-config`."""
-        return {"deadline": _duration_text(self.deadline_s), "policy": self.policy.value}
-
-
-def default_point_settings() -> dict[str, PointSettings]:
-    """The settings of every point for a plugin that sets none."""
-    return {
-        point: PointSettings(deadline_s=rules.deadline_ms / 1000, policy=rules.policy)
-        for point, rules in POINT_RULES.items()
-    }
+_OPTIONAL_TEXT: Final = pointer_to(STRING)
+_TEXTS: Final = with_zero(slice_of(STRING), ())
+_SELECTOR: Final = pointer_to(struct_of(LabelSelectorV1))
+_POINTS: Final = object_of(dict.fromkeys(POINT_RULES, pointer_to(struct_of(PointPolicy))))
+_CYCLE_BUDGET: Final = with_zero(pointer_to(DURATION), DEFAULT_CYCLE_BUDGET_MS / 1000)
 
 
 class Transport(StrEnum):
@@ -52,138 +59,127 @@ class TlsFiles:
     certificate of whoever listens must have, empty: the host of the address.
     """
 
-    ca_file: str
-    cert_file: str
-    key_file: str
-    server_name: str
+    ca_file: str = json_field("caFile", STRING)
+    cert_file: str = json_field("certFile", STRING)
+    key_file: str = json_field("keyFile", STRING)
+    server_name: str = json_field("serverName", STRING)
 
-    def to_json(self) -> dict[str, Json]:
-        """For `check-config`; paths only."""
-        return {
-            "caFile": self.ca_file,
-            "certFile": self.cert_file,
-            "keyFile": self.key_file,
-            "serverName": self.server_name,
-        }
+
+_TLS: Final = pointer_to(struct_of(TlsFiles))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandleListener:
-    """Where plugins behind TLS ask their host: `host:port` to listen at, and to tell them (empty: the host's
-    own address, as far as it is known). `tls`: the host's certificate, the authority of the plugins'.
+    """The address for calls from plugins behind TLS to the host.
+
+    `bind_address`: `host:port` to listen at. `advertise_address`: the address that plugins get (empty: the
+    host's own address, as far as it is known). `tls`: the host's certificate, the authority of the plugins'.
     """
 
-    bind_address: str
-    advertise_address: str
-    tls: TlsFiles
-
-    def to_json(self) -> dict[str, Json]:
-        """For `check-config`."""
-        return {
-            "bindAddress": self.bind_address,
-            **({"advertiseAddress": self.advertise_address} if self.advertise_address else {}),
-            "tls": self.tls.to_json(),
-        }
+    bind_address: str = json_field("bindAddress", STRING)
+    advertise_address: str = json_field("advertiseAddress", STRING, omit_empty=True)
+    tls: TlsFiles = json_field("tls", _TLS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginScope:
     """The pods that a plugin is asked about: all given conditions must hold.
 
-    The selectors are LabelSelectors as JSON (None: any). `resources`: the pod requests one of them.
+    Selectors: None for any. `resources`: the pod requests one of them.
     """
 
-    namespace_selector: Mapping[str, Json] | None = None
-    pod_selector: Mapping[str, Json] | None = None
-    resources: tuple[str, ...] = ()
+    namespace_selector: LabelSelectorV1 | None = json_field("namespaceSelector", _SELECTOR, omit_empty=True)
+    pod_selector: LabelSelectorV1 | None = json_field("podSelector", _SELECTOR, omit_empty=True)
+    resources: tuple[str, ...] = json_field("resources", _TEXTS, omit_empty=True)
 
-    def to_json(self) -> dict[str, Json]:
-        """For `check-config`, without unset fields."""
-        result: dict[str, Json] = {}
-        if self.namespace_selector is not None:
-            result["namespaceSelector"] = dict(self.namespace_selector)
-        if self.pod_selector is not None:
-            result["podSelector"] = dict(self.pod_selector)
-        if self.resources:
-            result["resources"] = list(self.resources)
-        return result
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginHandle:
+    """The decisions that a plugin may send to the host. `permit`: the plugins whose waits it may end beside
+    its own; None: all of them.
+    """
+
+    permit: tuple[str, ...] | None = json_field("permit", pointer_to(slice_of(STRING)), omit_empty=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BerthPlugin:
-    """One plugin outside the host, or a class inside it.
+    """One served plugin, or an in-process plugin that is named by its class.
 
     At most one of `endpoint` (`unix:///path` or `host:port`), `command` (a child to launch) and `in_process`
     (`module:Class`) is set; with none of them it is found in the folder of sockets. `required` False: a call
     that cannot be made is left out, where the file sets no policy for its point, and the pod says so.
-    `points` has the effective settings of every point; `points_given`
-    has the file's own settings. `insecure`: plaintext to a loopback TCP endpoint. `credential_file`: holds
-    the secret that the plugin at an endpoint was told to expect; empty: none is sent. `allowed_uids`: users
-    beside root and the host's own that a Unix socket and the process behind it may belong to.
-    `max_concurrency` 0: the plugin decides. `may_end_waits_of`: the plugins whose waits at Permit it may end
-    beside its own; None: all of them.
+    `points`: the file's settings, by point. `insecure`: plaintext to a loopback TCP endpoint.
+    `credential_file`: holds the secret that the plugin at an endpoint was told to expect; empty: no secret.
+    `allowed_uids`: users beside root and the host's own that a Unix socket and the process behind it may
+    belong to. `max_concurrency` 0: the plugin decides. `given_transport` None: the file names none.
     """
 
-    name: str
-    endpoint: str | None = None
-    command: tuple[str, ...] | None = None
-    in_process: str | None = None
-    required: bool = True
-    scope: PluginScope = field(default_factory=PluginScope)
-    points: Mapping[str, PointSettings] = field(default_factory=default_point_settings)
-    points_given: Mapping[str, PointPolicy] = field(default_factory=dict)
-    tls: TlsFiles | None = None
-    insecure: bool = False
-    credential_file: str = ""
-    allowed_uids: tuple[int, ...] = ()
-    max_concurrency: int = 0
-    transport: Transport = Transport.FRAMED
-    may_end_waits_of: frozenset[str] | None = None
+    name: str = json_field("name", STRING)
+    endpoint: str | None = json_field("endpoint", _OPTIONAL_TEXT, omit_empty=True)
+    command: tuple[str, ...] | None = json_field("command", slice_of(STRING), omit_empty=True)
+    in_process: str | None = json_field("inProcess", _OPTIONAL_TEXT, omit_empty=True)
+    required: bool = json_field("required", with_zero(BOOL, True))
+    scope: PluginScope = json_field("scope", struct_of(PluginScope))
+    points: Mapping[str, PointPolicy] = json_field("points", _POINTS)
+    tls: TlsFiles | None = json_field("tls", _TLS, omit_empty=True)
+    insecure: bool = json_field("insecure", BOOL, omit_empty=True)
+    credential_file: str = json_field("credentialFile", STRING, omit_empty=True)
+    allowed_uids: tuple[int, ...] = json_field("allowedUIDs", with_zero(slice_of(INT64), ()), omit_empty=True)
+    max_concurrency: int = json_field("maxConcurrency", INT32)
+    given_transport: Transport | None = json_field("transport", one_of(Transport), omit_empty=True)
+    handle: PluginHandle | None = json_field("handle", pointer_to(struct_of(PluginHandle)), omit_empty=True)
 
     @property
     def in_folder(self) -> bool:
-        """Whether a sidecar brings it."""
+        """True if a sidecar brings it."""
         return self.endpoint is None and self.command is None and self.in_process is None
 
+    @property
+    def transport(self) -> Transport:
+        """The fastest carrier that its calls may take."""
+        return self.given_transport or Transport.FRAMED
+
+    @property
+    def may_end_waits_of(self) -> frozenset[str] | None:
+        """The plugins whose waits at Permit it may end beside its own; None: all of them."""
+        permit = None if self.handle is None else self.handle.permit
+        return None if permit is None else frozenset(permit)
+
+    def settings(self, point: str) -> PointPolicy:
+        """Return the deadline and the policy at a point: the file's, or the default ones."""
+        given, rules = self.points.get(point, PointPolicy()), POINT_RULES[point]
+        deadline_s = rules.deadline_ms / 1000 if given.deadline_s is None else given.deadline_s
+        return PointPolicy(deadline_s, given.policy or rules.policy)
+
     def to_json(self) -> dict[str, Json]:
-        """For `check-config`: the file's fields, with the points it names or all defaults filled in."""
-        where: dict[str, Json] = {
-            "endpoint": self.endpoint,
-            "command": None if self.command is None else list(self.command),
-            "inProcess": self.in_process,
-        }
-        result: dict[str, Json] = {"name": self.name}
-        result |= {name: value for name, value in where.items() if value is not None}
-        result["required"] = self.required
-        result["scope"] = self.scope.to_json()
-        result["points"] = {point: settings.to_json() for point, settings in self.points.items()}
-        if self.tls is not None:
-            result["tls"] = self.tls.to_json()
-        if self.insecure:
-            result["insecure"] = True
-        if self.credential_file:
-            result["credentialFile"] = self.credential_file
-        if self.allowed_uids:
-            result["allowedUIDs"] = list(self.allowed_uids)
-        result["maxConcurrency"] = self.max_concurrency
+        """For `check-config`: the file's fields, with all defaults filled in."""
+        shown = encode_struct(self)
+        shown["points"] = {point: encode_struct(self.settings(point)) for point in POINT_RULES}
         if self.in_process is None:
-            result["transport"] = self.transport.value
+            shown["transport"] = self.transport.value
         if self.may_end_waits_of is not None:
-            result["handle"] = {"permit": list[Json](sorted(self.may_end_waits_of))}
-        return result
+            shown["handle"] = {"permit": list[Json](sorted(self.may_end_waits_of))}
+        return shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BerthConfiguration:
     """The whole document. `cycle_budget_s`: the time that a scheduling cycle may wait for served plugins.
     `socket_folder`: where sidecars put their sockets, empty: nowhere. `handle` None: plugins behind TLS
-    cannot ask their host.
+    cannot call the host.
     """
 
-    plugins: tuple[BerthPlugin, ...] = ()
-    socket_folder: str = ""
-    handle: HandleListener | None = None
-    cycle_budget_s: float = DEFAULT_CYCLE_BUDGET_MS / 1000
+    kind: str = json_field("kind", with_zero(STRING, KIND))
+    api_version: str = json_field("apiVersion", with_zero(STRING, API_VERSION))
+    socket_folder: str = json_field("socketFolder", STRING, omit_empty=True)
+    plugins: tuple[BerthPlugin, ...] = json_field("plugins", with_zero(slice_of(struct_of(BerthPlugin)), ()))
+    handle: HandleListener | None = json_field(
+        "handle", pointer_to(struct_of(HandleListener)), omit_empty=True
+    )
+    cycle_budget_s: float = json_field(
+        "cycleBudget", with_zero(pointer_to(DURATION), DEFAULT_CYCLE_BUDGET_MS / 1000)
+    )
 
     def plugin(self, name: str) -> BerthPlugin | None:
         """The plugin of that name, None if the file has none."""
@@ -199,17 +195,5 @@ class BerthConfiguration:
         }
 
     def to_json(self) -> dict[str, Json]:
-        """For `check-config`."""
-        return {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            **({"socketFolder": self.socket_folder} if self.socket_folder else {}),
-            "plugins": [plugin.to_json() for plugin in self.plugins],
-            **({"handle": self.handle.to_json()} if self.handle else {}),
-            "cycleBudget": _duration_text(self.cycle_budget_s),
-        }
-
-
-def _duration_text(seconds: float) -> str:
-    # Settings are whole nanoseconds at most; rounding removes the error of binary fractions.
-    return format_duration(round(seconds * 1_000_000_000))
+        """For `check-config`: the file's fields, with all defaults filled in."""
+        return {**encode_struct(self), "plugins": [plugin.to_json() for plugin in self.plugins]}

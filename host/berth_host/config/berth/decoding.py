@@ -1,4 +1,4 @@
-"""A BerthConfiguration document -> BerthConfiguration, strictly. Called by the loader.
+"""A BerthConfiguration document -> BerthConfiguration, strictly decoded and checked. Called by the loader.
 
 Wrong shapes are errors of kind "decode", values that make no sense of kind "validation"; both name file,
 line, field path and the nearest valid name.
@@ -6,10 +6,12 @@ line, field path and the nearest valid name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from berth_host.config.berth.checks import check_berth
+from berth_sdk.wire.addresses import is_loopback
+
 from berth_host.config.berth.configuration import (
     API_VERSION,
     KIND,
@@ -17,32 +19,50 @@ from berth_host.config.berth.configuration import (
     BerthPlugin,
     HandleListener,
     PluginScope,
-    PointSettings,
     TlsFiles,
     Transport,
-    default_point_settings,
 )
-from berth_host.config.berth.points import DEFAULT_CYCLE_BUDGET_MS, FailurePolicy, PointPolicy
-from berth_host.config.berth.types_v1alpha1 import (
-    BerthConfigurationV1Alpha1,
-    PluginV1Alpha1,
-    PointsV1Alpha1,
-    PointV1Alpha1,
-    ScopeV1Alpha1,
-    TlsV1Alpha1,
+from berth_host.config.berth.points import (
+    MAX_CONCURRENCY,
+    MAX_CYCLE_BUDGET_MS,
+    MAX_PLUGINS,
+    MIN_CYCLE_BUDGET_MS,
+    MIN_DEADLINE_MS,
+    POINT_RULES,
+    PointPolicy,
+    PointRules,
 )
-from berth_host.config.decoding.core_v1 import LabelSelectorV1
-from berth_host.config.decoding.go_types import (
-    Context,
-    decode_value,
-    encode_struct,
-    json_fields,
-    struct_of,
+from berth_host.config.berth.tcp import host_in, ip_in
+from berth_host.config.checks.names import check_label_name
+from berth_host.config.checks.selectors import check_label_selector
+from berth_host.config.decoding.duration import format_seconds
+from berth_host.config.decoding.go_types import Context, decode_value, struct_of, word_of
+from berth_host.config.errors import (
+    ConfigurationError,
+    Finding,
+    duplicate,
+    forbidden,
+    invalid,
+    nearest,
+    not_supported,
+    required,
 )
-from berth_host.config.errors import ConfigurationError, Finding, nearest
-from berth_host.config.source.node import Json, SourceNode
+from berth_host.config.source.node import SourceNode
 
-_SECOND_NS = 1_000_000_000
+_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_UNIX: Final = re.compile(r"unix:///[^\x00]+")
+_MAX_SOCKET_PATH_BYTES: Final = 107
+_MAX_UID: Final = 2**32 - 2
+_IN_PROCESS: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_SHARED: Final = (
+    ("transport", "given_transport", "is asked in one way"),
+    ("credentialFile", "credential_file", "expects one credential"),
+    ("tls", "tls", "has one certificate, and knows its host by one"),
+    ("allowedUIDs", "allowed_uids", "runs for one user"),
+)
+"""Field, attribute, and what the one process does."""
+_FOLDER: Final = ""
+"""In the place of an endpoint."""
 
 
 def decode_berth(root: SourceNode, *, source: str) -> BerthConfiguration:
@@ -50,14 +70,14 @@ def decode_berth(root: SourceNode, *, source: str) -> BerthConfiguration:
     findings = _check_version_and_kind(root)
     context = Context(is_yaml=True, findings=findings)
     if not findings:
-        decoded = decode_value(struct_of(BerthConfigurationV1Alpha1), root, "", context)
+        decoded = decode_value(struct_of(BerthConfiguration), root, "", context)
     if findings:
         raise ConfigurationError("decode", sorted(findings, key=lambda f: f.line or 0), source=source)
-    document: BerthConfigurationV1Alpha1 = decoded
-    findings = [finding.at_line(root.line_of(finding.field)) for finding in check_berth(document)]
+    configuration: BerthConfiguration = decoded
+    findings = [finding.at_line(root.line_of(finding.field)) for finding in check_berth(configuration)]
     if findings:
         raise ConfigurationError("validation", findings, source=source)
-    return _configuration(document)
+    return configuration
 
 
 def _check_version_and_kind(root: SourceNode) -> list[Finding]:
@@ -74,91 +94,277 @@ def _check_version_and_kind(root: SourceNode) -> list[Finding]:
     return findings
 
 
-def _given_points(points: PointsV1Alpha1) -> Iterator[tuple[str, PointV1Alpha1]]:
-    """The points that a file names, spelled as there."""
-    for name, known in json_fields(PointsV1Alpha1).items():
-        point = getattr(points, known.attribute)
-        if point is not None:
-            yield name, point
+def check_berth(document: BerthConfiguration) -> list[Finding]:
+    """The errors in a decoded document; empty if there are none."""
+    findings = []
+    plugins = document.plugins
+    if len(plugins) > MAX_PLUGINS:
+        findings.append(invalid("plugins", len(plugins), f"at most {MAX_PLUGINS} plugins"))
+    folder = document.socket_folder
+    seen: set[str] = set()
+    for index, plugin in enumerate(plugins):
+        path = f"plugins[{index}]"
+        findings += _check_name(f"{path}.name", plugin.name)
+        if plugin.name in seen:
+            findings.append(duplicate(f"{path}.name", plugin.name))
+        seen.add(plugin.name)
+        findings += _check_plugin(path, plugin, folder)
+    findings += _check_shared(plugins)
+    findings += _check_folder(document)
+    findings += _check_handle(document.handle)
+    limits = (MIN_CYCLE_BUDGET_MS, MAX_CYCLE_BUDGET_MS)
+    findings += _check_duration("cycleBudget", document.cycle_budget_s, limits)
+    return findings
 
 
-def _configuration(document: BerthConfigurationV1Alpha1) -> BerthConfiguration:
-    budget_ns = document.cycle_budget
-    return BerthConfiguration(
-        socket_folder=document.socket_folder,
-        plugins=tuple(_plugin(plugin) for plugin in document.plugins or ()),
-        handle=_handle(document),
-        cycle_budget_s=DEFAULT_CYCLE_BUDGET_MS / 1000 if budget_ns is None else budget_ns / _SECOND_NS,
-    )
+def _check_name(path: str, name: str) -> list[Finding]:
+    if not name:
+        return [required(path, "the name by which a profile enables the plugin")]
+    if _NAME.fullmatch(name):
+        return []
+    message = "at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
+    return [invalid(path, name, message)]
 
 
-def _handle(document: BerthConfigurationV1Alpha1) -> HandleListener | None:
-    given = document.handle
-    if given is None or given.tls is None:  # the checks ask for it
-        return None
-    return HandleListener(
-        bind_address=given.bind_address,
-        advertise_address=given.advertise_address,
-        tls=_tls(given.tls),
-    )
+def _check_folder(document: BerthConfiguration) -> list[Finding]:
+    folder = document.socket_folder
+    if not folder:
+        return []
+    if not folder.startswith("/") or "\0" in folder:
+        return [invalid("socketFolder", folder, "the absolute path of a folder, such as /run/berth")]
+    return []
 
 
-def _tls(given: TlsV1Alpha1) -> TlsFiles:
-    return TlsFiles(
-        ca_file=given.ca_file,
-        cert_file=given.cert_file,
-        key_file=given.key_file,
-        server_name=given.server_name,
-    )
+def _check_plugin(path: str, plugin: BerthPlugin, folder: str) -> list[Finding]:
+    findings = _check_where(path, plugin, folder)
+    findings += _check_scope(f"{path}.scope", plugin.scope)
+    findings += _check_points(f"{path}.points", plugin.points)
+    if not 0 <= plugin.max_concurrency <= MAX_CONCURRENCY:
+        message = f"not in valid range [0, {MAX_CONCURRENCY}]; 0 leaves it to the plugin"
+        findings.append(invalid(f"{path}.maxConcurrency", plugin.max_concurrency, message))
+    findings += _check_transport(f"{path}.transport", plugin)
+    findings += _check_uids(f"{path}.allowedUIDs", plugin)
+    permit = plugin.handle.permit if plugin.handle is not None else None
+    findings += _check_permit(f"{path}.handle.permit", permit or ())
+    return findings
 
 
-def _plugin(given: PluginV1Alpha1) -> BerthPlugin:
-    return BerthPlugin(
-        name=given.name,
-        endpoint=given.endpoint,
-        command=given.command,
-        in_process=given.in_process,
-        required=given.required is not False,
-        scope=_scope(given.scope),
-        points=_points(given.points),
-        points_given=_choices(given.points),
-        tls=None if given.tls is None else _tls(given.tls),
-        insecure=given.insecure,
-        credential_file=given.credential_file,
-        allowed_uids=given.allowed_uids or (),
-        max_concurrency=given.max_concurrency,
-        transport=Transport(given.transport or Transport.FRAMED),
-        may_end_waits_of=None if given.handle.permit is None else frozenset(given.handle.permit),
-    )
+def _check_permit(path: str, names: Sequence[str]) -> list[Finding]:
+    findings = []
+    for index, name in enumerate(names):
+        if not name:
+            findings.append(required(f"{path}[{index}]", "the name of a plugin that holds pods at Permit"))
+        elif name in names[:index]:
+            findings.append(duplicate(f"{path}[{index}]", name))
+    return findings
 
 
-def _points(given: PointsV1Alpha1) -> dict[str, PointSettings]:
-    settings = default_point_settings()
-    for name, point in _given_points(given):
-        if point.deadline is not None:
-            settings[name] = replace(settings[name], deadline_s=point.deadline / _SECOND_NS)
-        if point.policy is not None:
-            settings[name] = replace(settings[name], policy=FailurePolicy(point.policy))
-    return settings
+def _check_uids(path: str, plugin: BerthPlugin) -> list[Finding]:
+    uids = plugin.allowed_uids
+    if uids and not (plugin.in_folder or (plugin.endpoint or "").startswith("unix:")):
+        return [forbidden(path, "only for a Unix socket: who listens elsewhere has no user that is known")]
+    return [
+        invalid(f"{path}[{index}]", uid, f"not in valid range [0, {_MAX_UID}]")
+        for index, uid in enumerate(uids)
+        if not 0 <= uid <= _MAX_UID
+    ]
 
 
-def _choices(given: PointsV1Alpha1) -> dict[str, PointPolicy]:
-    return {
-        name: PointPolicy(
-            None if point.deadline is None else point.deadline / _SECOND_NS,
-            None if point.policy is None else FailurePolicy(point.policy),
-        )
-        for name, point in _given_points(given)
+def _check_transport(path: str, plugin: BerthPlugin) -> list[Finding]:
+    if plugin.given_transport is None:
+        return []
+    if plugin.in_process is not None:
+        return [forbidden(path, "inProcess needs none: the plugin is called directly")]
+    given, known = word_of(plugin.given_transport), [transport.value for transport in Transport]
+    return [] if given in known else [not_supported(path, given, known)]
+
+
+def _check_where(path: str, plugin: BerthPlugin, folder: str) -> list[Finding]:
+    ways = {
+        "endpoint": plugin.endpoint,
+        "command": plugin.command,
+        "inProcess": plugin.in_process,
     }
+    given = [name for name, value in ways.items() if value is not None]
+    if not given and not folder:
+        message = "say where the plugin is: endpoint, command or inProcess; or a socketFolder for all of them"
+        return [required(path, message)]
+    if len(given) > 1:
+        message = f"{' and '.join(given)} exclude each other: a plugin is in one place"
+        return [forbidden(f"{path}.{name}", message) for name in given[1:]]
+    findings = []
+    if plugin.command is not None:
+        findings += _check_command(f"{path}.command", plugin.command)
+    if plugin.in_process is not None and not _IN_PROCESS.fullmatch(plugin.in_process):
+        message = "write it as module:Class, such as my_plugins.gpu:GpuShare"
+        findings.append(invalid(f"{path}.inProcess", plugin.in_process, message))
+    if plugin.endpoint is not None:
+        findings += _check_endpoint(path, plugin, plugin.endpoint)
+    else:
+        way = given[0] if given else "a socket of the folder"
+        findings += _check_no_transport_security(path, plugin, f"{way} needs none")
+        if plugin.credential_file:
+            message = f"only for an endpoint: {way} needs none"
+            findings.append(forbidden(f"{path}.credentialFile", message))
+    return findings
 
 
-def _scope(given: ScopeV1Alpha1) -> PluginScope:
-    return PluginScope(
-        namespace_selector=_selector(given.namespace_selector),
-        pod_selector=_selector(given.pod_selector),
-        resources=given.resources or (),
-    )
+def _check_command(path: str, command: Sequence[str]) -> list[Finding]:
+    if not command:
+        return [required(path, "the program and its arguments")]
+    if not command[0]:
+        return [required(f"{path}[0]", "the program to launch")]
+    return [
+        invalid(f"{path}[{index}]", word, "must not contain a zero byte")
+        for index, word in enumerate(command)
+        if "\0" in word
+    ]
 
 
-def _selector(given: LabelSelectorV1 | None) -> dict[str, Json] | None:
-    return None if given is None else encode_struct(given)
+def _check_endpoint(path: str, plugin: BerthPlugin, endpoint: str) -> list[Finding]:
+    where = f"{path}.endpoint"
+    if endpoint.startswith("unix:"):
+        if not _UNIX.fullmatch(endpoint):
+            return [invalid(where, endpoint, "a socket is named unix:///absolute/path")]
+        if len(endpoint.removeprefix("unix://").encode()) > _MAX_SOCKET_PATH_BYTES:
+            message = f"the path of a socket has at most {_MAX_SOCKET_PATH_BYTES} bytes"
+            return [invalid(where, endpoint, message)]
+        return _check_no_transport_security(path, plugin, "a Unix socket needs none")
+    host = host_in(endpoint)
+    if host is None:
+        return [invalid(where, endpoint, "write it as unix:///absolute/path or host:port")]
+    return _check_tcp_security(path, plugin, host)
+
+
+def _check_tcp_security(path: str, plugin: BerthPlugin, host: str) -> list[Finding]:
+    if plugin.insecure:
+        findings = []
+        if plugin.tls is not None:
+            message = "tls and insecure: true exclude each other"
+            findings.append(forbidden(f"{path}.tls", message))
+        if not is_loopback(host):
+            message = "plaintext is for loopback addresses only: give tls with caFile, certFile and keyFile"
+            findings.append(forbidden(f"{path}.insecure", message))
+        return findings
+    if plugin.tls is None:
+        message = (
+            "a TCP endpoint needs caFile, certFile and keyFile (or insecure: true on a loopback address)"
+        )
+        return [required(f"{path}.tls", message)]
+    return _check_tls_files(f"{path}.tls", plugin.tls)
+
+
+def _check_no_transport_security(path: str, plugin: BerthPlugin, why: str) -> list[Finding]:
+    findings = []
+    if plugin.tls is not None:
+        findings.append(forbidden(f"{path}.tls", f"only for TCP endpoints: {why}"))
+    if plugin.insecure:
+        findings.append(forbidden(f"{path}.insecure", f"only for loopback TCP endpoints: {why}"))
+    return findings
+
+
+def _check_scope(path: str, scope: PluginScope) -> list[Finding]:
+    findings = []
+    if scope.namespace_selector is not None:
+        findings += check_label_selector(f"{path}.namespaceSelector", scope.namespace_selector)
+    if scope.pod_selector is not None:
+        findings += check_label_selector(f"{path}.podSelector", scope.pod_selector)
+    for index, resource in enumerate(scope.resources):
+        findings += check_label_name(f"{path}.resources[{index}]", resource)
+    return findings
+
+
+def _check_points(path: str, points: Mapping[str, PointPolicy]) -> list[Finding]:
+    findings = []
+    for name, rules in POINT_RULES.items():
+        if name in points:
+            findings += _check_point(f"{path}.{name}", points[name], rules)
+    return findings
+
+
+def _check_point(path: str, point: PointPolicy, rules: PointRules) -> list[Finding]:
+    findings = []
+    if point.deadline_s is not None:
+        limits = (MIN_DEADLINE_MS, rules.max_deadline_ms)
+        findings += _check_duration(f"{path}.deadline", point.deadline_s, limits)
+    if point.policy is None:
+        return findings
+    names = [policy.value for policy in rules.policies]
+    if not names:
+        findings.append(forbidden(f"{path}.policy", f"a failure here has one outcome: {rules.fixed}"))
+    elif word_of(point.policy) not in names:
+        findings.append(not_supported(f"{path}.policy", word_of(point.policy), names))
+    return findings
+
+
+def _check_duration(path: str, duration_s: float, limits_ms: tuple[int, int]) -> list[Finding]:
+    low, high = (limit / 1000 for limit in limits_ms)
+    if low <= duration_s <= high:
+        return []
+    message = f"not in valid range [{format_seconds(low)}, {format_seconds(high)}]"
+    return [invalid(path, format_seconds(duration_s), message)]
+
+
+def _check_shared(plugins: Sequence[BerthPlugin]) -> list[Finding]:
+    """A finding for each setting in which a plugin differs from the first one at its endpoint, or in the
+    folder.
+    """
+    findings = []
+    first: dict[str, BerthPlugin] = {}
+    for index, plugin in enumerate(plugins):
+        if plugin.command is not None or plugin.in_process is not None:
+            continue
+        other = first.setdefault(plugin.endpoint or _FOLDER, plugin)
+        for name, attribute, does in _SHARED:
+            value = getattr(plugin, attribute)
+            if value != getattr(other, attribute):
+                message = (
+                    f"plugins at one endpoint are one process, which {does}"
+                    if plugin.endpoint
+                    else "must be the same for all plugins of socketFolder: any of its sockets may be theirs"
+                )
+                shown = value if isinstance(value, str) else ""
+                findings.append(invalid(f"plugins[{index}].{name}", shown, message))
+    return findings
+
+
+def _check_handle(handle: HandleListener | None) -> list[Finding]:
+    """Empty where there is none, or nothing is wrong with it."""
+    if handle is None:
+        return []
+    findings = _check_bind(handle.bind_address) + _check_advertised(handle.advertise_address)
+    if handle.tls is None:
+        message = "plugins ask their host over TLS: caFile, certFile and keyFile"
+        return [*findings, required("handle.tls", message)]
+    return [*findings, *_check_tls_files("handle.tls", handle.tls)]
+
+
+def _check_bind(address: str) -> list[Finding]:
+    path, message = "handle.bindAddress", "an address of this machine and a port, such as 0.0.0.0:10270"
+    if not address:
+        return [required(path, message)]
+    host = host_in(address)
+    return [invalid(path, address, message)] if host is None or ip_in(host) is None else []
+
+
+def _check_advertised(address: str) -> list[Finding]:
+    path = "handle.advertiseAddress"
+    if not address:
+        return []
+    host = host_in(address)
+    if host is None:
+        return [invalid(path, address, "write it as host:port")]
+    ip = ip_in(host)
+    if ip is not None and ip.is_unspecified:
+        return [invalid(path, address, "plugins cannot dial it: name the host as they reach it")]
+    return []
+
+
+def _check_tls_files(path: str, tls: TlsFiles) -> list[Finding]:
+    """Each of the three is due."""
+    files = {"caFile": tls.ca_file, "certFile": tls.cert_file, "keyFile": tls.key_file}
+    return [
+        required(f"{path}.{name}", "both sides prove who they are")
+        for name, file in files.items()
+        if not file
+    ]

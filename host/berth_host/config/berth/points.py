@@ -1,8 +1,11 @@
 """The table of points in BerthConfiguration: default deadline, highest one, legal and default policy.
 
-One line per call that a plugin may be asked. Read by the checks of BerthConfiguration and, through the
-effective settings, by the relay that makes the calls.
+One line per call that a plugin may be asked. Read by the checks of BerthConfiguration and by the relay
+that makes the calls.
 """
+
+# json_field is dataclasses.field with a tag, and every zero value is immutable.
+# ruff: noqa: RUF009
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from berth_host.config.decoding.go_types import DURATION, json_field, one_of, pointer_to
 
 
 class FailurePolicy(Enum):
@@ -27,8 +32,8 @@ class FailurePolicy(Enum):
 class PointPolicy:
     """An operator's choice for one plugin at one point; None: no choice, so the default holds."""
 
-    deadline_s: float | None = None
-    policy: FailurePolicy | None = None
+    deadline_s: float | None = json_field("deadline", pointer_to(DURATION))
+    policy: FailurePolicy | None = json_field("policy", one_of(FailurePolicy))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

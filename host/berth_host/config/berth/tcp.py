@@ -1,13 +1,10 @@
-"""Addresses and TLS files of a BerthConfiguration, as `checks` and `handle_checks` judge them."""
+"""Addresses of TCP as a BerthConfiguration writes them."""
 
 from __future__ import annotations
 
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
-
-from berth_host.config.berth.types_v1alpha1 import TlsV1Alpha1
-from berth_host.config.errors import Finding, required
 
 _HOST_PORT: Final = re.compile(
     r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?)):(?P<port>[0-9]{1,5})"
@@ -28,13 +25,3 @@ def ip_in(host: str) -> IPv4Address | IPv6Address | None:
         return ip_address(host)
     except ValueError:
         return None
-
-
-def check_tls_files(path: str, tls: TlsV1Alpha1) -> list[Finding]:
-    """Each of the three is due."""
-    files = {"caFile": tls.ca_file, "certFile": tls.cert_file, "keyFile": tls.key_file}
-    return [
-        required(f"{path}.{name}", "both sides prove who they are")
-        for name, file in files.items()
-        if not file
-    ]

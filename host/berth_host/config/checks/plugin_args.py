@@ -43,7 +43,7 @@ from berth_host.config.source.node import child
 _STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 _DEFAULTING_TYPES: Final = ("System", "List")
 _SPREAD_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
-_MIN_BINDING_TIMEOUT_NS: Final = 1_000_000_000
+_MIN_BINDING_TIMEOUT_S: Final = 1.0
 
 
 def check_args(path: str, args: PluginArgs, gates: FeatureGates) -> list[Finding]:
@@ -221,6 +221,6 @@ def _check_dynamic_resources(path: str, args: DynamicResourcesArgsV1, gates: Fea
     if timeout is not None and not has_binding_timeout:
         message = "DRADeviceBindingConditions or DRAResourceClaimDeviceStatus feature gate is disabled"
         findings.append(forbidden(where, message))
-    elif timeout is not None and timeout < _MIN_BINDING_TIMEOUT_NS:
+    elif timeout is not None and timeout < _MIN_BINDING_TIMEOUT_S:
         findings.append(invalid(where, format_seconds(timeout), "must be at least 1 second"))
     return findings

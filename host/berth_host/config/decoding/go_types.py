@@ -80,7 +80,10 @@ def _never(value: Any) -> bool:
 
 def json_field(name: str, go_type: GoType, *, omit_empty: bool = False) -> Any:
     """A dataclass field with its Go tag; absent or null means the type's zero value."""
-    return field(default=go_type.zero, metadata={_METADATA: (name, go_type, omit_empty)})
+    metadata = {_METADATA: (name, go_type, omit_empty)}
+    if isinstance(go_type.zero, dict):
+        return field(default_factory=go_type.zero.copy, metadata=metadata)
+    return field(default=go_type.zero, metadata=metadata)
 
 
 def json_fields(cls: type[Any]) -> Mapping[str, JsonField]:
@@ -113,10 +116,11 @@ def struct_of(cls: type[Any]) -> GoType:
 
 
 def object_of(types: Mapping[str, GoType]) -> GoType:
-    """An object with fixed fields, as a dict of the fields that it has."""
+    """An object with fixed fields, as a dict of the fields that it has; null is absent."""
 
     def decode(node: SourceNode, path: str, context: Context) -> dict[str, object]:
-        return _decode_members(types, node, path, context)
+        values = _decode_members(types, node, path, context)
+        return {name: value for name, value in values.items() if value is not None}
 
     def encode(value: Mapping[str, Any]) -> Json:
         return {name: types[name].encode(item) for name, item in value.items()}

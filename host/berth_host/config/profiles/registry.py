@@ -70,7 +70,7 @@ def _check_registered(registered: Mapping[str, frozenset[str]], berth: BerthConf
 
 
 def _points_named(plugin: BerthPlugin) -> frozenset[str]:
-    points = (POINT_RULES[point].config_point for point in plugin.points_given)
+    points = (POINT_RULES[point].config_point for point in plugin.points)
     return frozenset(point for point in points if point is not None)
 
 
@@ -125,9 +125,9 @@ def _berth_warnings(profiles: Sequence[DefaultedProfile], berth: BerthConfigurat
         if not any(_is_enabled(profile, plugin.name) for profile in profiles):
             yield f'plugin "{plugin.name}" of BerthConfiguration is enabled in no profile: it is never asked'
         yield from _permit_warnings(profiles, plugin)
-        for point in sorted(plugin.points_given):
+        for point in sorted(plugin.points):
             is_in_cycle = POINT_RULES[point].config_point in _CYCLE_POINTS
-            if is_in_cycle and plugin.points[point].deadline_s > berth.cycle_budget_s:
+            if is_in_cycle and (plugin.settings(point).deadline_s or 0) > berth.cycle_budget_s:
                 yield (
                     f'plugin "{plugin.name}": the deadline at {point} is longer than cycleBudget, '
                     "which cuts it short"

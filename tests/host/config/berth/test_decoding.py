@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin, TlsFiles, Transport
-from berth_host.config.berth.points import POINT_RULES, FailurePolicy
+from berth_host.config.berth.points import FailurePolicy, PointPolicy
+from berth_host.config.decoding.core_v1 import LabelSelectorV1
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import load_berth_configuration
 
@@ -50,14 +51,13 @@ def test_all_fields_are_read() -> None:
     assert found is not None
     assert (found.endpoint, found.required, found.max_concurrency) == ("gpu.example:8443", True, 4)
     assert found.tls == TlsFiles(ca_file="/ca", cert_file="/cert", key_file="/key", server_name="gpu")
-    assert found.scope.namespace_selector == {}
-    assert found.scope.pod_selector == {"matchLabels": {"a": "b"}}
+    assert found.scope.namespace_selector == LabelSelectorV1()
+    assert found.scope.pod_selector == LabelSelectorV1(match_labels={"a": "b"})
     assert found.scope.resources == ("example.com/gpu",)
-    assert found.points_given.keys() == {"filter", "score", "preBind"}
-    assert (found.points["filter"].deadline_s, found.points["filter"].policy) == (0.1, FailurePolicy.IGNORE)
-    assert (found.points["score"].deadline_s, found.points["score"].policy) == (0.25, FailurePolicy.FAIL)
-    assert found.points["preBind"].deadline_s == 600
-    assert set(found.points) == set(POINT_RULES)
+    assert found.points.keys() == {"filter", "score", "preBind"}
+    assert found.settings("filter") == PointPolicy(0.1, FailurePolicy.IGNORE)
+    assert found.settings("score") == PointPolicy(0.25, FailurePolicy.FAIL)
+    assert found.settings("preBind").deadline_s == 600
 
 
 def test_three_ways_to_a_plugin() -> None:

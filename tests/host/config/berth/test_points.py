@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from berth_host.config.berth.points import POINT_RULES, FailurePolicy
-from berth_host.config.berth.types_v1alpha1 import PointsV1Alpha1
-from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.default_plugins import EXTENSION_POINTS
 from berth_sdk.extension_points import ExtensionPoint
 
@@ -13,10 +11,6 @@ SCORING = {"preScore", "score", "normalizeScore"}
 
 def test_every_point_of_the_contract_has_a_line() -> None:
     assert {point.config_name for point in ExtensionPoint} <= set(POINT_RULES)
-
-
-def test_a_file_can_name_exactly_the_points_of_the_table() -> None:
-    assert set(json_fields(PointsV1Alpha1)) == set(POINT_RULES)
 
 
 def test_only_scoring_can_be_neutral() -> None:

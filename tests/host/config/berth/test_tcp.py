@@ -5,8 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 import pytest
-from berth_host.config.berth.tcp import check_tls_files, host_in, ip_in
-from berth_host.config.berth.types_v1alpha1 import TlsV1Alpha1
+from berth_host.config.berth.tcp import host_in, ip_in
 
 
 @pytest.mark.parametrize(
@@ -31,8 +30,3 @@ def test_the_host_is_taken_out_of_what_is_an_address(address: str, host: str | N
 def test_names_are_no_addresses() -> None:
     assert ip_in("10.0.0.1") == ip_address("10.0.0.1")
     assert ip_in("gpu.example") is None
-
-
-def test_each_missing_file_is_named() -> None:
-    given = TlsV1Alpha1(ca_file="/ca", cert_file="", key_file="", server_name="")
-    assert [item.field for item in check_tls_files("x.tls", given)] == ["x.tls.certFile", "x.tls.keyFile"]
