@@ -65,7 +65,13 @@ _OPTIONS: Final = (
         metavar="SECONDS",
         help="End a workload after so long; its figures are those until then.",
     ),
-    click.option("--seed", type=int, default=0, show_default=True, help="Decides between equal nodes."),
+    click.option(
+        "--seed",
+        type=int,
+        default=0,
+        show_default=True,
+        help="Seed for the choice between nodes with equal scores.",
+    ),
     output_option("json prints a line, yaml a document per workload, and nothing else."),
     strict_option,
     verbose_option,
@@ -74,7 +80,7 @@ _OPTIONS: Final = (
         is_flag=True,
         help="Ask every plugin about every pod and node, to see what that costs.",
     ),
-    click.option("--costs", is_flag=True, help="Say on standard error what each plugin took per call."),
+    click.option("--costs", is_flag=True, help="Print on standard error what each plugin took per call."),
     click.option(
         "--dump-placements",
         "placements",
@@ -133,7 +139,7 @@ def _typed(command: str, name: str, more: Sequence[str]) -> str:
 @click.group(cls=_Bench, invoke_without_command=True)
 @click.pass_context
 def bench(context: click.Context) -> None:
-    """Run workloads on the embedded cluster, in real time, and say how fast they were.
+    """Run workloads on the embedded cluster, in real time, and print how fast pods were scheduled.
 
     Without a command: `berth bench own`, all workloads that come with berth.
     """

@@ -122,7 +122,7 @@ async def test_pod_that_cannot_fit_is_explained_to_users_that_may_read_it(
     assert text.startswith("default/huge: pending, ")
     assert "0/1 nodes are available: 1 Insufficient cpu." in text
     assert "WHY NOT ON n1\n  NodeResourcesFit rejected n1: Insufficient cpu; node n1 lacks " in text
-    assert "MAY BE WOKEN BY" in text
+    assert "MAY BE REQUEUED BY" in text
     assert (await until_answered(0, "why", "web", *admin)).startswith("default/web: on node n1\n")
     code, _, said = await kubectl_berth("why", "none", *admin)
     assert (code, "no pod default/none is known here" in said) == (4, True)
@@ -132,7 +132,7 @@ async def test_pod_that_cannot_fit_is_explained_to_users_that_may_read_it(
         1,
         True,
     )
-    assert "a ClusterRole has to allow the verb get on the nonResourceURL /berth/v1/*" in said
+    assert "a ClusterRole must allow the verb get on the nonResourceURL /berth/v1/*" in said
 
 
 async def test_a_role_for_the_path_is_enough(

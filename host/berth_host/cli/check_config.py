@@ -56,7 +56,7 @@ PointsByPlugin = dict[str, frozenset[str]]
     "plugins",
     multiple=True,
     metavar="NAME=POINT,POINT...",
-    help="A plugin that exists beside the default ones, with the points it implements. Repeatable.",
+    help="A plugin besides the default ones, with the extension points that it implements. Repeatable.",
 )
 @feature_gates_option
 @emulated_version_option
@@ -68,7 +68,7 @@ def check_config(
     feature_gates: dict[str, bool],
     emulated_version: str,
 ) -> None:
-    """Check FILE (- for standard input) and show what it means.
+    """Check FILE (- for standard input) and print the effective configuration.
 
     Reads a KubeSchedulerConfiguration and, beside it or alone, a BerthConfiguration. An older
     KubeSchedulerConfiguration or a Policy is converted to v1, with a warning for each change. Shows the
@@ -139,8 +139,8 @@ def _not_here(berth: BerthConfiguration) -> Iterator[str]:
     """Commands that could not be launched here. No errors: the host may run elsewhere."""
     for index, plugin in enumerate(berth.plugins):
         if plugin.command and shutil.which(plugin.command[0]) is None:
-            problem = f"{plugin.command[0]!r} is no program that can be found and executed here"
-            yield f"plugins[{index}].command: {problem}; where the host runs, it must be"
+            problem = f"{plugin.command[0]!r} is not an executable program on this machine"
+            yield f"plugins[{index}].command: {problem}; the host's machine must have it"
 
 
 def _parse_plugins(specs: Sequence[str]) -> PointsByPlugin:

@@ -54,7 +54,10 @@ async def _show(folder: Path, output: str, *, watch: bool) -> None:
             if problem:
                 click.echo(f"warning: {problem}", err=True)
             elif not sockets and not watch:
-                click.echo(f"no sockets in {folder}: a sidecar's appears when it listens there", err=True)
+                click.echo(
+                    f"no sockets in {folder}: a sidecar's socket appears when the sidecar listens there",
+                    err=True,
+                )
         if not watch:
             return
         await asyncio.sleep(LOOKS_EVERY_S)

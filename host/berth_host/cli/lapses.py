@@ -46,12 +46,12 @@ def _failed(host: Host) -> Iterator[str]:
             if figures.failed:
                 yield f"plugin {name} failed in {figures.failed} {of}{_how(figures)}"
             if figures.overruns:
-                yield f"plugin {name} came too late in {figures.overruns} {of}"
+                yield f"plugin {name} answered late in {figures.overruns} {of}"
 
 
 def _how(figures: CallStats) -> str:
     absent = figures.failures[PluginAbsentError.outcome]
     if absent == figures.failed:
         return ": it was absent"
-    said = ": -v and `berth why` say how"
+    said = ": -v and `berth why` show the errors"
     return f" (in {absent} it was absent){said}" if absent else said

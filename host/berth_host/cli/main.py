@@ -22,7 +22,8 @@ from berth_host.cli.commands import SETTINGS, Commands, Elsewhere, Listed
     context_settings=SETTINGS,
     listed={
         "check-config": Listed(
-            "berth_host.cli.check_config", "Check FILE (- for standard input) and show what it means."
+            "berth_host.cli.check_config",
+            "Check FILE (- for standard input) and print the effective configuration.",
         ),
         "completion": Listed(
             "berth_host.cli.completion",
@@ -42,14 +43,14 @@ from berth_host.cli.commands import SETTINGS, Commands, Elsewhere, Listed
         ),
         "why": Listed(
             "berth_host.cli.why",
-            "Say why POD (NAMESPACE/NAME, or NAME in namespace default) has its node, or has none.",
+            "Explain why POD (NAMESPACE/NAME, or NAME in namespace default) has its node, or has none.",
         ),
     },
     elsewhere={
         "bench": Elsewhere(
             "berth-bench",
             "berth_bench",
-            "Run workloads on the embedded cluster, in real time, and say how fast they were.",
+            "Run workloads on the embedded cluster, in real time, and print how fast pods were scheduled.",
         )
     },
 )

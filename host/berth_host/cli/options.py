@@ -15,7 +15,7 @@ class _Path(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path. Raises BadParameter."""
         if not value:
-            self.fail("it is empty: name a file or a folder, or - for standard input", param, ctx)
+            self.fail("the path is empty: name a file or a folder, or - for standard input", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -26,7 +26,9 @@ PATH: Final = _Path(allow_dash=True)
 def only_one(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
     """Return the value of an option that is given at most once. Raises BadParameter."""
     if len(values) > 1:
-        raise click.BadParameter(f"it is given {len(values)} times, and one is read: leave one", param=param)
+        raise click.BadParameter(
+            f"it is given {len(values)} times, but only one is read: give one", param=param
+        )
     return values[0] if values else None
 
 

@@ -32,15 +32,15 @@ from berth_host.plugins.registry import ClassRegistry, points_of_class
     "--folder",
     metavar="FOLDER",
     type=click.Path(exists=True, file_okay=False),
-    help="List what the sockets of a folder say of themselves.",
+    help="List the plugins that the sockets of a folder serve.",
 )
 @server_options
 @watch_option
 def plugins(output: str, folder: str | None, watch: bool, **options: Any) -> None:
     """List default plugins and those installed under the entry point group berth.plugins.
 
-    With --server the plugins of a running host: where they run, whether they can be asked, how they fare.
-    With --folder those that sidecars serve there, without a host.
+    With --server the plugins of a running host: their place, state and statistics.
+    With --folder the plugins that sidecars serve there, without a host.
     """
     log.configure("ERROR", for_people=True)
     if options["server"] and folder is None:
@@ -50,11 +50,11 @@ def plugins(output: str, folder: str | None, watch: bool, **options: Any) -> Non
         show_folder(Path(folder), output, watch=watch)
         return
     if folder is not None:
-        fail("--folder lists what sockets say, --server what a running host says: ask one of them")
+        fail("--folder lists sockets, --server queries a running host: give one of them")
     if watch:
-        fail("--watch needs --server or --folder: what is installed does not change")
+        fail("--watch needs --server or --folder: the installed plugins do not change")
     if any(options.values()):
-        fail("the options of a connection need --server; kubectl berth plugins finds the scheduler itself")
+        fail("connection options need --server; kubectl berth plugins finds the scheduler itself")
     with reported(), plugin_output.on_standard_error():
         rows = _rows()
     if output in STRUCTURED:

@@ -61,7 +61,13 @@ _OPTIONS: Final = (
     no_convert_option,
     feature_gates_option,
     emulated_version_option,
-    click.option("--seed", type=int, default=0, show_default=True, help="Decides between equal nodes."),
+    click.option(
+        "--seed",
+        type=int,
+        default=0,
+        show_default=True,
+        help="Seed for the choice between nodes with equal scores.",
+    ),
     output_option("json and yaml print one object and nothing else."),
     strict_option,
     verbose_option,
@@ -78,13 +84,13 @@ def simulation_options(command: Command) -> Command:
 
 @click.command()
 @simulation_options
-@click.option("--fail-on-pending", is_flag=True, help="Exit with 3 when pods stay pending.")
-@click.option("--costs", is_flag=True, help="Say on standard error what each plugin took per call.")
+@click.option("--fail-on-pending", is_flag=True, help="Exit with 3 if pods stay pending.")
+@click.option("--costs", is_flag=True, help="Print on standard error what each plugin took per call.")
 def simulate(output: str, **options: Any) -> None:
     """Place the pods of manifests on their nodes, as the real host would, without a cluster.
 
-    Prints where each pod goes, and for each pod that stays pending why. Deployments, ReplicaSets,
-    StatefulSets and Jobs stand for their pods. Ctrl-C ends it with the pods that are decided by then.
+    Prints the node of each pod, and the reason for each pod that stays pending. Deployments, ReplicaSets,
+    StatefulSets and Jobs stand for their pods. Ctrl-C ends the run with a report of the pods decided so far.
     """
     with reported():
         done = finished(prepared(options))
@@ -98,7 +104,7 @@ def simulate(output: str, **options: Any) -> None:
         text = costs_text(list(done.costs), terminal)
         click.echo(text, nl=False, err=True, color=terminal.has_colour)
     if done.report.summary.is_interrupted:
-        click.echo("interrupted: the report is of the pods decided by then", err=True)
+        click.echo("interrupted: the report covers the pods decided so far", err=True)
         sys.exit(INTERRUPTED)
     conclude(done.lapses, strict=is_strict(options["strict"]))
     if options["fail_on_pending"] and done.report.pending:
@@ -111,7 +117,7 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
     log.configure(log.EVERY_ATTEMPT if options["verbose"] else "ERROR", for_people=True)
     paths = [*options["paths"], *options["more_paths"]]
     if not paths:
-        message = "say where the manifests are: PATH or -f PATH, a file, a folder, or - for standard input"
+        message = "no manifests: give PATH or -f PATH, a file, a folder, or - for standard input"
         raise click.UsageError(message)
     request = Request(
         paths=paths,
@@ -130,7 +136,11 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
     for warning in (*known, *ready.loaded.warnings):
         click.echo(f"warning: {warning}", err=True)
     if ready.loaded.gaps and is_strict(options["strict"]):
-        fail("\n".join((*ready.loaded.gaps, "with --strict this is bad input: mend it, or say --no-strict")))
+        fail(
+            "\n".join(
+                (*ready.loaded.gaps, "with --strict this is bad input: correct it, or give --no-strict")
+            )
+        )
     return ready
 
 

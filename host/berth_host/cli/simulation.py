@@ -89,9 +89,9 @@ class Finished:
 def prepare(request: Request) -> Prepared:
     """Read everything. Raises ConfigurationError, PluginLoadError and ManifestError, with all problems."""
     asking = list(request.paths).count(standard_input.SIGN)
-    problem = "- is there twice, and it can be read once" if asking > 1 else ""
+    problem = "- is given twice, but standard input can be read once" if asking > 1 else ""
     if request.config == standard_input.SIGN and asking:
-        problem = "the manifests and --config - both ask for it: name a file for one of them"
+        problem = "both the manifests and --config read it: name a file for one of them"
     if problem:
         raise ConfigurationError("decode", [Finding(problem)], source=standard_input.NAME)
     loaded_configuration = configuration.for_simulation(

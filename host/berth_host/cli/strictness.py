@@ -16,8 +16,8 @@ _CI: Final = "CI"
 strict_option: Final = click.option(
     "--strict/--no-strict",
     default=None,
-    help="Exit with 4 when a configured plugin was absent, failed, came too late or lacks a point."
-    "  [default: --strict where the environment has CI=true]",
+    help="Exit with 4 if a configured plugin was absent, failed, answered late or lacks an extension point."
+    "  [default: --strict if the environment has CI=true]",
 )
 
 
@@ -30,7 +30,9 @@ def conclude(lapses: Sequence[str], *, strict: bool) -> None:
     """The last line of a command, on standard error, where there were lapses. Exits where it is strict."""
     if not lapses:
         return
-    means = "exit code 4" if strict else "the result may break them; with --strict this is exit code 4"
-    click.echo(f"rules of the configuration did not run, or not always, as warned above: {means}", err=True)
+    means = "exit code 4" if strict else "the result may violate them; with --strict this is exit code 4"
+    click.echo(
+        f"some rules of the configuration did not always run (see the warnings above): {means}", err=True
+    )
     if strict:
         sys.exit(NEGLECTED)

@@ -51,5 +51,5 @@ async def tell_waits(awaited: Callable[[], Iterable[Awaited]], say: Callable[[st
             told.add(title)
             names = ", ".join(now[title].served)
             why = now[title].reason or "it has not answered yet"
-            say(f"waiting for plugin {names} ({title}), for {RESTORING_S:.0f} s at most each time: {why}")
+            say(f"waiting for plugin {names} ({title}), at most {RESTORING_S:.0f} s each time: {why}")
         before = set(now)

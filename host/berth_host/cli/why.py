@@ -21,10 +21,10 @@ from berth_host.cli.strictness import conclude, is_strict
 @click.argument("pod", metavar="POD")
 @simulation_options
 def why(pod: str, output: str, **options: Any) -> None:
-    """Say why POD (NAMESPACE/NAME, or NAME in namespace default) has its node, or has none.
+    """Explain why POD (NAMESPACE/NAME, or NAME in namespace default) has its node, or has none.
 
-    Per plugin and reason the nodes that were rejected, what the nearest nodes lack, and the scores of the
-    best ones.
+    Prints per plugin and reason the rejected nodes, what the nearest nodes lack, and the scores of the
+    best nodes.
     """
     key = pod if "/" in pod else f"default/{pod}"
     with reported():
@@ -44,7 +44,7 @@ def why(pod: str, output: str, **options: Any) -> None:
     else:
         click.echo(explanation_text(explanation), nl=False)
     if done.report.summary.is_interrupted:
-        click.echo("interrupted: this is how it stood by then", err=True)
+        click.echo("interrupted: this is the state so far", err=True)
         sys.exit(INTERRUPTED)
     conclude(done.lapses, strict=is_strict(options["strict"]))
 

@@ -132,7 +132,7 @@ def test_a_command_that_is_not_here_is_a_warning(tmp_path: Path) -> None:
     plugins = [{"name": f"P{index}", "command": command} for index, command in enumerate(commands)]
     result = run(HEADER + BERTH + f"plugins: {json.dumps(plugins)}")
     told = [line for line in result.stderr.splitlines() if "].command: " in line]
-    problem = "is no program that can be found and executed here; where the host runs, it must be"
+    problem = "is not an executable program on this machine; the host's machine must have it"
     assert result.exit_code == 0
     assert told == [
         f"warning: plugins[0].command: 'no-such-program' {problem}",

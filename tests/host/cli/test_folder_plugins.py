@@ -79,7 +79,10 @@ async def test_instances_are_listed_with_plugins_and_points_and_dead_sockets_wit
 def test_a_folder_without_sockets_is_said_to_be_one(run: Run, tmp_path: Path) -> None:
     shown = run("plugins", "--folder", str(tmp_path))
     assert shown.exit_code == 0
-    assert shown.stderr == f"no sockets in {tmp_path}: a sidecar's appears when it listens there\n"
+    assert (
+        shown.stderr
+        == f"no sockets in {tmp_path}: a sidecar's socket appears when the sidecar listens there\n"
+    )
 
 
 async def test_an_instance_may_say_anything_and_the_others_are_shown_all_the_same(

@@ -206,14 +206,14 @@ def test_standard_input_is_for_manifests_or_for_the_configuration(run: Run, mani
     result = run("simulate", *manifests, "--config", "-", stdin="kind: Pod")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        "standard input: the manifests and --config - both ask for it: name a file for one of them\n"
+        "standard input: both the manifests and --config read it: name a file for one of them\n"
     )
 
 
 def test_standard_input_is_read_once(run: Run) -> None:
     result = run("simulate", "-f", "-", "-", stdin="kind: Pod")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "standard input: - is there twice, and it can be read once\n"
+    assert result.stderr == "standard input: - is given twice, but standard input can be read once\n"
 
 
 @pytest.mark.parametrize("words", [[""], ["-f", ""], ["x.yaml", "--config", ""]])
@@ -221,7 +221,7 @@ def test_empty_path_is_refused(run: Run, words: list[str]) -> None:
     """It would else be the working folder, and the configuration none."""
     result = run("simulate", *words)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "it is empty: name a file or a folder" in result.stderr
+    assert "the path is empty: name a file or a folder" in result.stderr
 
 
 def test_second_configuration_is_refused(run: Run, write: Write) -> None:
@@ -439,7 +439,7 @@ def test_ctrl_c_prints_the_pods_decided_so_far(write: Write, tmp_path: Path, for
         timeout=60,
     )
     assert done.returncode == 130, done.stderr
-    assert done.stderr.splitlines()[-1] == "interrupted: the report is of the pods decided by then"
+    assert done.stderr.splitlines()[-1] == "interrupted: the report covers the pods decided so far"
     if form == "table":
         assert "  default/huge" in done.stdout.splitlines()
         assert "not decided (interrupted); " in done.stdout.splitlines()[-1]

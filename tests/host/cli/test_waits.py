@@ -55,7 +55,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_place_is_told_once_when_two_looks_in_a_row_find_it_missing() -> None:
     (line,) = await told([[GPU], [GPU], [GPU], [], [GPU], [GPU]])
     assert line == (
-        "waiting for plugin Gpu, Rack (unix:/run/gpu.sock), for 60 s at most each time: lost its instance"
+        "waiting for plugin Gpu, Rack (unix:/run/gpu.sock), at most 60 s each time: lost its instance"
     )
 
 
@@ -66,4 +66,4 @@ async def test_one_that_is_soon_back_is_not_worth_a_line() -> None:
 async def test_one_that_has_not_come_yet_is_told_as_such() -> None:
     first, second = await told([[GPU, LICENCE], [GPU, LICENCE]])
     assert "plugin Gpu, Rack" in first
-    assert second.endswith("(unix:/run/licence.sock), for 60 s at most each time: it has not answered yet")
+    assert second.endswith("(unix:/run/licence.sock), at most 60 s each time: it has not answered yet")

@@ -75,15 +75,15 @@ def _answer(target: Target, path: str, status: int, body: bytes) -> dict[str, An
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise AskError(f"{target.title} answers {status} and no JSON at {path}: is it a berth scheduler?")
+        raise AskError(f"{target.title} answers {status} without JSON at {path}: is it a berth scheduler?")
     if status == 200:
         return value
     message = str(value.get("message") or f"it answers {status}")
     if status == 401:
-        raise AskError(f"{target.title} does not accept the credentials; log in anew, or give a --token")
+        raise AskError(f"{target.title} does not accept the credentials; log in again, or give a --token")
     if status == 403:
         raise AskError(
-            f"{target.title}: {message}; a ClusterRole has to allow the verb get on the nonResourceURL"
+            f"{target.title}: {message}; a ClusterRole must allow the verb get on the nonResourceURL"
             " /berth/v1/*"
         )
     raise AskError(message, _STATUS_CODES.get(status, UNREACHABLE))

@@ -37,34 +37,36 @@ _OUTPUT = output_option("json and yaml print the host's answer and nothing else.
 watch_option = click.option(
     "--watch",
     is_flag=True,
-    help="Print the list again whenever an instance comes, goes or fares differently.",
+    help="Print the list again whenever an instance or its state changes.",
 )
 
 
 @click.group(cls=Commands, context_settings=SETTINGS)
 @click.version_option(version("berth-host"), prog_name="kubectl berth", message="%(prog)s %(version)s")
 def kubectl_berth() -> None:
-    """Ask the berth scheduler of a cluster."""
+    """Query the berth scheduler of a cluster."""
 
 
 @kubectl_berth.command()
 @click.argument("pod", metavar="POD")
-@click.option("-n", "--namespace", default="", help="The pod's; without it the context's, or default.")
-@click.option("--node", metavar="NODE", default="", help="Say also why the pod is not on this node.")
+@click.option(
+    "-n", "--namespace", default="", help="The pod's namespace. Default: that of the context, or default."
+)
+@click.option("--node", metavar="NODE", default="", help="Print also why the pod is not on this node.")
 @click.option(
     "--attempts",
     type=click.IntRange(1, ATTEMPTS_KEPT),
     default=1,
     show_default=True,
-    help="List so many of its last attempts.",
+    help="List this number of the pod's last attempts.",
 )
 @_OUTPUT
 @server_options
 @finding_options
 def why(pod: str, namespace: str, node: str, attempts: int, output: str, **options: Any) -> None:
-    """Say why POD (NAME, or NAMESPACE/NAME) has its node, or has none, and where it is in the queue.
+    """Explain why POD (NAME, or NAMESPACE/NAME) has its node, or has none, and where it is in the queue.
 
-    Exit codes: 0 bound, 3 pending, 4 not known or deleted, 1 no answer, 2 bad usage.
+    Exit codes: 0 bound, 3 pending, 4 unknown or deleted, 1 no answer, 2 wrong usage.
     """
     log.configure("ERROR")
     try:
@@ -87,7 +89,7 @@ def why(pod: str, namespace: str, node: str, attempts: int, output: str, **optio
 @finding_options
 @watch_option
 def plugins(output: str, watch: bool, **options: Any) -> None:
-    """List the host's plugins: where they run, whether they can be asked, and how their calls fare."""
+    """List the host's plugins: their place, state and statistics."""
     log.configure("ERROR")
     show_running_plugins(options, output, watch=watch)
 
@@ -155,7 +157,7 @@ def _key(pod: str, namespace: str, options: Mapping[str, Any]) -> str:
     # A URL's step up is no name, nor are a terminal's control characters.
     is_odd = "." in (given, name) or ".." in (given, name) or not f"{namespace}{pod}".isprintable()
     if is_odd or "/" in given or not name or (given and namespace and given != namespace):
-        raise AskError(f"{pod!r} is no pod: write NAME, or NAMESPACE/NAME without -n", BAD_USAGE)
+        raise AskError(f"{pod!r} is not a pod name: write NAME, or NAMESPACE/NAME without -n", BAD_USAGE)
     return f"{quote(given or namespace or _context_namespace(options), safe='')}/{quote(name, safe='')}"
 
 
@@ -178,5 +180,5 @@ def _read(value: Mapping[str, Any]) -> PodAnswer:
 def _unreadable(err: Exception) -> AskError:
     return AskError(
         f"the host's answer cannot be read ({type(err).__name__}: {err}): kubectl-berth"
-        f" {version('berth-host')} may be of another version than the host"
+        f" {version('berth-host')} may have another version than the host"
     )

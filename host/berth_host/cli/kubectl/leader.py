@@ -73,8 +73,8 @@ async def _holder_of(lease: _Held, client: ApiClient, selector: str) -> tuple[st
             found = _by_name(host_name, pods) or _by_node(host_name, pods)
     if not found:
         raise AskError(
-            f"{lease.holder} holds the Lease {lease}, and it is no pod of that namespace, nor one with the"
-            f" label {selector}: it may run outside the cluster; name it with --server https://HOST:10259, or"
+            f"{lease.holder} holds the Lease {lease}, but no pod of that name is in its namespace or has the"
+            f" label {selector}: it may run outside the cluster; give --server https://HOST:10259, or"
             " the labels of its pod with --selector"
         )
     return _name(found[0])
@@ -117,7 +117,7 @@ def _is_berths(lease: Mapping[str, Any]) -> bool:
 
 def _led(lease: _Held) -> _Held:
     if not lease.holder:
-        raise AskError(f"nobody holds the Lease {lease}: no scheduler leads now; see their logs")
+        raise AskError(f"no scheduler holds the Lease {lease}: none leads now; see their logs")
     return lease
 
 

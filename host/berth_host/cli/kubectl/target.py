@@ -32,16 +32,18 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_PORT: Final = 10259
 
 SERVER_OPTIONS: Final = (
-    click.option("--server", metavar="URL", default="", help="The host's secure port, https://HOST:10259."),
+    click.option(
+        "--server", metavar="URL", default="", help="Address of the host's secure port, https://HOST:10259."
+    ),
     click.option("--token", metavar="TOKEN", default="", help="Bearer token for --server."),
-    click.option("--token-file", metavar="FILE", default="", help="File with the token."),
+    click.option("--token-file", metavar="FILE", default="", help="File with the bearer token."),
     click.option("--certificate-authority", metavar="FILE", default="", help="CA of the host's certificate."),
     click.option(
         "--insecure-skip-tls-verify", is_flag=True, help="Do not check the certificate of --server."
     ),
     click.option("--client-certificate", metavar="FILE", default="", help="Client certificate (PEM)."),
-    click.option("--client-key", metavar="FILE", default="", help="Its key (PEM)."),
-    click.option("--kubeconfig", metavar="FILE", default="", help="The kubeconfig whose user asks."),
+    click.option("--client-key", metavar="FILE", default="", help="Key of the client certificate (PEM)."),
+    click.option("--kubeconfig", metavar="FILE", default="", help="Kubeconfig with the user of the request."),
     click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig."),
 )
 _FINDING_OPTIONS: Final = (
@@ -49,17 +51,21 @@ _FINDING_OPTIONS: Final = (
         "--lease",
         metavar="NAMESPACE/NAME",
         default="",
-        help=f"The scheduler's Lease, whose holder is asked. Without it: the one labelled {LABEL}.",
+        help=f"Lease whose holder is queried. Default: the Lease with the label {LABEL}.",
     ),
     click.option(
         "--selector",
         metavar="LABELS",
         default=SELECTOR,
         show_default=True,
-        help="Labels of its pods, for pods that are not in the Lease's namespace and for a host without one.",
+        help="Labels of the scheduler's pods, for pods outside the Lease's namespace, or without a Lease.",
     ),
     click.option(
-        "--scheduler-port", type=int, default=DEFAULT_PORT, show_default=True, help="Its --secure-port."
+        "--scheduler-port",
+        type=int,
+        default=DEFAULT_PORT,
+        show_default=True,
+        help="The scheduler's --secure-port.",
     ),
 )
 
@@ -120,7 +126,7 @@ def _check(options: Mapping[str, Any]) -> None:
     if bool(options["client_certificate"]) != bool(options["client_key"]):
         raise AskError("--client-certificate and --client-key go together: give both", BAD_USAGE)
     if options["insecure_skip_tls_verify"] and options["certificate_authority"]:
-        raise AskError("--certificate-authority is of no use with --insecure-skip-tls-verify", BAD_USAGE)
+        raise AskError("--certificate-authority has no effect with --insecure-skip-tls-verify", BAD_USAGE)
     lease = options.get("lease") or ""
     if lease and not all(lease.partition("/")):
         raise AskError(f"--lease {lease}: write it as NAMESPACE/NAME", BAD_USAGE)

@@ -12,11 +12,11 @@ from berth_host.explain.pod_answer import PodAnswer, PodState, QueueState, Wakin
 
 _TEXT_WIDTH: Final = 100
 _STATES: Final = {
-    PodState.GATED: "pending, kept out of the queue",
+    PodState.GATED: "pending, held back by PreEnqueue",
     PodState.QUEUED: "pending, in the queue",
-    PodState.BACKOFF: "pending, backs off",
+    PodState.BACKOFF: "pending, in backoff",
     PodState.UNSCHEDULABLE: "pending, unschedulable",
-    PodState.SCHEDULING: "pending, tried now",
+    PodState.SCHEDULING: "pending, in its scheduling cycle",
     PodState.WAITING: "pending, waits on Permit",
     PodState.BINDING: "pending, being bound",
     PodState.DELETED: "deleted",
@@ -39,7 +39,7 @@ def pod_answer_text(answer: PodAnswer) -> str:
         parts.append(f"WHY NOT ON {answer.on_node.node}\n  {answer.on_node.text}")
     parts += attempt_parts(explanation)
     if answer.wakes:
-        parts.append("MAY BE WOKEN BY\n" + _wakes(answer.wakes))
+        parts.append("MAY BE REQUEUED BY\n" + _wakes(answer.wakes))
     if len(answer.last_attempts) > 1:
         parts.append("LAST ATTEMPTS\n" + _attempts(answer.last_attempts))
     if answer.timeline:
@@ -80,7 +80,7 @@ def _wakes(wakes: Sequence[Waking]) -> str:
             item.plugin,
             item.resource,
             ", ".join(item.actions),
-            "if the plugin says so" if item.asks else "always",
+            "if the plugin's hint says so" if item.asks else "always",
         )
         for item in wakes
     ]

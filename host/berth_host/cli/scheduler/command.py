@@ -72,8 +72,8 @@ def _option(flag: Flag) -> click.Option:
 def scheduler(flags: ParsedFlags) -> None:
     """Schedule a cluster, with the command line of kube-scheduler.
 
-    TERM ends what is under way and gives the Lease up; a second TERM ends at once. HUP takes a changed
-    configuration over.
+    SIGTERM finishes running bindings and releases the Lease; a second SIGTERM ends at once. SIGHUP applies a
+    changed configuration.
     """
     if flags.is_on("version"):
         click.echo(f"berth {version('berth-host')}")

@@ -169,8 +169,8 @@ GATES: Final = FlagKind("GATE=true|false,...", _gates, adds=True, check=_gates_o
 
 EMULATED: Final = FlagKind("kube=MAJOR.MINOR", _emulated, adds=True, check=_one_version)
 EMULATED_HELP: Final = (
-    "Keep the behaviour of this version of kube-scheduler where berth mended it, as kube=1.36;"
-    " without it every mend is on."
+    "Keep errors of this version of kube-scheduler that berth corrects, such as kube=1.36;"
+    " without the flag every correction is on."
 )
 
 

@@ -60,7 +60,13 @@ def _deprecated(name: str, kind: FlagKind, default: Value, help_text: str) -> Fl
 
 
 def _ignored(name: str, kind: FlagKind, default: Value) -> Flag:
-    return Flag(name, kind, default, "Taken for kube-scheduler's sake.", Standing.WITHOUT_EFFECT)
+    return Flag(
+        name,
+        kind,
+        default,
+        "Accepted for compatibility with kube-scheduler; has no effect.",
+        Standing.WITHOUT_EFFECT,
+    )
 
 
 _MISC: Final = (
@@ -70,16 +76,31 @@ _MISC: Final = (
         "",
         "KubeSchedulerConfiguration, with or without berth's own; - for standard input.",
     ),
-    Flag("master", STRING, "", "Address of the API server; beats the one in the kubeconfig."),
+    Flag("master", STRING, "", "Address of the API server; takes precedence over the kubeconfig."),
     Flag("write-config-to", FILE, "", "Write the completed configuration to this file, and exit."),
-    Flag("no-convert", BOOL, False, "Refuse older configurations, as kube-scheduler 1.36 does. berth's own."),
+    Flag(
+        "no-convert",
+        BOOL,
+        False,
+        "Refuse older configurations, as kube-scheduler 1.36 does. A flag of berth alone.",
+    ),
 )
 
 LEADER_ELECTION: Final = (
     Flag("leader-elect", BOOL, True, "Schedule only while this replica holds the Lease."),
-    Flag("leader-elect-lease-duration", DURATION, 15.0, "Replicas wait so long before they take over."),
-    Flag("leader-elect-renew-deadline", DURATION, 10.0, "A leader that cannot renew for so long gives up."),
-    Flag("leader-elect-retry-period", DURATION, 2.0, "Time between two tries to get or to renew the Lease."),
+    Flag(
+        "leader-elect-lease-duration",
+        DURATION,
+        15.0,
+        "How long other replicas wait before they take over a Lease.",
+    ),
+    Flag(
+        "leader-elect-renew-deadline",
+        DURATION,
+        10.0,
+        "A leader that cannot renew the Lease for this time ends.",
+    ),
+    Flag("leader-elect-retry-period", DURATION, 2.0, "Time between two attempts to take or renew the Lease."),
     Flag("leader-elect-resource-lock", STRING, "leases", "Kind of the lock: leases."),
     Flag("leader-elect-resource-name", STRING, "kube-scheduler", "Name of the Lease."),
     Flag("leader-elect-resource-namespace", STRING, "kube-system", "Namespace of the Lease."),
@@ -88,10 +109,12 @@ LEADER_ELECTION: Final = (
 _SECURE_SERVING: Final = (
     Flag("bind-address", ADDRESS, "0.0.0.0", "Address that the endpoints listen on; :: for all, IPv6 too."),
     Flag("secure-port", INT, 10259, "HTTPS port of the endpoints; 0: no endpoints."),
-    Flag("cert-dir", FOLDER, "", "Folder of kube-scheduler.crt and kube-scheduler.key; made if absent."),
-    Flag("tls-cert-file", FILE, "", "Certificate of the endpoints, with its chain; else one is made."),
-    Flag("tls-private-key-file", FILE, "", "The key that belongs to --tls-cert-file."),
-    Flag("tls-min-version", STRING, "", "VersionTLS12 or VersionTLS13."),
+    Flag("cert-dir", FOLDER, "", "Folder of kube-scheduler.crt and kube-scheduler.key; created if absent."),
+    Flag(
+        "tls-cert-file", FILE, "", "Certificate of the endpoints, with its chain; self-signed if not given."
+    ),
+    Flag("tls-private-key-file", FILE, "", "Private key of --tls-cert-file."),
+    Flag("tls-min-version", STRING, "", "Minimum TLS version: VersionTLS12 or VersionTLS13."),
     Flag("tls-cipher-suites", STRINGS, (), "Cipher suites that TLS 1.2 may use, by their IANA names."),
     _ignored("tls-curve-preferences", STRINGS, ()),
     _ignored("tls-sni-cert-key", STRINGS, ()),
@@ -102,53 +125,75 @@ _SECURE_SERVING: Final = (
 )
 
 _AUTHENTICATION: Final = (
-    Flag("authentication-kubeconfig", FILE, "", "The kubeconfig that asks about tokens of the endpoints."),
-    Flag("authentication-skip-lookup", BOOL, False, "Do not read the missing settings from the cluster."),
+    Flag("authentication-kubeconfig", FILE, "", "Kubeconfig for checking tokens of requests (TokenReview)."),
+    Flag(
+        "authentication-skip-lookup",
+        BOOL,
+        False,
+        "Do not read missing settings of authentication from the cluster.",
+    ),
     Flag(
         "authentication-tolerate-lookup-failure",
         BOOL,
         True,
-        "Go on when these settings cannot be read; requests may then be anonymous.",
+        "Start even if these settings cannot be read; requests may then be anonymous.",
     ),
-    Flag("authentication-token-webhook-cache-ttl", DURATION, 10.0, "Answers about tokens are kept so long."),
-    Flag("client-ca-file", FILE, "", "Requests with a client certificate of this CA are its common name."),
-    Flag("requestheader-client-ca-file", FILE, "", "CA of front proxies, which name users in headers."),
-    Flag("requestheader-allowed-names", STRINGS, (), "Common names of front proxies; none: all."),
-    Flag("requestheader-username-headers", STRINGS, ("x-remote-user",), "Headers that name the user."),
+    Flag(
+        "authentication-token-webhook-cache-ttl", DURATION, 10.0, "How long answers about tokens are cached."
+    ),
+    Flag("client-ca-file", FILE, "", "CA of client certificates; their common name is the user."),
+    Flag("requestheader-client-ca-file", FILE, "", "CA of front proxies, which send the user in headers."),
+    Flag("requestheader-allowed-names", STRINGS, (), "Common names of front proxies; empty: all."),
+    Flag("requestheader-username-headers", STRINGS, ("x-remote-user",), "Headers with the user's name."),
     Flag("requestheader-uid-headers", STRINGS, (), "Headers with the user's UID."),
-    Flag("requestheader-group-headers", STRINGS, ("x-remote-group",), "Headers that name groups."),
-    Flag("requestheader-extra-headers-prefix", STRINGS, ("x-remote-extra-",), "Prefixes of further ones."),
+    Flag("requestheader-group-headers", STRINGS, ("x-remote-group",), "Headers with the user's groups."),
+    Flag(
+        "requestheader-extra-headers-prefix",
+        STRINGS,
+        ("x-remote-extra-",),
+        "Prefixes of headers with further attributes of the user.",
+    ),
 )
 
 _AUTHORIZATION: Final = (
-    Flag("authorization-kubeconfig", FILE, "", "The kubeconfig that asks for the rights of a user."),
+    Flag(
+        "authorization-kubeconfig",
+        FILE,
+        "",
+        "Kubeconfig for checking permissions of requests (SubjectAccessReview).",
+    ),
     Flag(
         "authorization-always-allow-paths",
         STRINGS,
         ("/healthz", "/readyz", "/livez"),
         "Paths that need no permission.",
     ),
-    Flag("authorization-webhook-cache-authorized-ttl", DURATION, 10.0, "A yes is kept so long."),
-    Flag("authorization-webhook-cache-unauthorized-ttl", DURATION, 10.0, "A no is kept so long."),
+    Flag("authorization-webhook-cache-authorized-ttl", DURATION, 10.0, "How long a permission is cached."),
+    Flag("authorization-webhook-cache-unauthorized-ttl", DURATION, 10.0, "How long a refusal is cached."),
 )
 
 DEPRECATED: Final = (
-    _deprecated("kubeconfig", FILE, "", "How to reach the API server. Ignored with --config."),
+    _deprecated("kubeconfig", FILE, "", "Kubeconfig of the API server. Ignored with --config."),
     _deprecated("kube-api-qps", FLOAT, 50.0, "Requests per second. Ignored with --config."),
-    _deprecated("kube-api-burst", INT, 100, "Requests at once. Ignored with --config."),
+    _deprecated("kube-api-burst", INT, 100, "Maximum burst of requests. Ignored with --config."),
     _deprecated(
         "kube-api-content-type",
         STRING,
         "application/vnd.kubernetes.protobuf",
         "Media type of requests; berth sends JSON. Ignored with --config.",
     ),
-    _deprecated("profiling", BOOL, True, "Profiles at /debug/pprof/. Ignored with --config."),
-    _deprecated("contention-profiling", BOOL, True, "Shown in the configuration. Ignored with --config."),
+    _deprecated("profiling", BOOL, True, "Serve profiles at /debug/pprof/. Ignored with --config."),
+    _deprecated(
+        "contention-profiling",
+        BOOL,
+        True,
+        "Copied into the configuration; no other effect. Ignored with --config.",
+    ),
     Flag(
         "pod-max-in-unschedulable-pods-duration",
         DURATION,
         300.0,
-        "A pod that waits for an event is tried again after this time all the same.",
+        "An unschedulable pod is requeued after this time without an event.",
         Standing.DEPRECATED,
     ),
 )
@@ -170,15 +215,15 @@ _METRICS: Final = (
 )
 
 _LOGS: Final = (
-    Flag("v", LEVEL, 0, "From 2 on every attempt is logged.", shorthand="v"),
-    Flag("logging-format", STRING, "text", "text or json."),
+    Flag("v", LEVEL, 0, "Verbosity; from 2 on every attempt is logged.", shorthand="v"),
+    Flag("logging-format", STRING, "text", "Format of the log: text or json."),
     _ignored("vmodule", STRINGS, ()),
     _ignored("log-flush-frequency", DURATION, 5.0),
     _ignored("log-json-info-buffer-size", STRING, "0"),
     _ignored("log-json-split-stream", BOOL, False),
     _ignored("log-text-info-buffer-size", STRING, "0"),
     _ignored("log-text-split-stream", BOOL, False),
-    Flag("version", VERSION, False, "Say the version, and exit."),
+    Flag("version", VERSION, False, "Print the version, and exit."),
 )
 
 SECTIONS: Final[Mapping[str, tuple[Flag, ...]]] = {

@@ -24,7 +24,7 @@ async def test_pod_that_cannot_fit_has_all_parts(ask: Ask, world: World) -> None
     assert "attempt 1: 0 of 3 nodes fit\n" in text
     assert "REJECTED BY\n  PLUGIN" in text
     assert "NEAREST FIT\n  node small-1 lacks 2200m CPU\n  node small-0 lacks " in text
-    assert "MAY BE WOKEN BY\n  REJECTED BY" in text
+    assert "MAY BE REQUEUED BY\n  REJECTED BY" in text
     timeline = text.partition("TIMELINE (UTC)\n")[2].splitlines()
     assert timeline[0].split() == ["TIME", "AGE", "STEP", "WHAT"]
     assert timeline[1].startswith("  2026-01-01 00:00:00   0.0s   queued")
@@ -40,8 +40,8 @@ async def test_pod_that_cannot_fit_has_all_parts(ask: Ask, world: World) -> None
     [
         ("web", 0, "default/web: on node small-0"),
         ("old", 0, "default/old: on node small-1"),
-        ("gated", 3, "default/gated: pending, kept out of the queue"),
-        ("kept-out", 3, "default/kept-out: pending, kept out of the queue"),
+        ("gated", 3, "default/gated: pending, held back by PreEnqueue"),
+        ("kept-out", 3, "default/kept-out: pending, held back by PreEnqueue"),
         ("held", 3, "default/held: pending, waits on Permit"),
         ("default/huge", 3, "default/huge: pending, unschedulable"),
     ],
@@ -84,13 +84,13 @@ async def test_unknown_and_foreign_pods_exit_with_4(ask: Ask) -> None:
         (
             ("why", "huge", "--token", "other"),
             1,
-            "a ClusterRole has to allow the verb get on the nonResourceURL",
+            "a ClusterRole must allow the verb get on the nonResourceURL",
         ),
         (("why", "huge", "--token", "wrong"), 1, "does not accept the credentials"),
-        (("why", "a/b/c"), 2, "'a/b/c' is no pod"),
-        (("why", "../plugins"), 2, "'../plugins' is no pod"),
-        (("why", "."), 2, "'.' is no pod"),
-        (("why", "huge\x1b[31m"), 2, "is no pod"),
+        (("why", "a/b/c"), 2, "'a/b/c' is not a pod name"),
+        (("why", "../plugins"), 2, "'../plugins' is not a pod name"),
+        (("why", "."), 2, "'.' is not a pod name"),
+        (("why", "huge\x1b[31m"), 2, "is not a pod name"),
         (("why", "huge", "--token", "a\nb"), 2, "--token: a token is one line"),
         (("why", "shop/web", "-n", "other"), 2, "write NAME, or NAMESPACE/NAME without -n"),
         (("why", "huge", "--token", "reads", "--token-file", "f"), 2, "--token and --token-file exclude"),
@@ -168,7 +168,7 @@ def test_folder_and_server_are_two_questions(tmp_path: Path) -> None:
     arguments = ["plugins", "--server", "https://127.0.0.1:1", "--folder", str(tmp_path)]
     result = CliRunner().invoke(berth, arguments)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "ask one of them" in result.stderr
+    assert "give one of them" in result.stderr
 
 
 def test_plugins_without_a_server_take_no_connection() -> None:

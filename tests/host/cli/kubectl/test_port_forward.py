@@ -244,7 +244,7 @@ async def test_missing_thing_is_named_with_the_cure(
     monkeypatch.setenv("FAKE_KUBECTL_FAILURE", "error: unable to forward port because pod is not running")
     assert "failed: error: unable to forward port because pod is not running" in await problem()
     small.leases = {"berth/team-a-berth": ""}
-    assert "nobody holds the Lease berth/team-a-berth" in await problem()
+    assert "no scheduler holds the Lease berth/team-a-berth" in await problem()
     small.leases = {"berth/team-a-berth": "laptop_6ba7b810"}
     assert "it may run outside the cluster" in await problem()
     small.leases = {"a/one": "berth-0_1", "berth/two": "berth-1_2", "gone/old": ""}
