@@ -23,7 +23,7 @@ DEFAULT_LABEL: Final = "example.com/blinking-lights"
 
 
 class BlinkingLightScorer(Plugin):
-    """Arguments: `label`, the label that holds the number of lights."""
+    """Scores nodes by their number of lights. Arguments: `label`, the label that holds the number."""
 
     version = "1.0.0"
     depends_on = DependsOn.ROW
@@ -35,13 +35,13 @@ class BlinkingLightScorer(Plugin):
             raise PluginArgsError("label: must be the name of a label")
 
     def score(self, state: CycleState, pod: Pod, node: NodeView) -> int:
-        """The number of lights; 0 if the label is not a number."""
+        """Return the number of lights; 0 if the label is not a number."""
         lights = node.labels.get(self._label, "")
         return int(lights) if lights.isdecimal() else 0
 
     def normalize(
         self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable
     ) -> NDArray[np.int64]:
-        """The node with the most lights gets 100."""
+        """Scale the scores so that the node with the most lights gets 100."""
         highest = int(scores.max(initial=0))
         return scores * MAX_NODE_SCORE // highest if highest else scores

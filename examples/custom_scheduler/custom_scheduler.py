@@ -3,9 +3,9 @@
     python examples/custom_scheduler/custom_scheduler.py simulate -f examples/demo/cluster \\
         --config examples/custom_scheduler/scheduler.yaml
 
-It works as kube-scheduler's `NewSchedulerCommand(WithPlugin(...))` does: the program registers the plugin,
-and a configuration enables it. The plugin runs in the host's process; the same class can be served from
-another one.
+As with kube-scheduler's `NewSchedulerCommand(WithPlugin(...))`, the program registers the plugin and a
+configuration enables it. The plugin runs in the host's process. The same class can also be served from
+another process.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class QuietHours(Plugin):
     depends_on = DependsOn.NODE
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
-        """Pods of the namespace `batch` are rejected by the pool."""
+        """Reject pods of the namespace `batch` on nodes that serve customers."""
         if pod.namespace == "batch" and self._serves_customers(node):
             return Status.unschedulable("node serves customers")
         return Status.success()
 
     def score(self, state: CycleState, pod: Pod, node: NodeView) -> int:
-        """Other pods prefer nodes that serve customers."""
+        """Prefer nodes that serve customers."""
         return 100 if self._serves_customers(node) else 0
 
     def _serves_customers(self, node: NodeView) -> bool:

@@ -1,7 +1,7 @@
-"""`make demo`: a scheduler places workloads with plugins that run in other processes, and reports the result.
+"""`make demo`: schedules workloads with plugins that run in other processes, and reports the result.
 
 It does the same as `berth simulate -f examples/demo/cluster --config examples/demo/scheduler.yaml --costs`,
-and explains what happens. Start it in the root of the repository, with .venv/bin on PATH.
+and explains each step. Start it in the root of the repository, with .venv/bin on PATH.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ABOUT: Final = {
 
 
 def main() -> int:
-    """Run the simulation and print the story."""
+    """Run the simulation and explain the result."""
     log.configure("ERROR")
     ready = prepare(Request(paths=[CLUSTER], config=CONFIG, seed=0, read_stdin=sys.stdin.read))
     say_what_is_coming(ready)
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def say_what_is_coming(ready: Prepared) -> None:
-    """berth in five lines, and the cast."""
+    """Print what berth is, and the plugins of the demo."""
     heading("berth: a Kubernetes scheduler whose plugins run in other processes")
     nodes, pods = len(ready.server.list("nodes")), len(ready.loaded.pod_keys)
     workloads = len(set(ready.loaded.owners.values()))
@@ -84,7 +84,7 @@ def say_what_is_coming(ready: Prepared) -> None:
 
 
 def say_where(placements: Sequence[Placement]) -> None:
-    """One row per workload: how many pods each node got."""
+    """Print one row per workload: how many pods each node got."""
     heading("Where the pods went")
     by_workload: dict[str, Counter[str]] = {}
     for item in placements:
@@ -97,7 +97,7 @@ def say_where(placements: Sequence[Placement]) -> None:
 
 
 def say_what_plugins_did(done: Finished) -> None:
-    """The effect of the three plugins on the placements."""
+    """Print the effect of the three plugins on the placements."""
     heading("What the three plugins did to it")
     placements = done.report.placements
     per_node = Counter(item.node for item in placements)
@@ -120,7 +120,7 @@ def say_what_plugins_did(done: Finished) -> None:
 
 
 def say_why_not(done: Finished) -> None:
-    """Pending pods by reason, with the resources that the nodes lack."""
+    """Print pending pods by reason, with the resources that the nodes lack."""
     heading("Why some pods are pending")
 
     def nearest(item: PendingPod) -> list[str]:
@@ -132,14 +132,14 @@ def say_why_not(done: Finished) -> None:
 
 
 def say_costs(done: Finished) -> None:
-    """Time per plugin and call."""
+    """Print the time per plugin and call."""
     heading("What each plugin cost")
     paragraph("One call judges all nodes for one pod, in process and over the socket alike.", indent=2)
     print(costs_text(list(done.costs), OUT, indent=2))
 
 
 def say_what_next() -> None:
-    """Commands to type."""
+    """Print commands to try next."""
     heading("What now (with .venv/bin on PATH)")
     print(f"  berth simulate -f {CLUSTER} --config {CONFIG}     every placement")
     print(f"  berth why ml/train-language-0 -f {CLUSTER} --config {CONFIG}")
@@ -154,7 +154,7 @@ def _maintained(done: Finished) -> list[str]:
 
 
 def _lights(done: Finished) -> dict[str, int]:
-    """Blinking lights of the nodes that take pods."""
+    """Return the number of blinking lights of the nodes that take pods."""
     shut = {*_maintained(done)}
     return {
         node.ref.name: int(node.parsed["metadata"]["labels"]["example.com/blinking-lights"])
@@ -168,12 +168,12 @@ def _short(command: str) -> str:
 
 
 def heading(text: str) -> None:
-    """A title with a line below."""
+    """Print a title with a line below."""
     print(OUT.heading(f"{text}\n{'-' * len(text)}"))
 
 
 def paragraph(text: str, indent: int = 0) -> None:
-    """Text, wrapped."""
+    """Print wrapped text."""
     print(TEXT.wrapped(text, indent))
 
 

@@ -1,10 +1,10 @@
-"""Says whether a pod would fit on a node. Uses the framework alone, without a scheduler or a cluster.
+"""Says whether a pod would fit on a node. Uses only the framework, without a scheduler or a cluster.
 
     python examples/fits/fits.py POD.yaml NODE.yaml [NODE.yaml ...]
 
-Files hold what manifests can: several documents, Lists, YAML or JSON; pods and nodes in any order. Each node
-is an existing one, or the template of a node that an autoscaler could add. Exit code 0: every pod fits on one
-of them; 1: a pod fits on none; 2: the files cannot be used.
+Files may hold all that manifests can: several documents, Lists, YAML or JSON; pods and nodes in any order.
+Each node is an existing one, or the template of a node that an autoscaler could add. Exit code 0: every pod
+fits on one of the nodes; 1: a pod fits on none; 2: the files cannot be used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from berth_sdk.status import Status
 
 
 def verdicts(pod: Mapping[str, Any], nodes: list[Mapping[str, Any]]) -> dict[str, Status]:
-    """The verdict of all default plugins on each node, by its name."""
+    """Return the verdict of all default plugins on each node, by the node's name."""
     framework = FrameworkAlone()
     for node in nodes:
         framework.add_node(Node.from_object(node))

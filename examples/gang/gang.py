@@ -1,8 +1,8 @@
 """Gang: all pods of a group start together, or none of them starts.
 
-Two labels of a pod name its gang and the number of members. Each member that has found a node waits at
-Permit; the member that completes the gang allows all of them. When a member gives up (its wait timed out, or
-a step after Permit failed), the others give up too, so that half a gang never holds nodes for long.
+Two labels of a pod give the name of its gang and the number of members. Each member that has found a node
+waits at Permit. The member that completes the gang allows all of them. When a member gives up (its wait timed
+out, or a step after Permit failed), the others give up too, so that half a gang never holds nodes for long.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ Key = tuple[str, str]
 
 
 class Gang(Plugin):
-    """Arguments: `waitSeconds`, how long the first member waits for the last (default 30)."""
+    """Holds pods until their gang is complete. Arguments: `waitSeconds`, how long the first member waits for
+    the last (default 30).
+    """
 
     version = "1.0.0"
     depends_on = DependsOn.OTHER
-    # A gang that was sent back is tried again when one more member comes, or a node that may fit.
+    # A gang that was sent back is tried again when a member is added, or a node that may fit.
     events = (EventInterest("Pod", ("add",), label_selector=NAME), EventInterest("Node", ("add",)))
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -40,7 +42,7 @@ class Gang(Plugin):
         self._released: dict[Key, set[str]] = {}
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult | Status:
-        """Wait for the other members; the last one allows all of them."""
+        """Wait for the other members. The last member allows all of them."""
         key = gang_of(pod)
         if key is None:
             return Status.success()
@@ -58,7 +60,7 @@ class Gang(Plugin):
         return Status.success()
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """One member gives up: the members that still wait go back too."""
+        """Send the members that still wait back too, because one member gave up."""
         key = gang_of(pod)
         if key is None:
             return
@@ -67,14 +69,14 @@ class Gang(Plugin):
             for waiting in self._waiting(key, besides=pod):
                 self.handle.reject(waiting, f"gang {key[1]} lost member {pod.name}")
         except HandleError:
-            pass  # unreserve must not fail: without the host the wait of the others times out by itself
+            pass  # unreserve must not fail: without the host, the other members' waits time out
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Reserve takes nothing; it exists so that `unreserve` is called."""
+        """Reserve nothing. The method exists so that the host calls `unreserve`."""
         return Status.success()
 
     def reconcile(self, live: Sequence[LiveReservation]) -> None:
-        """Nothing was lost with an earlier process: the host lists the waiting pods."""
+        """Restore nothing: the host lists the waiting pods, so an earlier process had no state of its own."""
 
     def _waiting(self, key: Key, *, besides: Pod) -> list[WaitingPod]:
         return [
@@ -85,6 +87,6 @@ class Gang(Plugin):
 
 
 def gang_of(pod: Pod) -> Key | None:
-    """Namespace and name of the pod's gang, None for a pod without one."""
+    """Return namespace and name of the pod's gang, None for a pod without one."""
     name = pod.labels.get(NAME)
     return (pod.namespace, name) if name else None

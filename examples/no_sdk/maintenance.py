@@ -57,4 +57,4 @@ hello = {"protocol": "berth/1", "address": os.environ["BERTH_PLUGIN_ENDPOINT"], 
 server.add_insecure_port(hello["address"])
 server.start()
 print(json.dumps({**hello, "cookie": os.environ.get("BERTH_PLUGIN_COOKIE", "")}), flush=True)
-sys.stdin.read()  # the host holds the other end: when it is gone, so is this process
+sys.stdin.read()  # the host holds the other end: this process ends with the host

@@ -1,15 +1,15 @@
-"""Checks placements independently: no node or GPU is over-committed, and no pod is pending that would fit.
+"""Checks placements independently: no node or GPU is over-committed, and no pending pod would fit.
 
     python examples/openb/check_placements.py --manifests DIR --result FILE
     python examples/openb/check_placements.py --manifests DIR --placements FILE
 
-`--result`: the output of `berth simulate -o json`; `--placements`: the file of `berth bench
---dump-placements`. It reads the manifests and the result, and uses none of berth's own code except the parser
-of quantities. Exit 1 with one line per violation. It compares requests with allocatable, which is all that
-the openb trace has. For a pending pod with node affinity or a node selector it checks only the result's
-message.
+`--result`: the output of `berth simulate -o json`. `--placements`: the file of `berth bench
+--dump-placements`. The program reads the manifests and the result, and uses none of berth's own code except
+the parser of quantities. Exit 1 with one line per violation. It compares requests with allocatable, which is
+all that the openb trace has. For a pending pod with node affinity or a node selector it checks only the
+result's message.
 
-`--shared-gpus`: GPUs were shared, so each GPU is checked by itself. A placed pod must say which GPUs it got
+`--shared-gpus`: GPUs were shared, so each GPU is checked by itself. A placed pod must name its GPUs
 (`gpu-share.berth.io/gpu-index`): as many as it requests, all different and of a model that it names. The
 requests on one GPU may not exceed 1000 milli. A pending pod would fit on a node where enough GPUs of such a
 model have the requested amount left.
@@ -41,19 +41,19 @@ _NANO: Final = 10**9
 
 
 def objects(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every object of the manifests, lists unpacked."""
+    """Yield every object of the manifests, with lists unpacked."""
     for path in sorted(folder.glob("*.json")):
         document = json.loads(path.read_text())
         yield from document["items"] if document["kind"].endswith("List") else [document]
 
 
 def amounts(raw: Mapping[str, str]) -> Amounts:
-    """Quantities as billionths."""
+    """Return quantities as billionths."""
     return {name: nano_value(value) for name, value in raw.items()}
 
 
 def request_of(pod: Mapping[str, Any]) -> Amounts:
-    """A pod's usage of its node, its place among the pods included."""
+    """Return a pod's usage of its node, one of the node's pods included."""
     total: dict[str, int] = {"pods": nano_value(1)}
     for container in pod["spec"]["containers"]:
         for name, value in amounts(container.get("resources", {}).get("requests", {})).items():
@@ -62,12 +62,14 @@ def request_of(pod: Mapping[str, Any]) -> Amounts:
 
 
 def is_constrained(pod: Mapping[str, Any]) -> bool:
-    """Whether more than resources decides on which nodes the pod may run."""
+    """Return True if more than resources decides on which nodes the pod may run."""
     return bool(pod["spec"].get("affinity") or pod["spec"].get("nodeSelector"))
 
 
 def read_placements(path: Path) -> dict[str, Any]:
-    """`pod,node` lines in the form of a simulation's result; further columns are `annotation=value`."""
+    """Read `pod,node` lines into the form of a simulation's result. Further columns are
+    `annotation=value`.
+    """
     placements: list[dict[str, Any]] = []
     pending: list[dict[str, str]] = []
     with path.open(newline="", encoding="utf-8") as file:
@@ -84,7 +86,7 @@ def read_placements(path: Path) -> dict[str, Any]:
 
 
 def wanted_gpus(pod: Mapping[str, Any]) -> tuple[int, int]:
-    """(how many GPUs, how much of each in milli) a pod wants."""
+    """Return (how many GPUs, how much of each in milli) a pod requests."""
     annotations = pod["metadata"].get("annotations") or {}
     requested = request_of(pod).get(GPU, 0) // _NANO
     count = int(annotations.get(COUNT, requested or int(MILLI in annotations)))
@@ -92,13 +94,13 @@ def wanted_gpus(pod: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def suits(pod: Mapping[str, Any], model: str) -> bool:
-    """Whether the pod may have GPUs of this model."""
+    """Return True if the pod may have GPUs of this model."""
     wanted = (pod["metadata"].get("annotations") or {}).get(MODEL, "")
     return not wanted or model in wanted.split("|")
 
 
 def violations(folder: Path, result: Mapping[str, Any], *, shared_gpus: bool = False) -> Iterator[str]:
-    """One line per thing that is wrong."""
+    """Yield one line per violation."""
     nodes: dict[str, Amounts] = {}
     models: dict[str, str] = {}
     pods: dict[str, Mapping[str, Any]] = {}
@@ -153,8 +155,9 @@ def violations(folder: Path, result: Mapping[str, Any], *, shared_gpus: bool = F
 def _wrongly_listed(
     result: Mapping[str, Any], pods: Mapping[str, Any], nodes: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Every pod of the manifests must be reported once, and no other pod; every node must be in the
-    manifests."""
+    """Yield a line for each pod of the manifests that is not reported exactly once, and for each pod or node
+    that is in no manifest.
+    """
     listed = Counter(item["pod"] for item in (*result["placements"], *result["pending"]))
     if set(listed) != set(pods):
         yield f"{len(listed)} pods are listed, the manifests have {len(pods)}"
@@ -171,7 +174,7 @@ def _wrongly_listed(
 def _take_gpus(
     placement: Mapping[str, Any], pod: Mapping[str, Any], gpus: dict[str, list[int]]
 ) -> Iterator[str]:
-    """Take the pod's GPUs off its node's, and report wrong GPU numbers."""
+    """Take the pod's GPUs from its node, and yield a line for wrong GPU numbers."""
     count, milli = wanted_gpus(pod)
     text = (placement.get("annotations") or {}).get(INDEX, "")
     parts = [part for part in text.split(",") if part]

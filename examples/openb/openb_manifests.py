@@ -3,8 +3,8 @@
     python examples/openb/openb_manifests.py --data DIR --out DIR [--nodes N]
 
 The folder of `--data` holds `openb_node_list_all_node.csv` and `openb_pod_list_default.csv` of the trace
-(2023, Alibaba; github.com/alibaba/clusterdata). `berth_bench.openb` defines the conversion of a
-line; `berth bench openb` uses it too.
+(2023, Alibaba; github.com/alibaba/clusterdata). `berth_bench.openb` converts each line; `berth bench openb`
+uses it too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def _write(path: Path, manifests: Iterable[Manifest]) -> int:
 
 
 def convert(data: Path, out: Path, nodes_wanted: int | None = None) -> tuple[int, int]:
-    """Write `nodes.json` and `pods.json` into `out`; how many there are of each. Raises ManifestError."""
+    """Write `nodes.json` and `pods.json` into `out`. Returns the number of nodes and of pods. Raises
+    ManifestError.
+    """
     nodes, tasks = nodes_of(data, nodes_wanted), tasks_of(data)
     out.mkdir(parents=True, exist_ok=True)
     return _write(out / "nodes.json", nodes), _write(out / "pods.json", tasks)

@@ -1,4 +1,4 @@
 """kube-scheduler's default plugins, vectorised over all nodes: one module each, named as the plugin.
 
-They import the SDK alone, so that each of them runs inside the host or in a process of its own.
+The plugins import only the SDK, so each of them can run in process or served.
 """

@@ -1,4 +1,4 @@
-"""DefaultBinder: the pod is bound by a Binding object, which the host posts. Called at Bind.
+"""DefaultBinder: lets the host post the Binding object of the pod. Called at Bind.
 
 Source: `pkg/scheduler/framework/plugins/defaultbinder/default_binder.go`, v1.36.
 """
@@ -25,5 +25,5 @@ class DefaultBinder(Plugin):
     events: ClassVar[Sequence[EventInterest] | None] = ()
 
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> BindResult:
-        """SUCCESS: the host posts the Binding, and its error is the pod's."""
+        """Return SUCCESS: the host posts the Binding. An error of the API server becomes the pod's error."""
         return BindResult(SUCCESS, host_binds=True)

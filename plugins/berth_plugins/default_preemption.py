@@ -1,7 +1,8 @@
-"""DefaultPreemption: room for a pod that fits nowhere, by evicting pods of lower priority.
+"""DefaultPreemption: makes room for a pod that fits on no node, by evicting pods of lower priority.
 
-Called at PostFilter and PreEnqueue. The search is the host's own (`Handle.evaluate_preemption`), which asks
-every Filter plugin about what-ifs; the host evicts the victims, and says so in `QueuedPod.victims_pending`.
+Called at PostFilter and PreEnqueue. The host does the search (`Handle.evaluate_preemption`), which asks every
+Filter plugin what-if questions. The host evicts the victims, and sets `QueuedPod.victims_pending` meanwhile.
+
 Source: `pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go`, v1.36.
 """
 
@@ -29,16 +30,16 @@ _DEFAULTS: Final = {_PERCENTAGE: 10, _ABSOLUTE: 100}
 
 
 class DefaultPreemption(Plugin):
-    """Nominates the node that loses least, and holds the pod back while its victims are evicted."""
+    """Nominates the node with the least harm, and gates the pod while its victims are evicted."""
 
     needs: ClassVar[Sequence[Need]] = ()
     depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
-    # The hint never says yes: the event only lets a pod that is held back be looked at again.
+    # The hint never returns True: the event only makes the queue run PreEnqueue of a gated pod again.
     events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),)
     deadlines: ClassVar[Mapping[str, float]] = {"postFilter": 10.0}
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
-        """`args`: DefaultPreemptionArgs. Raises PluginArgsError with everything that is wrong in them."""
+        """`args`: DefaultPreemptionArgs. Raises PluginArgsError with every error in the arguments."""
         super().__init__(args, handle)
         given = {**_DEFAULTS, **{key: value for key, value in args.items() if value is not None}}
         self._percentage = integer(given, _PERCENTAGE, _PERCENTAGE)
@@ -54,13 +55,13 @@ class DefaultPreemption(Plugin):
         findings.check()
 
     def pre_enqueue(self, pod: QueuedPod) -> Status:
-        """Unresolvable while the host evicts pods for this one."""
+        """Return UNSCHEDULABLE_AND_UNRESOLVABLE while the host evicts pods for this one."""
         return WAITING if pod.victims_pending else Status.success()
 
     def post_filter(
         self, state: CycleState, pod: Pod, rejections: NodeRejections
     ) -> Answer[PostFilterResult]:
-        """The host's own search; its message begins with `preemption: `."""
+        """Return the result of the host's preemption, with `preemption: ` before its message."""
         found = self.handle.evaluate_preemption(
             state,
             min_candidate_nodes_percentage=self._percentage,
@@ -69,11 +70,11 @@ class DefaultPreemption(Plugin):
         return _signed_later(found) if inspect.isawaitable(found) else _signed(found)
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """Nothing of the pod: only the eviction of its victims counts."""
+        """Return a constant: only the eviction of the pod's victims counts, nothing of the pod."""
         return ()
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """Never: the plugins that rejected the pod say whether room helps it."""
+        """Return False: the plugins that rejected the pod decide whether room helps the pod."""
         return False
 
 

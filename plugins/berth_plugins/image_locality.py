@@ -27,8 +27,8 @@ MOST_BYTES_PER_CONTAINER: Final = 1000 * _MIB
 
 
 class ImageLocality(Plugin):
-    """Scores the bytes of the pod's images that a node holds, each scaled by how widely it is spread,
-    so that a pod is not drawn to the one node that has its image.
+    """Scores the bytes of the pod's images that a node holds, each scaled by the share of nodes that hold the
+    image. The scaling keeps pods from crowding the only node with their image.
     """
 
     needs: ClassVar[Sequence[Need]] = (
@@ -40,11 +40,11 @@ class ImageLocality(Plugin):
     events: ClassVar[Sequence[EventInterest] | None] = ()
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """The images, and how many containers there are."""
+        """Return the images and the number of containers."""
         return pod.images, _container_count(spec_of(pod))
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """int64[n], 0..100."""
+        """Return int64[n], 0..100."""
         containers = _container_count(spec_of(pod))
         total = np.zeros(len(nodes), dtype=np.int64)
         found = False
@@ -58,7 +58,7 @@ class ImageLocality(Plugin):
                 scaled = float(size_bytes) * (holders / snapshot_size)
                 total += scaled.astype(np.int64) * uses
         if not found and containers:
-            return total  # below the least that counts, everywhere
+            return total  # below the minimum that counts, on every node
         return _scaled(total, MOST_BYTES_PER_CONTAINER * containers)
 
 
@@ -67,7 +67,7 @@ def _container_count(spec: Mapping[str, Any]) -> int:
 
 
 def normalized_name(image: str) -> str:
-    """The name under which a node lists the image: without tag or digest it is the latest.
+    """Return the name under which a node lists the image. An image without tag or digest is the latest.
 
     >>> normalized_name("registry:5000/web"), normalized_name("web:v1")
     ('registry:5000/web:latest', 'web:v1')
@@ -76,6 +76,6 @@ def normalized_name(image: str) -> str:
 
 
 def _scaled(total: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    # In this order: without containers `most` is below `LEAST_BYTES`, and upstream compares so.
+    # In upstream's order of comparisons: without containers `most` is below `LEAST_BYTES`.
     clamped = np.where(total < LEAST_BYTES, LEAST_BYTES, np.minimum(total, most))
     return (clamped - LEAST_BYTES) * MAX_NODE_SCORE // (most - LEAST_BYTES)

@@ -1,8 +1,9 @@
 """NodeAffinity: node selectors and node affinity -> node subset, verdict, score.
 
-Called at PreFilter, Filter, PreScore and Score. Each distinct value of a label is looked at once per
-cycle, however many nodes there are. Source:
-`pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go`, v1.36.
+Called at PreFilter, Filter, PreScore and Score. Each cycle tests each distinct value of a label once, for any
+number of nodes.
+
+Source: `pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _PREFERRED: Final = "preferred"
 
 
 class NodeAffinity(Plugin):
-    """Rejects nodes that the pod's node selector or required affinity, or the configuration's
-    `addedAffinity`, does not match; prefers nodes that match preferred terms, by weight.
+    """Rejects nodes that do not match the pod's node selector, its required affinity, or the configuration's
+    `addedAffinity`. Prefers nodes that match preferred terms, by weight.
     """
 
     needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.nodes())
@@ -67,14 +68,16 @@ class NodeAffinity(Plugin):
             self._read_added(added)
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """Node selector and node affinity as they are written; the configured part is the same for all."""
+        """Return node selector and node affinity as they are written. The configured part is the same for all
+        pods.
+        """
         spec = spec_of(pod)
         selector, stanza = spec.get("nodeSelector"), spec.get("affinity")
         affinity = stanza.get("nodeAffinity") if isinstance(stanza, Mapping) else stanza
         return None if selector is None and affinity is None else repr((selector, affinity))
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult | Status:
-        """SKIP for a pod without conditions; a subset where every term names its nodes."""
+        """Return SKIP for a pod without conditions, and a subset of nodes if every term names its nodes."""
         spec = spec_of(pod)
         stanza = required_stanza(spec)
         # An empty map is a selector that every node matches; a missing one is no selector.
@@ -87,9 +90,9 @@ class NodeAffinity(Plugin):
         return PreFilterResult(eligible=names) if names else REASON_CONFLICT
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Unresolvable where the enforced affinity, or else the pod's own, does not match.
+        """Return unresolvable where the enforced affinity, or else the pod's own, does not match.
 
-        Terms that cannot be read match nothing.
+        Unreadable terms match no node.
         """
         required = state.get_or_make(_REQUIRED, lambda: RequiredNodeAffinity.of_spec(spec_of(pod)))
         verdicts = Verdicts.feasible(len(nodes))
@@ -98,7 +101,7 @@ class NodeAffinity(Plugin):
         return verdicts.otherwise(~required.over(nodes), REASON_POD)
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP without preferred terms; ERROR for a preferred term that cannot be read."""
+        """Return SKIP without preferred terms, ERROR for an unreadable preferred term."""
         try:
             preferred = _preferred_terms(pod)
         except SelectorError as err:
@@ -109,7 +112,7 @@ class NodeAffinity(Plugin):
         return Status.success()
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """int64[n]: the sum of the weights of the preferred terms that match, added ones included."""
+        """Return int64[n]: the sum of the weights of the preferred terms that match, added ones included."""
         total = np.zeros(len(nodes), dtype=np.int64)
         preferred = state.get_or_make(_PREFERRED, lambda: _preferred_terms(pod))
         for terms in (self._added, preferred):
@@ -118,12 +121,12 @@ class NodeAffinity(Plugin):
         return total
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """Node selector and node affinity."""
+        """Return node selector and node affinity."""
         return self.sign_spec(pod)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A node came that matches, or began to match. Raises SelectorError when the pod's terms cannot
-        be read and none of the others decides.
+        """Return True if a matching node was added, or a node matches now and did not before. Raises
+        SelectorError when the pod's terms cannot be read and no other term decides.
         """
         node = as_node(event.new)
         if self._enforced is not None and not self._enforced.matches(node.labels, node.name):
@@ -163,9 +166,9 @@ def _preferred_terms(pod: Pod) -> PreferredTerms | None:
 
 
 def _named_nodes(stanza: Mapping[str, Any] | None) -> frozenset[str] | None:
-    """The only nodes that can match, if every term names some; None: any node may match.
+    """Return the only nodes that can match, if every term names some. None: any node may match.
 
-    Read from the terms as they are written: the names in a broken term count as well.
+    Read from the terms as they are written: names in an unreadable term count as well.
     """
     terms = (stanza or {}).get("nodeSelectorTerms") or ()
     if not terms:

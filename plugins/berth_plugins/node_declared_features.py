@@ -1,9 +1,11 @@
 """NodeDeclaredFeatures: the kubelet features that a pod's spec needs, against the nodes' declared features ->
 verdict.
 
-Called at PreFilter and Filter. One column of booleans per known feature; a pod that asks for none is
-skipped. Source: KEP-5328; `pkg/scheduler/framework/plugins/nodedeclaredfeatures/nodedeclaredfeatures.go`
-and `component-helpers/nodedeclaredfeatures/features`, v1.36.
+Called at PreFilter and Filter. There is one column of booleans per known feature. A pod that needs no feature
+is skipped.
+
+Source: KEP-5328; `pkg/scheduler/framework/plugins/nodedeclaredfeatures/nodedeclaredfeatures.go` and
+`component-helpers/nodedeclaredfeatures/features`, v1.36.
 """
 
 from __future__ import annotations
@@ -45,14 +47,15 @@ def _containers(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 class NodeDeclaredFeatures(Plugin):
-    """Rejects nodes that do not declare a feature that the pod needs of its kubelet."""
+    """Rejects nodes that do not declare a feature that the pod needs from its kubelet."""
 
     features: ClassVar[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
         RESTART_ALL: _restarts_all_containers,
         USER_NAMESPACES: _maps_users_of_host_network,
     }
-    """The features that a node may declare and a new pod can need, as readings of a pod's spec. Other
-    features concern running pods, or no pod."""
+    """The features that a node may declare and a new pod can need, each with a test of a pod's spec. Other
+    features matter to running pods only, or to no pod.
+    """
     needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.nodes())
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (
@@ -61,11 +64,11 @@ class NodeDeclaredFeatures(Plugin):
     )
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """The features."""
+        """Return the needed features."""
         return self.required_features(spec_of(pod)) or NoConcern.CYCLE
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP for a pod that every kubelet can run."""
+        """Return SKIP for a pod that every kubelet can run."""
         required = self.required_features(spec_of(pod))
         if not required:
             return Status.skip()
@@ -73,18 +76,20 @@ class NodeDeclaredFeatures(Plugin):
         return Status.success()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Unresolvable where a needed feature is missing."""
+        """Return unresolvable where a needed feature is missing."""
         verdicts = Verdicts.feasible(len(nodes))
         for name in state.get_or_make(_REQUIRED, lambda: self.required_features(spec_of(pod))):
             verdicts = verdicts.otherwise(~nodes.declares_feature(name), REASON)
         return verdicts
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """The features."""
+        """Return the needed features."""
         return self.sign_spec(pod)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A node came or declares other features; or the pod itself needs others now."""
+        """Return True if a node was added or changed its features, or the pod itself changed its needed
+        features.
+        """
         if event.resource == "Node":
             if event.old is None:
                 return True
@@ -96,5 +101,5 @@ class NodeDeclaredFeatures(Plugin):
 
     @classmethod
     def required_features(cls, spec: Mapping[str, Any]) -> tuple[str, ...]:
-        """The features that a pod with `spec` needs and that scheduling looks at."""
+        """Return the features that a pod with `spec` needs and that matter to scheduling."""
         return tuple(name for name, needs in cls.features.items() if needs(spec))

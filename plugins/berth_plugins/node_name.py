@@ -1,4 +1,4 @@
-"""NodeName: a pod that names its node goes there or nowhere. Called at Filter.
+"""NodeName: a pod that names its node can run on no other node. Called at Filter.
 
 Source: `pkg/scheduler/framework/plugins/nodename/node_name.go`, v1.36.
 """
@@ -28,7 +28,7 @@ class NodeName(Plugin):
     events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Node", ("add",)),)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Unresolvable on all other nodes."""
+        """Return unresolvable for all other nodes."""
         if not pod.node_name:
             return Verdicts.feasible(len(nodes))
         other = np.ones(len(nodes), dtype=np.bool_)

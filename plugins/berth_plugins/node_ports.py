@@ -1,4 +1,4 @@
-"""NodePorts: a host port can be taken once per node and address. Called at PreFilter and Filter.
+"""NodePorts: a host port can be used once per node and address. Called at PreFilter and Filter.
 
 Source: `pkg/scheduler/framework/plugins/nodeports/node_ports.go` and `HostPortInfo` in
 `pkg/scheduler/framework/types.go`, v1.36.
@@ -31,7 +31,7 @@ REASON: Final = Status.unschedulable("node(s) didn't have free ports for the req
 class NodePorts(Plugin):
     """Rejects nodes where a port that the pod claims is in use."""
 
-    # A what-if takes pods away: a served plugin must know their ports.
+    # A what-if question removes pods: a served plugin must know their ports.
     needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.HOST_PORTS, PodField.PRIORITY)
@@ -41,21 +41,25 @@ class NodePorts(Plugin):
     )
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """The ports, and the priority: a what-if tells by it which pods might give them back."""
+        """Return the ports, and the priority: a what-if question tells by it which pods might hold the ports
+        again.
+        """
         return (pod.host_ports, pod.priority) if pod.host_ports else NoConcern.CYCLE
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP for a pod without host ports."""
+        """Return SKIP for a pod without host ports."""
         return Status.success() if pod.host_ports else Status.skip()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Unschedulable where a port conflicts with a port in use."""
+        """Return unschedulable where a port conflicts with a port in use."""
         return Verdicts.reject_where(_taken(pod, nodes), REASON)
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
-        """As Filter. A leaving pod frees its ports even if another pod holds them too, as in kube-scheduler's
-        NodeInfo; but a preemption takes every pod of lower priority away before it puts some of them back,
-        and those hold their ports again.
+        """Return the verdicts of Filter for changed nodes.
+
+        A removed pod frees its ports even if another pod also uses them, as in kube-scheduler's NodeInfo. But
+        a preemption removes every pod of lower priority and then adds some of them again, which use their
+        ports again.
         """
         taken = _taken(pod, scenarios.nodes)
         if len(scenarios.removed):
@@ -63,11 +67,13 @@ class NodePorts(Plugin):
         return Verdicts.reject_where(taken, REASON)
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """The ports."""
+        """Return the ports."""
         return pod.host_ports
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A pod that occupied a place went, and this pod waits for one of its ports."""
+        """Return True if a pod that occupied a node, or was nominated, was deleted and this pod claims one of
+        its ports.
+        """
         gone = as_pod(event.old)
         if not holds_place(gone):
             return False
@@ -76,7 +82,7 @@ class NodePorts(Plugin):
 
 
 def _taken(pod: Pod, nodes: NodeTable) -> NDArray[np.bool_]:
-    """bool[n]: where a port that the pod claims conflicts with one in use."""
+    """Return bool[n]: where a port that the pod claims conflicts with a port in use."""
     taken = np.zeros(len(nodes), dtype=np.bool_)
     for port in {port.normalized for port in pod.host_ports}:
         taken |= nodes.port_taken(port)
@@ -84,7 +90,7 @@ def _taken(pod: Pod, nodes: NodeTable) -> NDArray[np.bool_]:
 
 
 def _held_by_lower(pod: Pod, scenarios: Scenarios) -> NDArray[np.bool_]:
-    """bool[m]: where a pod of lower priority that stays holds a port in conflict."""
+    """Return bool[m]: where a remaining pod of lower priority has a port in conflict."""
     pods, rows = scenarios.pods, scenarios.nodes.slots
     in_conflict = np.flatnonzero(_in_conflict(pod, pods))
     held = np.bincount(pods.node_index[in_conflict], minlength=int(rows.max(initial=-1)) + 1)[rows]
@@ -95,7 +101,7 @@ def _held_by_lower(pod: Pod, scenarios: Scenarios) -> NDArray[np.bool_]:
 
 
 def _in_conflict(pod: Pod, pods: PodTable) -> NDArray[np.bool_]:
-    """bool[p]: the pods of lower priority with a port in conflict with a port of `pod`."""
+    """Return bool[p]: the pods of lower priority with a port in conflict with a port of `pod`."""
     codes, sets = pods.encoded(PORTS_COLUMN, normalized_ports)
     clash = sets.where(lambda used: any(conflicts(port, used) for port in pod.host_ports))
     found: NDArray[np.bool_] = clash.take(codes) & (pods.priority < pod.priority)

@@ -21,8 +21,8 @@ from berth_plugins.objects.of_events import as_node, as_pod
 from berth_plugins.objects.tolerations import NO_SCHEDULE, any_tolerates
 
 REASON: Final = Status.unresolvable("node(s) were unschedulable")
-# The taint of the node lifecycle controller on such a node: a pod that tolerates it may come. Its value is
-# empty, so a comparing toleration never covers it, with or without the gate.
+# The node lifecycle controller puts this taint on such a node: a pod that tolerates it may run there. The
+# taint's value is empty, so a toleration with a comparison never covers it, with or without the gate.
 _TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 
 
@@ -37,21 +37,23 @@ class NodeUnschedulable(Plugin):
     )
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """Whether the pod may go to unschedulable nodes."""
+        """Return True if the pod may run on unschedulable nodes."""
         return bool(pod.tolerations) and any_tolerates(pod.tolerations, _TAINT)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Unresolvable where the node is cordoned."""
+        """Return unresolvable where the node is cordoned."""
         if any_tolerates(pod.tolerations, _TAINT):
             return Verdicts.feasible(len(nodes))
         return Verdicts.reject_where(nodes.unschedulable, REASON)
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """Nothing of a pod that the event is not about."""
+        """Return a constant: nothing of the pod matters, unless the event is about the pod itself."""
         return ()
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A node came, or became, schedulable; or the pod itself now tolerates the taint."""
+        """Return True if a node was added as schedulable or became schedulable, or the pod itself now
+        tolerates the taint.
+        """
         if event.resource == "Pod":
             changed = as_pod(event.new)
             return changed.uid == pod.uid and any_tolerates(changed.tolerations, _TAINT)

@@ -1,4 +1,4 @@
-"""PrioritySort: the order of the queue. Asked for a key when a pod enters or comes back.
+"""PrioritySort: the order of the queue. Called for a key when a pod enters the queue or comes back.
 
 Source: `pkg/scheduler/framework/plugins/queuesort/priority_sort.go`, v1.36.
 """
@@ -15,11 +15,13 @@ from berth_sdk.sort_keys import descending, integer, join, time
 
 
 class PrioritySort(Plugin):
-    """Highest priority first; among equals the pod that has waited longest since it last came back."""
+    """Orders by highest priority first; among equals, by the earliest time of the last return to the
+    queue.
+    """
 
     needs: ClassVar[Sequence[Need]] = ()
     depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
 
     def sort_key(self, pod: QueuedPod) -> bytes:
-        """16 bytes: priority, turned round, then the time of the last (re)queue."""
+        """Return 16 bytes: the priority, descending, then the time when the pod last entered the queue."""
         return join(descending(integer(pod.pod.priority)), time(pod.added_at_s))

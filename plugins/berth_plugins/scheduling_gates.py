@@ -1,4 +1,4 @@
-"""SchedulingGates: a pod with open gates does not enter the queue. Called at PreEnqueue.
+"""SchedulingGates: a pod with scheduling gates does not enter the queue. Called at PreEnqueue.
 
 Source: `pkg/scheduler/framework/plugins/schedulinggates/scheduling_gates.go`, v1.36.
 """
@@ -30,12 +30,14 @@ class SchedulingGates(Plugin):
     )
 
     def pre_enqueue(self, pod: QueuedPod) -> Status:
-        """Unresolvable while a gate is left; the reason names all of them."""
+        """Return unresolvable while the pod has a gate. The reason names all gates."""
         gates = pod.pod.scheduling_gates
         if not gates:
             return Status.success()
         return Status.unresolvable(f"waiting for scheduling gates: [{' '.join(gates)}]")
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """True when the pod's own last gate went; the event says so of no other change."""
+        """Return True if the event is about the pod itself: it reports only the removal of a pod's last
+        gate.
+        """
         return as_pod(event.new).uid == pod.uid

@@ -1,6 +1,8 @@
-"""TaintToleration: node taints against pod tolerations -> verdict and score. Filter, PreScore, Score.
+"""TaintToleration: node taints against pod tolerations -> verdict and score. Called at Filter, PreScore,
+Score.
 
-Each distinct list of taints is looked at once per cycle, however many nodes carry it.
+Each cycle tests each distinct list of taints once, for any number of nodes.
+
 Source: `pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go`, v1.36.
 """
 
@@ -35,7 +37,7 @@ _SOFT: Final = "tolerations of PreferNoSchedule"
 
 
 class TaintToleration(Plugin):
-    """Rejects nodes with a NoSchedule or NoExecute taint that the pod does not tolerate; prefers nodes with
+    """Rejects nodes with a NoSchedule or NoExecute taint that the pod does not tolerate. Prefers nodes with
     few untolerated PreferNoSchedule taints.
     """
 
@@ -52,20 +54,22 @@ class TaintToleration(Plugin):
         self._compare = is_on(args, COMPARISON_GATE, default=False)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Unresolvable where a taint keeps the pod away."""
+        """Return unresolvable where a taint excludes the pod."""
         sets = nodes.taint_sets
-        if len(sets) == 1:  # No node ever had a taint.
+        if len(sets) == 1:  # no node ever had a taint
             return Verdicts.feasible(len(nodes))
         bad = sets.where(lambda taints: self._keeps_away(taints, pod))
         return Verdicts.reject_where(bad.take(nodes.taint_set), REASON)
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Keep the tolerations that can matter to the score. Never skips."""
+        """Store the tolerations that matter to the score. Never skips."""
         state.write(_SOFT, _soft(pod))
         return Status.success()
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """int64[n]: PreferNoSchedule taints that the pod does not tolerate; fewer is better."""
+        """Return int64[n]: the number of PreferNoSchedule taints that the pod does not tolerate; fewer is
+        better.
+        """
         sets = nodes.taint_sets
         tolerations = state.get_or_make(_SOFT, lambda: _soft(pod))
         counts = np.zeros(len(sets), dtype=np.int64)
@@ -75,8 +79,8 @@ class TaintToleration(Plugin):
         return counts.take(nodes.taint_set)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A node came or changed, and its taints no longer keep the pod away; or the pod's own
-        tolerations changed.
+        """Return True if a node was added or changed so that its taints no longer exclude the pod, or the
+        pod's own tolerations changed.
         """
         if event.resource == "Pod":
             return as_pod(event.new).uid == pod.uid

@@ -19,19 +19,19 @@ def scores(lights: dict[str, str], **args: str) -> dict[str, int]:
     return dict(host.attempt(make_pod("web")).score())
 
 
-def test_most_lights_get_100_and_the_rest_their_share() -> None:
+def test_node_with_most_lights_scores_100_and_the_others_in_proportion() -> None:
     assert scores({"dark": "0", "dim": "1", "bright": "3"}) == {"dark": 0, "dim": 33, "bright": 100}
 
 
-def test_no_lights_anywhere_is_nothing_for_all() -> None:
+def test_all_nodes_score_0_without_lights() -> None:
     assert scores({"a": "0", "b": "many", "c": "-4"}) == {"a": 0, "b": 0, "c": 0}
 
 
-def test_label_is_an_argument() -> None:
+def test_label_is_read_from_the_arguments() -> None:
     assert scores({"a": "2", "b": "4"}, label="lamps") == {"a": 50, "b": 100}
 
 
 @pytest.mark.parametrize("label", ["", 7])
-def test_label_that_is_none_is_refused(label: object) -> None:
+def test_invalid_label_argument_is_refused(label: object) -> None:
     with pytest.raises(PluginArgsError, match="label"):
         PluginHost(BlinkingLightScorer, {"label": label})

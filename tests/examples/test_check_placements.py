@@ -1,4 +1,4 @@
-"""The independent check finds what is wrong with a result."""
+"""The independent check finds every violation in a result."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def result(placed: list[int], pending: list[int], message: str = "0/1 nodes are 
         pytest.param(result([0, 1], [2], message=""), "without a reason", id="unexplained"),
     ],
 )
-def test_each_kind_of_mistake_is_found(folder: Path, got: dict[str, Any], problem: str) -> None:
+def test_each_kind_of_violation_is_reported(folder: Path, got: dict[str, Any], problem: str) -> None:
     assert any(problem in line for line in check.violations(folder, got))
 
 
-def test_right_result_has_no_violation(folder: Path) -> None:
+def test_correct_result_has_no_violation(folder: Path) -> None:
     assert list(check.violations(folder, result([0, 1], [2]))) == []
 
 
@@ -69,7 +69,7 @@ def test_right_result_has_no_violation(folder: Path) -> None:
         pytest.param("default/p0,n0\ndefault/p0,n0\ndefault/p2,\n", "p0 is listed 2 times", id="a pod twice"),
     ],
 )
-def test_object_that_the_manifests_lack_is_named(folder: Path, lines: str, problem: str) -> None:
+def test_object_that_is_in_no_manifest_is_reported(folder: Path, lines: str, problem: str) -> None:
     path = folder / "placements.csv"
     path.write_text(lines)
     found = list(check.violations(folder, check.read_placements(path)))
@@ -77,7 +77,7 @@ def test_object_that_the_manifests_lack_is_named(folder: Path, lines: str, probl
 
 
 @pytest.mark.parametrize("line", ["default/p0", "default/p0,n0,remark", ""])
-def test_a_line_that_is_no_placement_is_refused(folder: Path, line: str) -> None:
+def test_malformed_placement_line_is_refused(folder: Path, line: str) -> None:
     path = folder / "placements.csv"
     path.write_text(f"default/p1,n0\n{line}\n")
     with pytest.raises(ValueError, match=r"placements\.csv:2: must be pod,node"):
@@ -110,7 +110,7 @@ def gpu_folder(tmp_path: Path) -> Path:
 
 
 def placements(folder: Path, **indices: str) -> dict[str, Any]:
-    """As `berth bench --dump-placements` writes them; a pod without indices is pending."""
+    """Return the rows of `berth bench --dump-placements`; a pod without indices is pending."""
     lines = [
         f'default/{name},n0,"{PREFIX}/gpu-index={indices[name]}"' if name in indices else f"default/{name},"
         for name in ("p0", "p1", "p2", "p3")
@@ -137,12 +137,12 @@ def placements(folder: Path, **indices: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_each_gpu_is_checked(gpu_folder: Path, indices: dict[str, str], problem: str) -> None:
+def test_each_shared_gpu_is_checked(gpu_folder: Path, indices: dict[str, str], problem: str) -> None:
     got = placements(gpu_folder, **indices)
     assert any(problem in line for line in check.violations(gpu_folder, got, shared_gpus=True))
 
 
-def test_shared_gpus_that_are_full_have_no_violation(gpu_folder: Path) -> None:
+def test_full_shared_gpus_are_no_violation(gpu_folder: Path) -> None:
     got = placements(gpu_folder, p0="0", p1="0", p3="1")
     assert list(check.violations(gpu_folder, got, shared_gpus=True)) == []
     assert list(check.violations(gpu_folder, got))  # three pods on two whole GPUs
@@ -157,7 +157,7 @@ def test_shared_gpus_that_are_full_have_no_violation(gpu_folder: Path) -> None:
         pytest.param("A10|T4", False, "is pending, and fits on n0", id="one of its model is free"),
     ],
 )
-def test_models_are_checked(tmp_path: Path, wanted: str, placed: bool, problem: str) -> None:
+def test_gpu_models_are_checked(tmp_path: Path, wanted: str, placed: bool, problem: str) -> None:
     node = {
         "kind": "Node",
         "metadata": {"name": "n0", "labels": {f"{PREFIX}/model": "A10"}},
@@ -191,7 +191,7 @@ def test_whole_gpus_that_are_only_requested_count_as_well(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "content", [b"\xff{", b"{", b"[]", b"{}", b'{"placements": [5], "pending": []}', b"5"]
 )
-def test_result_that_berth_did_not_write_is_refused_in_words(content: bytes, tmp_path: Path) -> None:
+def test_file_of_another_form_is_refused_without_a_traceback(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_bytes(content)
     script = ROOT / "examples/openb/check_placements.py"
     for option in ("--result", "--placements"):

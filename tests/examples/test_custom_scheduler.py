@@ -23,7 +23,7 @@ def program(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_its_plugin_decides_beside_the_default_ones(tmp_path: Path) -> None:
+def test_registered_plugin_decides_beside_the_default_plugins(tmp_path: Path) -> None:
     label = {"node.kubernetes.io/instance-type": "general.8"}
     objects = [
         node_object("shop", labels=label),
@@ -46,12 +46,12 @@ def test_its_plugin_decides_beside_the_default_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_its_plugin_is_listed_and_known_to_the_configuration() -> None:
+def test_registered_plugin_is_listed_and_accepted_in_a_configuration() -> None:
     rows = json.loads(program("plugins", "-o", "json").stdout)["plugins"]
     assert [row["points"] for row in rows if row["name"] == "QuietHours"] == [["filter", "score"]]
 
 
-def test_plugin_is_not_there_without_the_program(tmp_path: Path) -> None:
+def test_registered_plugin_is_unknown_to_the_plain_command(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(node_object("a")))
     with pytest.raises(SystemExit) as ended:
         berth_host.run(
@@ -71,9 +71,7 @@ def test_command_ends_the_program_with_its_code(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("name", ["NodeResourcesFit", "DefaultPreemption"])
-def test_name_that_is_taken_is_one_line_without_a_traceback(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_taken_plugin_name_is_refused_in_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         berth_host.run(plugins={name: object}, arguments=["plugins"])
     assert ended.value.code == 2

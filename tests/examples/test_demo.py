@@ -33,7 +33,7 @@ def server() -> ApiServer:
     return server
 
 
-def test_cluster_is_realistic(server: ApiServer) -> None:
+def test_demo_cluster_has_many_nodes_and_workloads(server: ApiServer) -> None:
     nodes = server.list("nodes")
     zones = {node.get("metadata.labels")["topology.kubernetes.io/zone"] for node in nodes}
     shapes = {tuple(sorted(node.get("status.allocatable").items())) for node in nodes}
@@ -48,7 +48,7 @@ def test_cluster_is_realistic(server: ApiServer) -> None:
     assert gangs["train-vision"] == 6
 
 
-def test_plugins_are_processes_that_the_host_starts() -> None:
+def test_host_starts_the_demo_plugins_as_processes() -> None:
     text = (DEMO / "scheduler.yaml").read_text()
     berth = load_configuration(text, source="scheduler.yaml").berth
     assert {plugin.name for plugin in berth.plugins} == {"BlinkingLightScorer", "Gang", "Maintenance"}
@@ -56,8 +56,8 @@ def test_plugins_are_processes_that_the_host_starts() -> None:
 
 
 @pytest.mark.slow
-def test_output_keeps_to_the_terminal() -> None:
-    """Nothing but the commands to type and the header's styles is longer than the terminal is wide."""
+def test_demo_output_fits_the_terminal() -> None:
+    """Only the commands to type and the header's styles may be longer than the terminal is wide."""
     host, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 90, 0, 0))
     left_out = ("COLUMNS", "NO_COLOR", "FORCE_COLOR")
@@ -86,7 +86,7 @@ def test_output_keeps_to_the_terminal() -> None:
 
 
 @pytest.mark.slow
-def test_output_tells_what_was_placed_why_not_and_what_it_cost() -> None:
+def test_demo_output_has_placements_reasons_and_costs() -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         [sys.executable, "examples/demo/demo.py"],

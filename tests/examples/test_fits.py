@@ -1,4 +1,4 @@
-"""The example that answers whether a pod would fit on a node of a given shape."""
+"""The example `fits`, which tells whether a pod would fit on a node of a given shape."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def template(name: str, cpu: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("cpu", "code"), [("2", 0), ("16", 1)])
-def test_exit_code_says_whether_any_shape_fits(
+def test_exit_code_is_0_when_the_pod_fits_on_a_node_and_1_when_on_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], cpu: str, code: int
 ) -> None:
     pod = written(tmp_path, "pod.yaml", pod_object("web", cpu=cpu))
@@ -38,12 +38,12 @@ def test_exit_code_says_whether_any_shape_fits(
     assert lines[1] == ("large: fits" if code == 0 else "large: Insufficient cpu (NodeResourcesFit)")
 
 
-def test_without_arguments_it_says_how_to_use_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_without_arguments_prints_its_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert fits.main([]) == 2
     assert "fits.py POD.yaml NODE.yaml" in capsys.readouterr().err
 
 
-def test_one_file_may_hold_several_documents_and_lists(
+def test_files_may_have_several_documents_and_lists(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nodes = {"apiVersion": "v1", "kind": "List", "items": [template("small", "1"), template("large", "8")]}

@@ -41,7 +41,7 @@ def test_complete_gang_is_placed(tmp_path: Path) -> None:
     assert {item["node"] for item in got["placements"]} == {"a"}
 
 
-def test_gang_that_lacks_members_is_not_placed_and_gives_its_nodes_back(tmp_path: Path) -> None:
+def test_incomplete_gang_is_not_placed_and_frees_its_nodes(tmp_path: Path) -> None:
     members = [member(f"m{i}", 3, cpu="2") for i in range(2)]
     late = pod_object("late", cpu="3", priority=-1)
     got = simulated(tmp_path, node_object("a", cpu="4"), *members, late)
@@ -50,7 +50,7 @@ def test_gang_that_lacks_members_is_not_placed_and_gives_its_nodes_back(tmp_path
     assert messages.keys() == {"default/m0", "default/m1"}
 
 
-def test_gang_that_fits_only_in_part_is_not_placed(tmp_path: Path) -> None:
+def test_partly_fitting_gang_is_not_placed(tmp_path: Path) -> None:
     members = [member(f"m{i}", 4, cpu="2") for i in range(4)]
     got = simulated(tmp_path, node_object("a", cpu="4"), *members, waitSeconds=5)
     assert got["placements"] == []
@@ -65,7 +65,7 @@ def test_gangs_do_not_count_each_others_members(tmp_path: Path) -> None:
     assert [item["pod"] for item in got["placements"]] == ["default/a0", "default/a1"]
 
 
-def test_members_beyond_the_size_go_at_once(tmp_path: Path) -> None:
+def test_members_beyond_the_gang_size_are_allowed_at_once(tmp_path: Path) -> None:
     got = simulated(tmp_path, node_object("a"), *(member(f"m{i}", 2) for i in range(5)))
     assert got["pending"] == []
 
@@ -75,7 +75,7 @@ def test_pods_without_a_gang_do_not_wait() -> None:
     assert attempt.permit("a").status.code is Code.SUCCESS
 
 
-def test_size_that_is_no_number_is_refused() -> None:
+def test_pod_with_a_malformed_gang_size_is_rejected() -> None:
     pod = make_pod("web", labels={gang.NAME: "g", gang.SIZE: "three"})
     status = PluginHost(gang.Gang).attempt(pod).permit("a").status
     assert (status.code, status.message) == (
@@ -85,12 +85,12 @@ def test_size_that_is_no_number_is_refused() -> None:
 
 
 @pytest.mark.parametrize("wait", [0, -1, "soon", True])
-def test_wait_that_is_no_time_is_refused(wait: object) -> None:
+def test_malformed_wait_argument_is_refused(wait: object) -> None:
     with pytest.raises(PluginArgsError, match="waitSeconds"):
         PluginHost(gang.Gang, {"waitSeconds": wait})
 
 
-def test_members_that_wait_go_on_with_another_process() -> None:
+def test_waiting_members_survive_a_restart_of_the_plugin() -> None:
     host = PluginHost(gang.Gang)
     state = CycleState("c1")
     live = [LiveReservation(state=state, pod=make_pod("m0"), node_name="a", waiting_on_permit=True)]

@@ -53,7 +53,7 @@ def host(*nodes: Any, pods: Any = ()) -> PluginHost:
 # --- what fits ---------------------------------------------------------------------------
 
 
-def test_a_share_fits_where_one_gpu_has_so_much_left() -> None:
+def test_share_fits_where_one_gpu_has_enough_left() -> None:
     taken = [gpu_pod(f"p{i}", 600, node="a", index=i) for i in range(2)]
     attempt = host(gpu_node("a", 2), gpu_node("b", 2), gpu_node("c", 0), pods=taken).attempt(
         gpu_pod("p", 500)
@@ -79,7 +79,7 @@ def test_several_gpus_must_each_have_the_share() -> None:
 @pytest.mark.parametrize(
     ("wanted", "there"), [("A10", {"x"}), ("A10|T4", {"x", "y"}), (" T4 | ", {"y"}), ("H100", set())]
 )
-def test_only_the_models_that_the_pod_names(wanted: str, there: set[str]) -> None:
+def test_pod_gets_gpus_of_its_models_only(wanted: str, there: set[str]) -> None:
     nodes = (gpu_node("x", 2, "A10"), gpu_node("y", 2, "T4"), gpu_node("z", 2, ""))
     verdicts = host(*nodes).attempt(gpu_pod("p", 500, model=wanted)).filter()
     assert {name for name, status in verdicts.items() if status.is_success} == there
@@ -94,7 +94,7 @@ def test_whole_gpus_need_no_annotation() -> None:
     assert json.loads(attempt.state.token or b"") == {"gpus": [0, 1, 2], "milli": 1000}
 
 
-def test_a_pod_without_gpus_goes_anywhere_and_best_where_there_are_none() -> None:
+def test_pod_without_gpus_fits_anywhere_and_prefers_nodes_without_gpus() -> None:
     attempt = host(gpu_node("a", 2), gpu_node("c", 0)).attempt(make_pod("p"))
     assert all(status.is_success for status in attempt.filter().values())
     assert attempt.score() == {"a": 0, "c": 100}
@@ -125,27 +125,25 @@ BAD = [
 
 
 @pytest.mark.parametrize(("told", "reason"), BAD)
-def test_nonsense_is_rejected_with_its_reason_and_never_breaks_anything(
-    told: dict[str, str], reason: str
-) -> None:
+def test_invalid_annotations_reject_the_pod_with_the_reason(told: dict[str, str], reason: str) -> None:
     verdicts = host(gpu_node("a", 2)).attempt(make_pod("p", annotations=told)).filter()
     assert verdicts["a"].code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     assert reason in verdicts["a"].message
     assert len(verdicts["a"].message) < 200
 
 
-def test_more_gpus_than_any_node_has_is_never_solved_by_waiting() -> None:
+def test_request_for_more_gpus_than_a_node_has_is_unresolvable() -> None:
     verdicts = host(gpu_node("a", 2), gpu_node("b", 8)).attempt(gpu_pod("p", 100, 999999999)).filter()
     assert set(verdicts.values()) == {Status.unresolvable("node has fewer than 999999999 GPUs")}
 
 
 @pytest.mark.parametrize(("requests", "wrong"), [({GPU: 1}, GPU), ({GPU_MILLI: 500}, GPU_MILLI)])
-def test_requests_that_contradict_the_annotations_are_named(requests: dict[str, int], wrong: str) -> None:
+def test_contradiction_of_requests_and_annotations_is_named(requests: dict[str, int], wrong: str) -> None:
     verdicts = host(gpu_node("a", 2)).attempt(gpu_pod("p", 500, 2, requests=requests)).filter()
     assert f"of {wrong}, its annotations ask for" in verdicts["a"].message
 
 
-def test_a_request_of_no_gpu_takes_none() -> None:
+def test_request_of_0_gpus_takes_no_gpu() -> None:
     attempt = host(gpu_node("a", 1)).attempt(make_pod("p", requests={GPU: 0}))
     assert attempt.filter()["a"].is_success
     bound = make_pod("old", requests={GPU: 0}, node="a")
@@ -153,7 +151,7 @@ def test_a_request_of_no_gpu_takes_none() -> None:
     assert after.filter()["a"].is_success
 
 
-def test_a_share_that_is_only_requested_is_refused_and_not_given_without_a_gpu() -> None:
+def test_share_without_annotation_is_refused() -> None:
     verdicts = host(gpu_node("a", 1)).attempt(make_pod("p", requests={GPU_MILLI: 500})).filter()
     assert verdicts["a"].code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     assert verdicts["a"].message == (f"the pod requests 500 of {GPU_MILLI}, its annotations ask for 1000")
@@ -163,7 +161,7 @@ def test_a_share_that_is_only_requested_is_refused_and_not_given_without_a_gpu()
 
 
 @pytest.mark.parametrize("index", [None, "", "x", "0,0", "7", "0,1", "-1", "0;1", "1.0"])
-def test_a_bound_pod_with_unknown_gpus_counts_on_each_gpu(index: str | None) -> None:
+def test_bound_pod_with_unknown_gpus_counts_on_every_gpu(index: str | None) -> None:
     bound = gpu_pod("old", 700, node="a", index=index)
     attempt = host(gpu_node("a", 2), pods=[bound]).attempt(gpu_pod("p", 400))
     assert attempt.filter()["a"].message == "no GPU has 400 of 1000 free"
@@ -171,7 +169,7 @@ def test_a_bound_pod_with_unknown_gpus_counts_on_each_gpu(index: str | None) -> 
 
 
 @pytest.mark.parametrize("told", [told for told, _ in BAD])
-def test_a_bound_pod_that_asks_nonsense_keeps_its_node_to_itself(told: dict[str, str]) -> None:
+def test_bound_pod_with_invalid_annotations_takes_all_gpus_of_its_node(told: dict[str, str]) -> None:
     bound = make_pod("old", annotations=told, node="a")
     attempt = host(gpu_node("a", 2), gpu_node("b", 1), pods=[bound]).attempt(gpu_pod("p", 1))
     verdicts = attempt.filter()
@@ -179,7 +177,7 @@ def test_a_bound_pod_that_asks_nonsense_keeps_its_node_to_itself(told: dict[str,
     assert verdicts["b"].is_success
 
 
-def test_nodes_that_come_grow_and_go_are_followed() -> None:
+def test_ledger_follows_added_grown_and_removed_nodes() -> None:
     cluster = host(gpu_node("a", 1))
     assert cluster.attempt(gpu_pod("p", 500, 2)).filter()["a"].code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     cluster.put_node(gpu_node("a", 4))
@@ -189,7 +187,7 @@ def test_nodes_that_come_grow_and_go_are_followed() -> None:
     assert not cluster.attempt(gpu_pod("p", 500, 2)).filter()["a"].is_success
 
 
-def test_an_absurd_number_of_gpus_costs_no_more_than_64() -> None:
+def test_at_most_64_gpus_of_a_node_are_used() -> None:
     attempt = host(gpu_node("a", 10**9)).attempt(gpu_pod("p", 500, 64))
     assert attempt.filter()["a"].is_success
     assert not host(gpu_node("a", 10**9)).attempt(gpu_pod("p", 500, 65)).filter()["a"].is_success
@@ -198,7 +196,7 @@ def test_an_absurd_number_of_gpus_costs_no_more_than_64() -> None:
 # --- what fits best ---------------------------------------------------------------------------
 
 
-def test_the_tightest_gpu_scores_best() -> None:
+def test_node_with_the_least_left_over_scores_best() -> None:
     taken = [gpu_pod("x", 300, node="a", index=0), gpu_pod("y", 500, node="b", index=1)]
     cluster = host(gpu_node("a", 2), gpu_node("b", 2), gpu_node("c", 2), pods=taken)
     assert cluster.attempt(gpu_pod("p", 500)).score() == {"a": 80, "b": 100, "c": 50}
@@ -223,7 +221,7 @@ FREE = st.lists(st.lists(st.integers(-200, 1000), min_size=0, max_size=5), min_s
 
 
 @given(free=FREE, count=st.integers(1, 5), milli=MILLI)
-def test_columns_agree_with_reckoning_node_by_node(free: list[list[int]], count: int, milli: int) -> None:
+def test_columns_equal_a_computation_node_by_node(free: list[list[int]], count: int, milli: int) -> None:
     nodes = [gpu_node(f"n{i}", len(gpus)) for i, gpus in enumerate(free)]
     pods = [
         gpu_pod(f"n{i}g{k}-{part}", share, node=f"n{i}", index=k)
@@ -246,14 +244,14 @@ def test_columns_agree_with_reckoning_node_by_node(free: list[list[int]], count:
 
 
 def _shares(taken: int) -> list[int]:
-    """`taken` of a GPU as requests of at most a whole one."""
+    """Requests of at most one GPU each that add up to `taken`."""
     return [1000] * (taken // 1000) + ([taken % 1000] if taken % 1000 else [])
 
 
 # --- what if ---------------------------------------------------------------------------
 
 
-def test_pods_that_leave_free_their_own_gpus_and_pods_that_come_take_some() -> None:
+def test_what_if_frees_the_gpus_of_removed_pods_and_takes_gpus_for_added_ones() -> None:
     first, second = (gpu_pod(f"p{i}", 600, node="a", index=i) for i in range(2))
     attempt = host(gpu_node("a", 2), pods=[first, second]).attempt(gpu_pod("p", 500))
     assert not attempt.what_if("a").is_success
@@ -262,7 +260,7 @@ def test_pods_that_leave_free_their_own_gpus_and_pods_that_come_take_some() -> N
     assert attempt.what_if("a", removed=[first, second], added=[gpu_pod("n", 700)]).is_success
 
 
-def test_a_pod_that_would_come_without_fitting_leaves_nothing() -> None:
+def test_added_pod_that_does_not_fit_takes_all_gpus() -> None:
     attempt = host(gpu_node("a", 2)).attempt(gpu_pod("p", 500))
     assert not attempt.what_if("a", added=[gpu_pod("n", 700, 3)]).is_success
     assert not attempt.what_if("a", added=[make_pod("n", annotations={GPU_MILLI: "much"})]).is_success
@@ -306,7 +304,7 @@ def test_a_node_without_room_is_refused_at_reserve_too() -> None:
     assert attempt.state.token is None
 
 
-def test_reservations_come_back_by_their_tokens_and_nonsense_is_lost() -> None:
+def test_reservations_are_restored_from_tokens_and_unreadable_ones_are_lost() -> None:
     plugin = new_plugin()
     live = []
     tokens = (b'{"gpus": [1], "milli": 300}', None, b"nonsense", b"{}", b"[1]")
@@ -317,7 +315,7 @@ def test_reservations_come_back_by_their_tokens_and_nonsense_is_lost() -> None:
     assert plugin.reconcile(live) == live[2:]
 
 
-def test_an_unreserve_of_an_older_attempt_does_not_touch_a_newer_one() -> None:
+def test_unreserve_of_an_older_attempt_keeps_a_newer_reservation() -> None:
     ledger = Ledger()
     ledger.reserve("u", Placement((1,), 500, "new"))
     ledger.release("u", "old")
@@ -327,7 +325,7 @@ def test_an_unreserve_of_an_older_attempt_does_not_touch_a_newer_one() -> None:
     assert not ledger.reserved
 
 
-def test_a_node_that_claims_less_than_no_gpu_has_none() -> None:
+def test_node_with_a_negative_number_of_gpus_has_none() -> None:
     ledger = Ledger()
     ledger.update(make_table([gpu_node("a", 2), gpu_node("b", -1), gpu_node("c", 0)]))
     assert ledger.gpu_count.tolist() == [2, 0, 0]
@@ -353,7 +351,7 @@ def test_chosen_gpus_fit_and_leave_the_least(free: list[int], count: int, milli:
 
 
 @given(free=st.lists(st.integers(-200, 1000), min_size=1, max_size=8), count=st.integers(1, 8), milli=MILLI)
-def test_left_over_is_that_of_the_chosen_gpus(free: list[int], count: int, milli: int) -> None:
+def test_left_over_is_the_rest_of_the_chosen_gpus(free: list[int], count: int, milli: int) -> None:
     request = GpuRequest(count, milli)
     chosen = Ledger.choose(np.asarray(free), request)
     want = -1 if chosen is None else sum(free[index] - milli for index in chosen)

@@ -46,7 +46,7 @@ class Hold:
 
 
 def mixed(seed: int, count: int) -> list[Manifest]:
-    """A small cluster that is nearly full in the end."""
+    """A small cluster that the pods nearly fill."""
     rng = random.Random(seed)
     nodes = [
         gpu_node(f"n{i}", gpus, cpu="16", model="T4" if i % 2 else "A10")
@@ -67,7 +67,7 @@ def mixed(seed: int, count: int) -> list[Manifest]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_in_process_and_remote_place_alike_and_rightly(tmp_path: Path, seed: int) -> None:
+async def test_in_process_and_served_plugins_place_alike_without_violation(tmp_path: Path, seed: int) -> None:
     objects = mixed(seed, 40)
     async with World(objects, configuration=configuration(inProcess=SERVED)) as world:
         here = placements(await world.settle())
@@ -98,12 +98,12 @@ async def served(folder: Path, objects: list[Manifest]) -> AsyncIterator[tuple[W
 
 
 async def waiting_quietly(world: World, count: int) -> None:
-    """So many pods wait at Permit, and nothing else goes on."""
+    """Wait until this many pods wait at Permit and the host has nothing else to do."""
     await until(lambda: len(world.host.waiting_pods) == count and not world.host.binding.active_count)
 
 
 async def restarted(world: World, process: PluginProcess) -> None:
-    """Another process in the place of the one that was killed."""
+    """Wait for a new process in place of the killed one."""
     before = world.host.attachments.recoveries
     await process.start()
     await until(lambda: world.host.attachments.recoveries > before)
@@ -115,7 +115,7 @@ def let_go(world: World) -> None:
 
 
 def reserved(world: World) -> dict[str, Any]:
-    """What the host holds for the plugin, by pod."""
+    """Return the reservations that the host holds for the plugin, by pod."""
     return {
         attempt.pod.name: json.loads(attempt.state("GpuShare").token or b"null")
         for attempt in world.host.binding.attempts()
@@ -162,7 +162,7 @@ async def test_kill_9_between_reserve_and_pre_bind_loses_nothing_and_gives_no_gp
 
 
 @pytest.mark.slow
-async def test_a_process_that_is_away_when_pre_bind_is_due_costs_nothing(tmp_path: Path) -> None:
+async def test_pod_is_bound_without_the_plugins_process_when_reserve_gave_the_answer(tmp_path: Path) -> None:
     held = [gpu_pod(f"h{i}", 600, labels={"hold": "y"}) for i in range(2)]
     objects = [gpu_node("a", 2), *held]
     async with served(tmp_path, objects) as (world, process):
@@ -184,7 +184,7 @@ async def test_a_process_that_is_away_when_pre_bind_is_due_costs_nothing(tmp_pat
 
 
 @pytest.mark.slow
-async def test_kills_in_the_middle_of_a_stream_of_pods_give_no_gpu_twice(tmp_path: Path) -> None:
+async def test_kills_during_a_stream_of_pods_give_no_gpu_twice(tmp_path: Path) -> None:
     objects = mixed(3, 0)
     rng = random.Random(7)
     pods = [

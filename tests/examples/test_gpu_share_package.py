@@ -48,13 +48,13 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _bare() -> dict[str, str]:
-    """Without this environment's own modules."""
+    """Return an environment without the modules of this one."""
     return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 
 @pytest.fixture
 def address(environment: Path, tmp_path: Path) -> Iterator[str]:
-    """The plugin, found by its name."""
+    """The plugin's class, found by its name."""
     found = f"unix:{tmp_path / 'p.sock'}"
     command: list[str | Path] = [environment / "bin/berth-sdk", "serve", "GpuShare", "--listen", found]
     process = subprocess.Popen(
@@ -73,7 +73,7 @@ def address(environment: Path, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_nothing_of_the_host_comes_along(environment: Path) -> None:
+def test_package_installs_without_the_host(environment: Path) -> None:
     listed = subprocess.run(
         [environment / "bin/pip", "list", "--format", "json", "--disable-pip-version-check"],
         capture_output=True,
@@ -85,7 +85,7 @@ def test_nothing_of_the_host_comes_along(environment: Path) -> None:
     assert not names & {"berth-host", "berth-plugins", "kubernetes", "aiohttp"}
 
 
-def test_it_is_served_by_its_name_and_introduces_itself(address: str) -> None:
+def test_installed_plugin_is_served_by_its_name(address: str) -> None:
     with grpc.insecure_channel(address) as channel:
         stub = identity_pb2_grpc.IdentityServiceStub(channel)
         request = identity_pb2.HandshakeRequest(

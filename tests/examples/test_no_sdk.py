@@ -24,11 +24,11 @@ profiles:
 """
 
 
-def test_it_has_sixty_lines_at_most() -> None:
+def test_plugin_without_sdk_has_at_most_sixty_lines() -> None:
     assert len(SOURCE.read_text().splitlines()) <= 60
 
 
-def test_it_uses_generated_stubs_grpc_and_the_standard_library_alone() -> None:
+def test_plugin_without_sdk_imports_only_stubs_grpc_and_the_standard_library() -> None:
     imported = set()
     for node in ast.walk(ast.parse(SOURCE.read_text())):
         if isinstance(node, ast.Import):
@@ -39,7 +39,7 @@ def test_it_uses_generated_stubs_grpc_and_the_standard_library_alone() -> None:
     assert all(name == "grpc" or name.startswith("berth_sdk.plugin.v1") for name in foreign)
 
 
-def test_it_keeps_pods_off_nodes_under_maintenance(tmp_path: Path) -> None:
+def test_maintenance_keeps_pods_off_its_nodes(tmp_path: Path) -> None:
     own = {
         "apiVersion": "config.berth.io/v1alpha1",
         "kind": "BerthConfiguration",

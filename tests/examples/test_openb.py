@@ -61,7 +61,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_node_keeps_cpu_memory_gpus_and_model(data: Path, tmp_path: Path) -> None:
+def test_node_manifest_has_cpu_memory_gpus_and_model(data: Path, tmp_path: Path) -> None:
     assert openb.convert(data, tmp_path / "out") == (3, 12)
     nodes = [
         Node.from_object(item) for item in json.loads((tmp_path / "out/nodes.json").read_text())["items"]
@@ -72,7 +72,7 @@ def test_a_node_keeps_cpu_memory_gpus_and_model(data: Path, tmp_path: Path) -> N
     assert nodes[1].labels["gpu-share.berth.io/model"] == "P100"
 
 
-def test_fewer_nodes_are_those_of_the_benchmark(data: Path, tmp_path: Path) -> None:
+def test_nodes_option_makes_the_nodes_of_the_benchmark(data: Path, tmp_path: Path) -> None:
     assert openb.convert(data, tmp_path / "out", 2) == (2, 12)
     names = [
         item["metadata"]["name"] for item in json.loads((tmp_path / "out/nodes.json").read_text())["items"]

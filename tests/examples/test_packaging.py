@@ -36,6 +36,6 @@ def test_there_are_examples_to_install() -> None:
 
 
 @pytest.mark.parametrize("project", PROJECTS, ids=lambda path: path.parent.name)
-def test_examples_depend_on_the_sdk_alone(project: Path) -> None:
+def test_examples_depend_only_on_the_sdk(project: Path) -> None:
     (dependency,) = tomllib.loads(project.read_text())["project"]["dependencies"]
     assert dependency.startswith("berth-sdk")

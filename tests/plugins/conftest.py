@@ -1,4 +1,4 @@
-"""`ask`: the way to a plugin. Every test that takes it runs in process and over a socket."""
+"""`ask`: calls a plugin. Every test that takes it runs in process and over a socket."""
 
 from __future__ import annotations
 

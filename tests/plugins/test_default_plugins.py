@@ -1,4 +1,4 @@
-"""All plugins together: they are what the table of default plugins says, and bind as they should."""
+"""All default plugins together: their descriptors agree with the table of default plugins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ each_plugin = pytest.mark.parametrize("descriptor", DESCRIPTORS.values(), ids=DE
 LATER_POINTS = {"placementScore"}
 
 
-def test_the_first_part_is_complete() -> None:
+def test_all_default_plugins_exist() -> None:
     assert set(DESCRIPTORS) == {
         "SchedulingGates",
         "PrioritySort",
@@ -53,12 +53,12 @@ def test_the_first_part_is_complete() -> None:
 
 
 @each_plugin
-def test_class_name_is_the_registered_one(descriptor: Descriptor) -> None:
+def test_class_name_is_the_registered_name(descriptor: Descriptor) -> None:
     assert DESCRIPTORS[descriptor.name] is descriptor
 
 
 @each_plugin
-def test_points_are_those_of_the_table(descriptor: Descriptor) -> None:
+def test_extension_points_equal_those_of_kube_scheduler(descriptor: Descriptor) -> None:
     want = DEFAULT_PLUGINS_BY_NAME[descriptor.name].points - LATER_POINTS
     # A configuration has no point of that name: it comes with score.
     points = set(descriptor.points) - {ExtensionPoint.NORMALIZE_SCORE}
@@ -66,12 +66,12 @@ def test_points_are_those_of_the_table(descriptor: Descriptor) -> None:
 
 
 @each_plugin
-def test_an_action_is_declared_once(descriptor: Descriptor) -> None:
+def test_no_event_action_is_declared_twice(descriptor: Descriptor) -> None:
     pairs = [(interest.resource, word) for interest in descriptor.events or () for word in interest.actions]
     assert len(pairs) == len(set(pairs))
 
 
-def test_only_plugins_that_reject_nothing_are_helped_by_nothing() -> None:
+def test_only_plugins_that_reject_nothing_register_no_events() -> None:
     rejecting = REJECTING_POINTS | {"postFilter"}
     for descriptor in DESCRIPTORS.values():
         rejects = bool(rejecting & {point.config_name for point in descriptor.points})
@@ -88,7 +88,7 @@ async def test_the_host_posts_the_binding(ask: Ask) -> None:
     assert got == BindResult(SUCCESS, host_binds=True)
 
 
-def test_plugins_are_told_of_gates_that_are_not_at_their_default() -> None:
+def test_plugins_get_gates_that_differ_from_their_default() -> None:
     gate = "TaintTolerationComparisonOperators"
     assert "TaintToleration" not in default_configuration().profiles[0].plugin_args
     told = default_configuration(feature_gates={gate: True}).profiles[0].plugin_args["TaintToleration"]
@@ -100,5 +100,5 @@ def test_plugins_are_told_of_gates_that_are_not_at_their_default() -> None:
 
 
 @each_plugin
-def test_what_the_answers_depend_on_is_declared(descriptor: Descriptor) -> None:
+def test_every_default_plugin_declares_depends_on(descriptor: Descriptor) -> None:
     assert descriptor.depends_on is not None

@@ -1,4 +1,4 @@
-"""ImageLocality: the bytes that a node has already, scaled by how many nodes have them."""
+"""ImageLocality: the bytes that a node has already, scaled by the number of nodes with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLUG = Plug(ImageLocality)
 MIB = 1024 * 1024
 
 
-async def test_worked_example(ask: Ask) -> None:
+async def test_image_score_equals_a_worked_example(ask: Ask) -> None:
     held = {"web:v1": 500 * MIB}
     nodes = make_table(
         [make_node("a", images=held), make_node("b", images=held), make_node("c"), make_node("d")]
@@ -21,7 +21,7 @@ async def test_worked_example(ask: Ask) -> None:
     assert await ask.score(PLUG, make_pod("web", images=["web:v1"]), nodes) == [23, 23, 0, 0]
 
 
-async def test_all_nodes_count_not_the_candidates_alone(ask: Ask) -> None:
+async def test_image_spread_counts_all_nodes_not_only_candidates(ask: Ask) -> None:
     nodes = make_table([make_node("a", images={"web:v1": 500 * MIB}), make_node("b")])
     got = await ask.score(PLUG, make_pod("web", images=["web:v1"]), nodes.take([0]))
     assert got == [100 * (250 - 23) // (1000 - 23)]
@@ -33,21 +33,21 @@ async def test_the_same_image_counts_once_per_container_and_init_containers_too(
     assert await ask.score(PLUG, pod, nodes) == [100 * (2100 - 23) // (3000 - 23)]
 
 
-async def test_image_volumes_add_bytes_and_no_room(ask: Ask) -> None:
+async def test_image_volumes_add_bytes_but_no_container(ask: Ask) -> None:
     nodes = make_table([make_node("a", images={"web:v1": 300 * MIB, "data:v1": 400 * MIB})])
     volume = {"name": "data", "image": {"reference": "data:v1"}}
     pod = make_pod("web", images=["web:v1"], spec={"volumes": [volume]})
     assert await ask.score(PLUG, pod, nodes) == [100 * (700 - 23) // (1000 - 23)]
 
 
-async def test_small_and_huge_images_end_at_the_limits(ask: Ask) -> None:
+async def test_image_score_is_clamped_for_small_and_huge_images(ask: Ask) -> None:
     nodes = make_table([make_node("a", images={"tiny:v1": 22 * MIB, "huge:v1": 5000 * MIB})])
     assert await ask.score(PLUG, make_pod("web", images=["tiny:v1"]), nodes) == [0]
     assert await ask.score(PLUG, make_pod("web", images=["huge:v1"]), nodes) == [100]
     assert await ask.score(PLUG, make_pod("web", images=["tiny:v1", "none:v1"]), nodes) == [0]
 
 
-async def test_pod_without_containers(ask: Ask) -> None:
+async def test_pod_without_containers_is_scored_as_upstream(ask: Ask) -> None:
     nodes = make_table([make_node("a", images={"data:v1": 400 * MIB}), make_node("b")])
     volume = {"name": "data", "image": {"reference": "data:v1"}}
     pod = make_pod("web", spec={"containers": [], "volumes": [volume]})
@@ -65,7 +65,7 @@ async def test_pod_without_containers(ask: Ask) -> None:
         ("", ":latest"),
     ],
 )
-def test_names_without_a_tag_are_the_latest(image: str, want: str) -> None:
+def test_image_names_without_a_tag_are_the_latest(image: str, want: str) -> None:
     assert normalized_name(image) == want
 
 

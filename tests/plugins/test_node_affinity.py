@@ -87,7 +87,7 @@ BROKEN = term(expr("disk", "Near", "ssd"))
         pytest.param([term(expr("gen", "Exists"), fields=[expr(NAME, "In", "b")])], "b", id="both"),
     ],
 )
-async def test_required_terms(ask: Ask, terms: list[Json], want: str) -> None:
+async def test_required_terms_decide_by_labels_and_names(ask: Ask, terms: list[Json], want: str) -> None:
     got = await ask.filter(PLUG, pod(required(*terms)), NODES)
     assert got == [OK if name in want else REJECTED for name in "abc"]
 
@@ -162,7 +162,9 @@ async def test_names_that_contradict_each_other_reject_the_pod(ask: Ask) -> None
         pytest.param([], [0, 0, 0], id="an empty list does not skip"),
     ],
 )
-async def test_preferred_terms(ask: Ask, terms: list[tuple[int, Json]], want: list[int]) -> None:
+async def test_preferred_terms_add_their_weights(
+    ask: Ask, terms: list[tuple[int, Json]], want: list[int]
+) -> None:
     assert await ask.score(PLUG, pod(preferred(*terms)), NODES) == want
 
 
@@ -238,12 +240,12 @@ SSD = make_node("a", labels={"disk": "ssd"})
         pytest.param(SSD, make_node("a"), False, id="no longer matches"),
     ],
 )
-async def test_hint(ask: Ask, old: Node | None, new: Node, want: bool) -> None:
+async def test_hint_for_added_and_relabelled_nodes(ask: Ask, old: Node | None, new: Node, want: bool) -> None:
     event = ClusterEvent(resource="Node", action="update.labels", old=old, new=new)
     assert await ask.hint(PLUG, event, pod(required(term(expr("disk", "In", "ssd"))))) is want
 
 
-async def test_hint_asks_the_enforced_affinity_first(ask: Ask) -> None:
+async def test_hint_checks_the_enforced_affinity_first(ask: Ask) -> None:
     event = ClusterEvent(resource="Node", action="add", new=make_node("a"))
     assert await ask.hint(ADDED, event, pod(required(BROKEN))) is False
 

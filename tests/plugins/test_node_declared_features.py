@@ -1,4 +1,4 @@
-"""NodeDeclaredFeatures: what a spec needs, which nodes have it, and what wakes a rejected pod."""
+"""NodeDeclaredFeatures: the features that a spec needs, the nodes that have them, and the hints."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_verdicts_are_subset_tests(
         pytest.param([RESTART_ALL], [RESTART_ALL], False, id="same features"),
     ],
 )
-async def test_node_hint(ask: Ask, old: list[str] | None, new: list[str], want: bool) -> None:
+async def test_hint_for_changes_of_nodes(ask: Ask, old: list[str] | None, new: list[str], want: bool) -> None:
     event = ClusterEvent(
         resource="Node",
         action="add" if old is None else "update.declaredFeatures",
@@ -123,6 +123,6 @@ async def test_node_hint(ask: Ask, old: list[str] | None, new: list[str], want: 
         pytest.param({}, "u2", False, id="another pod"),
     ],
 )
-async def test_pod_hint(ask: Ask, spec: dict[str, Any], uid: str, want: bool) -> None:
+async def test_hint_for_changes_of_the_pod(ask: Ask, spec: dict[str, Any], uid: str, want: bool) -> None:
     event = ClusterEvent(resource="Pod", action="update", old=pod_of(BOTH, uid), new=pod_of(spec, uid))
     assert await ask.hint(PLUG, event, pod_of(BOTH)) is want

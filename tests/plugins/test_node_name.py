@@ -12,16 +12,16 @@ NODES = make_table([make_node("a"), make_node("b"), make_node("c")])
 REJECTED = Status.unresolvable("node(s) didn't match the requested node name")
 
 
-async def test_pod_without_a_name_goes_anywhere(ask: Ask) -> None:
+async def test_pod_without_a_node_name_fits_on_every_node(ask: Ask) -> None:
     assert await ask.filter(PLUG, make_pod("web"), NODES) == [Status.success()] * 3
 
 
-async def test_pod_goes_to_its_node_alone(ask: Ask) -> None:
+async def test_pod_fits_only_on_its_named_node(ask: Ask) -> None:
     got = await ask.filter(PLUG, make_pod("web", node="b"), NODES)
     assert got == [REJECTED, Status.success(), REJECTED]
 
 
-async def test_pod_of_a_missing_node_goes_nowhere(ask: Ask) -> None:
+async def test_pod_of_a_missing_node_fits_nowhere(ask: Ask) -> None:
     assert await ask.filter(PLUG, make_pod("web", node="z"), NODES) == [REJECTED] * 3
 
 

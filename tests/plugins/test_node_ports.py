@@ -40,7 +40,9 @@ def port(number: int, ip: str | None = None, protocol: str | None = None) -> dic
         pytest.param(port(80, "10.0.0.1"), port(80, "0.0.0.0"), True, id="every address is wanted"),
     ],
 )
-async def test_conflict(ask: Ask, used: dict[str, Any], wanted: dict[str, Any], conflict: bool) -> None:
+async def test_ports_conflict_by_address_protocol_and_number(
+    ask: Ask, used: dict[str, Any], wanted: dict[str, Any], conflict: bool
+) -> None:
     nodes = make_table([make_node("a"), make_node("b")], [make_pod("old", node="b", host_ports=[used])])
     got = await ask.filter(PLUG, make_pod("web", host_ports=[wanted]), nodes)
     assert got == [Status.success(), REJECTED if conflict else Status.success()]
@@ -53,7 +55,7 @@ async def test_pod_without_host_ports_skips(ask: Ask) -> None:
     assert result.status.code is Code.SKIP
 
 
-async def test_only_restartable_init_containers_hold_ports(ask: Ask) -> None:
+async def test_only_restartable_init_containers_claim_ports(ask: Ask) -> None:
     nodes = make_table([make_node("a")], [make_pod("old", node="a", host_ports=[80])])
     plain = [{"name": "i", "ports": [port(80)]}]
     sidecar = [{"name": "i", "restartPolicy": "Always", "ports": [port(80)]}]
@@ -92,6 +94,6 @@ async def test_preemption_must_evict_every_lower_pod_with_the_port(ask: Ask) -> 
         pytest.param(make_pod("old", node="a"), False, id="no ports"),
     ],
 )
-async def test_hint(ask: Ask, gone: Pod, want: bool) -> None:
+async def test_hint_for_a_deleted_pod(ask: Ask, gone: Pod, want: bool) -> None:
     event = ClusterEvent(resource="Pod", action="delete", old=gone)
     assert await ask.hint(PLUG, event, make_pod("web", host_ports=[80])) is want

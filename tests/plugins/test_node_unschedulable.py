@@ -1,4 +1,4 @@
-"""NodeUnschedulable: cordoned nodes, the toleration that allows them, and what wakes a rejected pod."""
+"""NodeUnschedulable: cordoned nodes, the toleration that allows them, and the hints."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_cordoned_node_needs_the_toleration(ask: Ask, tolerations: list[st
         pytest.param(make_node("b"), CORDONED, False, id="cordoned"),
     ],
 )
-async def test_node_hint(ask: Ask, old: object, new: object, want: bool) -> None:
+async def test_hint_for_changes_of_nodes(ask: Ask, old: object, new: object, want: bool) -> None:
     event = ClusterEvent(resource="Node", action="update.taints", old=old, new=new)  # type: ignore[arg-type]  # as parametrized
     assert await ask.hint(PLUG, event, make_pod("web")) is want
 
@@ -53,7 +53,9 @@ async def test_node_hint(ask: Ask, old: object, new: object, want: bool) -> None
     ("uid", "tolerations", "want"),
     [("u1", [TAINT], True), ("u1", ["other"], False), ("u2", [TAINT], False)],
 )
-async def test_toleration_hint(ask: Ask, uid: str, tolerations: list[str], want: bool) -> None:
+async def test_hint_for_the_pods_own_tolerations(
+    ask: Ask, uid: str, tolerations: list[str], want: bool
+) -> None:
     new = make_pod("web", uid=uid, tolerations=tolerations)
     event = ClusterEvent(resource="Pod", action="update.tolerations", old=make_pod("web", uid=uid), new=new)
     assert await ask.hint(PLUG, event, make_pod("web", uid="u1")) is want

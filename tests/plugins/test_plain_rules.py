@@ -62,7 +62,7 @@ def _conflicts(statuses: list[Status]) -> bool:
 @each_filter
 @few
 @given(cluster=clusters())
-def test_filter_says_what_the_rules_say(cls: type, cluster: Cluster) -> None:
+def test_filter_equals_a_computation_by_the_rules(cls: type, cluster: Cluster) -> None:
     got = filter_now(Plug(cls), Pod.from_object(cluster.pod), table_of(cluster))
     # PreFilter's own rejection of contradicting names has its cases in test_node_affinity.
     assume(not _conflicts(got))
@@ -85,7 +85,7 @@ def test_part_of_the_table_gets_the_same_verdicts(cls: type, cluster: Cluster, d
 @pytest.mark.parametrize("cls", [NodePorts, NodeResourcesFit], ids=lambda cls: cls.__name__)
 @given(cluster=clusters(), data=st.data())
 @few
-def test_what_if_pods_left_equals_a_cluster_without_them(
+def test_what_if_equals_a_cluster_without_the_removed_pods(
     cls: type, cluster: Cluster, data: st.DataObject
 ) -> None:
     assume(cluster.pods)
@@ -109,14 +109,14 @@ def test_what_if_pods_left_equals_a_cluster_without_them(
 @pytest.mark.slow
 @few
 @given(cluster=clusters())
-def test_taint_score(cluster: Cluster) -> None:
+def test_taint_score_equals_a_computation_by_the_rules(cluster: Cluster) -> None:
     got = score_now(Plug(TaintToleration), Pod.from_object(cluster.pod), table_of(cluster))
     assert got == [plain.taint_toleration_score(cluster.pod, place) for place in places_of(cluster)]
 
 
 @few
 @given(cluster=clusters())
-def test_affinity_score(cluster: Cluster) -> None:
+def test_affinity_score_equals_a_computation_by_the_rules(cluster: Cluster) -> None:
     got = score_now(Plug(NodeAffinity), Pod.from_object(cluster.pod), table_of(cluster))
     if plain.stanza(cluster.pod, "preferred") is None:
         assert got == Status.skip()
@@ -143,7 +143,9 @@ shapes = st.builds(
 @pytest.mark.parametrize("kind", ["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"])
 @few
 @given(cluster=clusters(), resources=weighted, shape=shapes)
-def test_fit_score(kind: str, cluster: Cluster, resources: list[tuple[str, int]], shape: plain.Json) -> None:
+def test_fit_score_equals_a_computation_by_the_rules(
+    kind: str, cluster: Cluster, resources: list[tuple[str, int]], shape: plain.Json
+) -> None:
     strategy: dict[str, Any] = {
         "type": kind,
         "resources": [{"name": name, "weight": weight} for name, weight in resources],
@@ -158,7 +160,7 @@ def test_fit_score(kind: str, cluster: Cluster, resources: list[tuple[str, int]]
 
 @few
 @given(cluster=clusters(), names=st.lists(st.sampled_from(RESOURCES), min_size=1, unique=True))
-def test_balanced_score(cluster: Cluster, names: list[str]) -> None:
+def test_balanced_score_equals_a_computation_by_the_rules(cluster: Cluster, names: list[str]) -> None:
     args = {"resources": [{"name": name, "weight": 1} for name in names]}
     plug = Plug(NodeResourcesBalancedAllocation, args)
     got = score_now(plug, Pod.from_object(cluster.pod), table_of(cluster))
@@ -169,7 +171,7 @@ def test_balanced_score(cluster: Cluster, names: list[str]) -> None:
 @pytest.mark.slow
 @few
 @given(cluster=clusters())
-def test_image_score(cluster: Cluster) -> None:
+def test_image_score_equals_a_computation_by_the_rules(cluster: Cluster) -> None:
     got = score_now(Plug(ImageLocality), Pod.from_object(cluster.pod), table_of(cluster))
     places = places_of(cluster)
     assert got == [plain.image_score(cluster.pod, place, places) for place in places]

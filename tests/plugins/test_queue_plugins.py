@@ -28,7 +28,7 @@ async def test_gated_pod_stays_out_and_all_gates_are_named_in_order(ask: Ask) ->
 
 
 @pytest.mark.parametrize(("uid", "want"), [("u1", True), ("u2", False)])
-async def test_gate_hint_says_yes_to_the_pod_itself_alone(ask: Ask, uid: str, want: bool) -> None:
+async def test_gate_hint_is_true_only_for_the_pod_itself(ask: Ask, uid: str, want: bool) -> None:
     event = ClusterEvent(
         resource="Pod",
         action="update.schedulingGates",
@@ -56,7 +56,7 @@ def test_keys_order_by_priority_and_then_by_time(first: QueuedPod, second: Queue
     assert got is want
 
 
-async def test_retried_pod_goes_behind_its_equals(ask: Ask) -> None:
+async def test_retried_pod_is_ordered_behind_its_equals(ask: Ask) -> None:
     pod = make_pod("web", priority=7)
     waiting = await ask.sort_key(SORT, QueuedPod(pod=pod, added_at_s=1763596800.25))
     retried = await ask.sort_key(SORT, QueuedPod(pod=pod, added_at_s=1763596800.5, attempts=3))

@@ -36,7 +36,9 @@ GPU = Taint("dedicated", "gpu", "NoSchedule")
         pytest.param(Toleration("dedicated", "Gt", "1", ""), GPU, False, id="comparison is off"),
     ],
 )
-def test_tolerates(toleration: Toleration, taint: Taint, want: bool) -> None:
+def test_toleration_covers_a_taint_by_key_operator_value_and_effect(
+    toleration: Toleration, taint: Taint, want: bool
+) -> None:
     assert tolerates(toleration, taint) is want
 
 
@@ -75,7 +77,7 @@ async def test_hard_taints_need_tolerations_and_soft_ones_do_not(ask: Ask) -> No
     assert await ask.filter(PLUG, pod, nodes) == [ok, ok, REJECTED, ok]
 
 
-async def test_comparing_tolerations_count_with_the_gate_alone(ask: Ask) -> None:
+async def test_comparing_tolerations_count_only_with_the_gate(ask: Ask) -> None:
     nodes = make_table([make_node("a", taints=["level=7:NoSchedule"])])
     pod = make_pod("web", tolerations=[{"key": "level", "operator": "Lt", "value": "8"}])
     assert await ask.filter(PLUG, pod, nodes) == [REJECTED]
@@ -97,7 +99,7 @@ async def test_score_counts_untolerated_soft_taints(ask: Ask) -> None:
     assert await ask.score(PLUG, pod, nodes) == [0, 1, 1, 0]
 
 
-async def test_a_cluster_that_never_had_taints_costs_nothing_and_takes_all(ask: Ask) -> None:
+async def test_all_nodes_pass_in_a_cluster_without_taints(ask: Ask) -> None:
     nodes = make_table([make_node("a"), make_node("b")])
     assert await ask.filter(PLUG, make_pod("web"), nodes) == [Status.success()] * 2
     assert await ask.score(PLUG, make_pod("web"), nodes) == [0, 0]
@@ -116,12 +118,12 @@ TAINTED = make_node("a", taints=["x:NoSchedule"])
         pytest.param(TAINTED, make_node("a", taints=["z:NoExecute"]), False, id="another hard taint"),
     ],
 )
-async def test_node_hint(ask: Ask, old: Node | None, new: Node, want: bool) -> None:
+async def test_hint_for_changes_of_nodes(ask: Ask, old: Node | None, new: Node, want: bool) -> None:
     event = ClusterEvent(resource="Node", action="update.taints", old=old, new=new)
     assert await ask.hint(PLUG, event, make_pod("web")) is want
 
 
-async def test_toleration_hint_is_for_the_pod_itself(ask: Ask) -> None:
+async def test_hint_for_the_pods_own_tolerations(ask: Ask) -> None:
     pod = make_pod("web")
     for other, want in ((pod, True), (make_pod("api"), False)):
         event = ClusterEvent(resource="Pod", action="update.tolerations", old=other, new=other)
@@ -129,6 +131,6 @@ async def test_toleration_hint_is_for_the_pod_itself(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("gates", [{"TaintTolerationComparisonOperators": "yes"}, "all"])
-def test_gate_that_is_not_a_switch_is_refused(gates: Any) -> None:
+def test_malformed_feature_gate_is_refused(gates: Any) -> None:
     with pytest.raises(PluginArgsError, match="must be true or false"):
         TaintToleration({"featureGates": gates}, NO_HANDLE)

@@ -1,4 +1,4 @@
-"""What a pod requests: containers in time, sidecars, pod level, overhead, defaults, and resizes."""
+"""The requests of a pod: containers over time, sidecars, pod level, overhead, defaults, and resizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pod's volumes, as far as scheduling looks at them."""
+"""The volumes of a pod that name storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an author imports from `berth_sdk`: complete, listed, and cheap."""
+"""The names that an author imports from `berth_sdk`: complete, listed, and fast to import."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The free part of every GPU of every node, in columns that are kept up to date with the snapshot.
+"""The free part of every GPU of every node, in columns that follow the snapshot.
 
-The snapshot says which pods are on a node, reserved ones included. The annotation of a pod says which GPUs it
-has; for a reservation whose annotation is not written yet, the ledger remembers it. So no pod is counted
-twice: it counts on the node where the snapshot has it, once.
+The snapshot has the pods of each node, reserved ones included. The annotation of a pod has the numbers of its
+GPUs. For a reservation whose annotation is not written yet, the ledger has them. So each pod counts once, on
+the node where the snapshot has it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from berth_gpu_share.requests import (
 )
 
 MAX_GPUS: Final = 64
-"""GPUs of one node; more are not used."""
+"""The maximum of GPUs of one node. The plugin does not use more."""
 SWEEP_AT: Final = 64
-"""The ledger sweeps when it has so many reservations, and twice as many as after the last sweep."""
+"""The number of reservations that starts a sweep: this many, or twice as many as after the last sweep."""
 MAX_KEPT: Final = 256
-"""The number of kinds of requests whose fit is kept."""
+"""The number of kinds of requests whose fit is cached."""
 MAX_MOVED: Final = 8192
-"""The number of changes after which every fit is computed anew."""
+"""The number of changes after which every fit is computed again."""
 
 
 class Placement(NamedTuple):
-    """`milli` of each of the GPUs `indices`. `cycle_id`: the reservation; empty: an annotation says so."""
+    """The GPUs of a pod: `milli` of each of `indices`. `cycle_id`: of the reservation; empty: the GPUs are
+    from an annotation.
+    """
 
     indices: tuple[int, ...]
     milli: int
@@ -45,17 +47,18 @@ class Placement(NamedTuple):
 
 @dataclass(slots=True)
 class Fit:
-    """The fit of one kind of request, as of a length of the ledger's list of changes."""
+    """The fit of one kind of request. `seen`: the length of the ledger's list of changes at that time."""
 
     left_over: NDArray[np.int64]
     seen: int
 
 
 class Ledger:
-    """`free` is int64[GPUs, slots], in milli, 0 where a node has no such GPU; `gpu_count` is int64[slots].
+    """The free GPUs. `free` is int64[GPUs, slots], in milli, 0 where a node has no such GPU. `gpu_count` is
+    int64[slots].
 
-    Slots are `NodeTable.slots`; a row per GPU, so that numpy runs along the nodes. Reservations are added
-    and dropped one at a time, from any thread.
+    Slots are `NodeTable.slots`. There is one row per GPU, so that numpy runs along the nodes. Any thread may
+    add or drop a reservation.
     """
 
     def __init__(self) -> None:
@@ -72,7 +75,7 @@ class Ledger:
     # --- reservations ------------------------------------------------------------------------------
 
     def reserve(self, uid: str, placement: Placement) -> None:
-        """Remember the GPUs of a pod. They count from the next snapshot on, which has the pod on its node."""
+        """Store the GPUs of a pod. They count from the next snapshot on, which has the pod on its node."""
         self.reserved[uid] = placement
 
     def release(self, uid: str, cycle_id: str) -> None:
@@ -84,12 +87,12 @@ class Ledger:
     # --- following the snapshot --------------------------------------------------------------------
 
     def update(self, nodes: NodeTable) -> None:
-        """Read the nodes that changed since the last call: usually one or two, of however many."""
+        """Read the nodes that changed since the last call: usually one or two, in a cluster of any size."""
         whole = nodes.whole
-        if whole is self._whole:  # nothing changed: the table is another one as soon as anything does
+        if whole is self._whole:  # no change: any change makes another table
             return
         self._whole = whole
-        if whole.pods is not self._pods:  # another snapshot altogether: generations start anew
+        if whole.pods is not self._pods:  # another snapshot: generations start again
             self._pods = whole.pods
             self._generation = np.zeros(0, dtype=np.int64)
         self._grow(int(whole.slots[-1]) + 1 if len(whole) else 0)
@@ -105,7 +108,9 @@ class Ledger:
             self._sweep(whole.pods)
 
     def placement(self, pod: Pod, gpu_count: int) -> Placement | None:
-        """The GPUs of a pod on a node; None: none. If unknown: all of them, to be safe."""
+        """Return the GPUs of a pod on a node. None: the pod has no GPU. Unknown GPUs: all of the node's, to
+        be safe.
+        """
         try:
             request = request_of(pod)
         except RequestError:
@@ -113,19 +118,20 @@ class Ledger:
         if request is None:
             return None
         if self._pods is not None and self._pods.is_assumed(pod.uid):
-            # Reserved only: an annotation that it has already may be that of an earlier attempt.
+            # Only reserved: an annotation of the pod may be from an earlier attempt.
             reserved = self.reserved.get(pod.uid)
             return reserved or Placement(tuple(range(gpu_count)), request.milli)
-        self.reserved.pop(pod.uid, None)  # bound, with its annotation: no need to remember
+        self.reserved.pop(pod.uid, None)  # bound, with its annotation
         indices = read_indices(pod.annotations.get(GPU_INDEX, ""), request.count, gpu_count)
         return Placement(tuple(range(gpu_count)) if indices is None else indices, request.milli)
 
     # --- choosing ----------------------------------------------------------------------------------
 
     def left_over(self, request: GpuRequest) -> NDArray[np.int64]:
-        """int64[slots]: the sum left on the best-fitting GPUs, -1 where too few have enough.
+        """Return int64[slots]: the sum left on the best-fitting GPUs, -1 where too few GPUs have enough left.
 
-        Kept for each kind of request and made anew where something changed: read it before the next update.
+        Cached for each kind of request and updated where something changed: read the result before the next
+        update.
         """
         fit = self._fits.get((request.count, request.milli))
         if fit is None or len(fit.left_over) != len(self.gpu_count):
@@ -140,7 +146,9 @@ class Ledger:
         return fit.left_over
 
     def free_if(self, slot: int, removed: Sequence[Pod], added: Sequence[Pod]) -> NDArray[np.int64]:
-        """int64[GPUs] of one node without some of its pods and with others, each where it fits best."""
+        """Return int64[GPUs] of one node without the pods `removed` and with the pods `added`, each where it
+        fits best.
+        """
         gpu_count = int(self.gpu_count[slot])
         free: NDArray[np.int64] = self.free[:, slot].copy()
         for pod in removed:
@@ -159,7 +167,9 @@ class Ledger:
 
     @staticmethod
     def choose(free: NDArray[np.int64], request: GpuRequest) -> tuple[int, ...] | None:
-        """The GPUs of one node that fit best, ascending: those with the least to spare; None: too few fit."""
+        """Return the GPUs of one node that fit best, ascending: those with the least to spare. None: too few
+        fit.
+        """
         # A node has few GPUs: plain Python is faster here than numpy.
         fitting = sorted(
             (milli, index) for index, milli in enumerate(free.tolist()) if milli >= request.milli
@@ -187,10 +197,11 @@ class Ledger:
         self.free[:, node.index] = free
 
     def _sweep(self, pods: PodTable) -> None:
-        """Forget pods that are not reservations any more. Seldom, so that the cost of a call depends on the
-        changes alone."""
+        """Drop pods that are no longer reserved. Rarely called, so that the cost of a call depends on the
+        changes alone.
+        """
         for uid in list(self.reserved):
-            if not pods.is_assumed(uid):  # bound, or not on its node any more
+            if not pods.is_assumed(uid):  # bound, or no longer on its node
                 self.reserved.pop(uid, None)
         self._sweep_at = max(SWEEP_AT, 2 * len(self.reserved))
 
@@ -205,7 +216,7 @@ class Ledger:
 
 
 def left_over_of(free: NDArray[np.int64], request: GpuRequest) -> NDArray[np.int64]:
-    """int64[n] from the free parts (int64[GPUs, n]): see `Ledger.left_over`."""
+    """Return int64[n] from the free parts (int64[GPUs, n]): see `Ledger.left_over`."""
     if len(free) < request.count:
         return np.full(free.shape[1], -1)
     left = free - request.milli

@@ -6,8 +6,8 @@
 
 The extended resource `gpu-share.berth.io/gpu` of a node is the number of its GPUs, and its label
 `gpu-share.berth.io/model` is their model. Before the pod is bound, the chosen GPUs are written to its
-annotation `gpu-share.berth.io/gpu-index` ("0,3"). From Reserve until then they are in the cycle's token, so
-that a killed process loses nothing.
+annotation `gpu-share.berth.io/gpu-index` ("0,3"). From Reserve until then the cycle's token has them, so that
+a killed process loses nothing.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ from berth_gpu_share.requests import (
 
 
 class GpuShare(Plugin):
-    """Takes no arguments."""
+    """Chooses GPUs for pods. Takes no arguments."""
 
     version = "1.0.0"
     needs = (Need.nodes(), Need.pods(annotation_prefixes=(PREFIX,)))
-    # What it has given to pods that are not bound yet stands in its own memory.
+    # The GPUs given to pods that are not bound yet are in the plugin's memory alone.
     depends_on = DependsOn.OTHER
     pod_sensitivity = PodSensitivity.NODE
     # A node's score does not depend on other nodes, so it travels with the verdicts, in one round trip.
@@ -79,7 +79,7 @@ class GpuShare(Plugin):
     # --- the scheduling cycle ----------------------------------------------------------------------
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
-        """Enough GPUs with enough to spare, of the right model."""
+        """Return rejections where too few GPUs of the right model have enough left."""
         try:
             request = request_of(pod)
         except RequestError as err:
@@ -90,7 +90,9 @@ class GpuShare(Plugin):
         return self._verdicts(request, nodes, self._ledger.left_over(request).take(nodes.slots))
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts | Status:
-        """The same without some pods and with others: no column of the table says which GPUs that frees."""
+        """Return the verdicts of Filter with pods removed and added: no column of the table tells which GPUs
+        that frees.
+        """
         try:
             request = request_of(pod)
         except RequestError as err:
@@ -109,8 +111,8 @@ class GpuShare(Plugin):
         return self._verdicts(request, nodes, left_over_of(free, request))
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """Best fit: the less is left of the chosen GPUs, the better. For a pod without GPUs, nodes without
-        GPUs.
+        """Score by best fit: the less is left of the chosen GPUs, the better. For a pod without GPUs, nodes
+        without GPUs are best.
         """
         self._ledger.update(nodes)
         request = request_of(pod)
@@ -121,7 +123,7 @@ class GpuShare(Plugin):
         return MAX_NODE_SCORE - MAX_NODE_SCORE * left_over // (WHOLE * request.count)
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> ReserveResult | Status:
-        """Choose the GPUs. PreBind's work is known by then, so the host need not ask."""
+        """Choose the GPUs. The result has the answer to PreBind, so the host need not call it."""
         request = request_of(pod)
         if request is None:
             return ReserveResult(Status.success(), pre_flight=PreFlightResult(Status.skip()))
@@ -138,11 +140,11 @@ class GpuShare(Plugin):
         return ReserveResult(Status.success(), pre_bind=_annotation(pod, indices))
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Give them back."""
+        """Give the GPUs back."""
         self._ledger.release(pod.uid, state.cycle_id)
 
     def reconcile(self, live: Sequence[LiveReservation]) -> list[LiveReservation]:
-        """After a restart: every reservation that the host holds for us, from its token."""
+        """Restore every reservation that the host holds for this plugin, from its token."""
         lost = []
         for item in live:
             token = item.state.token
@@ -151,7 +153,7 @@ class GpuShare(Plugin):
             try:
                 placement = _read_token(token, item.state.cycle_id)
             except (ValueError, KeyError, TypeError):
-                lost.append(item)  # not of this version of the plugin
+                lost.append(item)  # from another version of the plugin
             else:
                 self._ledger.reserve(item.pod.uid, placement)
         return lost
@@ -161,8 +163,8 @@ class GpuShare(Plugin):
     def pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
     ) -> PreBindResult | Status:
-        """Have the host write which GPUs the pod got: asked by a host that does not take it from Reserve,
-        and where that could not be written.
+        """Let the host write the numbers of the pod's GPUs. Called by a host that does not use Reserve's
+        answer, and where the write failed.
         """
         if state.token is None:
             return Status.success()  # a pod without GPUs
@@ -174,7 +176,9 @@ class GpuShare(Plugin):
     # --- plumbing ----------------------------------------------------------------------------------
 
     def _verdicts(self, request: GpuRequest, nodes: NodeTable, left_over: NDArray[np.int64]) -> Verdicts:
-        """`left_over` is int64[n]: see `Ledger`. Verdicts that no pod's leaving can cure come first."""
+        """Return the verdicts. `left_over` is int64[n]: see `Ledger`. Verdicts that removing pods cannot
+        change come first.
+        """
         plural = "" if request.count == 1 else "s"
         few = self._ledger.gpu_count.take(nodes.slots) < request.count
         verdicts = Verdicts.feasible(len(nodes)).otherwise(

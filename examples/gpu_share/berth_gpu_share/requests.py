@@ -14,19 +14,19 @@ GPU_COUNT: Final = PREFIX + "gpu-count"
 GPU_MODEL: Final = PREFIX + "gpu-model"
 GPU_INDEX: Final = PREFIX + "gpu-index"
 GPU: Final = PREFIX + "gpu"
-"""The extended resource: how many GPUs a node has."""
+"""The extended resource: the number of GPUs of a node."""
 MODEL: Final = PREFIX + "model"
-"""The node label."""
+"""The node label with the model of the GPUs."""
 WHOLE: Final = 1000
 
 
 class RequestError(ValueError):
-    """The annotations make no sense; the text is for the pod's owner."""
+    """The annotations are invalid. The text is for the pod's owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """`milli` (1..1000) of each of `count` GPUs, of one of `models` (empty: any)."""
+    """A pod's request: `milli` (1..1000) of each of `count` GPUs, of one of `models` (empty: any)."""
 
     count: int
     milli: int
@@ -34,7 +34,7 @@ class GpuRequest:
 
 
 def request_of(pod: Pod) -> GpuRequest | None:
-    """The pod's request; None: no GPU. Raises RequestError."""
+    """Return the pod's request. None: the pod needs no GPU. Raises RequestError."""
     told, requested = pod.annotations.get, pod.requests.get
     return _request(told(GPU_COUNT), told(GPU_MILLI), told(GPU_MODEL), requested(GPU), requested(GPU_MILLI))
 
@@ -47,8 +47,8 @@ def _request(
     requested_count: int | None,
     requested_milli: int | None,
 ) -> GpuRequest | None:
-    """Read once for all pods that ask for the same."""
-    # A request of 0 asks for nothing; a `gpu-milli` alone does not say of how many GPUs.
+    """Return the request, cached for all pods with the same annotations and requests."""
+    # A request of 0 needs no GPU; a `gpu-milli` alone does not give the number of GPUs.
     if not (requested_count or requested_milli) and count_text is milli_text is model_text is None:
         return None
     count = _number(GPU_COUNT, count_text, requested_count or 1)
@@ -73,7 +73,9 @@ def _request(
 
 @lru_cache(maxsize=4096)
 def read_indices(text: str, count: int, gpu_count: int) -> tuple[int, ...] | None:
-    """The GPUs in `text` ("0,3"); None where it does not name `count` of the `gpu_count` GPUs of a node."""
+    """Return the GPUs in `text` ("0,3"). None where it does not name `count` of the `gpu_count` GPUs of a
+    node.
+    """
     parts = text.split(",")
     if not all(part.isascii() and part.isdecimal() for part in parts):
         return None
@@ -82,7 +84,7 @@ def read_indices(text: str, count: int, gpu_count: int) -> tuple[int, ...] | Non
 
 
 def write_indices(indices: tuple[int, ...]) -> str:
-    """As `read_indices` reads them."""
+    """Return the text that `read_indices` reads."""
     return ",".join(map(str, indices))
 
 

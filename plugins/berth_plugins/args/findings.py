@@ -16,46 +16,46 @@ _PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 
 
 def joined(texts: Sequence[str]) -> str:
-    """Several findings as one text; each is said once."""
+    """Return several errors as one text, without repeats."""
     distinct = list(dict.fromkeys(texts))
     return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
 
 
 class Findings:
-    """Collects errors field by field; `check` raises them all at once."""
+    """Collects errors field by field. `check` raises them all at once."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
     def invalid(self, path: str, value: object, problem: str) -> None:
-        """The field's value is not acceptable."""
+        """Add an error for a value that is not acceptable."""
         self.texts.append(f"{path}: Invalid value: {_shown(value)}: {problem}")
 
     def required(self, path: str, problem: str) -> None:
-        """The field is missing."""
+        """Add an error for a missing field."""
         self.texts.append(f"{path}: Required value: {problem}")
 
     def forbidden(self, path: str, problem: str) -> None:
-        """The field must not be set."""
+        """Add an error for a field that must not be set."""
         self.texts.append(f"{path}: Forbidden: {problem}")
 
     def unsupported(self, path: str, value: object, supported: Sequence[str]) -> None:
-        """The field's value is not one of `supported`."""
+        """Add an error for a value that is not one of `supported`."""
         known = ", ".join(f'"{name}"' for name in supported)
         self.texts.append(f"{path}: Unsupported value: {_shown(value)}: supported values: {known}")
 
     def duplicate(self, path: str, value: object) -> None:
-        """The field's value stands in the list already."""
+        """Add an error for a value that is in the list already."""
         self.texts.append(f"{path}: Duplicate value: {_shown(value)}")
 
     def check(self) -> None:
-        """Raises PluginArgsError if anything was found."""
+        """Raise PluginArgsError if there is any error."""
         if self.texts:
             raise PluginArgsError(joined(self.texts))
 
 
 def maps(args: Mapping[str, Any], key: str, path: str) -> list[Mapping[str, Any]]:
-    """The list of maps under `key`, empty where it is missing. Raises PluginArgsError."""
+    """Return the list of maps under `key`, empty where it is missing. Raises PluginArgsError."""
     items = _list(args, key, path)
     for i, item in enumerate(items):
         if not isinstance(item, Mapping):
@@ -64,7 +64,7 @@ def maps(args: Mapping[str, Any], key: str, path: str) -> list[Mapping[str, Any]
 
 
 def strings(args: Mapping[str, Any], key: str, path: str) -> list[str]:
-    """The list of strings under `key`, empty where it is missing. Raises PluginArgsError."""
+    """Return the list of strings under `key`, empty where it is missing. Raises PluginArgsError."""
     items = _list(args, key, path)
     for i, item in enumerate(items):
         if not isinstance(item, str):
@@ -73,7 +73,7 @@ def strings(args: Mapping[str, Any], key: str, path: str) -> list[str]:
 
 
 def mapping(args: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any] | None:
-    """The map under `key`, or None. Raises PluginArgsError."""
+    """Return the map under `key`, or None. Raises PluginArgsError."""
     value = args.get(key)
     if value is not None and not isinstance(value, Mapping):
         raise PluginArgsError(f"{path}: Invalid value: {_shown(value)}: must be a map")
@@ -81,7 +81,7 @@ def mapping(args: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any] |
 
 
 def integer(item: Mapping[str, Any], key: str, path: str) -> int:
-    """The integer under `key`, 0 where it is missing. Raises PluginArgsError.
+    """Return the integer under `key`, 0 where it is missing. Raises PluginArgsError.
 
     A whole float counts: arguments that came over the wire have no integers.
     """
@@ -94,8 +94,8 @@ def integer(item: Mapping[str, Any], key: str, path: str) -> int:
 
 
 def duration_s(args: Mapping[str, Any], key: str, path: str, default: float) -> float:
-    """The duration under `key`, written as in `1m30s`, in seconds; `default` where it is missing. Raises
-    PluginArgsError.
+    """Return the duration under `key`, written as in `1m30s`, in seconds; `default` where it is missing.
+    Raises PluginArgsError.
     """
     value = args.get(key)
     if value is None:

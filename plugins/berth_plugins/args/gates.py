@@ -1,7 +1,7 @@
-"""The feature gates that a default plugin obeys, out of its arguments.
+"""The feature gates that a default plugin reads from its arguments.
 
-The host adds `featureGates: {name: bool}` to the arguments of a default plugin when its command line
-or its configuration sets gates; KubeSchedulerConfiguration itself has no such field.
+The host adds `featureGates: {name: bool}` to the arguments of a default plugin when its command line or its
+configuration sets gates. KubeSchedulerConfiguration itself has no such field.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from berth_sdk.errors import PluginArgsError
 
 KEY = "featureGates"
 EXACT_HINTS = "ExactQueueingHints"
-"""A mend of this build, off while the host emulates kube-scheduler 1.36: every change that turns the plugin's
-Filter from no to yes wakes the pod. Off: the hints of that version, which miss some."""
+"""A correction of this build, off while the host emulates kube-scheduler 1.36: every change that turns the
+plugin's Filter from no to yes requeues the pod. Off: the hints of 1.36, which miss some changes.
+"""
 
 
 def is_on(args: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    """Whether the gate is on. Raises PluginArgsError for any value but true and false."""
+    """Return True if the gate is on. Raises PluginArgsError for any value but true and false."""
     gates = args.get(KEY) or {}
     value = gates.get(name, default) if isinstance(gates, Mapping) else gates
     if not isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The devices chosen for a claim -> the AllocationResult that its status gets.
+"""The devices chosen for a claim -> the AllocationResult of its status.
 
 Source: `allocator_incubating.go` (Allocate, createNodeSelector), v1.36.
 """
@@ -23,7 +23,7 @@ def allocation_for(
     node_name: str,
     classes: Callable[[str], KubeObject | None],
 ) -> Json:
-    """The whole result for one claim on one node. Raises AllocationError."""
+    """Return the whole result for one claim on one node. Raises AllocationError."""
     devices: Json = {"results": [_result(choice) for choice in choices]}
     config = _config(claim, choices, classes)
     if config:
@@ -61,7 +61,7 @@ def _result(choice: Choice) -> Json:
 def _config(
     claim: ClaimToAllocate, choices: Sequence[Choice], classes: Callable[[str], KubeObject | None]
 ) -> list[Json]:
-    """The configuration of each class once, with its requests, and then the claim's."""
+    """Return the configuration of each class once, with its requests, and then the claim's."""
     taken = {choice.request.parent or choice.request.name: choice.request for choice in choices}
     by_class: dict[str, list[str]] = {}
     for requests in claim.requests:
@@ -79,7 +79,7 @@ def _config(
             config.append({"source": "FromClaim", "requests": list(wanted), **_driver_part(raw)})
     for one in config:
         if len(one["requests"]) in (0, len(claim.requests)):
-            # No names mean every request.
+            # Without names, the configuration is for every request.
             del one["requests"]
     return config
 
@@ -93,7 +93,7 @@ def _driver_part(raw: Mapping[str, Any]) -> Json:
 
 
 def _node_selector(claim: ClaimToAllocate, choices: Iterable[Choice], node_name: str) -> Json | None:
-    """The nodes where the devices can be used together; None: all."""
+    """Return the nodes where the devices can be used together. None: all nodes."""
     term: Json = {}
     for choice in choices:
         device = choice.candidate.device

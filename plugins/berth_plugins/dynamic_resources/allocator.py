@@ -1,7 +1,7 @@
-"""`Allocator`: all that the plugin knows of devices, and the verdicts on nodes that follow from it.
+"""`Allocator`: the plugin's data about devices, and the verdicts on nodes.
 
-The search runs once for each group of nodes with equal pools. Its result holds as long as neither the group's
-pools nor the amounts taken of them moved: pods with equal claims ask again only about groups that did.
+The search runs once for each group of nodes with equal pools. Its result is valid until the group's pools, or
+the amounts in use, change. For pods with equal claims, only changed groups are searched again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CANNOT_FIT: Final = Status.unresolvable("cannot fit resource")
 _MAX_WISHES: Final = 16
 Answer = FoundDevices | Status
 Found = dict[tuple[str, bytes], tuple[int, Answer]]
-"""By key of a `NodeGroup`: the stamp of that time, and the result."""
+"""By key of a `NodeGroup`: the group's stamp at that time, and the result."""
 
 
 class _LateError(Exception):
@@ -49,7 +49,9 @@ class _LateError(Exception):
 
 
 class Allocator:
-    """`filter_timeout_s`: for one search; 0: none. `binding_timeout_s`: until devices must be ready."""
+    """Searches devices for claims. `filter_timeout_s`: for one search; 0: no limit. `binding_timeout_s`:
+    until devices must be ready.
+    """
 
     def __init__(self, handle: Handle, filter_timeout_s: float, binding_timeout_s: float) -> None:
         self.claims = handle.objects(CLAIMS)
@@ -63,12 +65,12 @@ class Allocator:
         self._found: OrderedDict[str, Found] = OrderedDict()
 
     def refresh(self) -> None:
-        """Take up the cluster's changes."""
+        """Apply the cluster's changes."""
         self.inventory.refresh()
         self.ledger.refresh()
 
     def verdicts(self, attempt: Attempt, nodes: NodeTable) -> Verdicts:
-        """One verdict for each row; the results per node go into the attempt."""
+        """Return one verdict for each row. The results per node go into the attempt."""
         if attempt.extended is not None and attempt.extended.stale is not None:
             return Verdicts.all(len(nodes), STALE_CLAIM)
         codes = np.zeros(len(nodes), dtype=np.int32)
@@ -80,7 +82,7 @@ class Allocator:
                 for row in rows:
                     attempt.outcomes[nodes.name(row)] = answer
         verdicts = Verdicts(codes, tuple(statuses))
-        # A claim that is at fault on a node counts only where everything else could be allocated.
+        # A claim that excludes a node counts only where everything else could be allocated.
         away = np.zeros(len(nodes), dtype=np.bool_)
         for i, mask in self._away(attempt, nodes):
             if (mask & (codes == 0)).any():
@@ -91,7 +93,9 @@ class Allocator:
     # --- allocated claims ----------------------------------------------------------------------
 
     def _away(self, attempt: Attempt, nodes: NodeTable) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-        """Allocated claims that rule out nodes, or whose devices did not get ready: (index, bool[n])."""
+        """Yield (index, bool[n]) for each allocated claim that excludes nodes, or whose devices did not get
+        ready.
+        """
         for i, one in enumerate(attempt.claims):
             if not one.is_allocated:
                 continue
@@ -101,7 +105,9 @@ class Allocator:
                 yield i, ~one.selector.over(nodes)
 
     def is_failing(self, attempt: Attempt, i: int) -> bool:
-        """Whether the devices of an allocated claim failed to get ready, or did not in time."""
+        """Return True if the devices of an allocated claim failed to get ready, or did not get ready in
+        time.
+        """
         claim = attempt.claims[i].claim
         is_ready, problem = readiness(claim)
         return bool(problem) or (not is_ready and is_overdue(claim, self._binding_timeout_s, time.time()))
@@ -109,7 +115,7 @@ class Allocator:
     # --- claims to allocate --------------------------------------------------------------------
 
     def _answers(self, attempt: Attempt, nodes: NodeTable) -> Iterator[tuple[Sequence[int], Answer]]:
-        """Groups of rows with their common key; rows where nothing has to be found are left out."""
+        """Yield groups of rows with their common answer, without the rows for which no device is needed."""
         user_claims = tuple(one.to_allocate() for one in attempt.unallocated)
         if not user_claims and attempt.extended is None:
             return
@@ -131,7 +137,7 @@ class Allocator:
                 if known is not None and known[0] == group.stamp:
                     yield rows, known[1]
                 elif late is not None:
-                    # An error ends the cycle: other searches that may take as long would change nothing.
+                    # An error ends the cycle: other searches, which may take as long, would change nothing.
                     yield rows, late
                 else:
                     try:
@@ -142,7 +148,7 @@ class Allocator:
                         yield rows, late
 
     def _kept(self, wish: Wish) -> Found:
-        """The results for this wish."""
+        """Return the kept results for this wish."""
         key = f"{self.classes.version} {wish.key}"
         kept = self._found.get(key)
         if kept is None:
@@ -154,13 +160,13 @@ class Allocator:
         return kept
 
     def _answer(self, kept: Found, group: NodeGroup, wish: Wish) -> Answer:
-        """Raises _LateError."""
+        """Search, and keep the result. Raises _LateError."""
         try:
             chosen = self._search(wish.claims, group.pools)
         except NoAllocationHereError as err:
             return Status.unresolvable(str(err))
         except AllocationError as err:
-            # It names the claim, which belongs to this pod alone.
+            # Not kept: the error names the claim, which belongs to this pod alone.
             return Status.error(str(err))
         answer: Answer = CANNOT_ALLOCATE
         if chosen is not None:

@@ -1,4 +1,4 @@
-"""`Attempt`: one scheduling cycle's view of a pod's claims, and the search results per node."""
+"""`Attempt`: a pod's claims in one scheduling cycle, and the search results per node."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from berth_plugins.dynamic_resources.search import Choice, ClaimToAllocate
 
 Json = dict[str, Any]
 MAX_ALTERNATIVES: Final = 8
-"""Alternatives of one request; the first is worth as many points."""
+"""The maximum of alternatives of one request. The first alternative is worth as many points."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodClaim:
-    """One claim of the pod. `selector`: where its allocation can be used, None: everywhere."""
+    """One claim of the pod. `selector`: where its allocation can be used; None: on every node."""
 
     claim: KubeObject
     selector: NodeSelector | None = None
 
     @property
     def is_allocated(self) -> bool:
-        """Whether the claim shows an allocation."""
+        """True if the claim has an allocation."""
         return allocation_of(self.claim) is not None
 
     @property
@@ -38,14 +38,14 @@ class PodClaim:
         return self.claim.ref.namespace, self.claim.ref.name
 
     def to_allocate(self) -> ClaimToAllocate:
-        """The requests that the search has to satisfy for it."""
+        """Return the requests of the claim that the search has to satisfy."""
         spec = self.claim.get("spec") or {}
         return ClaimToAllocate(self.claim.ref.key, spec, requests_of(spec))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExtendedDemand:
-    """The pod's extended resources that device classes stand for. `served`: class by resource; `others`:
+    """The pod's extended resources that device classes provide. `served`: class by resource. `others`:
     resources that only nodes offer. `stale`: the claim of an earlier attempt.
     """
 
@@ -56,7 +56,9 @@ class ExtendedDemand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundDevices:
-    """The search result for one kind of node: the devices of each claim, of the extended resources last;
+    """The search result for one kind of node: the devices of each claim, those of the extended resources
+    last.
+
     `mappings`: which container uses which of these requests.
     """
 
@@ -66,7 +68,7 @@ class FoundDevices:
 
     @property
     def score(self) -> int:
-        """Points for early alternatives of prioritised lists, however many devices each has."""
+        """Points for early alternatives of prioritised lists, for any number of devices."""
         return sum(
             MAX_ALTERNATIVES - index
             for chosen in self.choices
@@ -78,7 +80,7 @@ class FoundDevices:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One cycle. Without claims and demand there is nothing to do for the pod."""
+    """One cycle. Without claims and extended resources, the pod needs nothing from this plugin."""
 
     pod: Pod
     claims: tuple[PodClaim, ...] = ()
@@ -88,10 +90,10 @@ class Attempt:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the pod needs nothing of this plugin."""
+        """True if the pod needs nothing from this plugin."""
         return not self.claims and self.extended is None
 
     @property
     def unallocated(self) -> tuple[PodClaim, ...]:
-        """Claims that the search is for."""
+        """The claims without an allocation, which the search is for."""
         return tuple(one for one in self.claims if not one.is_allocated)

@@ -1,7 +1,9 @@
-"""PreBind, claim by claim: the finalizer, then allocation and reservation, as merge patches of the host.
+"""PreBind, claim by claim: the finalizer, then allocation and reservation, as merge patches for the host.
 
-Each round says which patches are due, given the outcomes of the round before. A conflict is tried
-again on the claim as it is now. Source: `dynamicresources.go` (bindClaim), v1.36.
+Each round returns the patches that are due, given the outcomes of the round before. After a conflict, the
+patch is made again for the claim's current version.
+
+Source: `dynamicresources.go` (bindClaim), v1.36.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ class BindingError(BerthError):
 
 @dataclass(slots=True, eq=False)
 class ClaimBinding:
-    """One claim of the pod. `claim`: as last seen, None: not made yet; `reserved`: Reserve's promise to it.
-    `is_sent`: the patch of its status is on its way; `is_bound`: it has been applied.
+    """One claim of the pod. `claim`: the last known version; None: it does not exist yet. `reserved`: the
+    devices that Reserve chose for it. `is_sent`: the patch of its status has been sent. `is_bound`: that
+    patch was applied.
     """
 
     claim: KubeObject | None
@@ -56,8 +59,7 @@ class Binding:
     _asked: list[tuple[ClaimBinding, str]] = field(default_factory=list)
 
     def take(self, patched: Sequence[PatchResult]) -> list[ClaimBinding]:
-        """Take in the outcomes of the round before; returns the claims that were made. Raises
-        BindingError."""
+        """Apply the outcomes of the round before, and return the created claims. Raises BindingError."""
         made = []
         for (one, step), result in zip(self._asked, patched, strict=False):
             if step == _STATUS:
@@ -80,7 +82,7 @@ class Binding:
         return made
 
     def patches(self) -> tuple[ObjectPatch, ...]:
-        """The patches due now; none: every claim is the pod's. Raises BindingError."""
+        """Return the patches that are due. Empty: every claim is the pod's. Raises BindingError."""
         patches: list[ObjectPatch] = []
         for one in self.claims:
             if one.is_bound:
@@ -167,14 +169,16 @@ def _patch(claim: KubeObject, body: Json, subresource: str) -> ObjectPatch:
 
 
 def deallocation(claim: KubeObject) -> ObjectPatch:
-    """Return the patch that takes allocation and reservations off a claim, as far as the claim has them."""
+    """Return the patch that removes allocation and reservations from a claim, as far as the claim has
+    them.
+    """
     status = claim.get("status") or {}
     taken_off = {key: None for key in ("reservedFor", "allocation", "devices") if key in status}
     return _patch(claim, {"status": taken_off}, "status")
 
 
 def deletion(claim: KubeObject) -> tuple[ObjectPatch, ...]:
-    """The patches that delete a claim: first the finalizer that keeps it."""
+    """Return the patches that delete a claim: first the removal of its finalizer."""
     ref = ObjectRef(name=claim.ref.name, namespace=claim.ref.namespace, uid=claim.ref.uid)
     delete = ObjectPatch(resource=CLAIMS, ref=ref, merge_patch={}, action=PatchAction.DELETE)
     finalizers = claim.get("metadata.finalizers") or []
@@ -185,7 +189,9 @@ def deletion(claim: KubeObject) -> tuple[ObjectPatch, ...]:
 
 
 def readiness(claim: KubeObject) -> tuple[bool, str]:
-    """(every binding condition of the claim's devices is true, why binding has failed or "")."""
+    """Return (True if every binding condition of the claim's devices is true, why binding has failed or
+    "").
+    """
     statuses = {_device(one): one for one in claim.get("status.devices") or ()}
     for result in ((allocation_of(claim) or {}).get("devices") or {}).get("results") or ():
         wanted = result.get("bindingConditions") or ()
@@ -208,13 +214,13 @@ def readiness(claim: KubeObject) -> tuple[bool, str]:
 
 
 def has_conditions(claim: KubeObject) -> bool:
-    """Whether some device of the claim must be prepared before the pod is bound."""
+    """Return True if a device of the claim must be prepared before the pod is bound."""
     results = ((allocation_of(claim) or {}).get("devices") or {}).get("results") or ()
     return any(result.get("bindingConditions") for result in results)
 
 
 def is_overdue(claim: KubeObject, timeout_s: float, now_s: float) -> bool:
-    """Whether enough time has passed since the allocation for the devices to be ready."""
+    """Return True if the time for the devices to get ready, counted from the allocation, is over."""
     written = (allocation_of(claim) or {}).get("allocationTimestamp")
     if written is None or not has_conditions(claim):
         return False

@@ -1,6 +1,8 @@
 """How much of a device's capacity a request takes, and whether that much is left.
 
-Amounts are billionths. Source: KEP-5075;
+Amounts are billionths.
+
+Source: KEP-5075;
 `dynamic-resource-allocation/structured/internal/experimental/allocator_consumable_capacity.go`, v1.36.
 """
 
@@ -15,17 +17,19 @@ from berth_plugins.dynamic_resources.requests import Request
 _NANO: Final = 10**9
 _BINARY: Final = ((60, "Ei"), (50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki"))
 Amount = tuple[int, str]
-"""Billionths, and how the API writes it."""
+"""Billionths, and the API's text for them."""
 
 
 def consumed(request: Request, device: Device) -> dict[str, Amount]:
-    """The amount that the request takes of each capacity of the device."""
+    """Return the amount that the request takes of each capacity of the device."""
     wanted = request.capacity or {}
     return {name: _consumed(wanted.get(name), capacity) for name, capacity in device.capacity.items()}
 
 
 def fits(request: Request, device: Device, given: Mapping[str, int], chosen: Mapping[str, int]) -> bool:
-    """Whether the request's part is left beside the amounts `given` away and `chosen` in this search."""
+    """Return True if the request's part is left beside the amounts `given` away and `chosen` in this
+    search.
+    """
     wanted = request.capacity or {}
     if not wanted.keys() <= device.capacity.keys():
         return False
@@ -77,7 +81,7 @@ def _whole(nano: int) -> int:
 
 
 def _binary(value: int) -> str:
-    """As the API writes a whole number of binary units."""
+    """Return the API's text for a whole number of binary units."""
     for bits, suffix in _BINARY:
         if value and value % (1 << bits) == 0:
             return f"{value >> bits}{suffix}"

@@ -1,6 +1,7 @@
 """CEL expressions over a device, compiled and evaluated by the library of the extra `berth-plugins[dra]`.
 
-The additions of kube-scheduler's environment are made here: `device`, quantities and semantic versions.
+This module adds the parts of kube-scheduler's environment: `device`, quantities and semantic versions.
+
 Source: `dynamic-resource-allocation/cel/compile.go`, `apiserver/pkg/cel/library/quantity.go` and
 `semverlib.go`, v1.36.
 """
@@ -20,7 +21,7 @@ from berth_plugins.dynamic_resources.cel_library import (
 )
 from berth_plugins.dynamic_resources.devices import Device
 
-# A string literal, which is left alone, or a map of the device that is about to be looked into.
+# A string literal, which stays as it is, or one of the device's maps before an index.
 _LOOKUP: Final = re.compile(
     r"(?P<text>[rR]?(?:\"\"\"(?:[^\\]|\\.)*?\"\"\"|'''(?:[^\\]|\\.)*?'''|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'))"
     r"|\bdevice\s*\.\s*(?P<map>attributes|capacity)(?=\s*\[)",
@@ -43,7 +44,7 @@ class Expression:
             raise CelError(f"must evaluate to bool or the unknown type, not {found.name().lower()}")
 
     def matches(self, device: Device) -> bool:
-        """Whether the expression is true of the device. Raises CelError."""
+        """Return True if the expression is true for the device. Raises CelError."""
         try:
             result = self._compiled.eval(data={"device": self._seen(device)})
         except RuntimeError as err:
@@ -63,8 +64,8 @@ class Expression:
         return text
 
     def _seen(self, device: Device) -> dict[str, Any]:
-        """The device as an expression sees it. A domain without values is an empty map to a lookup, and
-        absent to a test whether it is there.
+        """Return the device as the data of an expression. A domain without values is an empty map for an
+        index, and absent for a test whether it exists.
         """
         driver = device.id.driver
         attributes = _by_domain(device.attributes, driver, _attribute_value)
@@ -86,7 +87,7 @@ _EMPTY: Final[dict[str, Any]] = {}
 def _by_domain(
     named: Mapping[str, Any], driver: str, value_of: Callable[[Any], Any]
 ) -> dict[str, dict[str, Any]]:
-    """By domain, then by name; a name without a domain belongs to the driver's."""
+    """Return the values by domain, then by name. A name without a domain belongs to the driver's domain."""
     found: dict[str, dict[str, Any]] = {}
     for name, raw in named.items():
         domain, slash, short = name.partition("/")

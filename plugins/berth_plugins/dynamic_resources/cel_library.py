@@ -1,8 +1,9 @@
 """The CEL environment of device selectors: quantities and semantic versions beside the standard library.
 
-To expressions both are opaque. They travel as messages of one type: the library tells overloads apart by
-argument types, and all messages are alike to it. Source: `apiserver/pkg/cel/library/quantity.go` and
-`semverlib.go`, v1.36.
+Expressions treat both as opaque values. Both are messages of one type, because the library tells overloads
+apart by argument types, and does not tell messages apart.
+
+Source: `apiserver/pkg/cel/library/quantity.go` and `semverlib.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _SEMVER_TEXT: Final = re.compile(
 
 
 class CelError(BerthError):
-    """An expression cannot be compiled, or not be evaluated."""
+    """An expression cannot be compiled or evaluated."""
 
 
 @cache
 def library() -> Any:
     """Return the library's module `cel`; None without the extra."""
-    # Not at the top: a cluster without selectors in CEL never asks for it.
+    # Imported late: a cluster without CEL selectors never needs the library.
     try:
         from cel_expr_python import cel
     except ImportError:
@@ -49,8 +50,9 @@ def is_installed() -> bool:
 
 @cache
 def environment() -> Any:
-    """The environment that expressions are compiled in, made at the first use. Raises CelError without the
-    extra."""
+    """Return the environment for compiling expressions, made at the first use. Raises CelError without the
+    extra.
+    """
     cel = library()
     if cel is None:
         raise CelError(MISSING)
@@ -87,12 +89,12 @@ def environment() -> Any:
 
 
 def quantity_message(nano: int) -> Any:
-    """A quantity of so many billionths; their number may be beyond an int64."""
+    """Return the message of a quantity in billionths. The number may be beyond an int64."""
     return _message_class()(nano=str(nano))
 
 
 def semver(text: str) -> Any:
-    """A semantic version. Raises CelError."""
+    """Return the message of a semantic version. Raises CelError."""
     if not _is_semver(text):
         raise CelError(f"parse semantic version: {text!r} is none")
     return _message_class()(version=text)
@@ -100,7 +102,7 @@ def semver(text: str) -> Any:
 
 @cache
 def _message_class() -> Any:
-    """A quantity has `nano`, a version `version`."""
+    """Return the class of messages: a quantity has `nano`, a version has `version`."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(
@@ -144,7 +146,7 @@ def _functions() -> Iterator[_Function]:
 
 
 def _order(left: Any, right: Any) -> int:
-    """Of two quantities, or of two versions."""
+    """Compare two quantities, or two versions."""
     order = _nano if left.nano else _precedence
     return _compared(order(left), order(right))
 
@@ -183,8 +185,8 @@ def _is_semver(text: str) -> bool:
 
 
 def _precedence(version: Any) -> tuple[Any, ...]:
-    """Orders as semver.org says: a version without a suffix comes after those with one, numbers in a suffix
-    before words.
+    """Return the sort key of semver.org: a version without a suffix comes after those with one, and numbers
+    in a suffix come before words.
     """
     match = _SEMVER_TEXT.fullmatch(version.version)
     if match is None:

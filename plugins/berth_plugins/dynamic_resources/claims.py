@@ -1,4 +1,4 @@
-"""A pod -> its ResourceClaims, checked, with kube-scheduler's words for errors.
+"""A pod -> its ResourceClaims, checked, with kube-scheduler's error texts.
 
 Used by PreEnqueue, PreFilter and the hints. Source: `dynamicresources.go` (foreachPodResourceClaim) and
 `dynamic-resource-allocation/resourceclaim/claim.go`, v1.36.
@@ -20,11 +20,13 @@ EXTENDED_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 
 
 class ClaimError(BerthError):
-    """A claim of the pod is not there, or is not to be used."""
+    """A claim of the pod does not exist, or must not be used."""
 
 
 def claims_of(pod: Pod, claims: ObjectReader) -> list[KubeObject]:
-    """The pod's claims in the order of its spec; an entry that needs none is left out. Raises ClaimError."""
+    """Return the pod's claims in the order of its spec, without entries that need no claim. Raises
+    ClaimError.
+    """
     found = []
     for entry in pod.spec.get("resourceClaims") or ():
         name = entry.get("resourceClaimName")
@@ -55,7 +57,7 @@ def claims_of(pod: Pod, claims: ObjectReader) -> list[KubeObject]:
 
 
 def is_controlled_by(claim: KubeObject, pod: Pod) -> bool:
-    """Whether the pod is the claim's controller."""
+    """Return True if the pod is the claim's controller."""
     return any(
         owner.get("controller") and owner.get("uid") == pod.uid
         for owner in claim.get("metadata.ownerReferences") or ()
@@ -63,17 +65,17 @@ def is_controlled_by(claim: KubeObject, pod: Pod) -> bool:
 
 
 def is_reserved_for(claim: KubeObject, pod: Pod) -> bool:
-    """Whether the claim's status names the pod as a user."""
+    """Return True if the claim's status names the pod as a user."""
     return any(one.get("uid") == pod.uid for one in claim.get("status.reservedFor") or ())
 
 
 def allocation_of(claim: KubeObject) -> Mapping[str, Any] | None:
-    """The claim's allocation, or None."""
+    """Return the claim's allocation, or None."""
     allocation: Mapping[str, Any] | None = claim.get("status.allocation")
     return allocation
 
 
 def results_of(allocation: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    """The devices of an allocation, as they stand in it."""
+    """Return the devices of an allocation, as they are written."""
     results: Iterable[Mapping[str, Any]] = (allocation.get("devices") or {}).get("results") or ()
     return results

@@ -1,4 +1,5 @@
-"""Constraints over the devices of one claim: all with the same value of an attribute, or each with another.
+"""Constraints over the devices of one claim: all with the same value of an attribute, or each with a
+different one.
 
 Source: `dynamic-resource-allocation/structured/internal/incubating/` (matchAttributeConstraint) and
 `constraint.go` (distinctAttributeConstraint), v1.36.
@@ -17,19 +18,19 @@ TypedValue = tuple[str, Any]
 
 
 class Constraint(Protocol):
-    """Told of every device that is about to be taken, and of every device that is put back."""
+    """A constraint, which the search calls for every device that it takes or puts back."""
 
     def add(self, request: Request, device: Device) -> bool:
-        """Add the device to the ones taken, if the constraint allows; whether it does."""
+        """Add the device to the ones taken, if the constraint allows it. Returns True if it was added."""
         ...
 
     def remove(self, request: Request, device: Device) -> None:
-        """Undo an `add` that answered yes."""
+        """Undo an `add` that returned True."""
         ...
 
 
 class MatchAttribute:
-    """All devices that it covers have the attribute, with the same value."""
+    """All devices of the constraint have the attribute, with the same value."""
 
     def __init__(self, requests: Sequence[str], attribute: str) -> None:
         self._requests = requests
@@ -38,7 +39,7 @@ class MatchAttribute:
         self._count = 0
 
     def add(self, request: Request, device: Device) -> bool:
-        """The first device decides the value."""
+        """Add the device. The first device decides the value."""
         if not request.is_among(self._requests):
             return True
         raw = attribute_of(device, self._attribute)
@@ -53,13 +54,13 @@ class MatchAttribute:
         return True
 
     def remove(self, request: Request, device: Device) -> None:
-        """One less; the next first one decides anew."""
+        """Remove the device. Without devices, the next one decides the value."""
         if request.is_among(self._requests):
             self._count -= 1
 
 
 class DistinctAttribute:
-    """All devices that it covers have the attribute, each with a value of its own."""
+    """All devices of the constraint have the attribute, each with a different value."""
 
     def __init__(self, requests: Sequence[str], attribute: str) -> None:
         self._requests = requests
@@ -67,7 +68,7 @@ class DistinctAttribute:
         self._values: list[TypedValue | None] = []
 
     def add(self, request: Request, device: Device) -> bool:
-        """Whether no device has the value yet."""
+        """Add the device if no other device has its value."""
         if not request.is_among(self._requests):
             return True
         raw = attribute_of(device, self._attribute)
@@ -80,13 +81,13 @@ class DistinctAttribute:
         return True
 
     def remove(self, request: Request, device: Device) -> None:
-        """The last one goes first: the search puts back in the order opposite to taking."""
+        """Remove the last device: the search puts devices back in reverse order."""
         if request.is_among(self._requests):
             self._values.pop()
 
 
 def constraints_of(spec: Mapping[str, Any]) -> list[Constraint]:
-    """The constraints of a claim, with nothing added. Raises ValueError with the place of a constraint of
+    """Return the constraints of a claim, without devices. Raises ValueError with the place of a constraint of
     another kind.
     """
     made: list[Constraint] = []
@@ -102,8 +103,8 @@ def constraints_of(spec: Mapping[str, Any]) -> list[Constraint]:
 
 
 def attribute_of(device: Device, name: str) -> Mapping[str, Any] | None:
-    """The attribute of a full name, `domain/name`; a name without a domain in the slice belongs to the
-    domain of its driver.
+    """Return the attribute with a full name, `domain/name`. A name without a domain in the slice belongs to
+    the domain of its driver.
     """
     found = device.attributes.get(name)
     if found is not None:

@@ -1,6 +1,7 @@
-"""`DeviceClasses`: device classes by name, and by the extended resource that they stand for.
+"""`DeviceClasses`: device classes by name, and by the extended resource that they provide.
 
-Used by DynamicResources, and by NodeResourcesFit, which leaves these resources to it.
+Used by DynamicResources, and by NodeResourcesFit, which leaves these resources to DynamicResources.
+
 Source: KEP-5004; `dynamicresources/extended/cache.go`, v1.36.
 """
 
@@ -20,8 +21,8 @@ IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 
 
 class DeviceClasses:
-    """Reads the classes anew when any of them changed; there are few. `open_reader` is called at the first
-    use: a handle reads nothing before the host is up.
+    """The device classes, read again when any of them has changed; there are few. `open_reader` is called at
+    the first use: a handle cannot read before the host has started.
     """
 
     def __init__(self, open_reader: Callable[[], ObjectReader]) -> None:
@@ -33,23 +34,23 @@ class DeviceClasses:
 
     @property
     def version(self) -> int:
-        """Moves with any change of a class."""
+        """A number that changes with any change of a class."""
         if self._reader is None:
             self._reader = self._open()
         return self._reader.version
 
     def __bool__(self) -> bool:
-        """Whether there is any class."""
+        """Return True if there is any class."""
         self._refresh()
         return bool(self._by_name)
 
     def get(self, name: str) -> KubeObject | None:
-        """The class called `name`."""
+        """Return the class with this name, or None."""
         self._refresh()
         return self._by_name.get(name)
 
     def serving(self, resource: str) -> str | None:
-        """The class that a request for this extended resource is served by, or None."""
+        """Return the name of the class that provides this extended resource, or None."""
         self._refresh()
         if not self._by_name:
             return None
@@ -66,7 +67,7 @@ class DeviceClasses:
         classes = self._reader.list()
         self._by_name = {item.ref.name: item for item in classes}
         self._by_resource = {}
-        # Of several for one resource the youngest counts, and of those the first by name.
+        # Of several classes for one resource the youngest counts, and of equally old ones the first by name.
         by_name = sorted(classes, key=lambda item: item.ref.name, reverse=True)
         for item in sorted(by_name, key=lambda item: item.get("metadata.creationTimestamp") or ""):
             resource = item.get("spec.extendedResourceName")
@@ -75,5 +76,5 @@ class DeviceClasses:
 
 
 def may_be_served(resource: str) -> bool:
-    """Whether a class can stand for the resource at all."""
+    """Return True if a class can provide the resource at all."""
     return resource.startswith(IMPLICIT_PREFIX) or is_extended(resource)

@@ -1,6 +1,6 @@
 """A ResourceSlice -> records of its devices. Read once for each version of a slice.
 
-Source: `k8s.io/api/resource/v1` types.go, v1.36. Quantities are kept as billionths, exact.
+Quantities are exact, in billionths. Source: `k8s.io/api/resource/v1` types.go, v1.36.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 
 class PoolId(NamedTuple):
-    """A pool's name is unique for its driver alone."""
+    """A pool. Its name is unique only for its driver."""
 
     driver: str
     pool: str
@@ -39,13 +39,15 @@ class DeviceId(NamedTuple):
 
     @property
     def pool_id(self) -> PoolId:
-        """The pool that it belongs to."""
+        """The pool of the device."""
         return PoolId(self.driver, self.pool)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The nodes where a slice or a device can be used: on one node, on all, or where a selector matches."""
+    """The nodes where a slice or a device can be used: one node, all nodes, or those that a selector
+    matches.
+    """
 
     node_name: str | None = None
     everywhere: bool = False
@@ -65,11 +67,11 @@ class Place:
 
     @property
     def is_said(self) -> bool:
-        """Whether any of the three is set."""
+        """True if any of the three fields is set."""
         return self.node_name is not None or self.everywhere or self.selector is not None
 
     def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
-        """bool[n]: the nodes where it can be used."""
+        """Return bool[n]: the nodes where the slice or device can be used."""
         count = len(nodes)
         if self.node_name is not None:
             mask = np.zeros(count, dtype=np.bool_)
@@ -93,9 +95,9 @@ class DeviceTaint:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much of something a device has, and how much of it one claim may take. Billionths.
+    """One capacity of a device, and how much of it one claim may take. Billionths.
 
-    `text`: the amount as it is written; `default`, `values`: (amount, text).
+    `text`: the amount as it is written. `default`, `values`: (amount, text).
     """
 
     nano: int
@@ -132,10 +134,10 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Device:
-    """One device. `attributes` are as in the slice, by their names there.
+    """One device. `attributes`: as in the slice, with the names used there.
 
-    `consumes`: for each counter set the amounts that the device takes of it, in billionths.
-    `place` counts where the slice leaves it to its devices.
+    `consumes`: for each counter set the amounts that the device takes, in billionths. `place` counts only
+    where the slice leaves the place to its devices.
     """
 
     id: DeviceId
@@ -151,15 +153,14 @@ class Device:
 
     @property
     def taints_in_the_way(self) -> list[DeviceTaint]:
-        """The taints that keep claims without a toleration away."""
+        """The taints that exclude claims without a toleration."""
         return [taint for taint in self.taints if taint.effect in ("NoSchedule", "NoExecute")]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
     """One ResourceSlice. `counters`: amounts in billionths by counter set, of a slice that defines counters.
-
-    `repeats_counter_set`: it names a counter set twice.
+    `repeats_counter_set`: the slice names a counter set twice.
     """
 
     name: str

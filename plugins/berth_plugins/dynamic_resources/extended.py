@@ -1,8 +1,9 @@
-"""Container requests for extended resources that device classes stand for -> a claim's device requests.
+"""Container requests for extended resources that device classes provide -> a claim's device requests.
 
-Containers that run together have requests of their own. Init containers that come and go share the largest of
-their requests, and reuse the devices of the containers after them. Source: KEP-5004;
-`dynamicresources/extendeddynamicresources.go`, v1.36.
+Containers that run at the same time have their own requests. Init containers that end share the largest of
+their requests, and reuse the devices of the containers after them.
+
+Source: KEP-5004; `dynamicresources/extendeddynamicresources.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """So many devices of `class_name` for container `index` in the list of all."""
+    """A number of devices of `class_name` for the container at `index` in the list of all."""
 
     name: str
     class_name: str
@@ -49,8 +50,10 @@ class _Mapping:
 
 
 def requests_for(pod: Pod, served: Mapping[str, str]) -> tuple[list[Json], list[Json]]:
-    """The device requests, by name, and for each container which requests are its resources'
-    (`pod.status.extendedResourceClaimStatus.requestMappings`). `served`: class by resource.
+    """Return the device requests, by name, and for each container the requests of its resources
+    (`pod.status.extendedResourceClaimStatus.requestMappings`).
+
+    `served`: class by resource.
     """
     wishes: list[_Wish] = []
     mappings: list[_Mapping] = []
@@ -98,7 +101,7 @@ def _wish(
     class_name: str,
     reusable: Iterable[_Wish | None],
 ) -> tuple[_Wish | None, Sequence[_Mapping]]:
-    """The devices that the container needs beyond reusable ones, and all that it uses."""
+    """Return the devices that the container needs beyond reusable ones, and all that it uses."""
     requests = (container.get("resources") or {}).get("requests") or {}
     wanted = whole_value(requests[resource]) if resource in requests else 0
     if wanted <= 0:
@@ -111,7 +114,7 @@ def _wish(
             mappings.append(_Mapping(container.get("name") or "", resource, one.name))
             if there >= wanted:
                 return None, mappings
-    # The place among the container's resources by name, since a map has no order.
+    # The position among the container's resources by name, since a map has no order.
     name = f"container-{index}-request-{sorted(requests).index(resource)}"
     mappings.append(_Mapping(container.get("name") or "", resource, name))
     return _Wish(name, class_name, wanted - there), mappings

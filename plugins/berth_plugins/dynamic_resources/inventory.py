@@ -1,7 +1,8 @@
-"""`Inventory`: the pools of the cluster, kept up to date slice by slice, and the nodes that can use each.
+"""`Inventory`: the pools of the cluster, updated slice by slice, and the nodes that can use each.
 
-Nodes that can use the same devices in the same way form a group, so that the search runs once for each
-group: nodes with slices of their own stand alone, all others fall together by the slices that match them.
+Nodes that can use the same devices in the same way form a group, so that the search runs once per group. A
+node with slices of its own is a group of its own. All other nodes are grouped by the slices that match them.
+
 Source: `dynamic-resource-allocation/structured/internal/incubating/pools_incubating.go`, v1.36.
 """
 
@@ -33,7 +34,7 @@ class Pool:
 
     @staticmethod
     def of(pool_id: PoolId, slices: Iterable[Slice]) -> Pool:
-        """The slices of the highest generation, by name; older ones are left out."""
+        """Return the slices of the highest generation, by name, without older ones."""
         known = sorted(slices, key=lambda one: one.name)
         newest = max(one.generation for one in known)
         pool = Pool(pool_id, [one for one in known if one.generation == newest])
@@ -53,13 +54,13 @@ class Pool:
 
     @property
     def devices(self) -> Iterable[Device]:
-        """All pools, no matter which nodes may use them."""
+        """All devices of the pool, whichever nodes may use them."""
         return (device for one in self.slices for device in one.devices)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A device of a slice that a node can use. `is_here`: it can use this device as well."""
+    """A device of a slice that a node can use. `is_here`: the node can use this device as well."""
 
     device: Device
     slice: Slice
@@ -67,7 +68,7 @@ class Candidate:
 
 
 class NodePool:
-    """A pool as one node sees it: the slices that the node can use, device by device."""
+    """The part of a pool that one node can use: its slices, device by device."""
 
     def __init__(self, pool: Pool, slices: Sequence[Slice], is_here: Callable[[Place], bool]) -> None:
         self.pool = pool
@@ -85,18 +86,18 @@ class NodePool:
 
     @property
     def is_usable(self) -> bool:
-        """Whether devices of the pool may be taken at all."""
+        """True if devices of the pool may be taken at all."""
         return not self.is_incomplete and not self.is_invalid
 
     @cached_property
     def has_binding_conditions(self) -> bool:
-        """Whether a device has binding conditions; the search takes these pools last."""
+        """True if a device has binding conditions. The search takes these pools last."""
         return any(candidate.device.binding_conditions for candidate in self.candidates)
 
 
 class NodeGroup:
-    """Rows of a table whose nodes see the same pools. `key` is the same in every cycle for equal pools;
-    `stamp` moves with these pools, and with the amounts taken of them.
+    """Rows of a table whose nodes can use the same pools. `key`: the same in every cycle for equal pools.
+    `stamp`: changes with these pools, and with the amounts in use.
     """
 
     __slots__ = ("_name", "_places", "_pools", "_seen", "key", "rows", "stamp")
@@ -114,7 +115,7 @@ class NodeGroup:
 
     @property
     def pools(self) -> list[NodePool]:
-        """In the order in which the search goes through them."""
+        """The pools, in the order of the search."""
         if self._seen is None:
             seen = self._places.seen_from(self.rows[0], self._name, self._pools)
             self._seen = sorted(seen, key=lambda one: (one.has_binding_conditions, one.pool.id))
@@ -140,7 +141,7 @@ class Inventory:
         self._wide_stamp = 0
 
     def refresh(self) -> None:
-        """Read the slices that changed since the last time."""
+        """Read the slices that changed since the last call."""
         version = self._reader.version
         if version == self._version:
             return
@@ -156,7 +157,7 @@ class Inventory:
             self._rebuild(pool_id)
 
     def touch(self, pool_id: PoolId) -> None:
-        """Something of the pool changed, was taken or was given back."""
+        """Record a change of the pool, or of the amounts in use."""
         pool = self.pools.get(pool_id)
         if pool is None:
             return
@@ -167,7 +168,7 @@ class Inventory:
             self._stamps[name] = self._clock
 
     def groups(self, nodes: NodeTable) -> Iterator[NodeGroup]:
-        """Every row of `nodes`, grouped by the pools that its node can use."""
+        """Yield every row of `nodes`, grouped by the pools that its node can use."""
         wide = [self.pools[pool_id] for pool_id in sorted(self._wide)]
         places = _Places(wide, nodes)
         others = np.ones(len(nodes), dtype=np.bool_)
@@ -183,7 +184,7 @@ class Inventory:
             yield NodeGroup(rows.tolist(), "", places, wide, self._wide_stamp)
 
     def _read(self, name: str) -> set[PoolId]:
-        """Take up one slice as it is now; the pools that it concerns."""
+        """Read the current version of one slice, and return the pools that it affects."""
         concerned: set[PoolId] = set()
         old = self._slices.pop(name, None)
         self.broken.pop(name, None)
@@ -203,7 +204,7 @@ class Inventory:
         return concerned
 
     def _rebuild(self, pool_id: PoolId) -> None:
-        # Nodes that saw the old pool see a different one now, also if nothing of it is left.
+        # Nodes of the old pool can use a different one now, also if nothing of it is left.
         self.touch(pool_id)
         old = self.pools.pop(pool_id, None)
         self._wide.discard(pool_id)
@@ -234,11 +235,11 @@ class _Places:
             self._codes = np.packbits(np.stack(list(self._masks.values()), axis=1), axis=1)
 
     def code(self, row: int) -> bytes:
-        """Equal for rows that the same places are for."""
+        """Return a code that is equal for rows with the same places."""
         return b"" if self._codes is None else self._codes[row].tobytes()
 
     def together(self, rows: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-        """`rows` in groups of equal code."""
+        """Return `rows` in groups of equal code."""
         if not len(rows):
             return []
         if self._codes is None:
@@ -249,7 +250,9 @@ class _Places:
         return np.split(rows[order], np.flatnonzero(np.diff(inverse[order])) + 1)
 
     def seen_from(self, row: int, name: str, pools: Sequence[Pool]) -> list[NodePool]:
-        """The part of `pools` that a row's node sees. `name`: its own, if it has slices of its own."""
+        """Return the part of `pools` that a row's node can use. `name`: the node's name, if it has slices of
+        its own.
+        """
 
         def is_here(place: Place) -> bool:
             mask = self._masks.get(id(place))
@@ -274,7 +277,7 @@ def _is_relevant(one: Slice, is_here: Callable[[Place], bool]) -> bool:
 
 
 def _selecting(pools: Iterable[Pool]) -> Iterable[Place]:
-    """The places that some nodes are outside of, and that are not one node with slices of its own."""
+    """Yield the places that exclude some nodes and that are not one node with slices of its own."""
     for pool in pools:
         for one in pool.slices:
             if one.place.selector is not None:

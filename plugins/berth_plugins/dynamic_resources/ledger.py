@@ -1,7 +1,8 @@
-"""`Ledger`: which devices are taken, by the word of the claims in the cluster or by pods on their way.
+"""`Ledger`: the devices in use, by claims in the cluster or by pods that are being bound.
 
-A reservation counts from Reserve until the claim itself shows the allocation; then the claim counts. Kept up
-to date claim by claim. Calls of the binding cycle come from other threads, hence the lock.
+A reservation counts from Reserve until the claim itself has the allocation; then the claim counts. The ledger
+is updated claim by claim. Calls of the binding cycle come from other threads, hence the lock.
+
 Source: `dynamicresources/allocateddevices.go` and `dra_manager.go` (inFlightAllocations), v1.36.
 """
 
@@ -25,7 +26,7 @@ from berth_plugins.dynamic_resources.devices import DeviceId, PoolId
 ClaimKey = tuple[str, str]
 """Namespace and name."""
 GRACE_S: Final = 60.0
-"""How long a reservation outlives its cycle when it is unknown whether its claim was written."""
+"""The time, in seconds, that a reservation outlives its cycle when its claim may have been written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +53,15 @@ class Taking:
 
     @property
     def pools(self) -> set[PoolId]:
-        """Where it takes something."""
+        """The pools of the devices."""
         return {one.pool_id for one in self.devices} | {one.pool_id for one, _ in self.shares}
 
 
 @dataclass(slots=True)
 class _Pending:
-    """`ends_s`: when to forget it; `version`: of the claim once it was written, 0: not known. `former`: the
-    key before the claim had its name."""
+    """A reservation. `ends_s`: when to drop it. `version`: of the claim once it was written, 0: not known.
+    `former`: the key before the claim had its name.
+    """
 
     uid: str
     taking: Taking
@@ -69,7 +71,7 @@ class _Pending:
 
 
 class Ledger:
-    """`touched`: told of every pool where something was taken or given back."""
+    """The devices in use. `touched`: called for every pool where something was taken or given back."""
 
     def __init__(
         self, claims: ObjectReader, touched: Callable[[PoolId], None], now_s: Callable[[], float]
@@ -88,8 +90,9 @@ class Ledger:
         self.lock = threading.RLock()
 
     def refresh(self) -> None:
-        """Read the claims that changed since the last time, and drop promises that no pod waits for any
-        more."""
+        """Read the claims that changed since the last call, and drop reservations that no pod waits for any
+        more.
+        """
         with self.lock:
             version = self._claims.version
             if version != self._version:
@@ -103,35 +106,35 @@ class Ledger:
             if self._pending:
                 self._drop_overdue()
 
-    # --- questions -----------------------------------------------------------------------------
+    # --- reading -------------------------------------------------------------------------------
 
     def is_taken(self, device: DeviceId) -> bool:
-        """Whether a claim has the whole device."""
+        """Return True if a claim has the whole device."""
         return device in self._whole
 
     def is_shared(self, device: DeviceId) -> bool:
-        """Whether a claim has a part of it."""
+        """Return True if a claim has a part of the device."""
         return device in self._sharers
 
     def shares(self, device: DeviceId) -> Mapping[str, int]:
-        """How much of its capacities is given away, in billionths."""
+        """Return how much of the device's capacities is given away, in billionths."""
         return self._shared.get(device, {})
 
     def is_in_flight(self, claim: KubeObject) -> bool:
-        """Whether a pod that is being bound allocates the claim."""
+        """Return True if a pod that is being bound allocates the claim."""
         with self.lock:
             pending = self._pending.get((claim.ref.namespace, claim.ref.name))
             return pending is not None and pending.uid == claim.ref.uid
 
     def extended_claim_of(self, pod_uid: str) -> KubeObject | None:
-        """The claim that was made for a pod's extended resources, or None."""
+        """Return the claim that was made for a pod's extended resources, or None."""
         key = self._extended.get(pod_uid)
         return None if key is None else self._claims.get(key[1], key[0])
 
     # --- reservations --------------------------------------------------------------------------
 
     def reserve(self, key: ClaimKey, uid: str, taking: Taking) -> None:
-        """The devices are on their way to this claim."""
+        """Count the devices as taken for this claim."""
         with self.lock:
             self._release(key)
             self._pending[key] = _Pending(uid, taking)
@@ -139,8 +142,10 @@ class Ledger:
                 self._add(taking)
 
     def settle(self, key: ClaimKey, *, is_written: bool, version: str = "") -> None:
-        """The cycle is over. `is_written`: the claim may soon show the allocation, or nothing came of it.
-        `version`: the claim's once it was written; from there on the claim speaks for itself.
+        """End the reservation's cycle.
+
+        `is_written`: True if the claim may get the allocation soon, False if the reservation came to nothing.
+        `version`: the claim's version once it was written. From that version on only the claim counts.
         """
         with self.lock:
             pending = self._pending.get(key)
@@ -154,7 +159,7 @@ class Ledger:
                 self._release(key)
 
     def rename(self, key: ClaimKey, new: ClaimKey, uid: str) -> None:
-        """A claim that was to be made now exists: the reservation is for that one."""
+        """Move the reservation from the placeholder to the claim that exists now."""
         with self.lock:
             pending = self._pending.get(key)
             if pending is not None:
@@ -164,9 +169,10 @@ class Ledger:
                 self._read_if_shown(new)
 
     def take_up(self, live: Mapping[ClaimKey, tuple[str, Taking]]) -> None:
-        """Count the reservations of `live` (by claim: its uid, its devices), and release all others: their
-        pods exist no more, or their claims show the devices. A claim that may have been written keeps its
-        devices until its time is over.
+        """Count the reservations of `live` (by claim: its uid, its devices), and release all others.
+
+        The pods of the others do not exist any more, or their claims have the devices. A claim that may have
+        been written keeps its devices until its time is over.
         """
         with self.lock:
             formers = {pending.former for pending in self._pending.values()}
@@ -180,7 +186,7 @@ class Ledger:
     # --- bookkeeping ---------------------------------------------------------------------------
 
     def _read_if_shown(self, key: ClaimKey) -> None:
-        # A claim that was just made is not gone because the watch does not show it yet.
+        # A claim that was just made still exists when the watch does not show it yet.
         if self._claims.get(key[1], key[0]) is not None:
             self._read(key)
 
@@ -199,7 +205,7 @@ class Ledger:
         elif pending is not None:
             self._remove(pending.taking)
         if allocation is not None:
-            # From here on the claim speaks for itself.
+            # From here on only the claim counts.
             self._pending.pop(key, None)
             self._stored[key] = Taking.of(allocation)
             self._add(self._stored[key])
@@ -256,8 +262,10 @@ class Ledger:
 
 
 def _is_over(pending: _Pending, key: ClaimKey, claim: KubeObject | None) -> bool:
-    """Whether the claim that was to have the devices is gone (a claim of the same name does not count), or
-    shows the written allocation or a later state.
+    """Return True if the reservation is over.
+
+    It is over if the claim that was to have the devices does not exist (a claim of the same name does not
+    count), or has the written allocation or a later state.
     """
     if claim is None or claim.ref.uid != pending.uid:
         return not key[1].startswith("<")
@@ -272,8 +280,7 @@ def _number(version: str) -> int:
 def _amounts(raw: Mapping[str, Any]) -> dict[str, int]:
     amounts = {}
     for name, value in raw.items():
-        # The API server lets no other values in; a bad value that is there all the same must not stop every
-        # pod.
+        # The API server refuses such values. A bad value that exists in spite of it must not stop every pod.
         with suppress(QuantityError):
             amounts[name] = nano_value(value)
     return amounts

@@ -1,7 +1,8 @@
 """DynamicResources: devices for the pod's ResourceClaims -> verdict, score, reservation, allocation.
 
 Called at PreEnqueue, PreFilter, Filter, PostFilter, Score, Reserve and PreBind. A pod without claims is
-skipped; the parts that work for the others are in `berth_plugins.dynamic_resources`.
+skipped. The parts of the plugin are in `berth_plugins.dynamic_resources`.
+
 Source: KEP-4381; `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`, v1.36.
 """
 
@@ -57,11 +58,13 @@ SLICE_KIND: Final = "resource.k8s.io/ResourceSlice"
 NOT_FOUND: Final = "not found"
 _ATTEMPT: Final = "attempt"
 _NOTHING: Final = Attempt(Pod(name=""))
-"""The state of all pods that need no devices; it refers to no pod."""
+"""The state of all pods that need no devices. It holds no reference to a pod."""
 
 
 class DynamicResources(Plugin):
-    """Rejects nodes where the pod's claims are not available or cannot be allocated, and allocates them."""
+    """Rejects nodes where the pod's claims are not available or cannot be allocated, and allocates the
+    claims.
+    """
 
     needs: ClassVar[Sequence[Need]] = (
         Need.whole_pod(),
@@ -70,12 +73,12 @@ class DynamicResources(Plugin):
         Need.objects(SLICES),
         Need.objects(CLASSES),
     )
-    # What it has promised to pods stands in its own memory.
+    # Reserved devices are in the plugin's memory alone.
     depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
-    # A pod that leaves gives no claim back.
+    # A deleted pod gives no claim back.
     pod_sensitivity: ClassVar[PodSensitivity | None] = PodSensitivity.NONE
-    # Devices are waited for in PreBind, ten minutes if need be.
+    # PreBind waits for devices, up to ten minutes.
     deadlines: ClassVar[Mapping[str, float]] = {"preBind": 660.0}
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.labels", "update.allocatable")),
@@ -96,7 +99,7 @@ class DynamicResources(Plugin):
     # --- the queue -----------------------------------------------------------------------------
 
     def pre_enqueue(self, pod: QueuedPod) -> Status:
-        """Unresolvable while a claim of the pod is missing, on its way out, or another pod's."""
+        """Return unresolvable while a claim of the pod is missing, being deleted, or another pod's."""
         if not pod.pod.spec.get("resourceClaims"):
             return SUCCESS
         try:
@@ -106,16 +109,18 @@ class DynamicResources(Plugin):
         return SUCCESS
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """The whole pod: its claims are its own, or made from its template."""
+        """Return the wishes of the whole pod: its claims are its own, or made from its template."""
         return wishes(pod)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A claim lost its allocation or left with it, or a claim of the pod came or changed; or the pod has
-        all its claims now; or another pod gives reserved devices back.
+        """Return True if the event may give the pod its devices.
+
+        Such events: a claim lost its allocation or was deleted with it; a claim of the pod was added or
+        changed; the pod has all its claims now; another pod gives reserved devices back.
         """
         if event.resource == "Pod":
             if event.new is None:
-                # Reserved devices stand in the plugin's memory alone until PreBind writes the claims.
+                # Until PreBind writes the claims, only the plugin's memory has the reserved devices.
                 other = as_pod(event.old)
                 return may_give_reservation_back(other) and self._has_wishes(other)
             changed = as_pod(event.new)
@@ -139,7 +144,7 @@ class DynamicResources(Plugin):
     # --- the scheduling cycle ------------------------------------------------------------------
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP for a pod that needs no devices; unresolvable where no node could help."""
+        """Return SKIP for a pod that needs no devices, unresolvable where no node could help."""
         if not self._has_wishes(pod):
             state.write(_ATTEMPT, _NOTHING)
             return Status.skip()
@@ -168,13 +173,15 @@ class DynamicResources(Plugin):
         return SUCCESS
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """The resources that device classes stand for may change; most pods ask for none of them."""
+        """Return the pod's wishes, or `NoConcern.CYCLE`. The resources that device classes provide may
+        change, but most pods request none of them.
+        """
         if self._has_wishes(pod):
             return wishes(pod)
         return NoConcern.CYCLE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
-        """The search result on each node is kept for Score and Reserve."""
+        """Search devices for every node. The result per node is stored for Score and Reserve."""
         attempt: Attempt | None = state.get(_ATTEMPT)
         if attempt is None:
             return Status.error(NOT_FOUND)
@@ -185,10 +192,10 @@ class DynamicResources(Plugin):
     def post_filter(
         self, state: CycleState, pod: Pod, rejections: NodeRejections
     ) -> PostFilterResult | Status:
-        """Take the allocation off a claim that stands in the way, if no other pod has it."""
+        """Remove the allocation from a claim that excludes nodes, if no other pod uses the claim."""
         attempt: Attempt | None = state.get(_ATTEMPT)
         if attempt is None:
-            # PreFilter ended before this plugin was asked.
+            # PreFilter ended before this plugin was called.
             return Status.error(NOT_FOUND)
         if attempt.is_empty:
             return Status.unschedulable("no new claims to deallocate")
@@ -205,7 +212,7 @@ class DynamicResources(Plugin):
         return Status.unschedulable("still not schedulable")
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """int64[n]: points for early alternatives of prioritised lists."""
+        """Return int64[n]: points for early alternatives of prioritised lists."""
         attempt: Attempt | None = state.get(_ATTEMPT)
         if attempt is None or not attempt.outcomes:
             return np.zeros(len(nodes), dtype=np.int64)
@@ -215,7 +222,7 @@ class DynamicResources(Plugin):
         return np.fromiter(scores, dtype=np.int64, count=len(nodes))
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Count the chosen devices as taken, until the claims say so themselves."""
+        """Count the chosen devices as taken, until the claims have the allocation."""
         attempt: Attempt | None = state.get(_ATTEMPT)
         if attempt is None:
             return Status.error(NOT_FOUND)
@@ -230,13 +237,13 @@ class DynamicResources(Plugin):
             self._reservations.give_back(state, attempt)
 
     def reconcile(self, live: Sequence[LiveReservation]) -> Sequence[LiveReservation]:
-        """Take up the reservations whose token is complete; pods of the others are tried again."""
+        """Restore the reservations whose token is complete. The host tries the pods of the others again."""
         return self._reservations.take_up(live)
 
     # --- the binding cycle ---------------------------------------------------------------------
 
     async def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> PreFlightResult:
-        """SKIP without claims."""
+        """Return SKIP without claims."""
         attempt: Attempt | None = state.get(_ATTEMPT)
         if state.token is None and (attempt is None or attempt.is_empty):
             return PreFlightResult(Status.skip())
@@ -248,7 +255,7 @@ class DynamicResources(Plugin):
         """Write allocations and reservations to the claims, then wait until their devices are ready."""
         return self._reservations.pre_bind(state, state.get(_ATTEMPT), pod, node_name, patched)
 
-    # --- how it is done ------------------------------------------------------------------------
+    # --- parts -----------------------------------------------------------------------------------
 
     @property
     def _allocator(self) -> Allocator:
@@ -259,14 +266,14 @@ class DynamicResources(Plugin):
         return self._parts()[1]
 
     def _parts(self) -> tuple[Allocator, Reservations]:
-        """Made at the first use: before the host is up there is nothing to read."""
+        """Return the parts, made at the first use: before the host has started there is nothing to read."""
         if self._made is None:
             allocator = Allocator(self.handle, self._filter_timeout_s, self._binding_timeout_s)
             self._made = allocator, Reservations(allocator, self.handle, self._binding_timeout_s)
         return self._made
 
     def _claims_of(self, pod: Pod) -> list[KubeObject] | None:
-        """The pod's claims; None if something is wrong with one."""
+        """Return the pod's claims. None: a claim is missing or must not be used."""
         try:
             return claims_of(pod, self._allocator.claims)
         except ClaimError:
@@ -292,7 +299,7 @@ class DynamicResources(Plugin):
         return ExtendedDemand(served, others, self._allocator.ledger.extended_claim_of(pod.uid))
 
     def _check(self, claim: KubeObject) -> Status:
-        """Whether the claim can be allocated at all."""
+        """Return a rejection or an error if the claim cannot be allocated at all."""
         key = claim.ref.key
         if self._allocator.ledger.is_in_flight(claim):
             return Status.unresolvable(f"resource claim {key} is in the process of being allocated")
@@ -319,7 +326,7 @@ class DynamicResources(Plugin):
         return SUCCESS
 
     def _check_classes(self, names: Iterable[str]) -> Status:
-        """Without the extra, classes with selectors are of no use."""
+        """Return a rejection for classes with selectors, which need the extra."""
         for name in names:
             device_class = self._allocator.classes.get(name)
             if device_class is not None and class_selectors(device_class):
@@ -328,7 +335,7 @@ class DynamicResources(Plugin):
 
 
 def _read(claim: KubeObject) -> PodClaim:
-    """Raises SelectorError for an allocation whose node selector cannot be read."""
+    """Read a claim. Raises SelectorError for an allocation whose node selector cannot be read."""
     allocation = allocation_of(claim)
     raw = None if allocation is None else allocation.get("nodeSelector")
     if raw is None:

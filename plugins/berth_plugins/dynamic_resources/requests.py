@@ -17,7 +17,7 @@ ALL: Final = "All"
 
 @dataclass(frozen=True, slots=True)
 class DeviceToleration:
-    """A toleration of device taints; the empty operator reads as Equal, the empty key and effect as any."""
+    """A toleration of device taints. The empty operator reads as Equal, the empty key and effect as any."""
 
     key: str
     operator: str
@@ -25,7 +25,7 @@ class DeviceToleration:
     effect: str
 
     def tolerates(self, key: str, value: str, effect: str) -> bool:
-        """Whether it tolerates this taint."""
+        """Return True if the toleration covers this taint."""
         if self.effect not in ("", effect) or self.key not in ("", key):
             return False
         return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == value)
@@ -33,10 +33,10 @@ class DeviceToleration:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One thing to allocate: a request, or one alternative of a request (`parent`) at `index`.
+    """One request, or one alternative of a request (`parent`) at `index`.
 
     `selectors`: CEL expressions, None for a selector of another kind. `capacity`: (amount in billionths,
-    text) by name, None where the request says nothing about capacity.
+    text) by name; None: the request names no capacity.
     """
 
     name: str
@@ -57,13 +57,15 @@ class Request:
         return f"{self.parent}/{self.name}" if self.parent else self.name
 
     def is_among(self, names: Sequence[str]) -> bool:
-        """Whether a constraint on requests of these names covers it; no names: every request."""
+        """Return True if a constraint on requests with these names covers this request. No names: every
+        request.
+        """
         return not names or (self.parent or self.name) in names or self.full_name in names
 
 
 @dataclass(frozen=True, slots=True)
 class RequestList:
-    """A request as it stands in the claim: its alternatives in order of preference, or itself alone."""
+    """A request as it is written in the claim: its alternatives in order of preference, or itself alone."""
 
     name: str
     is_list: bool
@@ -71,8 +73,9 @@ class RequestList:
 
     @staticmethod
     def of(raw: Mapping[str, Any]) -> RequestList:
-        """Read a request. Raises QuantityError, and on a shape that the API server refuses the reading's own
-        error."""
+        """Read a request. Raises QuantityError, and any error of the reading on a shape that the API server
+        refuses.
+        """
         name = raw.get("name") or ""
         if raw.get("exactly") is not None:
             return RequestList(name, False, (_request(raw["exactly"], name),))
@@ -85,7 +88,7 @@ class RequestList:
 
 
 def requests_of(spec: Mapping[str, Any]) -> tuple[RequestList, ...]:
-    """The requests of a ResourceClaimSpec, in order."""
+    """Return the requests of a ResourceClaimSpec, in order."""
     return tuple(RequestList.of(raw) for raw in (spec.get("devices") or {}).get("requests") or ())
 
 
@@ -99,7 +102,7 @@ def _request(raw: Mapping[str, Any], name: str, parent: str = "", index: int = 0
         class_name=raw.get("deviceClassName") or "",
         mode=mode,
         count=int(raw.get("count") or 1) if mode == EXACT_COUNT else 0,
-        # Only a request of its own can ask for it.
+        # Only a request itself can ask for it, not an alternative.
         admin_access=bool(raw.get("adminAccess")) and not parent,
         selectors=tuple((one.get("cel") or {}).get("expression") for one in raw.get("selectors") or ()),
         tolerations=tuple(

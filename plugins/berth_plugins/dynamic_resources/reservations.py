@@ -1,6 +1,6 @@
-"""`Reservations`: from the devices that were found on the chosen node to claims that are written.
+"""`Reservations`: from the devices found on the chosen node to written claims.
 
-A reservation's promise goes into the cycle's token, so that it survives the process that made it.
+The cycle's token holds the reserved devices, so that they survive the process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _POLL_S: Final = 5.0
 
 
 class Reservations:
-    """One for each plugin instance."""
+    """The reservations of one plugin instance."""
 
     def __init__(self, allocator: Allocator, handle: Handle, binding_timeout_s: float) -> None:
         self._allocator = allocator
@@ -47,7 +47,7 @@ class Reservations:
         self._binding_timeout_s = binding_timeout_s
 
     def reserve(self, state: CycleState, attempt: Attempt, node_name: str) -> Status:
-        """Count as taken the devices that Filter found for the node."""
+        """Count the devices that Filter found for the node as taken."""
         found = attempt.outcomes.get(node_name)
         waiting = attempt.unallocated
         if found is None and waiting:
@@ -67,7 +67,7 @@ class Reservations:
         return SUCCESS
 
     def give_back(self, state: CycleState, attempt: Attempt | None) -> None:
-        """The pod does not come. Allocations that may be written by now are left to the claims."""
+        """Give the devices back. Allocations that may be written already are left to the claims."""
         binding: Binding | None = state.get(_BINDING)
         ledger = self._allocator.ledger
         keys = {(one.namespace, one.name): False for one in self._reserved(state) or ()}
@@ -77,8 +77,8 @@ class Reservations:
             ledger.settle(key, is_written=is_written)
 
     def take_up(self, live: Sequence[LiveReservation]) -> list[LiveReservation]:
-        """Count the live reservations and no others: a new host knows nothing of its predecessor's cycles.
-        Returns the ones that cannot be known.
+        """Count the live reservations and no others: a new host does not know its predecessor's cycles.
+        Returns the reservations whose devices are unknown.
         """
         unknown, known = [], {}
         for one in live:
@@ -101,7 +101,7 @@ class Reservations:
         node_name: str,
         patched: Sequence[PatchResult],
     ) -> PreBindResult | Status:
-        """One round: patches, a wait, or success."""
+        """Run one round. Returns patches, a wait, or success."""
         try:
             binding: Binding = state.get_or_make(_BINDING, lambda: self._binding(state, pod))
             for one in binding.take(patched):
@@ -126,14 +126,14 @@ class Reservations:
         return Binding(pod, claims)
 
     def _settle(self, binding: Binding) -> None:
-        """A claim that is written speaks for itself as soon as the watch shows it."""
+        """Settle written claims: a claim counts itself as soon as the watch shows it."""
         for one in binding.claims:
             if one.is_bound and one.reserved.allocation is not None:
                 version = one.claim.ref.resource_version if one.claim is not None else ""
                 self._allocator.ledger.settle(_key(one), is_written=True, version=version)
 
     def _wait(self, state: CycleState, binding: Binding, pod: Pod, node_name: str) -> PreBindResult | Status:
-        """Until every binding condition of every device is true."""
+        """Return SUCCESS when every binding condition of every device is true, else ask for another round."""
         waiting = [one.claim for one in binding.claims if one.claim is not None and has_conditions(one.claim)]
         if not waiting:
             return SUCCESS
@@ -161,7 +161,7 @@ class Reservations:
         return SUCCESS
 
     def _promised(self, attempt: Attempt, found: FoundDevices, node_name: str) -> list[Reserved]:
-        """Raises AllocationError."""
+        """Return the devices of each claim on the node. Raises AllocationError."""
         classes = self._allocator.classes.get
         waiting = attempt.unallocated
         promised = []
@@ -170,7 +170,7 @@ class Reservations:
             if i < len(waiting):
                 promised.append(Reserved(*waiting[i].key, waiting[i].claim.ref.uid, allocation))
                 continue
-            # No claim has this name: it is for the time until the real one is made.
+            # A placeholder, until the real claim is made: no claim can have this name.
             name = f"{EXTENDED_NAME}{attempt.pod.uid}"
             requests = claim.spec["devices"]["requests"]
             promised.append(Reserved(attempt.pod.namespace, name, "", allocation, requests, found.mappings))

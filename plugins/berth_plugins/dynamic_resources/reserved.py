@@ -1,4 +1,4 @@
-"""A reservation's promise, and its form in the cycle's token."""
+"""The devices reserved for a claim, and their form in the cycle's token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """A reservation's promise to one claim: `allocation` None where it had one before.
+    """The devices reserved for one claim. `allocation` None: the claim had one before.
 
     `requests` (None: the claim exists) and `mappings`: of a claim that is made for extended resources.
     """
@@ -26,7 +26,7 @@ class Reserved:
 
 
 def encode(reserved: list[Reserved]) -> bytes:
-    """For the token that the host keeps."""
+    """Return the text for the token that the host keeps."""
     rows = [
         [one.namespace, one.name, one.uid, one.allocation, one.requests, one.mappings] for one in reserved
     ]
@@ -34,7 +34,7 @@ def encode(reserved: list[Reserved]) -> bytes:
 
 
 def decode(token: bytes | None) -> list[Reserved] | None:
-    """Read the text of `encode`; None for any other text."""
+    """Read the text of `encode`. None for any other text."""
     try:
         rows = json.loads(token or b"")
         return [Reserved(*row) for row in rows]

@@ -1,7 +1,8 @@
 """`Search`: requests against the devices that one node can use -> the first complete choice.
 
-Depth first over claims, requests and devices, in the order of pools, slices and devices, each device behind
-the one chosen before within a request: combinations, not permutations.
+Depth first over claims, requests and devices, in the order of pools, slices and devices. Within a request,
+each device comes after the one chosen before: combinations, not permutations.
+
 Source: `dynamic-resource-allocation/structured/internal/incubating/allocator_incubating.go`, v1.36.
 """
 
@@ -22,42 +23,42 @@ from berth_plugins.dynamic_resources.inventory import Candidate, NodePool
 from berth_plugins.dynamic_resources.requests import ALL, EXACT_COUNT, Request, RequestList
 
 MAX_DEVICES: Final = 32
-"""Devices that the status of one claim has room for."""
+"""The maximum of devices in the status of one claim."""
 
 
 class AllocationError(BerthError):
-    """Something is wrong with a claim, a class or a pool: the attempt ends."""
+    """A claim, a class or a pool is invalid: the attempt ends."""
 
 
 class NoAllocationHereError(BerthError):
-    """This node's pools cannot be judged; other nodes may do."""
+    """This node's pools cannot be judged. Other nodes may have devices."""
 
 
 class _TooManyError(Exception):
-    """The claim would get more devices than its status has room for."""
+    """The claim would get more devices than its status can hold."""
 
 
 class Taken(Protocol):
-    """The devices that claims in the cluster and in flight have."""
+    """The devices of claims in the cluster and of pods being bound."""
 
     def is_taken(self, device: DeviceId) -> bool:
-        """Whether a claim has the whole device."""
+        """Return True if a claim has the whole device."""
         ...
 
     def is_shared(self, device: DeviceId) -> bool:
-        """Whether a claim has a part of it."""
+        """Return True if a claim has a part of the device."""
         ...
 
     def shares(self, device: DeviceId) -> Mapping[str, int]:
-        """How much of its capacities is given away, in billionths."""
+        """Return how much of the device's capacities is given away, in billionths."""
         ...
 
 
 class Selectors(Protocol):
-    """Judges devices by the expressions of classes and requests."""
+    """Tests devices with the expressions of classes and requests."""
 
     def admits(self, claim: str, request: Request, device_class: KubeObject, device: Device) -> bool:
-        """Whether class and request select the device. Raises AllocationError."""
+        """Return True if class and request select the device. Raises AllocationError."""
         ...
 
 
@@ -72,7 +73,7 @@ class ClaimToAllocate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One device for one request. `amounts`: its parts of a shared device."""
+    """One device for one request. `amounts`: the parts of a shared device."""
 
     request: Request
     candidate: Candidate
@@ -82,7 +83,7 @@ class Choice:
 
 @dataclass(slots=True)
 class _Plan:
-    """A request, looked at from this node. `everything`: for mode All, the devices, in order."""
+    """A request for this node. `everything`: for mode All, the devices, in order."""
 
     request: Request
     device_class: KubeObject
@@ -91,7 +92,7 @@ class _Plan:
 
 
 class Search:
-    """One search. `is_late` tells when to give up; `classes` finds a device class by name."""
+    """One search. `is_late`: raises when the time is over. `classes`: finds a device class by name."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class Search:
         self._admitted: dict[tuple[int, str, Device], bool] = {}
 
     def run(self) -> list[list[Choice]] | None:
-        """The devices of each claim; None: there is no solution. Raises AllocationError,
+        """Return the devices of each claim. None: there is no solution. Raises AllocationError,
         NoAllocationHereError and the errors of `is_late`.
         """
         for c, claim in enumerate(self._claims):
@@ -197,7 +198,7 @@ class Search:
             try:
                 return self._one(c + 1, 0, 0, 0, (0, 0), in_list=False)
             except _TooManyError:
-                # A choice of fewer devices for an earlier claim does not help this one, another choice may.
+                # Fewer devices for an earlier claim do not help this claim, but other devices may.
                 return False
         plans = self._plans[c, r]
         if self._claims[c].requests[r].is_list and not in_list:
@@ -254,7 +255,7 @@ class Search:
         candidate: Candidate,
         in_list: bool,
     ) -> bool:
-        """Everything after a device that was taken; put back if that fails."""
+        """Search everything after a device that was taken. Put the device back if that fails."""
         found = False
         try:
             found = self._one(c, r, s, k + 1, start, in_list=in_list)
@@ -269,7 +270,7 @@ class Search:
         return not self._taken.is_taken(device.id) and not any(self._in_use.get(device.id, _NOBODY).values())
 
     def _admits(self, c: int, plan: _Plan, candidate: Candidate) -> bool:
-        """Whether selectors and node selection let the request have the device."""
+        """Return True if selectors and node selection allow the device for the request."""
         key = (c, plan.request.full_name, candidate.device)
         known = self._admitted.get(key)
         if known is None:
@@ -286,7 +287,7 @@ class Search:
     # --- taking --------------------------------------------------------------------------------
 
     def _take(self, c: int, plan: _Plan, pool: NodePool, candidate: Candidate, *, must: bool = False) -> bool:
-        """Count the device as this claim's, if it can be. `must`: there is no other choice."""
+        """Count the device as this claim's, if possible. `must`: there is no other choice."""
         request, device = plan.request, candidate.device
         if not self._is_free(c, request, device) or not self._has_room(request, device):
             return False
@@ -357,7 +358,7 @@ class Search:
         )
 
     def _counters_left(self, pool: NodePool) -> dict[str, dict[str, int]]:
-        """The pool's counters without the parts of devices in use, on any node."""
+        """Return the pool's counters without the parts of devices in use, on any node."""
         left = {name: dict(amounts) for name, amounts in pool.pool.counters.items()}
         for device in pool.pool.devices:
             if device.consumes and (self._taken.is_taken(device.id) or self._taken.is_shared(device.id)):

@@ -1,4 +1,4 @@
-"""`SelectorCache`: selectors of classes and requests about devices, each asked once for each device.
+"""`SelectorCache`: the selectors of classes and requests, evaluated once per device.
 
 Source: `allocator_incubating.go` (selectorsMatch), v1.36: its texts.
 """
@@ -22,13 +22,15 @@ _MAX_ANSWERS: Final = 65536
 
 
 class SelectorCache:
-    """Implements `search.Selectors`. The expressions used least recently are dropped, with their answers."""
+    """Implements `search.Selectors`. The least recently used expressions are dropped, with their results."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[Expression | CelError, dict[Device, bool]]] = OrderedDict()
 
     def admits(self, claim: str, request: Request, device_class: KubeObject, device: Device) -> bool:
-        """Whether the class's selectors, and then the request's, are all true. Raises AllocationError."""
+        """Return True if the class's selectors, and then the request's, are all true. Raises
+        AllocationError.
+        """
         return self._all(
             f"class {device_class.ref.name}", class_selectors(device_class), device
         ) and self._all(f"claim {claim}", request.selectors, device)
@@ -69,6 +71,6 @@ class SelectorCache:
 
 
 def class_selectors(device_class: KubeObject) -> list[str | None]:
-    """The expressions of a class; None for a selector of another kind."""
+    """Return the expressions of a class. None stands for a selector of another kind."""
     selectors: list[dict[str, Any]] = device_class.get("spec.selectors") or []
     return [(one.get("cel") or {}).get("expression") for one in selectors]

@@ -1,6 +1,6 @@
-"""`Wishes`: the requests that the search has to satisfy for a pod; they may differ by node.
+"""`Wishes`: the requests that the search has to satisfy for a pod. They may differ by node.
 
-A node that offers an extended resource itself serves it itself; elsewhere devices of a class take its place.
+A node that offers an extended resource provides it itself. On other nodes, devices of a class take its place.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from berth_plugins.dynamic_resources.requests import requests_of
 from berth_plugins.dynamic_resources.search import ClaimToAllocate
 
 EXTENDED_NAME: Final = "<extended-resources>"
-"""The name of a claim that is not there yet; none that the API server accepts."""
+"""The name of a claim that does not exist yet. The API server accepts no such name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Claims to allocate. `key`: equal for pods that ask for the same."""
+    """Claims to allocate. `key`: equal for pods with equal requests."""
 
     key: str
     claims: tuple[ClaimToAllocate, ...]
@@ -33,8 +33,8 @@ class Wish:
 
 
 class Wishes:
-    """The wishes of one pod over the rows of `nodes`. `unfit`: rows without a resource that nothing else
-    can serve.
+    """The wishes of one pod for the rows of `nodes`. `unfit`: rows without a resource that nothing else can
+    provide.
     """
 
     def __init__(self, attempt: Attempt, nodes: NodeTable, claims: tuple[ClaimToAllocate, ...]) -> None:
@@ -56,7 +56,7 @@ class Wishes:
         self.unfit = np.flatnonzero(codes == _UNFIT).tolist()
 
     def of_rows(self, rows: Sequence[int]) -> Iterator[tuple[Sequence[int], Wish]]:
-        """`rows` by the wish that holds there; rows without a wish are left out."""
+        """Yield `rows` by their wish, without rows that have no wish."""
         if self._codes is None:
             wish = self._wish(0)
             if wish is not None:
@@ -90,7 +90,7 @@ class Wishes:
             mappings = tuple(found)
         if not claims:
             return None
-        # The mappings follow from the requests' names and the containers'.
+        # The mappings follow from the names of the requests and of the containers.
         key = json.dumps([[claim.spec for claim in claims], mappings], sort_keys=True)
         return Wish(key, claims, mappings)
 

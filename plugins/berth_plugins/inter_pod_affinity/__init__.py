@@ -1,1 +1,1 @@
-"""InterPodAffinity: `plugin` is the class; the others are its parts."""
+"""InterPodAffinity: `plugin` has the class, the other modules its parts."""

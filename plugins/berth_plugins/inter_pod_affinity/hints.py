@@ -1,7 +1,8 @@
 """Whether a change of a pod, a node or a namespace may help a pod that InterPodAffinity rejected.
 
-Used by `inter_pod_affinity`. `Hints` says yes to every change that can turn Filter from no to yes.
-`pod_helped_in_1_36` and `node_helped_in_1_36` miss some, and serve a host that emulates that version.
+`Hints` returns True for every change that can turn Filter from no to yes. `pod_helped_in_1_36` and
+`node_helped_in_1_36` miss some changes, and are for a host that emulates that version.
+
 Source: `pkg/scheduler/framework/plugins/interpodaffinity/plugin.go` (isSchedulableAfterPodChange,
 isSchedulableAfterNodeChange), v1.36; kubernetes 139161, 141953.
 """
@@ -25,16 +26,18 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class Hints:
-    """Answers for one plugin instance. `carried`: the terms of the pods that run, as of the last cycle,
-    which is the one that rejected the pod, or a later one."""
+    """The hints of one plugin instance. `carried`: the terms of running pods as of the last cycle, which is
+    the one that rejected the pod, or a later one.
+    """
 
     def __init__(self, namespaces: Namespaces, carried: CarriedTerms) -> None:
         self._namespaces = namespaces
         self._carried = carried
 
     def may_help(self, event: ClusterEvent, pod: Pod) -> bool:
-        """Return True when Filter may now say yes on some node. Raises SelectorError where required terms of
-        `pod` cannot be read."""
+        """Return True when Filter may now pass some node. Raises SelectorError where required terms of `pod`
+        cannot be read.
+        """
         if event.resource == "Pod":
             return self._after_pod(event, pod)
         if event.resource == "Node":
@@ -58,7 +61,7 @@ class Hints:
         if any(self._means(term, before) and not self._means(term, other) for term in wanted.required_anti):
             return True
         was, is_now = self._in_all(wanted.required, before), self._in_all(wanted.required, other)
-        # The first pod of a group may come where no pod matches, so a match that ends helps it as well.
+        # The first pod of a group may run where no pod matches, so the end of a match helps it as well.
         return was != is_now and (is_now or self._in_all(wanted.required, pod))
 
     def _after_node(self, event: ClusterEvent, pod: Pod) -> bool:
@@ -70,7 +73,7 @@ class Hints:
         before = as_node(event.old).labels
         if any(_appeared(key, before, after) for key in required):
             return True
-        # Pods that keep this one away, or that stand in for its group elsewhere, are in another domain now.
+        # Pods that exclude this one, or that count for its group elsewhere, are in another domain now.
         leaving = {term.topology_key for term in wanted.required_anti}
         leaving.update(self._carried.anti.meaning(pod, self._labels_of(pod)).tallies)
         if required and self._in_all(wanted.required, pod):
@@ -99,7 +102,7 @@ class Hints:
         return bool(terms) and all(self._means(term, pod) for term in terms)
 
     def _means(self, term: PodAffinityTerm, pod: Pod) -> bool:
-        # Filter takes a selector that an unlabelled namespace matches for every namespace.
+        # Filter applies a selector that matches a namespace without labels to every namespace.
         return term.matches(pod.namespace, pod.labels, self._labels_of(pod)) or term.matches(
             pod.namespace, pod.labels, _NO_LABELS
         )
@@ -109,9 +112,11 @@ class Hints:
 
 
 def pod_helped_in_1_36(event: ClusterEvent, pod: Pod) -> bool:
-    """Return version 1.36's answer for a pod that came, left or changed its labels: anti-affinity counts only
-    where all terms match, and namespaces have no labels. Raises SelectorError where required terms cannot be
-    read."""
+    """Return version 1.36's answer for a pod that was added, deleted or changed its labels.
+
+    In 1.36, anti-affinity counts only where all terms match, and namespaces have no labels. Raises
+    SelectorError where required terms cannot be read.
+    """
     known = _about_pod(event, pod)
     if isinstance(known, bool):
         return known
@@ -127,8 +132,9 @@ def pod_helped_in_1_36(event: ClusterEvent, pod: Pod) -> bool:
 
 
 def node_helped_in_1_36(event: ClusterEvent, pod: Pod) -> bool:
-    """Return version 1.36's answer for a node that came, or whose labels changed. Raises SelectorError where
-    required terms cannot be read."""
+    """Return version 1.36's answer for a node that was added, or whose labels changed. Raises SelectorError
+    where required terms cannot be read.
+    """
     wanted = _readable(pod)
     after = as_node(event.new).labels
     if event.old is None:
@@ -141,7 +147,8 @@ def node_helped_in_1_36(event: ClusterEvent, pod: Pod) -> bool:
 
 def _about_pod(event: ClusterEvent, pod: Pod) -> bool | tuple[Pod, PodAffinity]:
     """Return the answer where the terms do not matter, else the event's pod and the terms of `pod`. Raises
-    SelectorError where required terms cannot be read."""
+    SelectorError where required terms cannot be read.
+    """
     if event.new is not None and as_pod(event.new).uid == pod.uid:
         return True
     other = as_pod(event.old if event.new is None else event.new)
@@ -149,7 +156,7 @@ def _about_pod(event: ClusterEvent, pod: Pod) -> bool | tuple[Pod, PodAffinity]:
 
 
 def _appeared(key: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Whether there is a value `after`, different from the one `before`."""
+    """Return True if the key has a value in `after` that differs from the one in `before`."""
     return key in after and before.get(key) != after[key]
 
 

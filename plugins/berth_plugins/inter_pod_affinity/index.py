@@ -1,7 +1,7 @@
-"""The terms that pods on nodes carry, each once, found by the pods that they can mean.
+"""The terms of the pods on nodes, each once, found by the pods that they can match.
 
-Follows `PodTable`'s column of terms: a term costs something when it appears for the first time, not with each
-pod that carries it. Used by `inter_pod_affinity`.
+Follows `PodTable`'s column of terms: only the first pod with a term causes work, not each pod with it. Used
+by `inter_pod_affinity`.
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ T = TypeVar("T")
 _ANY: Final = ""
 _MAX_FOUND: Final = 1024
 _MANY: Final = 64
-"""New terms beyond which they are looked up like all others."""
+"""The number of new terms up to which they are matched one by one instead of through the index."""
 _NUMBERS: Final = count(1)
 _NUMBER_OF: Final[WeakKeyDictionary[PodAffinityTerm, int]] = WeakKeyDictionary()
-"""Of terms; a term keeps its own, and none is given out twice: a signature never means something else."""
+"""A number for each term. No number is used twice, so a signature never matches another term."""
 _Place: TypeAlias = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Meaning(Generic[T]):
-    """The terms that mean a pod, by their `ids`, ascending: the same for all pods that the same terms mean.
-    `tallies`: their counts, by topology key.
+    """The terms that match a pod, with their `ids`, ascending. All pods that the same terms match share one
+    object.
+
+    `tallies`: the counts of the terms, by topology key.
     """
 
     ids: tuple[int, ...]
@@ -49,10 +51,10 @@ class Meaning(Generic[T]):
 
 
 class TermIndex(Generic[T]):
-    """Terms by the namespace and the label that a pod must have for them to mean it, where there is one.
+    """Terms by the namespace and the label that a pod must have for them to match, where there is one.
 
-    A pod looks up its own labels, so that the terms of other applications cost it nothing. The result is kept
-    for the next pod with the same labels; a term that appears later is matched alone, and added.
+    A pod looks up its own labels, so the terms of other applications cause no work. The result is cached for
+    the next pod with the same labels. Only terms that appear later are matched then, and added.
     """
 
     def __init__(self, tally: Callable[[frozenset[PodAffinityTerm]], T]) -> None:
@@ -60,7 +62,7 @@ class TermIndex(Generic[T]):
         self._tally = tally
         self._terms: dict[_Place, dict[PodAffinityTerm, int]] = {}
         self._in_order: list[PodAffinityTerm] = []
-        # With how many terms it was found among.
+        # Each result with the number of terms that existed at that time.
         self._found: dict[Hashable, tuple[Meaning[T], int]] = {}
         self._meanings: dict[tuple[int, ...], Meaning[T]] = {}
 
@@ -68,7 +70,7 @@ class TermIndex(Generic[T]):
         return bool(self._terms)
 
     def add(self, term: PodAffinityTerm) -> None:
-        """Take a term in; again: nothing."""
+        """Add a term. A repeated term has no effect."""
         requirements = term.selector.requirements
         if requirements is None:
             return
@@ -87,7 +89,7 @@ class TermIndex(Generic[T]):
             self._in_order.append(term)
 
     def meaning(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Meaning[T]:
-        """The terms that mean `pod`. `namespace_labels`: the labels of its namespace."""
+        """Return the terms that match `pod`. `namespace_labels`: the labels of the pod's namespace."""
         asked = (pod.namespace, tuple(pod.labels.items()), tuple(namespace_labels.items()))
         known, count = self._found.get(asked, (None, 0))
         if count == len(self._in_order) and known is not None:
@@ -108,7 +110,7 @@ class TermIndex(Generic[T]):
         return known
 
     def _meaning(self, found: Iterable[PodAffinityTerm]) -> Meaning[T]:
-        """The same key for all pods that the same terms mean, even with other labels."""
+        """Return one object for all pods that the same terms match, even with different labels."""
         terms = tuple(sorted(found, key=_number_of))
         ids = tuple(map(_number_of, terms))
         known = self._meanings.get(ids)
@@ -142,10 +144,10 @@ def _number_of(term: PodAffinityTerm) -> int:
 
 
 class CarriedTerms:
-    """Two indexes over the terms of the pods on nodes. Terms whose carriers have all left may linger on; they
-    count no pod.
+    """Two indexes over the terms of the pods on nodes. Terms whose pods have all been removed may remain;
+    they count no pod.
 
-    `anti`: of required anti-affinity. `scored`: the terms that prefer or avoid nodes for others.
+    `anti`: terms of required anti-affinity. `scored`: terms that change scores for other pods.
     """
 
     def __init__(self, *, hard_weight: int) -> None:
@@ -163,12 +165,12 @@ class CarriedTerms:
         self.scored: TermIndex[Voices] = TermIndex(lambda terms: voices_of(terms, self, self._hard_weight))
 
     def catch_up(self, pods: PodTable) -> None:
-        """Take in the stanzas that have appeared in the table since the last time."""
+        """Add the stanzas that have appeared in the table since the last call."""
         self._follow(pods.readings(READING, terms_of))
 
     def take_in(self, coming: PodChanges) -> None:
-        """Take in the terms of pods that are to come, such as nominated pods: their terms mean the
-        same pods once they are there.
+        """Add the terms of pods that a what-if question adds, such as nominated pods. Their terms will match
+        the same pods once these pods run.
         """
         if not len(coming):
             return
@@ -181,7 +183,9 @@ class CarriedTerms:
         self._promised_known = len(values)
 
     def with_any(self, terms: Iterable[PodAffinityTerm], values: Dictionary[PodAffinity]) -> Iterable[int]:
-        """The codes of the stanzas that have one of `terms`; all codes of a table that is not followed."""
+        """Return the codes of the stanzas that have one of `terms`; all codes for a table that is not
+        followed.
+        """
         if values is not self._values:
             return range(1, len(values))
         self._follow(values)
@@ -189,7 +193,7 @@ class CarriedTerms:
 
     def _follow(self, values: Dictionary[PodAffinity]) -> None:
         if values is not self._values:
-            # Another table, or the column was begun anew because most of its stanzas had left.
+            # Another table, or the column was built again because most of its stanzas had disappeared.
             self._values = values
             self._begin_anew()
         while self._known < len(values):

@@ -1,6 +1,6 @@
 """Counts of the pods in each domain that matter to the pod to be scheduled, and Filter's verdicts.
 
-Made once per cycle by `inter_pod_affinity`; what-ifs lay their changes over it.
+Made once per cycle by `inter_pod_affinity`. What-if questions add their changes to the counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REASON_EXISTING: Final = Status.unschedulable("node(s) didn't satisfy existing p
 
 Numbers = NDArray[np.int64]
 ByKey = Mapping[str, Numbers]
-"""By topology key: int64[codes of the label], or, of what-ifs, int64[number of scenarios]."""
+"""By topology key: int64[codes of the label], or, for what-if questions, int64[number of scenarios]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,9 +41,12 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbours:
-    """Counts by domain. `affinity`: pods that all required terms mean, by each term's key; `anti`: pods that
-    a required anti-affinity term means; `existing`: terms of other pods' required anti-affinity that mean
-    `pod`, where there are any. `namespace_labels`: the labels of the pod's namespace.
+    """Counts by domain.
+
+    - `affinity`: pods that all required terms match, by each term's key.
+    - `anti`: pods that a required anti-affinity term matches.
+    - `existing`: terms of other pods' required anti-affinity that match `pod`; only keys with any.
+    - `namespace_labels`: the labels of the pod's namespace.
     """
 
     pod: Pod
@@ -54,7 +57,7 @@ class Neighbours:
     existing: ByKey
 
     def judge(self, nodes: NodeTable, changes: Changes | None = None) -> Verdicts:
-        """One verdict per row. `changes`: of as many scenarios as there are rows."""
+        """Return one verdict per row. `changes`: of as many scenarios as there are rows."""
         verdicts = Verdicts.feasible(len(nodes))
         if self.wishes.required:
             wanted = self._wanted(nodes) if changes is None else self._still_wanted(nodes, changes)
@@ -68,7 +71,7 @@ class Neighbours:
         return verdicts
 
     def changes(self, scenarios: Scenarios) -> Changes:
-        """The effect of leaving and coming pods on the counts of each scenario's node."""
+        """Return the effect of removed and added pods on the counts of each scenario's node."""
         nobody = np.zeros(len(scenarios), dtype=np.int64)
         removed, added = scenarios.removed, scenarios.added
         affinity = changed_by(self.wishes.together, removed, added) if self.wishes.required else nobody
@@ -83,7 +86,7 @@ class Neighbours:
         return Changes(affinity, anti, existing)
 
     def _unwelcoming(self, changes: PodChanges) -> dict[str, Numbers]:
-        """By topology key, int64[m]: the terms that these pods carry and that keep `pod` away."""
+        """Return by topology key, int64[m]: the terms of these pods that exclude `pod`."""
         if not len(changes):
             return {}
         codes, stanzas = changes.table.encoded(READING, terms_of)
@@ -97,8 +100,10 @@ class Neighbours:
         return {key: changes.total(weight.take(codes)) for key, weight in weights.items()}
 
     def _wanted(self, nodes: NodeTable) -> NDArray[np.bool_]:
-        """bool[n]: where required affinity is met: all of its keys are there, and company in each domain; or
-        there is no company anywhere, and the pod matches its own terms.
+        """Return bool[n]: where required affinity is met.
+
+        It is met where the node has all keys and each of its domains has a matching pod. It is also met on a
+        node with all keys if no domain has a matching pod and the pod matches its own terms.
         """
         first = not any(map(np.count_nonzero, self.affinity.values())) and self.wishes.welcome(self.pod)
         masks = []
@@ -108,7 +113,7 @@ class Neighbours:
         return all_of(masks, len(nodes))
 
     def _still_wanted(self, nodes: NodeTable, changes: Changes) -> NDArray[np.bool_]:
-        """As `_wanted`, with changes."""
+        """Return `_wanted` with changes."""
         labelled = np.ones(len(nodes), dtype=np.bool_)
         company = np.ones(len(nodes), dtype=np.bool_)
         first = np.full(len(nodes), self.wishes.welcome(self.pod))
@@ -123,7 +128,7 @@ class Neighbours:
 
 
 def _present(nodes: NodeTable, sums: ByKey, changes: ByKey | None) -> NDArray[np.bool_]:
-    """bool[n]: rows with any of a key's pods in their domain."""
+    """Return bool[n]: rows with any of a key's pods in their domain."""
     masks = []
     for key in sums if changes is None else {**sums, **changes}:
         codes, _ = nodes.label(key)

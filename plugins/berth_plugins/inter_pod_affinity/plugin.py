@@ -1,8 +1,9 @@
 """InterPodAffinity: the pods in each topology domain -> verdict and score.
 
-Called at PreFilter, Filter, PreScore and Score. Pods are counted by node as they come and go (`PodCounts`);
-a cycle adds the counts up by the values of the topology labels, once per distinct term that matters to the
-pod. Source: `pkg/scheduler/framework/plugins/interpodaffinity/{plugin,filtering,scoring}.go`, v1.36.
+Called at PreFilter, Filter, PreScore and Score. `PodCounts` counts pods by node and follows their changes. A
+cycle adds the counts up by the values of the topology labels, once per distinct term that matters to the pod.
+
+Source: `pkg/scheduler/framework/plugins/interpodaffinity/{plugin,filtering,scoring}.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from berth_plugins.inter_pod_affinity.wishes import RESOURCE, Namespaces
 _NEIGHBOURS: Final = "neighbours"
 _SCORES: Final = "scores"
 _DROPPED: Final = ("metadata", "spec.containers", "spec.initContainers", "spec.volumes", "status")
-"""Fields that are not read of pods on nodes: their summaries have the names and labels."""
+"""Fields of pods on nodes that are not read: their summaries have the names and labels."""
 
 
 class InterPodAffinity(Plugin):
-    """Rejects nodes whose domains lack the pods that the pod must have near, or hold pods that must not be
-    near it (by its own terms or theirs); prefers nodes by the weights of preferred terms, its own and those
-    of running pods.
+    """Rejects nodes whose domains lack the pods that the pod requires nearby, or have pods that exclude it,
+    by its own terms or theirs. Prefers nodes by the weights of preferred terms, the pod's own and those of
+    running pods.
     """
 
     needs: ClassVar[Sequence[Need]] = (
@@ -83,8 +84,8 @@ class InterPodAffinity(Plugin):
     # --- Filter --------------------------------------------------------------------------------
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Count. SKIP for a pod without required terms that no other pod's required anti-affinity means;
-        unresolvable for a pod whose terms cannot be read.
+        """Count the pods. Returns SKIP for a pod without required terms that no other pod's required
+        anti-affinity matches, and unresolvable for a pod whose terms cannot be read.
         """
         self._carried.catch_up(nodes.pods)
         if pod.pod_affinity is None and not self._carried.anti:
@@ -100,7 +101,7 @@ class InterPodAffinity(Plugin):
         return Status.success()
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Its own terms with their namespaces resolved, and which terms of others mean it."""
+        """Return the pod's terms with resolved namespaces, and the terms of other pods that match the pod."""
         self._carried.catch_up(nodes.pods)
         stanza = pod.pod_affinity
         if stanza is None and not self._carried.anti and not self._carried.scored:
@@ -116,21 +117,24 @@ class InterPodAffinity(Plugin):
         if not (filters or scores):
             return NoConcern.CYCLE
         welcome = bool(wishes.required) and wishes.welcome(pod)
-        # With the stanza, which lives on while the answer is kept: the next pod that carries it finds it.
+        # Includes the stanza, which so stays alive with the kept answer: the next pod with an equal stanza
+        # gets the same object.
         signed = (stanza, wishes, welcome, existing, voices)
         if not filters:
             return NoConcern.FILTER, signed
         return signed if scores else (NoConcern.SCORE, signed)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Required affinity first, which no preemption can help; then the pod's required anti-affinity,
-        then that of the pods that run.
+        """Check required affinity first, which no preemption can help; then the pod's required anti-affinity,
+        then that of running pods.
         """
         neighbours = state.get_or_make(_NEIGHBOURS, lambda: self._neighbours(pod, nodes))
         return neighbours.judge(nodes)
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
-        """As Filter, with the counts of each node's domains changed by its pods that leave and come."""
+        """Return the verdicts of Filter, with the counts of each node's domains changed by the removed and
+        added pods.
+        """
         nodes = scenarios.nodes
         self._carried.take_in(scenarios.added)
         neighbours = state.get_or_make(_NEIGHBOURS, lambda: self._neighbours(pod, nodes))
@@ -139,7 +143,7 @@ class InterPodAffinity(Plugin):
     # --- Score ---------------------------------------------------------------------------------
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Add up the score of every domain. SKIP if no term, of this pod or of others, counts."""
+        """Add up the score of every domain. Returns SKIP if no term counts, of this pod or of others."""
         self._carried.catch_up(nodes.pods)
         if pod.pod_affinity is None and (self._ignore_preferred or not self._carried.scored):
             return Status.skip()
@@ -155,7 +159,7 @@ class InterPodAffinity(Plugin):
         return Status.success()
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """int64[n]: the sum over topology keys of the node's domain score; may be negative."""
+        """Return int64[n]: the sum over topology keys of the node's domain score; may be negative."""
         total = np.zeros(len(nodes), dtype=np.int64)
         for key, sums in state.get_or_make(_SCORES, lambda: self._scores(pod, nodes) or {}).items():
             codes, _ = nodes.label(key)
@@ -165,8 +169,9 @@ class InterPodAffinity(Plugin):
     # --- the queue -----------------------------------------------------------------------------
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A pod, a node or a namespace came, changed or went that the terms speak of, its own or those of
-        pods that run."""
+        """Return True if the event changes a pod, a node or a namespace that matters to the terms, the pod's
+        own or those of running pods.
+        """
         if self._hints is not None:
             return self._hints.may_help(event, pod)
         return pod_helped_in_1_36(event, pod) if event.resource == "Pod" else node_helped_in_1_36(event, pod)
@@ -190,8 +195,8 @@ class InterPodAffinity(Plugin):
         return Neighbours(pod, wishes, labels, affinity, _sums(counts, anti), existing)
 
     def _scores(self, pod: Pod, nodes: NodeTable) -> ByKey | None:
-        """The score of each domain; None if no term in the cluster counts, which differs from terms that
-        cancel each other out.
+        """Return the score of each domain. None: no term in the cluster counts, which differs from terms that
+        add up to 0.
         """
         wishes = self._namespaces.wishes_of(pod)
         counts = nodes.pod_counts
@@ -213,7 +218,7 @@ class InterPodAffinity(Plugin):
 
 
 def _sums(counts: PodCounts, parts: Mapping[str, Sequence[tuple[Tally, int]]]) -> dict[str, Numbers]:
-    """By topology key: the weighted counts of its tallies in each domain."""
+    """Return by topology key the weighted counts of its tallies in each domain."""
     result: dict[str, Numbers] = {}
     for key, weighted in parts.items():
         found = [_weighted(counts.by_domain(tally, key), weight) for tally, weight in weighted]

@@ -1,8 +1,8 @@
-"""The counts that InterPodAffinity keeps on nodes: pods that its terms mean, and pods that carry terms of
-their own.
+"""The counts that InterPodAffinity keeps per node: pods that its terms match, and pods with terms of their
+own.
 
-Each is a `Tally` of `PodCounts`: one number per node, kept up to date by the pods that come and go, shared by
-all pods that ask for the same. Used by `inter_pod_affinity`.
+Each count is a `Tally` of `PodCounts`: one number per node, updated with the changes of pods, shared by all
+pods that need the same count. Used by `inter_pod_affinity`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ READING: Final = "InterPodAffinity/terms"
 
 
 def terms_of(pod: Pod) -> PodAffinity | None:
-    """The reading behind `READING`."""
+    """Return the terms of a pod, for the column `READING`."""
     return pod.pod_affinity
 
 
 @dataclass(frozen=True, slots=True)
 class InAll:
-    """Pods that are in every one of `parts`; each counts one."""
+    """Counts the pods that every one of `parts` selects, one each."""
 
     parts: tuple[SelectedPods, ...]
 
     def of(self, pod: Pod) -> int:
-        """1 for a pod that is in all of them."""
+        """Return 1 for a pod that every part selects, else 0."""
         return int(all(part.selects(pod) for part in self.parts))
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
-        """int64[number of pods]."""
+        """Return int64[number of pods]."""
         result = self.parts[0].over(pods)
         for part in self.parts[1:]:
             result = result * part.over(pods)
@@ -76,28 +76,29 @@ class _ScoredTerms:
 
 
 class Stanzas(Protocol):
-    """Knows which stanzas have a term."""
+    """Finds the stanzas that have a term."""
 
     def with_any(self, terms: Iterable[PodAffinityTerm], values: Dictionary[PodAffinity]) -> Iterable[int]:
-        """The codes of the stanzas in `values` that have one of `terms`, and maybe others."""
+        """Return the codes of the stanzas in `values` that have one of `terms`, and possibly others."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Carriers:
-    """Pods by the weight of their terms. As `PodsWith`, but looks only at stanzas that have one of the
-    terms."""
+    """Counts pods by the weight of their terms. As `PodsWith`, but reads only the stanzas that have one of
+    the terms.
+    """
 
     weigh: _AntiTerms | _TermScores | _ScoredTerms
     stanzas: Stanzas = field(compare=False)
 
     def of(self, pod: Pod) -> int:
-        """The count of one pod."""
+        """Return the count of one pod."""
         carried = terms_of(pod)
         return 0 if carried is None else self.weigh(carried)
 
     def of_each(self, pods: Sequence[Pod]) -> Sequence[int]:
-        """`of`, of each. Most pods carry other terms, or none."""
+        """Return `of` for each pod. Most pods have other terms, or none."""
         terms, weigh = self.weigh.terms, self.weigh
         return [
             0 if (carried := pod.pod_affinity) is None or terms.isdisjoint(carried.terms) else weigh(carried)
@@ -105,7 +106,7 @@ class Carriers:
         ]
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
-        """int64[number of pods]."""
+        """Return int64[number of pods]."""
         codes, values = pods.encoded(READING, terms_of)
         weights = np.zeros(len(values), dtype=np.int64)
         for code in self.stanzas.with_any(self.weigh.terms, values):
@@ -116,14 +117,16 @@ class Carriers:
 
 
 def anti_terms(terms: frozenset[PodAffinityTerm], stanzas: Stanzas) -> Carriers:
-    """Each pod counts how many of `terms` stand in its required anti-affinity."""
+    """Return a tally that counts for each pod how many of `terms` are in its required anti-affinity."""
     return Carriers(_AntiTerms(terms), stanzas)
 
 
 class Voices(NamedTuple):
-    """The effect of pods' terms on a domain. `scores`: each pod counts the sum over its terms: the weights
-    of preferred affinity, less those of preferred anti-affinity, and a weight for each
-    required affinity term. `number`: how many of its terms count, with any weight.
+    """The effect of pods' terms on a domain.
+
+    `scores`: each pod counts the sum over its terms: the weights of preferred affinity, minus those of
+    preferred anti-affinity, plus a weight for each required affinity term. `number`: how many of its terms
+    count, with any weight.
     """
 
     scores: Carriers
@@ -131,7 +134,9 @@ class Voices(NamedTuple):
 
 
 def voices_of(terms: frozenset[PodAffinityTerm], stanzas: Stanzas, hard_weight: int) -> Voices:
-    """The voices of `terms`. `hard_weight`: the weight of a required affinity term; 0: it does not count."""
+    """Return the tallies for `terms`. `hard_weight`: the weight of a required affinity term; 0: it does not
+    count.
+    """
     return Voices(
         Carriers(_TermScores(terms, hard_weight), stanzas),
         Carriers(_ScoredTerms(terms, hard_weight > 0), stanzas),
@@ -139,11 +144,11 @@ def voices_of(terms: frozenset[PodAffinityTerm], stanzas: Stanzas, hard_weight: 
 
 
 def selected(term: PodAffinityTerm, namespaces: Mapping[str, Mapping[str, str]]) -> SelectedPods:
-    """The pods that a term of the pod to be scheduled means, with its namespace selector written out.
+    """Return the pods that a term of the pod to be scheduled matches, with its namespace selector resolved.
 
-    `namespaces`: the labels of each. kube-scheduler keeps the selector beside the names that it found, and
-    then asks it about no labels at all: a selector without a positive requirement, such as NotIn, takes in
-    every namespace.
+    `namespaces`: the labels of each. kube-scheduler keeps the selector beside the resolved names, and later
+    matches it against no labels. So a selector without a positive requirement, such as NotIn, matches every
+    namespace.
     """
     if term.namespace_selector.matches({}):
         return SelectedPods(None, term.selector)

@@ -1,5 +1,4 @@
-"""The wishes of the pod to be scheduled about its neighbours: its terms as tallies, and the labels of
-namespaces.
+"""The wishes of the pod to be scheduled about other pods: its terms as tallies, and the labels of namespaces.
 
 Used by `inter_pod_affinity`.
 """
@@ -28,7 +27,7 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One term: `pods` count by the values of a node's label `topology_key`; each is worth `weight`."""
+    """One term: `pods` count by the values of a node's label `topology_key`, each with `weight`."""
 
     topology_key: str
     pods: SelectedPods
@@ -37,9 +36,10 @@ class Wish:
 
 @dataclass(frozen=True, eq=False)
 class Wishes:
-    """All terms of a pod. `anti` and `preferred` in the pod's order; preferred anti-affinity weighs less
-    than nothing. The very same for all pods with the same stanza, as long as its selectors of namespaces
-    come to the same.
+    """All terms of a pod. `anti` and `preferred` in the pod's order; preferred anti-affinity has negative
+    weights.
+
+    All pods with the same stanza share one object while its namespace selectors select the same namespaces.
     """
 
     required: tuple[Wish, ...]
@@ -50,13 +50,13 @@ class Wishes:
 
     @cached_property
     def together(self) -> Tally:
-        """Required affinity wants pods that all of its terms mean: these."""
+        """The tally of the pods that all terms of required affinity match."""
         parts = tuple(dict.fromkeys(wish.pods for wish in self.required))
         return parts[0] if len(parts) == 1 else InAll(parts)
 
     @cached_property
     def anti_by_key(self) -> Mapping[str, Sequence[SelectedPods]]:
-        """The pods that required anti-affinity keeps away from, by topology key."""
+        """The pods that required anti-affinity excludes, by topology key."""
         by_key: dict[str, list[SelectedPods]] = {}
         for wish in self.anti:
             by_key.setdefault(wish.topology_key, []).append(wish.pods)
@@ -68,7 +68,7 @@ class Wishes:
         return tuple(dict.fromkeys(wish.topology_key for wish in self.required))
 
     def welcome(self, pod: Pod) -> bool:
-        """Whether `pod` matches its own required affinity: the first of a group may come."""
+        """Return True if `pod` matches its own required affinity: the first pod of a group may run."""
         return all(wish.pods.selects(pod) for wish in self.required)
 
 
@@ -76,7 +76,7 @@ NO_WISHES: Final = Wishes((), (), (), has_preferred=False, errors=())
 
 
 class Namespaces:
-    """The labels of namespaces, and pods' terms with the namespaces that they select as things stand."""
+    """The labels of namespaces, and pods' terms with the namespaces that they select now."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -85,12 +85,12 @@ class Namespaces:
         self._wishes: WeakKeyDictionary[PodAffinity, Wishes] = WeakKeyDictionary()
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
-        """The labels of one; none for a namespace that is not there."""
+        """Return the labels of a namespace; empty for an unknown one."""
         self._catch_up()
         return self._labels.get(namespace, _NO_LABELS)
 
     def wishes_of(self, pod: Pod) -> Wishes:
-        """The pod's terms."""
+        """Return the pod's terms."""
         stanza = pod.pod_affinity
         if stanza is None:
             return NO_WISHES
@@ -132,8 +132,8 @@ class Namespaces:
                 self._forget(before, now)
 
     def _forget(self, before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> None:
-        """The labels of a namespace changed (None: it is not there): wishes whose terms select it, or did,
-        have to be read anew.
+        """Drop the wishes whose terms select the namespace now, or did. None: the namespace does not
+        exist.
         """
         for stanza in [*self._wishes]:
             if any(
@@ -149,7 +149,8 @@ def labels_of(item: KubeObject) -> Mapping[str, str]:
 
 
 def selects_namespace(term: PodAffinityTerm, labels: Mapping[str, str] | None) -> bool:
-    """Whether a term selects a namespace with these labels. A term that means all namespaces never
-    changes."""
+    """Return True if a term selects a namespace with these labels. False for a term that matches all
+    namespaces, whose wishes never change.
+    """
     selector = term.namespace_selector
     return labels is not None and not selector.matches({}) and selector.matches(labels)

@@ -1,8 +1,9 @@
 """NodeResourcesBalancedAllocation: prefers nodes whose resources the pod brings into balance.
 
-Called at PreScore and Score. The score is how much the pod changes the spread of the used fractions,
-75 for no change. Source:
-`pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go`, v1.36.
+Called at PreScore and Score. The score is the pod's change of the spread of the used fractions, 75 for no
+change.
+
+Source: `pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -50,24 +51,24 @@ class NodeResourcesBalancedAllocation(Plugin):
         self._names = tuple(names)
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """The amounts."""
+        """Return the requested amounts."""
         return tuple(pod.requests.items())
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP for a pod that requests none of the resources: it changes no balance."""
+        """Return SKIP for a pod that requests none of the resources: it changes no balance."""
         if not any(map(pod.requests.get, self._names)):
             return Status.skip()
         state.write(_COUNTED, self._counted(pod))
         return Status.success()
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """int64[n], 50..100."""
+        """Return int64[n], 50..100."""
         names, amounts = state.get_or_make(_COUNTED, lambda: self._counted(pod))
         allocatable = nodes.allocatable_of(names)
         offered = None
         if np.count_nonzero(allocatable) != allocatable.size:
             offered = np.not_equal(allocatable, 0)
-            # Rows without the resource are left out below; 1 keeps the division quiet.
+            # `_balance` leaves out rows without the resource; 1 avoids a division by zero.
             allocatable = np.where(offered, allocatable, 1)
         # Without the pod and with it, float64[2, k, n].
         fractions = np.minimum((nodes.requested_of(names) + amounts) / allocatable, 1.0)
@@ -77,7 +78,7 @@ class NodeResourcesBalancedAllocation(Plugin):
         return scores
 
     def _counted(self, pod: Pod) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-        """k resources, and int64[2, k, 1]: zeros, and the pod's requests."""
+        """Return the names of k resources, and int64[2, k, 1]: zeros, and the pod's requests."""
         names = tuple(
             name for name in self._names if is_counted(name) and (pod.requests.get(name, 0) or name in PLAIN)
         )
@@ -87,9 +88,9 @@ class NodeResourcesBalancedAllocation(Plugin):
 
 
 def _balance(fractions: NDArray[np.float64], offered: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """int64[2, n]: 100 less the standard deviation in percent, over the resources that a node offers.
+    """Return int64[2, n]: 100 less the standard deviation in percent, over the resources that a node offers.
 
-    `fractions`: float64[2, k, n]. `offered`: bool[k, n], None where every node has every resource.
+    `fractions`: float64[2, k, n]. `offered`: bool[k, n]; None: every node has every resource.
     """
     if offered is None:
         return _percent(_deviation(fractions))
@@ -106,9 +107,8 @@ def _balance(fractions: NDArray[np.float64], offered: NDArray[np.bool_] | None) 
 
 
 def _deviation(fractions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64[2, n] out of float64[2, k, n]."""
-    # One addition after the other, in configured order: another order can change the last bit, and with
-    # it the truncated score.
+    """Return float64[2, n], the standard deviations of float64[2, k, n]."""
+    # Added one by one in configured order: another order can change the last bit, and so the truncated score.
     kinds = fractions.shape[1]
     if kinds < 2:
         return np.zeros((2, fractions.shape[2]))

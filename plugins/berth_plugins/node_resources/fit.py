@@ -1,7 +1,8 @@
 """NodeResourcesFit: a pod's requests against the nodes' free resources -> verdict and score.
 
-Called at PreFilter, Filter, PreScore and Score. An extended resource that a device class stands for is left
-to DynamicResources where the node itself does not offer it.
+Called at PreFilter, Filter, PreScore and Score. DynamicResources checks an extended resource of a device
+class on nodes that do not offer the resource themselves.
+
 Source: `pkg/scheduler/framework/plugins/noderesources/fit.go`, v1.36.
 """
 
@@ -45,14 +46,14 @@ _TABLE_BITS: Final = 10
 _MAX_BITS: Final = 60
 _BITS: Final = 2 << np.arange(_MAX_BITS, dtype=np.int64)
 _MOST_LISTED: Final = 32
-"""Rows that are grouped without numpy, which would need four passes over them."""
+"""The number of rows up to which a Python loop groups them. numpy would need four passes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
     """The requests that Filter has to check: positive amounts, cpu in milli, all else in base units.
 
-    `served`: names that a device class stands for.
+    `served`: the names that a device class provides.
     """
 
     amounts: tuple[tuple[str, int], ...]
@@ -61,7 +62,7 @@ class Demand:
     column: NDArray[np.int64] = field(init=False, compare=False)
     """int64[k, 1]: the k amounts."""
     _statuses: dict[int, Status] = field(init=False, compare=False, default_factory=dict)
-    """By pattern, see `grouped`: made once for all pods with the same demand."""
+    """Statuses by pattern (see `grouped`), made once for all pods with the same demand."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(name for name, _ in self.amounts))
@@ -69,8 +70,8 @@ class Demand:
 
     @staticmethod
     def of(pod: Pod) -> Demand:
-        """cpu, memory and ephemeral storage first, then by name, since a map that came over the wire has
-        no order. Names that no node counts are left out.
+        """Return cpu, memory and ephemeral storage first, then the rest by name, since a map from the wire
+        has no order. Names that no node counts are left out.
         """
         plain = [(name, pod.requests.get(name, 0)) for name in PLAIN]
         scalar = sorted((name, value) for name, value in pod.requests.items() if is_scalar(name))
@@ -79,10 +80,11 @@ class Demand:
     def grouped(
         self, full: NDArray[np.bool_], lacking: NDArray[np.bool_], never: NDArray[np.bool_]
     ) -> Verdicts:
-        """bool[n]: no room for one more pod; bool[k, n]: too little of each resource; bool[n]: more than the
-        whole node has -> one group per combination of reasons.
+        """Return one group of rows per combination of reasons.
 
-        A row's pattern: bit 0 the pods, bit i + 1 the resource i, the bit above them: unresolvable.
+        `full`: bool[n], no room for one more pod. `lacking`: bool[k, n], too little of each resource.
+        `never`: bool[n], more than the whole node has. A row's pattern: bit 0 the pods, bit i + 1 the
+        resource i, the bit above them: unresolvable.
         """
         count = len(self.amounts)
         if count > _MAX_BITS:
@@ -97,7 +99,7 @@ class Demand:
             code_of = {value: code for code, value in enumerate(found)}
             groups = np.array([code_of[value] for value in patterns], dtype=np.int32)
         elif count <= _TABLE_BITS:
-            # A table over all patterns costs less than sorting the rows.
+            # A table over all patterns is faster than sorting the rows.
             seen = np.bincount(pattern) > 0
             seen[0] = True
             groups = (np.cumsum(seen, dtype=np.int32) - np.int32(1)).take(pattern)
@@ -128,12 +130,12 @@ class Scored:
 
 
 class NodeResourcesFit(Plugin):
-    """Rejects nodes that lack a requested resource, naming every resource that falls short; scores the
-    others by the configured strategy.
+    """Rejects nodes that lack a requested resource, and names every such resource. Scores the others by the
+    configured strategy.
     """
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
-    # A what-if takes pods away: a served plugin must know their requests.
+    # A what-if question removes pods: a served plugin must know their requests.
     needs: ClassVar[Sequence[Need]] = (
         Need.nodes(),
         Need.pods(),
@@ -148,7 +150,7 @@ class NodeResourcesFit(Plugin):
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
-        """`args`: NodeResourcesFitArgs. Raises PluginArgsError with everything that is wrong in them."""
+        """`args`: NodeResourcesFitArgs. Raises PluginArgsError with every error in the arguments."""
         super().__init__(args, handle)
         self._exact_hints = is_on(args, EXACT_HINTS, default=True)
         findings = Findings()
@@ -160,16 +162,18 @@ class NodeResourcesFit(Plugin):
         self._classes = DeviceClasses(lambda: handle.objects(CLASSES))
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """The amounts, as Filter and as Score read them."""
+        """Return the amounts, as Filter and as Score read them."""
         return tuple(pod.requests.items()), tuple(pod.score_requests.items())
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Sum up the pod once. Never skips: every pod counts against a node's number of pods."""
+        """Sum up the pod's requests once. Never skips: every pod counts against a node's number of pods."""
         state.write(_DEMAND, self._demand(pod))
         return Status.success()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """All reasons of each node; unresolvable where a request exceeds the node's whole allocatable."""
+        """Return all reasons of each node. Unresolvable where a request exceeds the node's whole
+        allocatable.
+        """
         demand: Demand = state.get(_DEMAND) or state.get_or_make(_DEMAND, lambda: self._demand(pod))
         full = nodes.pod_count >= nodes.allocatable("pods")
         allocatable = nodes.allocatable_of(demand.names)
@@ -184,12 +188,12 @@ class NodeResourcesFit(Plugin):
         return demand.grouped(full, lacking, never)
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Look up the requests that the strategy adds for this pod. Never skips."""
+        """Store the requests that the strategy adds for this pod. Never skips."""
         state.write(_SCORED, self._scored(pod))
         return Status.success()
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """int64[n], 0..100."""
+        """Return int64[n], 0..100."""
         scored: Scored = state.get(_SCORED) or state.get_or_make(_SCORED, lambda: self._scored(pod))
         if scored.names == PLAIN[:2]:
             used = nodes.non_zero_requested_of_both
@@ -206,17 +210,17 @@ class NodeResourcesFit(Plugin):
         )
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """The amounts."""
+        """Return the requested amounts."""
         return tuple(pod.requests.items())
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """Room came: a pod left or shrank, a node came or grew, or a device class now provides a requested
-        resource.
+        """Return True if room appeared: a pod was deleted or shrank, a node was added or grew, or a device
+        class now provides a requested resource.
         """
         if event.resource == "Pod":
             return _room_from_pod(event, pod)
         if event.resource == "Node":
-            # The hint of 1.36 knows neither ignored resources nor those that device classes stand for.
+            # The hint of 1.36 considers neither ignored resources nor resources that device classes provide.
             return _room_from_node(event, self._demand(pod) if self._exact_hints else Demand.of(pod))
         return _room_from_class(event, pod)
 
@@ -233,8 +237,8 @@ class NodeResourcesFit(Plugin):
         return name in self._ignored or name.split("/", 1)[0] in self._ignored_groups
 
     def _scored(self, pod: Pod) -> Scored:
-        """The strategy's resources that nodes count; a scalar that the pod does not ask for says nothing
-        about where it should go.
+        """Return the strategy's resources that nodes count. A scalar resource that the pod does not request
+        has no effect on the score.
         """
         names, amounts, weights = [], [], []
         for name, weight in self._strategy.resources:
@@ -288,7 +292,7 @@ def _room_from_node(event: ClusterEvent, demand: Demand) -> bool:
     after = node.allocatable
     if after.get("pods", 0) > before.get("pods", 0):
         return True
-    # Where a node offers none of a served resource, devices take its place.
+    # Where a node offers none of a resource that a device class provides, devices take its place.
     return any(
         after.get(name, 0) > before.get(name, 0)
         or (name in demand.served and not after.get(name) and before.get(name, 0) > 0)

@@ -1,6 +1,7 @@
 """How full a node would be -> score: NodeResourcesFit's strategies, and their arguments.
 
-Called by `node_resources_fit` at Score. All arithmetic is whole numbers, truncated, as upstream's.
+Called by NodeResourcesFit at Score. All arithmetic uses whole numbers, truncated as upstream.
+
 Source: `pkg/scheduler/framework/plugins/noderesources/{least_allocated,most_allocated,
 requested_to_capacity_ratio,resource_allocation}.go` and
 `pkg/scheduler/apis/config/validation/validation_pluginargs.go`, v1.36.
@@ -33,8 +34,8 @@ RATIO: Final = "RequestedToCapacityRatio"
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """`resources`: (name, weight) in configured order. `only_positive`: resources with score 0 do not
-    count in the mean, which is then rounded instead of truncated.
+    """A strategy of scoring. `resources`: (name, weight) in configured order. `only_positive`: resources with
+    score 0 do not count in the mean, which is then rounded instead of truncated.
     """
 
     resources: tuple[tuple[str, int], ...]
@@ -42,9 +43,10 @@ class Strategy:
     only_positive: bool = False
 
     def combine(self, requested: Column, allocatable: Column, weights: tuple[int, ...], count: int) -> Column:
-        """int64[count] out of int64[k, count] requested and allocatable, and k weights: the weighted mean.
+        """Return int64[count], the weighted mean of the scores of k resources.
 
-        A node that does not offer a resource leaves it out; a node that offers none scores 0.
+        `requested`, `allocatable`: int64[k, count]. A resource that a node does not offer does not count for
+        the node. A node that offers none of them scores 0.
         """
         if not weights:
             return np.zeros(count, dtype=np.int64)
@@ -60,7 +62,7 @@ class Strategy:
             scores = np.where(offered, self.per_resource(requested, np.where(offered, allocatable, 1)), 0)
             counted = np.greater(scores, 0) if self.only_positive else offered
         total = _weighted(scores, weights)
-        # If no resource counted the total is 0, for any divisor.
+        # If no resource counted, the total is 0 for any divisor.
         divisor = np.maximum(_weighted(counted.astype(np.int64), weights), 1)
         if self.only_positive:
             total, divisor = 2 * total + divisor, 2 * divisor
@@ -69,7 +71,7 @@ class Strategy:
 
 
 def _weighted(columns: Column, weights: tuple[int, ...]) -> Column:
-    """int64[n] out of int64[k, n] and k weights: the sum."""
+    """Return int64[n], the weighted sum of int64[k, n] with k weights."""
     total: Column = columns[0] if weights[0] == 1 else columns[0] * weights[0]
     for column, weight in zip(columns[1:], weights[1:], strict=True):
         total = total + (column if weight == 1 else column * weight)
@@ -77,19 +79,21 @@ def _weighted(columns: Column, weights: tuple[int, ...]) -> Column:
 
 
 def least_allocated(requested: Column, allocatable: Column) -> Column:
-    """The free part; 0 where the pod does not fit."""
+    """Return the free part; 0 where the pod does not fit."""
     free = np.maximum(allocatable - requested, 0)
     scores: Column = free * MAX_NODE_SCORE // allocatable
     return scores
 
 
 def most_allocated(requested: Column, allocatable: Column) -> Column:
-    """The used part, at most 100."""
+    """Return the used part, at most 100."""
     return np.minimum(requested, allocatable) * MAX_NODE_SCORE // allocatable
 
 
 def ratio_of_shape(shape: Sequence[tuple[int, int]]) -> PerResource:
-    """The piecewise linear function through (utilization, score) points, as a table of all 101 values."""
+    """Return the piecewise linear function through (utilization, score) points, as a table of all 101
+    values.
+    """
     table = np.array([_interpolated(shape, used) for used in range(101)], dtype=np.int64)
 
     def scores(requested: Column, allocatable: Column) -> Column:
@@ -112,7 +116,7 @@ def _interpolated(shape: Sequence[tuple[int, int]], used: int) -> int:
 
 
 def read_strategy(args: Mapping[str, Any], findings: Findings) -> Strategy:
-    """The `scoringStrategy` of NodeResourcesFitArgs, LeastAllocated when there is none.
+    """Return the `scoringStrategy` of NodeResourcesFitArgs, LeastAllocated when there is none.
 
     Errors go to `findings`. Raises PluginArgsError for values of a wrong type.
     """
@@ -138,7 +142,7 @@ def read_strategy(args: Mapping[str, Any], findings: Findings) -> Strategy:
 
 
 def read_resources(raw: Mapping[str, Any], path: str) -> tuple[tuple[str, int], ...]:
-    """A list of `{name, weight}`; cpu and memory when it is empty, weight 1 where none is given."""
+    """Return a list of `{name, weight}`; cpu and memory when it is empty, weight 1 where none is given."""
     items = maps(raw, "resources", path)
     if not items:
         return DEFAULT_RESOURCES
@@ -149,7 +153,7 @@ def read_resources(raw: Mapping[str, Any], path: str) -> tuple[tuple[str, int], 
 
 
 def _read_shape(raw: Mapping[str, Any], kind: str, path: str, findings: Findings) -> list[tuple[int, int]]:
-    """(utilization, score 0..100) points, empty unless the type asks for them."""
+    """Return (utilization, score 0..100) points, empty unless the type needs them."""
     given = mapping(raw, "requestedToCapacityRatio", path)
     if kind != RATIO:
         if given is not None:

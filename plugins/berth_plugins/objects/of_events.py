@@ -1,4 +1,4 @@
-"""The objects that plugins are handed -> the record or field that a rule speaks of.
+"""The objects that plugins get -> the record or field that a rule needs.
 
 Used by hints, and by plugins that read more of a pod than its summary.
 """
@@ -16,35 +16,35 @@ from berth_sdk.pod import Pod
 
 
 def spec_of(pod: Pod) -> Mapping[str, Any]:
-    """The pod's whole spec. Raises ObjectError when the pod came as a summary alone."""
+    """Return the pod's whole spec. Raises ObjectError when the pod came without its object."""
     if pod.object is None:
         raise ObjectError(pod.key, "came without its object: add Need.whole_pod() to its plugin's `needs`")
     return pod.spec
 
 
 def as_pod(value: EventObject | None) -> Pod:
-    """A pod of an event. Raises ObjectError for anything else."""
+    """Return a pod of an event. Raises ObjectError for anything else."""
     if not isinstance(value, Pod):
         raise ObjectError("event", f"expected a Pod, got {type(value).__name__}")
     return value
 
 
 def as_node(value: EventObject | None) -> Node:
-    """A node of an event. Raises ObjectError for anything else."""
+    """Return a node of an event. Raises ObjectError for anything else."""
     if not isinstance(value, Node):
         raise ObjectError("event", f"expected a Node, got {type(value).__name__}")
     return value
 
 
 def as_object(value: EventObject | None) -> KubeObject:
-    """Another object of an event. Raises ObjectError for a pod, a node, or none."""
+    """Return another object of an event. Raises ObjectError for a pod, a node, or None."""
     if not isinstance(value, KubeObject):
         raise ObjectError("event", f"expected an object, got {type(value).__name__}")
     return value
 
 
 def holds_place(pod: Pod) -> bool:
-    """Whether a pod occupies a node, or is nominated to one: only then can its leaving help others."""
+    """Return True if a pod is on a node, or nominated to one: only then can its deletion help others."""
     return bool(pod.node_name or pod.nominated_node)
 
 

@@ -1,7 +1,7 @@
 """`Records`: the objects of one declared resource as typed records, each read once.
 
-Used by plugins that read claims, volumes, classes and the like. An object is immutable: the record of one
-is made when it is first asked for, and again when another object stands in its place.
+Used by plugins that read claims, volumes, classes and the like. An object is immutable. Its record is made at
+the first read, and again when another object takes its place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ Key = tuple[str, str]
 
 
 class Records(Generic[R]):
-    """`read`: an object -> its record; it may raise ObjectError for an object that cannot be read."""
+    """Records by name. `read`: an object -> its record; may raise ObjectError for an object that cannot be
+    read.
+    """
 
     def __init__(self, handle: Handle, resource: str, read: Callable[[KubeObject], R]) -> None:
         self._handle = handle
@@ -35,7 +37,7 @@ class Records(Generic[R]):
         return self._reader
 
     def get(self, name: str, namespace: str = "") -> R | None:
-        """The record of one object, or None."""
+        """Return the record of one object, or None."""
         item = self.reader.get(name, namespace)
         key = (namespace, name)
         if item is None:
@@ -47,25 +49,27 @@ class Records(Generic[R]):
         return known[1]
 
     def follow(self) -> Follower:
-        """A reader that wants to hear which objects changed."""
+        """Return a follower of the changed objects."""
         return Follower(self.reader)
 
     def everything(self) -> Iterator[Key]:
-        """The key of every object there is."""
+        """Yield the key of every object."""
         for item in self.reader.list():
             ref = item.ref
             yield ref.namespace, ref.name
 
 
 class Follower:
-    """Hears which objects changed since it asked last."""
+    """Returns the objects that changed since its last call."""
 
     def __init__(self, reader: ObjectReader) -> None:
         self.reader = reader
         self._version = -1
 
     def moved(self) -> list[Key] | None:
-        """(namespace, name) of changed objects, without repeats; None: everything, also the first time."""
+        """Return (namespace, name) of changed objects, without repeats. None: any object, as at the first
+        call.
+        """
         version = self.reader.version
         if version == self._version:
             return []

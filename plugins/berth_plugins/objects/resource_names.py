@@ -1,7 +1,6 @@
-"""Resource names -> which of them scheduling counts, and which may be ignored by configuration.
+"""Resource names -> the resources that scheduling counts, and those that the configuration may ignore.
 
-Source: `pkg/scheduler/util/utils.go` (IsScalarResourceName) and `pkg/apis/core/v1/helper/helpers.go`,
-v1.36.
+Source: `pkg/scheduler/util/utils.go` (IsScalarResourceName) and `pkg/apis/core/v1/helper/helpers.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -12,23 +11,25 @@ from typing import Final
 from berth_sdk.selectors import is_label_key
 
 PLAIN: Final = ("cpu", "memory", "ephemeral-storage")
-"""The resources that every node has, by the names of its allocatable map."""
+"""The resources that every node has, by their names in allocatable."""
 
 _QUOTA_PREFIX: Final = "requests."
 
 
 @lru_cache(maxsize=4096)
 def is_extended(name: str) -> bool:
-    """A resource of a device plugin or of an administrator, such as `nvidia.com/gpu`."""
+    """Return True for a resource of a device plugin or of an administrator, such as `nvidia.com/gpu`."""
     if "/" not in name or "kubernetes.io/" in name or name.startswith(_QUOTA_PREFIX):
         return False
-    # Quotas name it with this prefix, and must be able to.
+    # Quotas put this prefix before the name, and the result must be a valid name too.
     return is_label_key(_QUOTA_PREFIX + name)
 
 
 @lru_cache(maxsize=4096)
 def is_scalar(name: str) -> bool:
-    """Counted per node beside cpu, memory and ephemeral storage; other names are not scheduled by."""
+    """Return True for a resource that is counted per node beside cpu, memory and ephemeral storage.
+    Scheduling ignores other names.
+    """
     return (
         is_extended(name)
         or name.startswith(("hugepages-", "attachable-volumes-"))
@@ -37,5 +38,5 @@ def is_scalar(name: str) -> bool:
 
 
 def is_counted(name: str) -> bool:
-    """A resource that a node's totals have."""
+    """Return True for a resource that a node's totals have."""
     return name in PLAIN or is_scalar(name)

@@ -24,7 +24,7 @@ _DECIMAL: Final = re.compile(r"0|-?[1-9][0-9]*")
 
 
 def tolerates(toleration: Toleration, taint: Taint, *, compare: bool = False) -> bool:
-    """Whether one toleration covers one taint. `compare`: the operators Lt and Gt count."""
+    """Return True if one toleration covers one taint. `compare`: the operators Lt and Gt count."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -42,14 +42,14 @@ def tolerates(toleration: Toleration, taint: Taint, *, compare: bool = False) ->
 
 
 def any_tolerates(tolerations: Iterable[Toleration], taint: Taint, *, compare: bool = False) -> bool:
-    """Whether some toleration covers the taint."""
+    """Return True if any toleration covers the taint."""
     return any(tolerates(toleration, taint, compare=compare) for toleration in tolerations)
 
 
 def first_untolerated(
     taints: Iterable[Taint], tolerations: Sequence[Toleration], *, compare: bool = False
 ) -> Taint | None:
-    """The first taint, in node order, that keeps the pod away; None: the pod may be there."""
+    """Return the first taint, in node order, that excludes the pod. None: the pod may run on the node."""
     for taint in taints:
         if taint.effect in _HARD and not any_tolerates(tolerations, taint, compare=compare):
             return taint
@@ -57,5 +57,5 @@ def first_untolerated(
 
 
 def _decimal(text: str) -> int | None:
-    # Stricter than label comparison: no sign but a minus, no leading zeros.
+    # Stricter than the comparison of labels: no sign but a minus, no leading zeros.
     return parse_int64(text) if _DECIMAL.fullmatch(text) else None

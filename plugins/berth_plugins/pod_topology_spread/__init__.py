@@ -1,1 +1,1 @@
-"""PodTopologySpread: `plugin` is the class; the others are its parts."""
+"""PodTopologySpread: `plugin` has the class, the other modules its parts."""

@@ -29,7 +29,7 @@ _HONOR: Final = "Honor"
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """One constraint. `honors_affinity`, `honors_taints`: nodes that the pod's required node affinity does
-    not match, or whose taints it does not tolerate, take no part.
+    not match, or whose taints the pod does not tolerate, do not count.
     """
 
     max_skew: int
@@ -42,7 +42,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """The feature gates that bear on constraints. `comparison`: tolerations may have Lt and Gt."""
+    """The feature gates of constraints. `comparison`: tolerations may have Lt and Gt."""
 
     match_label_keys: bool = True
     comparison: bool = False
@@ -59,10 +59,10 @@ class Gates:
 def read_constraints(
     raw: Any, labels: Mapping[str, str], action: str, gates: Gates
 ) -> tuple[Constraint, ...]:
-    """The entries of `topologySpreadConstraints` whose `whenUnsatisfiable` is `action`, in order.
+    """Return the entries of `topologySpreadConstraints` whose `whenUnsatisfiable` is `action`, in order.
 
-    `labels` are the pod's: `matchLabelKeys` adds them to the selector. Raises SelectorError, its text
-    beginning with the place.
+    `labels`: the pod's labels, which `matchLabelKeys` adds to the selector. Raises SelectorError, whose text
+    begins with the place.
     """
     path = "topologySpreadConstraints"
     return tuple(
@@ -76,7 +76,7 @@ def _constraint(raw: Mapping[str, Any], labels: Mapping[str, str], path: str, ga
     selector = LabelSelector.of(raw.get("labelSelector"), f"{path}.labelSelector")
     keys = (raw.get("matchLabelKeys") or ()) if gates.match_label_keys else ()
     own = {key: labels[key] for key in keys if key in labels}
-    # A null selector has no requirements to add to: it goes on to match nothing.
+    # A null selector has no requirements to add to, and still matches nothing.
     if own and selector.requirements is not None:
         added = LabelSelector.equal_to(own).requirements or ()
         selector = LabelSelector((*added, *selector.requirements))
@@ -105,7 +105,7 @@ def _int32(raw: Mapping[str, Any], key: str, path: str, default: int) -> int:
 class DefaultConstraints:
     """The constraints of pods that list none, without their selector, which follows from the pod's owner.
 
-    `of_system`: they are kube-scheduler's own, which a node may meet without having all their labels.
+    `of_system`: the constraints are kube-scheduler's own, which a node can meet without all their labels.
     """
 
     constraints: Mapping[str, tuple[Constraint, ...]]
@@ -113,7 +113,7 @@ class DefaultConstraints:
 
     @staticmethod
     def of_args(args: Mapping[str, Any], gates: Gates) -> DefaultConstraints:
-        """Read PodTopologySpreadArgs. Raises PluginArgsError with everything that is wrong in them."""
+        """Read PodTopologySpreadArgs. Raises PluginArgsError with every error in the arguments."""
         kind = args.get("defaultingType") or SYSTEM
         items = maps(args, "defaultConstraints", "defaultConstraints")
         _check(kind, items)

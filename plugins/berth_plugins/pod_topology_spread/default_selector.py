@@ -1,7 +1,8 @@
 """The default selector of a pod without its own: the pods of its services and its owner.
 
-Used by PodTopologySpread for its default constraints. Source:
-`pkg/scheduler/framework/plugins/helper/spread.go` (DefaultSelector), v1.36.
+Used by PodTopologySpread for its default constraints.
+
+Source: `pkg/scheduler/framework/plugins/helper/spread.go` (DefaultSelector), v1.36.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ NEEDS: Final = (
         for resource in _OWNERS.values()
     ),
 )
-"""The needs that a plugin with `DefaultSelectors` has to declare."""
+"""The needs that a plugin with `DefaultSelectors` must declare."""
 _SERVICE: Final = "Service"
 _OWNER_EVENTS: Final[Mapping[str, str]] = {
     "ReplicationController": "ReplicationController",
@@ -46,7 +47,7 @@ RESOURCES: Final = frozenset({_SERVICE, *_OWNER_EVENTS})
 EVENTS: Final = tuple(
     EventInterest(resource, hint=Hint.ASK_PLUGIN) for resource in (_SERVICE, *_OWNER_EVENTS)
 )
-"""The events that can change a default selector; `may_change` is their hint."""
+"""The events that can change a default selector. `may_change` is their hint."""
 
 _Selectors = list[Mapping[str, str]]
 _NOBODY: Final = LabelSelector.equal_to({})
@@ -62,7 +63,7 @@ class DefaultSelectors:
         self._services_version = -1
 
     def selector(self, pod: Pod) -> LabelSelector:
-        """The joint selector of the pod's services and its controller; empty if it has none."""
+        """Return the joint selector of the pod's services and its controller; empty if the pod has none."""
         services, owner = self._service_selectors(pod.namespace), self._owner(pod)
         if not services and owner is None:
             return _NOBODY
@@ -91,7 +92,7 @@ class DefaultSelectors:
             self._services_version = version
         found = self._services.get(namespace)
         if found is None:
-            # A service without a selector has its endpoints made by hand: it selects no pod.
+            # A service without a selector has manually created endpoints: it selects no pod.
             raw = (service.get("spec.selector") for service in reader.list(namespace))
             found = self._services[namespace] = [one for one in raw if isinstance(one, Mapping)]
         return found
@@ -117,7 +118,9 @@ def may_change(event: ClusterEvent, pod: Pod) -> bool:
 
 
 def _given_by_service(service: EventObject | None, pod: Pod) -> Any:
-    """The part of the pod's selector that comes from the service; None: the service does not select it."""
+    """Return the part of the pod's selector that comes from the service. None: the service does not select
+    the pod.
+    """
     wanted = _selector_of(service)
     if not isinstance(wanted, Mapping) or any(pod.labels.get(key) != value for key, value in wanted.items()):
         return None
@@ -129,7 +132,7 @@ def _selector_of(value: EventObject | None) -> Any:
 
 
 def _read(raw: Any) -> LabelSelector:
-    """A selector that cannot be read adds nothing."""
+    """Return a selector, empty if it cannot be read."""
     try:
         return LabelSelector.of(raw, "spec.selector")
     except SelectorError:

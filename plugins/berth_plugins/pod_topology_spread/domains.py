@@ -1,7 +1,8 @@
-"""Topology domains as PodTopologySpread sees them: which nodes take part in a constraint, and where each is.
+"""Topology domains for PodTopologySpread: the nodes that count for a constraint, and the domain of each.
 
-Data that depends on Node objects alone is kept until one of them changes: a cycle only adds up the counts of
-pods. Columns here are by slot (`NodeTable.slots`), as in `NodeTable.pod_counts`.
+Data that depends only on Node objects is cached until one of them changes, so a cycle only adds up the counts
+of pods. Columns here are by slot (`NodeTable.slots`), as in `NodeTable.pod_counts`.
+
 Source: `pkg/scheduler/framework/plugins/podtopologyspread/common.go`, v1.36.
 """
 
@@ -22,15 +23,17 @@ from berth_plugins.objects.tolerations import first_untolerated
 
 Column = NDArray[np.int64]
 MAX_AREAS: Final = 256
-"""Areas that are kept; the one used least recently goes first. At 5000 nodes about 60 kB each."""
+"""The number of cached areas. The least recently used is dropped first. An area takes about 60 kB at 5000
+nodes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class AreaKey:
     """The inputs of an area, beside the nodes.
 
-    A node takes part if it has all of `keys` as labels, `affinity` matches it, and `tolerations` cover its
-    taints; None: not asked for. `compare`: tolerations may have the operators Lt and Gt.
+    A node counts if it has all of `keys` as labels, `affinity` matches it, and `tolerations` cover its
+    taints. None: not required. `compare`: tolerations may have the operators Lt and Gt.
     """
 
     topology_key: str
@@ -41,12 +44,14 @@ class AreaKey:
 
 
 class Area:
-    """The nodes that take part, and their domains, as codes of the label `key.topology_key`.
+    """The nodes that count, and their domains, as codes of the label `key.topology_key`.
 
-    `labels` (int32[slots]): each node's code, 0: it lacks the label. `codes`: the same, but a node without
-    the label has the code of the empty value, if any node has that. `size`: codes are below it.
-    `present`: the codes of domains with a node that takes part; `count`: how many domains all nodes are in.
-    `lacking`: some node lacks the label.
+    - `labels` (int32[slots]): each node's code, 0: the node lacks the label.
+    - `codes`: the same, but a node without the label has the code of the empty value, if any node has that
+      value.
+    - `size`: all codes are below it.
+    - `present`: the codes of domains with a node that counts. `count`: the number of domains of all nodes.
+    - `lacking`: some node lacks the label.
     """
 
     __slots__ = ("_among", "_version", "codes", "count", "key", "labels", "lacking", "present", "size")
@@ -63,7 +68,7 @@ class Area:
         self.lacking = False
 
     def catch_up(self, whole: NodeTable) -> None:
-        """Look at the nodes again if any has changed. `whole`: every node of the snapshot."""
+        """Update the area if any node has changed. `whole`: every node of the snapshot."""
         version = whole.node_version
         if version == self._version:
             return
@@ -86,8 +91,8 @@ class Area:
             self._among.flags.writeable = False
 
     def sums(self, whole: NodeTable, tally: Tally) -> Column:
-        """int64[size]: the pods of `tally` on the nodes that take part, by domain; read-only. The area must
-        be up to date.
+        """Return int64[size]: the pods of `tally` on the nodes that count, by domain; read-only. Call
+        `catch_up` first.
         """
         sums = whole.pod_counts.by_domain(tally, self.key.topology_key, self._among)
         if self.codes is self.labels:
@@ -99,7 +104,7 @@ class Area:
         return sums
 
     def takes_part(self, slots: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """bool[m]: whether the nodes in these slots, which have the label, take part."""
+        """Return bool[m]: True if the node in the slot, which must have the label, counts."""
         if self._among is None:
             return np.ones(len(slots), dtype=np.bool_)
         return self._among.take(slots)
@@ -109,7 +114,7 @@ class Area:
         for key in self.key.keys:
             mask &= whole.label(key)[0] != 0
         if self.key.affinity is not None:
-            # Terms that cannot be read match nothing.
+            # Unreadable terms match no node.
             mask &= self.key.affinity.over(whole)
         tolerations = self.key.tolerations
         if tolerations is not None and len(whole.taint_sets) > 1:
@@ -121,7 +126,7 @@ class Area:
 
 
 class Areas:
-    """Areas by their inputs, for one table of nodes at a time. Bounded."""
+    """Areas by their inputs, for one table of nodes at a time, limited in number."""
 
     def __init__(self, max_areas: int = MAX_AREAS) -> None:
         self._max = max_areas
@@ -131,7 +136,7 @@ class Areas:
         return len(self._areas)
 
     def area(self, key: AreaKey) -> Area:
-        """The area of `key`; `Area.catch_up` brings it to a version of the nodes."""
+        """Return the area of `key`. `Area.catch_up` updates it to a version of the nodes."""
         area = self._areas.get(key)
         if area is None:
             area = self._areas[key] = Area(key)
@@ -143,7 +148,7 @@ class Areas:
 
 
 def _scattered(values: NDArray[Any], rows: NDArray[np.intp], slots: int) -> NDArray[Any]:
-    """`values` (by row) by slot; 0 elsewhere."""
+    """Return `values` (by row) by slot; 0 elsewhere."""
     column = np.zeros(slots, dtype=values.dtype)
     column[rows] = values
     return column

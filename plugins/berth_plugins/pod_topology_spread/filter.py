@@ -1,4 +1,4 @@
-"""Hard topology spread constraints over columns: verdicts of one cycle, and of what-ifs.
+"""Hard topology spread constraints over columns: the verdicts of a cycle, and of what-if questions.
 
 Source: `pkg/scheduler/framework/plugins/podtopologyspread/filtering.go`, v1.36.
 """
@@ -29,7 +29,9 @@ Counts = NDArray[np.int64]
 
 
 class _Domains:
-    """The counts of one constraint: `sums` (int64[codes]), and the smallest of the domains that count."""
+    """The counts of one constraint: `sums` (int64[codes]), and the smallest count of the domains that
+    count.
+    """
 
     __slots__ = ("area", "few", "minimum", "sums")
 
@@ -38,14 +40,14 @@ class _Domains:
         self.sums = sums
         self.minimum = _NO_DOMAIN
         if len(area.present):
-            # Nearly always every code but 0 is a domain, and nothing has to be picked out.
+            # Nearly always every code but 0 is a domain, and no selection is needed.
             counts = sums[1:] if len(area.present) == len(sums) - 1 else sums.take(area.present)
             self.minimum = int(counts.min())
         self.few = len(area.present) < min_domains
-        """Fewer domains than asked for: the smallest count reads as 0."""
+        """True if there are fewer domains than `minDomains`: the smallest count reads as 0."""
 
     def minimum_with(self, codes: NDArray[np.int32], own: Counts, takes_part: NDArray[np.bool_]) -> Counts:
-        """int64[m]: the smallest count if the domain of each of `codes` had `own` pods."""
+        """Return int64[m]: the smallest count if the domain of each of `codes` had `own` pods."""
         if self.few:
             return np.zeros(len(codes), dtype=np.int64)
         present = self.area.present
@@ -60,7 +62,7 @@ class _Domains:
 
 
 class Spread:
-    """How the pods of one plan are spread in one version of the snapshot."""
+    """The counts of one plan's pods in one version of the snapshot."""
 
     def __init__(self, plan: Plan, domains: list[_Domains]) -> None:
         self._plan = plan
@@ -68,7 +70,7 @@ class Spread:
 
     @staticmethod
     def of(plan: Plan, whole: NodeTable) -> Spread:
-        """Count. `whole`: every node of the snapshot."""
+        """Count the pods. `whole`: every node of the snapshot."""
         domains = []
         for constraint, area, tally in zip(plan.constraints, plan.areas, plan.tallies, strict=True):
             area.catch_up(whole)
@@ -77,7 +79,7 @@ class Spread:
         return Spread(plan, domains)
 
     def verdicts(self, nodes: NodeTable) -> Verdicts:
-        """One verdict per row of `nodes`."""
+        """Return one verdict per row of `nodes`."""
         groups: NDArray[np.int32] | None = None
         for i, domains in enumerate(self._domains):
             constraint = self._plan.constraints[i]
@@ -91,7 +93,7 @@ class Spread:
         return _verdicts(groups, len(nodes))
 
     def what_if(self, scenarios: Scenarios) -> Verdicts:
-        """One verdict per scenario."""
+        """Return one verdict per scenario."""
         slots = scenarios.nodes.slots
         groups: NDArray[np.int32] | None = None
         for i, domains in enumerate(self._domains):

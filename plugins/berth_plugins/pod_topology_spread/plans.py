@@ -1,6 +1,7 @@
-"""A pod -> its plan for PodTopologySpread: its constraints, which pods count, on which nodes.
+"""A pod -> its plan for PodTopologySpread: its constraints, the pods that count, and the nodes that count.
 
 All pods with the same counts share one plan, even if they differ otherwise.
+
 Source: `pkg/scheduler/framework/plugins/podtopologyspread/filtering.go` (getConstraints) and `scoring.go`
 (initPreScoreState), v1.36.
 """
@@ -34,12 +35,13 @@ MAX_PLANS: Final = 1024
 
 
 class Plan:
-    """The counts needed for one kind of pod and one action. One entry per constraint in each list.
+    """The counts needed for one kind of pod and one action. Each list has one entry per constraint.
 
-    `tallies`: the pods that count; None: no pod does, as the selector is empty. `changing`: the tallies by
-    which a what-if changes the count, where terminating pods and empty selectors count, as upstream has it.
-    `selects_self`: 1 where the selector matches the pod itself. `requires_all`: a node without all the labels
-    is ignored.
+    - `tallies`: the pods that count; None: no pod, because the selector is empty.
+    - `changing`: the tallies of what-if questions. They include terminating pods and empty selectors, as
+      upstream.
+    - `selects_self`: 1 where the selector matches the pod itself.
+    - `requires_all`: a node without all the labels is ignored.
     """
 
     __slots__ = ("areas", "changing", "constraints", "requires_all", "selects_self", "tallies")
@@ -60,7 +62,9 @@ class Plan:
 
 
 class _Kind:
-    """Constraints that were read once, and where they count; `plans`: by which of them mean the pod."""
+    """Constraints that were read once, with their areas. `plans`: by which of the constraints select the
+    pod.
+    """
 
     __slots__ = ("areas", "constraints", "plans")
 
@@ -71,7 +75,7 @@ class _Kind:
 
 
 class Plans:
-    """Bounded; the least recently used plan is dropped."""
+    """The plans of pods, limited in number. The least recently used plan is dropped first."""
 
     def __init__(self, args: Mapping[str, Any], handle: Handle, *, max_plans: int = MAX_PLANS) -> None:
         """`args`: PodTopologySpreadArgs. Raises PluginArgsError."""
@@ -84,7 +88,7 @@ class Plans:
         self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
 
     def both(self, pod: Pod) -> tuple[Plan, Plan]:
-        """The plans of `pod` for its hard and for its soft constraints; likewise."""
+        """Return the plans of `pod` for its hard and for its soft constraints. Raises as `plan` does."""
         spec = spec_of(pod)
         if spec.get("topologySpreadConstraints"):
             key = self._own_key(pod, spec)
@@ -92,8 +96,10 @@ class Plans:
         return self._of_defaults(pod, spec, HARD), self._of_defaults(pod, spec, SOFT)
 
     def plan(self, pod: Pod, action: str) -> Plan:
-        """The plan of `pod` for `whenUnsatisfiable: action`; without constraints if it has none. Raises
-        SelectorError for a constraint that cannot be read, ObjectError for a pod without its object.
+        """Return the plan of `pod` for `whenUnsatisfiable: action`, without constraints if the pod has none.
+
+        Raises SelectorError for a constraint that cannot be read, and ObjectError for a pod without its
+        object.
         """
         spec = spec_of(pod)
         if spec.get("topologySpreadConstraints"):
@@ -101,12 +107,13 @@ class Plans:
         return self._of_defaults(pod, spec, action)
 
     def has_defaults(self, pod: Pod, action: str) -> bool:
-        """Return True when default constraints with `whenUnsatisfiable: action` apply to `pod`, once its
-        default selector selects pods. Raises ObjectError for a pod without its object."""
+        """Return True when default constraints with `whenUnsatisfiable: action` apply to `pod`, provided that
+        its default selector selects pods. Raises ObjectError for a pod without its object.
+        """
         return bool(self._defaults.constraints[action]) and not spec_of(pod).get("topologySpreadConstraints")
 
     def _own_key(self, pod: Pod, spec: Mapping[str, Any]) -> Hashable:
-        # The only labels that a constraint takes over; which others it selects is seen later.
+        # Only these labels become part of a constraint. `_of_kind` tests which pods a constraint selects.
         keys = _label_keys(spec["topologySpreadConstraints"]) if self._gates.match_label_keys else ()
         return of_spec(pod), pod.namespace, *[pod.labels.get(key) for key in keys]
 
@@ -141,7 +148,7 @@ class Plans:
         means = tuple([one.selector.matches(pod.labels) for one in kind.constraints])
         plan = kind.plans.get(means)
         if plan is None:
-            # Other specs may ask for the same.
+            # Other specs may have equal constraints.
             key = (pod.namespace, kind.constraints, tuple(map(id, kind.areas)), means, requires_all)
             plan = self._plans.get(key)
             if plan is None:
@@ -181,7 +188,7 @@ class Plans:
 
 
 def _label_keys(raw: Any) -> Iterator[str]:
-    """The `matchLabelKeys` of all constraints, as far as they can be read."""
+    """Yield the `matchLabelKeys` of all constraints, as far as they can be read."""
     for item in raw if isinstance(raw, Sequence) else ():
         yield from (isinstance(item, Mapping) and item.get("matchLabelKeys")) or ()
 

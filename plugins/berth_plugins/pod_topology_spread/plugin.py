@@ -1,7 +1,9 @@
 """PodTopologySpread: how evenly a pod's peers are spread over domains -> verdict and score.
 
-Called at PreFilter, Filter, PreScore, Score and NormalizeScore, and for what-ifs. Pods are counted by
-`NodeTable.pod_counts`, domains kept by `domains`; a cycle adds up the counts per domain.
+Called at PreFilter, Filter, PreScore, Score and NormalizeScore, and for what-if questions.
+`NodeTable.pod_counts` counts the pods, and `domains` caches the domains. A cycle adds up the counts per
+domain.
+
 Source: `pkg/scheduler/framework/plugins/podtopologyspread` (plugin.go, filtering.go, scoring.go), v1.36.
 """
 
@@ -44,8 +46,8 @@ _PREFERENCES: Final = "preferences"
 
 
 class PodTopologySpread(Plugin):
-    """Rejects nodes in whose domain a pod would make its hard constraints' skew too large; prefers domains
-    with few pods for its soft ones.
+    """Rejects nodes in whose domain the pod would make the skew of a hard constraint too large. Prefers
+    domains with few pods for soft constraints.
     """
 
     needs: ClassVar[Sequence[Need]] = (
@@ -63,7 +65,7 @@ class PodTopologySpread(Plugin):
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
-        """`args`: PodTopologySpreadArgs. Raises PluginArgsError with everything that is wrong in them."""
+        """`args`: PodTopologySpreadArgs. Raises PluginArgsError with every error in the arguments."""
         super().__init__(args, handle)
         self._plans = Plans(args, handle)
         self._exact_hints = is_on(args, EXACT_HINTS, default=True)
@@ -71,7 +73,7 @@ class PodTopologySpread(Plugin):
         self._counted_in: NodeTable | None = None
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP without hard constraints; ERROR for an unreadable constraint."""
+        """Return SKIP without hard constraints, ERROR for an unreadable constraint."""
         try:
             plan = self._plan(state, pod, HARD)
         except SelectorError as err:
@@ -82,8 +84,9 @@ class PodTopologySpread(Plugin):
         return Status.success()
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """The counts that the pod needs: equal for all pods whose constraints, namespace and own matches
-        are."""
+        """Return the plans of the pod: equal for all pods with the same constraints, namespace and own
+        matches.
+        """
         try:
             plans = hard, soft = self._plans.both(pod)
         except SelectorError:
@@ -93,15 +96,19 @@ class PodTopologySpread(Plugin):
         return (NoConcern.FILTER, plans) if soft.constraints else NoConcern.CYCLE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """The first constraint that a node fails: unresolvable where it lacks the topology label."""
+        """Return the first constraint that a node fails. Unresolvable where the node lacks the topology
+        label.
+        """
         return self._spread(state, pod, nodes).verdicts(nodes)
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
-        """The same with the pods of one node changed: its domain's count, and the smallest count, follow."""
+        """Return the verdicts with the pods of one node changed: the domain's count, and the smallest count,
+        change too.
+        """
         return self._spread(state, pod, scenarios.nodes).what_if(scenarios)
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP without soft constraints; ERROR for an unreadable constraint."""
+        """Return SKIP without soft constraints, ERROR for an unreadable constraint."""
         try:
             plan = self._plan(state, pod, SOFT)
         except SelectorError as err:
@@ -114,19 +121,25 @@ class PodTopologySpread(Plugin):
         return Status.success()
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """int64[n]: the weighted counts of the node's domains; fewer is better. 0 for an ignored node."""
+        """Return int64[n]: the weighted counts of the node's domains; fewer is better. 0 for an ignored
+        node.
+        """
         return self._preferences(state, pod, nodes).scores(nodes)
 
     def normalize(
         self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable
     ) -> NDArray[np.int64]:
-        """int64[n], 0..100: the best domain gets the most, an ignored node 0."""
+        """Return int64[n], 0..100: the highest for the domains with the fewest pods, 0 for an ignored
+        node.
+        """
         return self._preferences(state, pod, nodes).normalized(scores, nodes, MAX_NODE_SCORE)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A pod that counts came, went, changed or began to terminate, a node with the topology labels came,
-        went or changed, or the default selector of the pod changed. Raises SelectorError when the pod's
-        constraints cannot be read.
+        """Return True if the event may change a count, a domain or the default selector.
+
+        Such events: a pod that counts was added, deleted, changed or began to terminate; a node with the
+        topology labels was added, deleted or changed; the pod's default selector changed. Raises
+        SelectorError when the pod's constraints cannot be read.
         """
         if event.resource in default_selector.RESOURCES:
             return self._plans.has_defaults(pod, HARD) and default_selector.may_change(event, pod)
@@ -143,7 +156,7 @@ class PodTopologySpread(Plugin):
         return _pod_may_help(event, pod, self._plans.plan(pod, HARD).constraints)
 
     def _plan(self, state: CycleState, pod: Pod, action: str) -> Plan:
-        """As it was signed, if it was. Raises SelectorError."""
+        """Return the plan of the pod's signature, if there is one. Raises SelectorError."""
         signed = state.signature
         if not isinstance(signed, tuple):
             return self._plans.plan(pod, action)
@@ -155,7 +168,7 @@ class PodTopologySpread(Plugin):
         return state.get_or_make(_SPREAD, lambda: self._count(self._plan(state, pod, HARD), nodes.whole))
 
     def _count(self, plan: Plan, whole: NodeTable) -> Spread:
-        """The counts for an equal pod hold until anything moves: then there is another table."""
+        """Return the counts. They hold for equal pods until anything changes: then there is another table."""
         if self._counted_in is not whole:
             self._counted_in = whole
             self._counted.clear()
@@ -169,8 +182,9 @@ class PodTopologySpread(Plugin):
 
 
 def _selection_changed(event: ClusterEvent, pod: Pod, constraints: Sequence[Constraint]) -> bool:
-    """Whether the pod's node affinity selects the node now and did not before, or the reverse: the node's
-    domain may count no longer, or count now."""
+    """Return True if the pod's node affinity selects the node now and did not before, or the reverse: the
+    node's domain may have started or stopped to count.
+    """
     if event.old is None or event.new is None or not any(one.honors_affinity for one in constraints):
         return False
     affinity = RequiredNodeAffinity.of_spec(spec_of(pod))
@@ -182,8 +196,9 @@ def _selection_changed(event: ClusterEvent, pod: Pod, constraints: Sequence[Cons
 
 
 def _has_other_peers(event: ClusterEvent, pod: Pod) -> bool:
-    """Return True when the waiting pod has other labels or another owner: its constraints may take over the
-    labels, or select the pod now; its default selector follows from both."""
+    """Return True when the waiting pod has other labels or another owner. Its constraints may use the labels,
+    or select the pod now, and its default selector follows from both.
+    """
     if event.old is None or event.new is None:
         return False
     before, after = as_pod(event.old), as_pod(event.new)
@@ -203,7 +218,7 @@ def _pod_may_help(event: ClusterEvent, pod: Pod, constraints: Sequence[Constrain
     if tolerates_more and any(one.honors_taints for one in constraints):
         return True
     if after.labels == before.labels:
-        # A pod that terminates counts no longer.
+        # A terminating pod no longer counts.
         ends = after.terminating and not before.terminating
         return ends and any(one.selector.matches(after.labels) for one in constraints)
     return any(

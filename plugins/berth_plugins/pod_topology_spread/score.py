@@ -17,7 +17,7 @@ from berth_plugins.pod_topology_spread.domains import Area
 from berth_plugins.pod_topology_spread.plans import Plan
 
 _INVALID: Final = -1
-"""Upstream marks ignored nodes with this raw score, so that a node which really has it is ignored too."""
+"""Upstream marks ignored nodes with this raw score, so a node that really has this score is ignored too."""
 Counts = NDArray[np.int64]
 
 
@@ -27,13 +27,14 @@ class Preferences:
     def __init__(self, plan: Plan, ignored: NDArray[np.bool_] | None) -> None:
         self._plan = plan
         self._ignored = ignored
-        # Only hand-made objects have such a skew; scores below 0 need more care.
+        # The API server refuses such a skew, but tests may have it. Scores below 0 then need rounding away
+        # from zero.
         self._odd = any(one.max_skew < 1 for one in plan.constraints)
         self._terms: list[tuple[Area, NDArray[Any], bool]] = []
 
     @staticmethod
     def of(plan: Plan, nodes: NodeTable) -> Preferences:
-        """Count. `nodes`: the feasible ones."""
+        """Count the pods. `nodes`: the feasible nodes."""
         whole = nodes.whole
         for area in plan.areas:
             area.catch_up(whole)
@@ -44,7 +45,7 @@ class Preferences:
         return preferences
 
     def scores(self, nodes: NodeTable) -> Counts:
-        """int64[n], raw."""
+        """Return int64[n], the raw scores."""
         total = np.zeros(len(nodes), dtype=np.float64)
         for area, values, by_slot in self._terms:
             labels = nodes.take_of(area.labels)
@@ -61,7 +62,7 @@ class Preferences:
         return raw
 
     def normalized(self, raw: Counts, nodes: NodeTable, most: int) -> Counts:
-        """int64[n]: 0..most, the fewer the better; 0 for nodes that are ignored."""
+        """Return int64[n]: 0..most, highest for the fewest pods; 0 for ignored nodes."""
         ignored = _ignored(self._plan, nodes)
         counted = raw if ignored is None else raw[~ignored]
         highest = max(int(counted.max()), 0) if len(counted) else 0
@@ -81,7 +82,7 @@ class Preferences:
         area, tally = self._plan.areas[i], self._plan.tallies[i]
         by_slot = constraint.topology_key == HOSTNAME
         if by_slot:
-            # A node is its own domain, whether it takes part or not.
+            # A node is its own domain, whether or not it counts.
             size = len(nodes) - (0 if self._ignored is None else int(np.count_nonzero(self._ignored)))
             found = (
                 np.zeros(whole.slot_count, dtype=np.int64)
@@ -99,7 +100,7 @@ class Preferences:
 
 
 def _ignored(plan: Plan, nodes: NodeTable) -> NDArray[np.bool_] | None:
-    """bool[n]: the nodes that lack a label; None: no node is ignored."""
+    """Return bool[n]: the nodes that lack a label. None: no node is ignored."""
     if not plan.requires_all or not any(area.lacking for area in plan.areas):
         return None
     ignored = np.zeros(len(nodes), dtype=np.bool_)
@@ -109,7 +110,9 @@ def _ignored(plan: Plan, nodes: NodeTable) -> NDArray[np.bool_] | None:
 
 
 def _distinct(area: Area, nodes: NodeTable, ignored: NDArray[np.bool_] | None) -> int:
-    """How many domains the nodes that are not ignored are in; all without the label are in one."""
+    """Return the number of domains of the nodes that are not ignored. All nodes without the label share one
+    domain.
+    """
     if ignored is None and len(nodes) == nodes.snapshot_size:
         return area.count
     codes = nodes.take_of(area.codes)
@@ -119,13 +122,13 @@ def _distinct(area: Area, nodes: NodeTable, ignored: NDArray[np.bool_] | None) -
 
 
 def _rounded_up(numbers: NDArray[np.float64]) -> Counts:
-    """Half away from zero, of numbers that are 0 or at least 0.5; writes to them."""
+    """Return numbers rounded half away from zero. They must be 0 or at least 0.5. Overwrites them."""
     numbers += 0.5
     return np.floor(numbers, out=numbers).astype(np.int64)
 
 
 def _rounded(numbers: NDArray[np.float64]) -> Counts:
-    """Half away from zero, of any."""
+    """Return any numbers rounded half away from zero."""
     size = np.abs(numbers)
     whole = np.floor(size)
     whole += size - whole >= 0.5

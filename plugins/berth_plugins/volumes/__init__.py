@@ -1,1 +1,1 @@
-"""The plugins that look at a pod's volumes, and their common readers."""
+"""The plugins that check a pod's volumes, and their common readers."""

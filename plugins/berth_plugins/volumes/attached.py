@@ -1,9 +1,10 @@
-"""`AttachedVolumes`: which CSI volumes are in use on each node, updated by the moved slots.
+"""`AttachedVolumes`: the CSI volumes in use on each node, updated by changed slots.
 
-Used by NodeVolumeLimits. A volume has a unique name, `driver/handle`, and counts once on a node however many
-pods use it there. Changes are counted again node by node: nodes whose pods with storage changed, or a claim,
-volume, class or attachment that they use. Source: `pkg/scheduler/framework/plugins/nodevolumelimits/csi.go`,
-v1.36.
+Used by NodeVolumeLimits. A volume has a unique name, `driver/handle`, and counts once on a node for any
+number of pods. After a change, whole nodes are counted again: nodes whose pods with storage changed, or a
+claim, volume, class or attachment that they use.
+
+Source: `pkg/scheduler/framework/plugins/nodevolumelimits/csi.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ NO_NAME: Final = "PersistentVolumeClaim had no name"
 
 
 class ClaimMissingError(BerthError):
-    """A pod names a claim that is not there."""
+    """A claim that a pod names does not exist."""
 
 
 class VolumesError(BerthError):
-    """It cannot be said which volumes a pod uses."""
+    """The volumes that a pod uses cannot be determined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A VolumeAttachment. `volume`: the PersistentVolume; empty: it is of an inline volume."""
+    """A VolumeAttachment. `volume`: the PersistentVolume; empty: an inline volume."""
 
     node_name: str
     attacher: str
@@ -54,7 +55,7 @@ class Attachment:
 
     @staticmethod
     def of(item: KubeObject) -> Attachment:
-        """Read one."""
+        """Read a VolumeAttachment."""
         return Attachment(
             item.get("spec.nodeName") or "",
             item.get("spec.attacher") or "",
@@ -63,16 +64,18 @@ class Attachment:
 
 
 class VolumeNames:
-    """A pod -> the unique names of its CSI volumes, each with its driver."""
+    """Finds the unique names of a pod's CSI volumes, each with its driver."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
-        # A volume that is still to be made has no handle; this one is like no other.
+        # A volume that does not exist yet has no handle; this part makes its name unique.
         self._unmade = secrets.token_hex(16)
 
     def of_pod(self, pod: Pod, *, is_new: bool) -> dict[str, str]:
-        """{unique name: driver}, on a node with a CSINode. Claims that are missing are errors for a new pod
-        alone. Raises ClaimMissingError and VolumesError.
+        """Return {unique name: driver}, on a node with a CSINode. Missing claims are errors for a new pod
+        only.
+
+        Raises ClaimMissingError and VolumesError.
         """
         found: dict[str, str] = {}
         for volume in pod.volumes:
@@ -138,7 +141,7 @@ def _inline(source: str, details: object, name: str) -> tuple[str, str] | None:
 
 
 class AttachedVolumes:
-    """Counts by slot; `catch_up` first, in every call that reads them."""
+    """Numbers of volumes by slot. Call `catch_up` first, in every call that reads them."""
 
     def __init__(self, handle: Handle, names: VolumeNames, stores: Stores) -> None:
         self._names = names
@@ -152,22 +155,22 @@ class AttachedVolumes:
     # --- reading -----------------------------------------------------------------------------------
 
     def count(self, driver: str, nodes: NodeTable) -> NDArray[np.int64]:
-        """int64[n]: the driver's volumes on each node."""
+        """Return int64[n]: the driver's volumes on each node."""
         if driver not in self._counts:
             return np.zeros(len(nodes), dtype=np.int64)
         return nodes.take_of(self._column(driver, nodes))
 
     def users(self, unique: str) -> Collection[int]:
-        """The slots where a pod uses the volume."""
+        """Return the slots where a pod uses the volume."""
         return self._users.get(unique, ())
 
     @property
     def problems(self) -> dict[int, str]:
-        """By slot: why the volumes of a pod there are unknown."""
+        """By slot: why the volumes of a pod on the node are unknown."""
         return self._problems
 
     def attached_to(self, node_name: str) -> dict[str, str]:
-        """{unique name: attacher} of the node's VolumeAttachments."""
+        """Return {unique name: attacher} of the node's VolumeAttachments."""
         found: dict[str, str] = {}
         for name in self._attached.get(node_name, ()):
             one = self._attachments.get(name)
@@ -178,18 +181,19 @@ class AttachedVolumes:
         return found
 
     def uses_claim(self, ref: ObjectRef) -> bool:
-        """Whether a pod on a node named the claim when the nodes were last counted."""
+        """Return True if a pod on a node named the claim when the nodes were last counted."""
         return (ref.namespace, ref.name) in self._claim_slots
 
     def uses(self, kind: str, name: str) -> bool:
-        """Whether a claim in use, or an attachment, followed from the volume or class (`kind`) called `name`
-        when the nodes were last counted."""
+        """Return True if a claim in use, or an attachment, depended on the volume or class (`kind`) with this
+        name when the nodes were last counted.
+        """
         return (kind, name) in self._claims_of or (kind == "volume" and name in self._attachments_of)
 
-    # --- keeping up --------------------------------------------------------------------------------
+    # --- updates -----------------------------------------------------------------------------------
 
     def catch_up(self, nodes: NodeTable) -> None:
-        """Count the moved slots again."""
+        """Count the changed slots again."""
         if self._objects is None:
             stores = self._stores
             self._objects = (
@@ -238,7 +242,7 @@ class AttachedVolumes:
         return {slot for key in moved for slot in self._claim_slots.get(key, ())}
 
     def _moved_attachments(self, attachments: Iterable[Key], volumes: Iterable[Key]) -> set[str]:
-        """The names of the nodes whose attachments changed."""
+        """Return the names of the nodes whose attachments changed."""
         names: set[str] = set()
         for _, name in attachments:
             names.add(self._node_of.get(name, ""))
@@ -308,8 +312,9 @@ class AttachedVolumes:
         return column
 
     def _follow_claims(self, slot: int, pods: Iterable[Pod]) -> None:
-        """Remember which claims the slot's pods name, and the objects that decide the names of their
-        volumes."""
+        """Record the claims that the slot's pods name, and the objects that decide the names of their
+        volumes.
+        """
         now = {(pod.namespace, one.claim) for pod in pods for one in pod.volumes if one.has_claim}
         for key in self._claims_on.get(slot, set()) - now:
             self._claim_slots[key].discard(slot)

@@ -1,7 +1,8 @@
-"""In-tree volumes -> the CSI volumes that stand for them: driver, handle and topology.
+"""In-tree volumes -> the CSI volumes that replace them: driver, handle and topology.
 
-Used by NodeVolumeLimits, which counts by driver, and by VolumeBinding, which compares topology. Source:
-`staging/src/k8s.io/csi-translation-lib/` and the plugins' `isCSIMigrationOn`, v1.36.
+Used by NodeVolumeLimits, which counts by driver, and by VolumeBinding, which compares topology.
+
+Source: `staging/src/k8s.io/csi-translation-lib/` and the plugins' `isCSIMigrationOn`, v1.36.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class TranslationError(BerthError):
 
 @dataclass(frozen=True, slots=True)
 class InTree:
-    """One in-tree plugin. `driver`: the CSI driver that took it over. `handle_field`: the source's field that
-    names the volume. `topology_key`: the driver's label of nodes; empty: it has none.
+    """One in-tree plugin. `driver`: the CSI driver that replaces it. `handle_field`: the source's field that
+    names the volume. `topology_key`: the driver's label of nodes; empty: none.
 
-    `is_on`: pods' volumes are counted against the driver's limit, and topology is translated. The others
-    are known only so far that they can be migrated.
+    `is_on`: pods' volumes count against the driver's limit, and topology is translated. For the other plugins
+    only their migration is known.
     """
 
     name: str
@@ -67,12 +68,12 @@ IN_TREE: Final[Mapping[str, InTree]] = {
         "kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com", "volumePath", is_on=False
     ),
 }
-"""By the field of a volume that names its source."""
+"""The in-tree plugins by the field of a volume that names its source."""
 BY_PLUGIN: Final[Mapping[str, InTree]] = {one.name: one for one in IN_TREE.values()}
 
 
 def inline_handle(source: str, details: Mapping[str, Any]) -> str:
-    """The CSI volume handle of a volume that a pod names itself. Raises TranslationError."""
+    """Return the CSI volume handle of a volume in a pod's spec. Raises TranslationError."""
     name = str(details.get(IN_TREE[source].handle_field) or "")
     if source == "awsElasticBlockStore":
         return _ebs_volume(name)
@@ -82,7 +83,7 @@ def inline_handle(source: str, details: Mapping[str, Any]) -> str:
 
 
 def volume_handle(volume: Volume) -> str:
-    """The CSI volume handle of an in-tree PersistentVolume. Raises TranslationError."""
+    """Return the CSI volume handle of an in-tree PersistentVolume. Raises TranslationError."""
     if volume.source != "gcePersistentDisk":
         return inline_handle(volume.source, volume.details)
     name = str(volume.details.get("pdName") or "")
@@ -94,7 +95,7 @@ def volume_handle(volume: Volume) -> str:
 
 
 def csi_affinity(volume: Volume) -> NodeSelector | None:
-    """The node affinity that an in-tree volume has as a CSI one: its zones by the driver's own label.
+    """Return the node affinity of an in-tree volume in its CSI form: its zones by the driver's own label.
 
     Raises TranslationError for a volume that cannot be translated.
     """
@@ -116,7 +117,7 @@ def csi_affinity(volume: Volume) -> NodeSelector | None:
 
 
 def _topology_labels(volume: Volume) -> tuple[str, str]:
-    """(zone, region): the names of today unless the volume uses the older ones alone."""
+    """Return (zone, region): the current names, unless the volume uses only the older ones."""
     keys = _keys(volume.affinity) if volume.affinity is not None else frozenset()
     for found in (keys, volume.labels):
         if ZONE in found:
@@ -184,7 +185,7 @@ def _gce_region(zones: list[str]) -> str:
 
 
 def _ebs_volume(name: str) -> str:
-    """`aws://<zone>/<id>` and `aws:///<id>` -> the id; anything else is one."""
+    """Return the id of `aws://<zone>/<id>` and `aws:///<id>`; any other name is an id."""
     if not name.startswith("aws://"):
         return name
     path = name.removeprefix("aws://").partition("/")[2].strip("/")

@@ -1,7 +1,9 @@
-"""`CsiNodes`: the CSINode of each node, as columns by slot, updated by the moved objects.
+"""`CsiNodes`: the CSINode of each node, as columns by slot, updated by changed objects.
 
-Used by NodeVolumeLimits (how many volumes a driver can attach) and VolumeBinding (which in-tree plugins have
-been migrated). Source: storage/v1 CSINode.
+Used by NodeVolumeLimits (the number of volumes that a driver can attach) and VolumeBinding (the in-tree
+plugins that have been migrated).
+
+Source: storage/v1 CSINode.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ UNLIMITED: Final = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class CsiNode:
-    """`limits`: volumes by driver, where one is set; `drivers`: those installed."""
+    """A CSINode. `limits`: the number of volumes by driver, where set. `drivers`: the installed drivers."""
 
     migrated: frozenset[str]
     limits: Mapping[str, int]
@@ -33,7 +35,7 @@ class CsiNode:
 
     @staticmethod
     def of(item: KubeObject) -> CsiNode:
-        """Read one."""
+        """Read a CSINode."""
         drivers = item.get("spec.drivers") or ()
         annotations = item.get("metadata.annotations") or {}
         limits = {str(one.get("name") or ""): (one.get("allocatable") or {}).get("count") for one in drivers}
@@ -48,7 +50,9 @@ NO_CSI_NODE: Final = CsiNode(frozenset(), {}, frozenset())
 
 
 class CsiNodes:
-    """All columns are by slot; `catch_up` first, in every call that reads them."""
+    """The CSINodes of all nodes. All columns are by slot. Call `catch_up` first, in every call that reads
+    them.
+    """
 
     def __init__(self, handle: Handle) -> None:
         self._records = Records(handle, CSI_NODES, CsiNode.of)
@@ -62,7 +66,7 @@ class CsiNodes:
         self._is_limited: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
 
     def catch_up(self, nodes: NodeTable) -> list[int] | None:
-        """Take over the changes; returns the slots whose CSINode may have changed, None: all."""
+        """Apply the changes, and return the slots whose CSINode may have changed. None: all slots."""
         if self._objects is None:
             self._objects = self._records.follow()
         whole = nodes.whole
@@ -92,23 +96,25 @@ class CsiNodes:
         return list(touched)
 
     def limit(self, driver: str, nodes: NodeTable) -> NDArray[np.int64] | None:
-        """int64[n]: how many volumes of the driver a node can attach, `UNLIMITED` where nothing is said;
-        None: no node says anything.
+        """Return int64[n]: the number of the driver's volumes that a node can attach, `UNLIMITED` where it is
+        not set.
+
+        None: no node sets it.
         """
         column = self._limits.get(driver)
         return None if column is None else nodes.take_of(column)
 
     def migrated(self, plugin: str, nodes: NodeTable) -> NDArray[np.bool_]:
-        """bool[n]: the nodes whose kubelet has handed the in-tree plugin over to its CSI driver."""
+        """Return bool[n]: the nodes whose kubelet has migrated the in-tree plugin to its CSI driver."""
         known = self._plugin_sets.where(lambda plugins: plugin in plugins)
         return known.take(nodes.take_of(self._migrated))
 
     def limited(self, nodes: NodeTable) -> NDArray[np.bool_]:
-        """bool[n]: the nodes with a limit for any driver."""
+        """Return bool[n]: the nodes with a limit for any driver."""
         return nodes.take_of(self._is_limited)
 
     def installed(self, driver: str, nodes: NodeTable) -> NDArray[np.bool_]:
-        """bool[n]: the nodes that list the driver."""
+        """Return bool[n]: the nodes that list the driver."""
         known = self._driver_sets.where(lambda drivers: driver in drivers)
         return known.take(nodes.take_of(self._drivers))
 

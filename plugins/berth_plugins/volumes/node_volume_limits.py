@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: how many CSI volumes a node can attach -> verdict.
+"""NodeVolumeLimits: the number of CSI volumes that a node can attach -> verdict.
 
 Called at PreFilter and Filter. Source: `pkg/scheduler/framework/plugins/nodevolumelimits/csi.go`, v1.36.
 """
@@ -82,7 +82,9 @@ class NodeVolumeLimits(Plugin):
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
-        """Without arguments. Raises PluginArgsError for a feature gate that is neither on nor off."""
+        """Read the feature gates, the only arguments. Raises PluginArgsError for a feature gate that
+        is neither true nor false.
+        """
         super().__init__(args, handle)
         self._exact_hints = is_on(args, EXACT_HINTS, default=True)
         self._scaling = is_on(args, "VolumeLimitScaling", default=False)
@@ -92,22 +94,24 @@ class NodeVolumeLimits(Plugin):
         self._csi_nodes = CsiNodes(handle)
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Without storage that is attached there is nothing to count. A claim that was made for the pod has
-        its uid, by which another pod of the same name is told from it.
+        """Return the pod's wishes, or `NoConcern.CYCLE` without storage that is attached.
+
+        The uid of a pod with an ephemeral volume is part of the signature: the claim made for the pod names
+        the uid, and another pod of the same name has another claim.
         """
         if not pod.volumes or not any(map(_is_looked_at, pod.volumes)):
             return NoConcern.CYCLE
         return (wishes(pod), pod.uid) if any(one.source == EPHEMERAL for one in pod.volumes) else wishes(pod)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP for a pod without claims and without disks that a CSI driver has taken over."""
+        """Return SKIP for a pod without claims and without disks that a CSI driver has taken over."""
         return SUCCESS if any(map(_is_looked_at, pod.volumes)) else Status.skip()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
-        """Rejected where a driver's volumes, including this pod's, are more than its limit.
+        """Return rejections where a driver's volumes, including this pod's, are more than its limit.
 
-        Unresolvable on all nodes where a claim is missing; ERROR where it cannot be said which volumes the
-        pod, or one on the node, uses.
+        Unresolvable on all nodes where a claim is missing. ERROR where the volumes of the pod, or of a pod on
+        the node, cannot be determined.
         """
         new = self._new_volumes(pod)
         if isinstance(new, Status):
@@ -118,7 +122,9 @@ class NodeVolumeLimits(Plugin):
         return self._judged(new, nodes)
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
-        """The same, counted again where pods with storage leave or come."""
+        """Return the verdicts of Filter, with nodes counted again where pods with storage are removed or
+        added.
+        """
         nodes, count = scenarios.nodes, len(scenarios)
         new = self._new_volumes(pod)
         if isinstance(new, Status) or not new:
@@ -134,8 +140,11 @@ class NodeVolumeLimits(Plugin):
         return Verdicts.of(statuses)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """Room came: a limit rose or went, a pod or an attachment left, or a volume of this pod, or of one
-        that runs, counts otherwise; or a claim that was missing came."""
+        """Return True if room appeared, or a missing claim was added.
+
+        Room appears when a limit rises or ends, when a pod or an attachment is deleted, or when a volume of
+        this pod, or of a running one, counts differently.
+        """
         return self._may_help(event, pod) if self._exact_hints else self._helped_in_1_36(event, pod)
 
     def _may_help(self, event: ClusterEvent, pod: Pod) -> bool:
@@ -149,7 +158,7 @@ class NodeVolumeLimits(Plugin):
             other = as_pod(subject)
             if event.new is None:
                 return holds_place(other) and any(map(_is_looked_at, other.volumes))
-            # A volume that is on the node already costs no further attachment.
+            # A volume that is on the node already needs no further attachment.
             return any(map(_is_looked_at, other.volumes))
         if event.resource == CLAIM_EVENT:
             item = as_object(subject)
@@ -165,7 +174,7 @@ class NodeVolumeLimits(Plugin):
         )
 
     def _serves_more(self, event: ClusterEvent) -> bool:
-        """Whether a limit rose or went, or a driver that volumes need was installed."""
+        """Return True if a limit rose or ended, or a driver that volumes need was installed."""
         before = CsiNode.of(as_object(event.old))
         after = NO_CSI_NODE if event.new is None else CsiNode.of(as_object(event.new))
         if self._scaling and not after.drivers <= before.drivers:
@@ -173,7 +182,9 @@ class NodeVolumeLimits(Plugin):
         return any(after.limits.get(name, UNLIMITED) > limit for name, limit in before.limits.items())
 
     def _is_concerned(self, pod: Pod, kind: str, name: str) -> bool:
-        """Whether a volume or a class bears on a claim of the pod, or on one that is counted on a node."""
+        """Return True if a volume or a class affects a claim of the pod, or a claim that is counted on a
+        node.
+        """
         if self._attached.uses(kind, name):
             return True
         for volume in pod.volumes:
@@ -199,7 +210,7 @@ class NodeVolumeLimits(Plugin):
             for volume in pod.volumes
         )
 
-    # --- how it is counted -------------------------------------------------------------------------
+    # --- counting ----------------------------------------------------------------------------------
 
     def _new_volumes(self, pod: Pod) -> Names | Status:
         try:
@@ -214,7 +225,7 @@ class NodeVolumeLimits(Plugin):
         self._attached.catch_up(nodes)
 
     def _judged(self, new: Names, nodes: NodeTable) -> Verdicts:
-        """For the rows as the snapshot has them."""
+        """Return verdicts for the rows as the snapshot has them."""
         verdicts = Verdicts.feasible(len(nodes))
         for driver in self._watched(new):
             missing = ~self._csi_nodes.installed(driver, nodes)
@@ -228,12 +239,12 @@ class NodeVolumeLimits(Plugin):
             if limit is not None:
                 uniques = [unique for unique, its in new.items() if its == driver]
                 more = self._not_yet_there(uniques, nodes)
-                # A driver that attaches nothing more is not looked at, however full it is.
+                # A driver that attaches nothing more is not checked, however many volumes it has.
                 exceeded |= (more > 0) & (self._attached.count(driver, nodes) + more > limit)
         return verdicts.otherwise(exceeded, REASON)
 
     def _not_yet_there(self, uniques: Sequence[str], nodes: NodeTable) -> NDArray[np.int64]:
-        """int64[n]: how many of the volumes no pod of the node uses yet."""
+        """Return int64[n]: the number of the volumes that no pod of the node uses yet."""
         more = np.full(len(nodes), len(uniques), dtype=np.int64)
         for unique in uniques:
             users = self._attached.users(unique)
@@ -242,7 +253,7 @@ class NodeVolumeLimits(Plugin):
         return more
 
     def _watched(self, new: Names) -> list[str]:
-        """The drivers, sorted, that must be installed where their volumes go."""
+        """Return the drivers, sorted, that must be installed on the node of their volumes."""
         if not self._scaling:
             return []
         drivers = self.handle.objects(CSI_DRIVERS)
@@ -250,7 +261,7 @@ class NodeVolumeLimits(Plugin):
         return [driver for driver, item in found if item is not None and _must_be_installed(item)]
 
     def _what_if(self, new: Names, scenario: Scenarios) -> Status:
-        """One node with other pods on it, counted by hand."""
+        """Return the verdict on one node with removed and added pods, counted from its pods."""
         row, removed, added = scenario.nodes, scenario.removed.pods(0), scenario.added.pods(0)
         for driver in self._watched(new):
             if not self._csi_nodes.installed(driver, row)[0]:

@@ -1,7 +1,9 @@
 """PersistentVolumeClaims, PersistentVolumes and StorageClasses -> the records that the volume plugins read.
 
+Quantities are exact, in billionths.
+
 Source: core/v1 and storage/v1 types; component-helpers `storage/volume/{helpers,pv_helpers}.go` and
-`storage/ephemeral/ephemeral.go`, v1.36. Quantities are exact, in billionths.
+`storage/ephemeral/ephemeral.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ ATTACHMENT_EVENT: Final = "storage.k8s.io/VolumeAttachment"
 CSI_DRIVER_EVENT: Final = "storage.k8s.io/CSIDriver"
 CSI_CAPACITY_EVENT: Final = "storage.k8s.io/CSIStorageCapacity"
 
-# Of the pods on nodes only identity and volumes are read.
+# The plugins read only identity and volumes of the pods on nodes.
 POD_FIELDS_TO_DROP: Final = (
     "spec.affinity",
     "spec.containers",
@@ -65,7 +67,7 @@ _NOWHERE: Final = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A PersistentVolumeClaim. `requested_nano` None: it requests no storage. `selected_node` None: no
+    """A PersistentVolumeClaim. `requested_nano` None: it requests no storage. `selected_node` None: it has no
     such annotation. `owner_uid`: its controller. `selector_error`: why its selector cannot be read.
     """
 
@@ -87,12 +89,12 @@ class Claim:
 
     @property
     def is_fully_bound(self) -> bool:
-        """It names its volume, and the controller has finished."""
+        """True if the claim names its volume, and the controller has finished."""
         return bool(self.volume_name) and self.bind_completed
 
     @staticmethod
     def of(item: KubeObject) -> Claim:
-        """Read one. Raises ObjectError or QuantityError."""
+        """Read a claim. Raises ObjectError or QuantityError."""
         raw = item.parsed
         metadata, spec = raw.get("metadata") or {}, raw.get("spec") or {}
         annotations = metadata.get("annotations") or {}
@@ -126,7 +128,7 @@ class ClaimRef:
     uid: str
 
     def means(self, claim: Claim) -> bool:
-        """Whether it is this claim, by name, and by uid if given."""
+        """Return True if the reference is to this claim, by name, and by uid if given."""
         ref = claim.ref
         return (self.namespace, self.name) == (ref.namespace, ref.name) and self.uid in ("", ref.uid)
 
@@ -152,7 +154,7 @@ class Volume:
 
     @staticmethod
     def of(item: KubeObject) -> Volume:
-        """Read one. Raises ObjectError or QuantityError."""
+        """Read a volume. Raises ObjectError or QuantityError."""
         raw = item.parsed
         metadata, spec = raw.get("metadata") or {}, raw.get("spec") or {}
         annotations = metadata.get("annotations") or {}
@@ -182,11 +184,11 @@ class Volume:
         )
 
     def claimed_by(self, claim: Claim) -> bool:
-        """Whether it is bound or reserved for this claim."""
+        """Return True if the volume is bound to or reserved for this claim."""
         return self.claim_ref is not None and self.claim_ref.means(claim)
 
     def reserved_for(self, claim: Claim) -> Volume:
-        """The volume as it will be once it names the claim."""
+        """Return the volume as it will be once it names the claim."""
         ref = ClaimRef(namespace=claim.ref.namespace, name=claim.ref.name, uid=claim.ref.uid)
         bound = self.bound_by_controller or not self.claimed_by(claim)
         return replace(self, claim_ref=ref, bound_by_controller=bound)
@@ -202,13 +204,13 @@ _VOLUME_SOURCES: Final = (
     "vsphereVolume",
     "portworxVolume",
 )
-"""The sources that are of one driver, or can be translated to one; the others are not looked at."""
+"""The sources that belong to one driver, or can be translated to one. Other sources are ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageClass:
-    """`binding_mode` None: it was never set. `topologies`: selectors of nodes: one has to match;
-    None: volumes can be made for every node.
+    """A StorageClass. `binding_mode` None: it was never set. `topologies`: selectors of nodes, one of which
+    must match; None: volumes can be provisioned for every node.
     """
 
     name: str
@@ -218,7 +220,7 @@ class StorageClass:
 
     @staticmethod
     def of(item: KubeObject) -> StorageClass:
-        """Read one."""
+        """Read a class."""
         raw = item.parsed
         terms = raw.get("allowedTopologies") or ()
         return StorageClass(
@@ -230,7 +232,7 @@ class StorageClass:
 
     @property
     def delays_binding(self) -> bool:
-        """Claims wait for the pod that uses them."""
+        """True if claims wait for the pod that uses them."""
         return self.binding_mode == WAIT_FOR_FIRST_CONSUMER
 
 
@@ -244,25 +246,25 @@ class Stores:
 
 
 def claim_volumes(pod: Pod, *, ephemeral: bool = True) -> list[PodVolume]:
-    """The pod's volumes that a claim stands for; without `ephemeral` those alone that name one."""
+    """Return the pod's volumes that use a claim. Without `ephemeral`: only those that name one."""
     wanted = (PERSISTENT_VOLUME_CLAIM, EPHEMERAL) if ephemeral else (PERSISTENT_VOLUME_CLAIM,)
     return [volume for volume in pod.volumes if volume.source in wanted]
 
 
 def not_owned(pod: Pod, claim: Claim) -> str:
-    """Why a claim was not made for the pod's ephemeral volume; empty: it was."""
+    """Return why a claim was not made for the pod's ephemeral volume. Empty: it was."""
     if claim.owner_uid and claim.owner_uid == pod.uid:
         return ""
     return f"PVC {claim.ref.key} was not created for pod {pod.key} (pod is not owner)"
 
 
 def claim_not_found(name: str) -> str:
-    """The API's words."""
+    """Return the API server's text for a missing claim."""
     return f'persistentvolumeclaim "{name}" not found'
 
 
 def rows_with_storage(scenarios: Scenarios) -> list[int]:
-    """The scenarios in which a pod with storage leaves or comes; nothing changes in the others."""
+    """Return the scenarios in which a pod with storage is removed or added. The others change nothing."""
     concerned = np.zeros(len(scenarios), dtype=np.bool_)
     for changes in (scenarios.removed, scenarios.added):
         codes, values = changes.table.encoded("berth/hasStorage", _has_storage)
@@ -275,7 +277,7 @@ def _has_storage(pod: Pod) -> bool | None:
 
 
 def names_claim(pod: Pod, item: KubeObject, *, ephemeral: bool) -> bool:
-    """Whether one of the pod's volumes is this claim: the hint of several plugins."""
+    """Return True if one of the pod's volumes is this claim: the hint of several plugins."""
     ref = item.ref
     return ref.namespace == pod.namespace and any(
         volume.claim == ref.name for volume in claim_volumes(pod, ephemeral=ephemeral)
@@ -283,8 +285,9 @@ def names_claim(pod: Pod, item: KubeObject, *, ephemeral: bool) -> bool:
 
 
 def volume_affinity(required: Mapping[str, Any] | None) -> NodeSelector | None:
-    """The nodes that can reach a volume. Terms about names are decided now: a volume's affinity is judged
-    by labels alone, as if nodes had no name.
+    """Return the nodes that can reach a volume. None: all nodes.
+
+    Terms about names are decided here: a volume's affinity matches labels alone, as if nodes had no name.
     """
     if required is None:
         return None
@@ -320,7 +323,7 @@ def _controller_uid(metadata: Mapping[str, Any]) -> str:
 
 
 def _topologies(terms: Sequence[Mapping[str, Any]]) -> tuple[LabelSelector, ...]:
-    """Terms without expressions, and unreadable terms, match no node."""
+    """Return the selectors of the terms. Terms without expressions, and unreadable terms, match no node."""
     selectors: list[LabelSelector] = []
     for term in terms:
         expressions = term.get("matchLabelExpressions") or ()

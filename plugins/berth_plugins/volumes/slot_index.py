@@ -1,6 +1,6 @@
 """`SlotIndex`: the entries of pods with storage, by key and then by node.
 
-Used by VolumeRestrictions. Kept up to date by the pods that come and leave.
+Used by VolumeRestrictions. Updated with the pods that are added and removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 
 class SlotIndex(Generic[K, V]):
-    """`read`: the entries of one pod, each with its key."""
+    """Entries by key and slot. `read`: the entries of one pod, each with its key."""
 
     def __init__(self, read: Callable[[Pod], Iterable[tuple[K, V]]]) -> None:
         self._read = read
@@ -25,7 +25,7 @@ class SlotIndex(Generic[K, V]):
         self._keys_on: dict[int, set[K]] = {}
 
     def catch_up(self, nodes: NodeTable) -> None:
-        """Read again the nodes whose pods with storage changed."""
+        """Read the nodes again whose pods with storage changed."""
         moved = self._follower.moved(nodes)
         if moved is None:
             self._by_key.clear()
@@ -39,7 +39,7 @@ class SlotIndex(Generic[K, V]):
                     self._keys_on.setdefault(slot, set()).add(key)
 
     def get(self, key: K) -> Mapping[int, list[V]]:
-        """By slot, the entries under a key."""
+        """Return the entries under a key, by slot."""
         return self._by_key.get(key, {})
 
     def _drop(self, slot: int) -> None:

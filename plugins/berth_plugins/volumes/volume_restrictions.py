@@ -1,7 +1,8 @@
-"""VolumeRestrictions: disks that one node mounts once, and claims that one pod alone may use -> verdict.
+"""VolumeRestrictions: disks that a node can mount only once, and claims that only one pod may use -> verdict.
 
-Called at PreFilter and Filter. Source:
-`pkg/scheduler/framework/plugins/volumerestrictions/volume_restrictions.go`, v1.36.
+Called at PreFilter and Filter.
+
+Source: `pkg/scheduler/framework/plugins/volumerestrictions/volume_restrictions.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ _SAME: Final = frozenset({""})
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk that a pod names itself. Two with one `key` are the same disk where they share a monitor (of
-    rbd; all others have one in common). They conflict unless both only read it.
+    """A disk in a pod's spec. Two disks with one `key` are the same disk if they share a monitor (of rbd; all
+    other disks share one). They conflict unless both are read-only.
     """
 
     key: tuple[str, ...]
@@ -59,7 +60,7 @@ class Disk:
     monitors: frozenset[str] = _SAME
 
     def conflicts(self, other: Disk) -> bool:
-        """Whether one node cannot mount both."""
+        """Return True if one node cannot mount both disks."""
         return (
             self.key == other.key
             and not (self.read_only and other.read_only)
@@ -68,19 +69,19 @@ class Disk:
 
 
 def disks_of(pod: Pod) -> Iterator[Disk]:
-    """The disks that the pod names itself and that cannot be shared freely."""
+    """Yield the disks in the pod's spec that cannot be shared freely."""
     for volume in pod.volumes:
         details = volume.details
         read_only = bool(details.get("readOnly"))
         if volume.source == "gcePersistentDisk":
             yield Disk((volume.source, details.get("pdName") or ""), read_only)
         elif volume.source == "awsElasticBlockStore":
-            # Never twice, not even to read.
+            # Never mounted twice, not even for reading.
             yield Disk((volume.source, details.get("volumeID") or ""), read_only=False)
         elif volume.source == "iscsi":
             yield Disk((volume.source, details.get("iqn") or ""), read_only)
         elif volume.source == "rbd":
-            # The pool may be left out; the image may not.
+            # The pool is optional, the image is not.
             key = (volume.source, details.get("pool") or "", details.get("image") or "")
             yield Disk(key, read_only, frozenset(details.get("monitors") or ()))
 
@@ -91,8 +92,8 @@ def _claims_of(pod: Pod) -> list[tuple[tuple[str, str], None]]:
 
 @dataclass(frozen=True, slots=True)
 class Restricted:
-    """The volumes of a pod that Filter has to check. `conflicts`: how many of its claims for one pod alone,
-    `claims`, are in use.
+    """The volumes of a pod that Filter has to check. `claims`: its claims that only one pod may use.
+    `conflicts`: the number of `claims` that are in use.
     """
 
     disks: tuple[Disk, ...]
@@ -101,8 +102,8 @@ class Restricted:
 
 
 class VolumeRestrictions(Plugin):
-    """Rejects nodes that have mounted a disk of the pod, and all nodes where a claim of it that is for one
-    pod alone is in use.
+    """Rejects nodes that have mounted a disk of the pod, and all nodes while a claim of the pod that only one
+    pod may use is in use.
     """
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
@@ -129,8 +130,8 @@ class VolumeRestrictions(Plugin):
         self._claims_in_use: SlotIndex[tuple[str, str], None] = SlotIndex(_claims_of)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP without disks of its own and without a conflict over a claim; unresolvable where a claim is
-        missing.
+        """Return SKIP without disks in the spec and without a conflict over a claim, unresolvable where a
+        claim is missing.
         """
         if not pod.volumes:
             return Status.skip()
@@ -143,13 +144,13 @@ class VolumeRestrictions(Plugin):
         return SUCCESS
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Without disks and claims nothing can come in the way."""
+        """Return the pod's wishes, or `NoConcern.CYCLE` without disks and claims, which cannot conflict."""
         if pod.volumes and (any(disks_of(pod)) or any(claim_volumes(pod, ephemeral=False))):
             return wishes(pod)
         return NoConcern.CYCLE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
-        """Rejected where a disk conflicts; and everywhere while a claim is in use."""
+        """Return rejections where a disk conflicts, and on every node while a claim is in use."""
         found = self._found(state, pod, nodes)
         if isinstance(found, Status):
             return found
@@ -159,8 +160,8 @@ class VolumeRestrictions(Plugin):
         return verdicts.otherwise(np.ones(len(nodes), dtype=np.bool_), IN_USE)
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
-        """The same with pods that leave and come; claims count by name, without regard to namespace, as in
-        kube-scheduler.
+        """Return the verdicts of Filter with pods removed and added. Claims count by name in any namespace,
+        as in kube-scheduler.
         """
         nodes = scenarios.nodes
         found = self._found(state, pod, nodes)
@@ -175,8 +176,9 @@ class VolumeRestrictions(Plugin):
         return Verdicts.reject_where(disk, DISK).otherwise(in_use, IN_USE)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A pod left that had a disk or a claim of this one, a node left that may have held such a pod, or a
-        claim of this pod came."""
+        """Return True if a pod with a disk or a claim of this pod was deleted, a node that may have had such
+        a pod was deleted, or a claim of this pod was added.
+        """
         if event.resource == "Node":
             return any(claim_volumes(pod, ephemeral=False))
         if event.resource == CLAIM_EVENT:
@@ -192,7 +194,7 @@ class VolumeRestrictions(Plugin):
         names = {volume.claim for volume in claim_volumes(pod, ephemeral=False)}
         return any(volume.claim in names for volume in claim_volumes(gone, ephemeral=False))
 
-    # --- how it is found -----------------------------------------------------------------------------
+    # --- finding conflicts ---------------------------------------------------------------------------
 
     def _found(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Restricted | Status:
         found: Restricted | None = state.get(_RESTRICTED)
@@ -213,7 +215,7 @@ class VolumeRestrictions(Plugin):
         return Restricted(tuple(disks_of(pod)), frozenset(alone), conflicts)
 
     def _disk_conflicts(self, disks: Iterable[Disk], nodes: NodeTable) -> NDArray[np.bool_]:
-        """bool[n]: where a disk has been mounted in a way that does not allow this."""
+        """Return bool[n]: where a disk is mounted in a conflicting way."""
         slots: set[int] = set()
         for disk in disks:
             self._disks_in_use.catch_up(nodes)
@@ -225,7 +227,7 @@ class VolumeRestrictions(Plugin):
     def _disk_conflict_if(
         self, disks: Sequence[Disk], slot: int, removed: Iterable[Pod], added: Iterable[Pod]
     ) -> bool:
-        """Whether a volume conflicts on the node once pods have left and come."""
+        """Return True if a volume conflicts on the node after pods were removed and added."""
         leaving = [disk for pod in removed for disk in disks_of(pod)]
         coming = [disk for pod in added for disk in disks_of(pod)]
         for disk in disks:

@@ -70,7 +70,7 @@ class VolumeZone(Plugin):
         self._stores = Stores(handle)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Collect the labels of the pod's volumes. SKIP where there are none."""
+        """Collect the labels of the pod's volumes. Returns SKIP where there are none."""
         if not pod.volumes:
             return Status.skip()
         found = self._topologies(pod)
@@ -82,13 +82,13 @@ class VolumeZone(Plugin):
         return Status.success()
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Without claims there is nothing to compare."""
+        """Return the pod's wishes, or `NoConcern.CYCLE` without claims to compare."""
         has_any = pod.volumes and any(claim_volumes(pod, ephemeral=False))
         return wishes(pod) if has_any else NoConcern.CYCLE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
-        """Unresolvable where a label of a volume has no counterpart, or another value, on a node with any
-        zone or region label.
+        """Return unresolvable where a node with any zone or region label lacks a label of a volume, or has
+        another value.
         """
         found = state.get(_TOPOLOGIES)
         if found is None:
@@ -109,7 +109,9 @@ class VolumeZone(Plugin):
         return Verdicts.reject_where(labelled & ~fits, REASON)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A class came whose claims wait, a claim of the pod came or changed, a volume came or moved."""
+        """Return True if a class with delayed binding was added, a claim of the pod was added or changed, or
+        a volume was added or changed its zone or region.
+        """
         item = as_object(event.new)
         if event.resource == CLASS_EVENT:
             return bool(item.get("volumeBindingMode") == WAIT_FOR_FIRST_CONSUMER)
@@ -140,7 +142,9 @@ class VolumeZone(Plugin):
         return found
 
     def _unbound(self, class_name: str) -> Status | None:
-        """None: the claim waits for its pod, so its volume can be made anywhere."""
+        """Return the rejection of an unbound claim. None: the claim waits for its pod, so its volume can be
+        in any zone.
+        """
         if not class_name:
             return NO_CLASS
         storage_class = self._stores.classes.get(class_name)
@@ -152,8 +156,8 @@ class VolumeZone(Plugin):
 
 
 def topologies_of(labels: Mapping[str, str]) -> Topologies:
-    """(key, values) of a volume's zone and region labels; values are separated by `__`. A label with an
-    empty value among them says nothing.
+    """Return (key, values) of a volume's zone and region labels. `__` separates the values. A label with an
+    empty value among them is ignored.
     """
     found: Topologies = []
     for key in _KEYS:

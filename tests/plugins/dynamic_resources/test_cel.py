@@ -1,4 +1,4 @@
-"""CEL expressions about a device: what they see, and what is wrong with them."""
+"""CEL expressions over a device: their data, and their errors."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def the_device() -> Device:
         ('isSemver("1.0")', False),
     ],
 )
-def test_expressions(text: str, want: bool) -> None:
+def test_expressions_are_evaluated_as_by_the_api_server(text: str, want: bool) -> None:
     assert Expression(text).matches(the_device()) is want
 
 
 @pytest.mark.parametrize("text", ["device.", "unknown == 1", '"text"', '1 == "a"'])
-def test_expression_that_cannot_be_compiled(text: str) -> None:
+def test_uncompilable_expression_raises(text: str) -> None:
     with pytest.raises(CelError):
         Expression(text)
 
@@ -77,7 +77,7 @@ def test_expression_that_cannot_be_compiled(text: str) -> None:
         "device.colour == 1",
     ],
 )
-def test_expression_that_cannot_be_evaluated(text: str) -> None:
+def test_unevaluable_expression_raises(text: str) -> None:
     with pytest.raises(CelError):
         Expression(text).matches(the_device())
 

@@ -1,4 +1,4 @@
-"""Law: kept answers change no verdict, while claims, slices and nodes' labels come and go."""
+"""Law: kept answers change no verdict, while claims, slices and nodes' labels change."""
 
 from __future__ import annotations
 
@@ -70,9 +70,7 @@ steps = st.one_of(
 
 @settings(max_examples=80, deadline=None)
 @given(history=st.lists(steps, min_size=1, max_size=12), count=st.integers(1, 2))
-def test_kept_answers_are_those_of_a_plugin_that_knows_nothing_yet(
-    history: list[tuple[str, Any]], count: int
-) -> None:
+def test_kept_answers_equal_those_of_a_new_plugin(history: list[tuple[str, Any]], count: int) -> None:
     stores = {resource: ObjectStore() for resource in (CLAIMS, SLICES, CLASSES)}
     generation = 0
 

@@ -1,4 +1,4 @@
-"""The reservations that a ledger keeps, and those that it releases when a host says which are alive."""
+"""The reservations that a ledger keeps, and those that it releases when a host lists the live ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def taking(name: str) -> Taking:
     return Taking((device(name),), ())
 
 
-def test_reservations_that_are_not_alive_are_released() -> None:
+def test_reservations_that_are_not_live_are_released() -> None:
     books = Books()
     books.ledger.reserve(FIRST, "u1", taking("d0"))
     books.ledger.reserve(SECOND, "u2", taking("d1"))
@@ -36,7 +36,7 @@ def test_reservations_that_are_not_alive_are_released() -> None:
     assert books.taken() == ["d1"]
 
 
-def test_live_reservation_is_counted_after_a_restart_and_once() -> None:
+def test_live_reservation_is_counted_once_after_a_restart() -> None:
     books = Books()
     for _ in range(2):
         books.ledger.take_up({FIRST: ("u1", taking("d0"))})
@@ -45,7 +45,7 @@ def test_live_reservation_is_counted_after_a_restart_and_once() -> None:
     assert books.taken() == []
 
 
-def test_reservation_is_alive_under_the_name_that_its_claim_got_later() -> None:
+def test_reservation_is_live_under_its_claims_later_name() -> None:
     books = Books()
     books.ledger.reserve(FIRST, "", taking("d0"))
     books.ledger.rename(FIRST, NAMED, "u3")
@@ -55,7 +55,7 @@ def test_reservation_is_alive_under_the_name_that_its_claim_got_later() -> None:
     assert books.taken() == [], "it was counted under both names"
 
 
-def test_claim_that_may_have_been_written_keeps_its_devices_until_its_time_is_over() -> None:
+def test_possibly_written_claim_keeps_its_devices_for_the_grace_time() -> None:
     books = Books()
     books.ledger.reserve(FIRST, "u1", taking("d0"))
     books.ledger.settle(FIRST, is_written=True)

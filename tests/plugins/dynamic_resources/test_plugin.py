@@ -1,4 +1,4 @@
-"""DynamicResources: which pods it is about, its verdicts and messages, its scores, and what wakes a pod."""
+"""DynamicResources: the pods that it skips, its verdicts and messages, its scores, and its hints."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_pod_without_claims_is_skipped(ask: Ask) -> None:
     assert (await ask.pre_filter(plug([]), plain, NODES)).status.code is Code.SKIP
 
 
-def test_a_pod_is_skipped_until_a_class_serves_its_resource() -> None:
+def test_pod_is_skipped_until_a_class_provides_its_resource() -> None:
     store = ObjectStore()
     empty = {"resource.k8s.io/resourceclaims": ObjectStore(), "resource.k8s.io/resourceslices": ObjectStore()}
     stores = {**empty, "resource.k8s.io/deviceclasses": store}
@@ -107,7 +107,9 @@ async def test_pod_waits_for_its_claims(ask: Ask, name: str, claims: list[Any], 
 
 
 @pytest.mark.parametrize(("item", "words"), UNUSABLE.values(), ids=UNUSABLE)
-async def test_claim_that_no_node_can_serve(ask: Ask, item: dict[str, Any], words: str) -> None:
+async def test_claim_that_no_node_can_satisfy_is_unresolvable(
+    ask: Ask, item: dict[str, Any], words: str
+) -> None:
     assert (await ask.pre_filter(plug([item]), web("c"), NODES)).status == Status.unresolvable(words)
     assert await ask.pre_enqueue(plug([item]), QueuedPod(pod=web("c"))) == SUCCESS
 
@@ -136,12 +138,14 @@ CASES: dict[str, tuple[dict[str, Any], list[Status]]] = {
 
 
 @pytest.mark.parametrize(("request_fields", "want"), CASES.values(), ids=CASES)
-async def test_requests(ask: Ask, request_fields: dict[str, Any], want: list[Status]) -> None:
+async def test_requests_get_matching_devices(
+    ask: Ask, request_fields: dict[str, Any], want: list[Status]
+) -> None:
     item = claim("c", exactly(**request_fields))
     assert await ask.filter(plug([item]), web("c"), NODES) == want
 
 
-async def test_selectors_of_class_and_request(ask: Ask) -> None:
+async def test_selectors_of_class_and_request_must_match(ask: Ask) -> None:
     classes = [device_class("gpu", f'device.driver == "{DRIVER}"'), device_class("big", SELECTS)]
     small = exactly(
         class_name="gpu", count=2, selectors=[{"cel": {"expression": SELECTS.replace("big", "small")}}]
@@ -164,7 +168,7 @@ def test_expression_that_fails_ends_the_attempt(expression: str, words: str) -> 
     assert elsewhere == CANNOT
 
 
-async def test_devices_that_claims_have_are_taken(ask: Ask) -> None:
+async def test_devices_of_allocated_claims_are_taken(ask: Ask) -> None:
     taken = claim("other", allocated=["n1/d0"])
     assert await ask.filter(plug([claim("c"), taken]), web("c"), NODES) == [SUCCESS, CANNOT]
     more = claim("another", allocated=["n1/d1"])
@@ -191,7 +195,9 @@ TAINTED = device("d0", taints=[{"key": "bad", "value": "x", "effect": "NoSchedul
         ({"key": "bad", "operator": "Exists", "effect": "NoExecute"}, False),
     ],
 )
-def test_taints_of_devices(toleration: dict[str, Any] | None, passes: bool) -> None:
+def test_device_taints_exclude_claims_without_a_toleration(
+    toleration: dict[str, Any] | None, passes: bool
+) -> None:
     item = claim("c", exactly(tolerations=[toleration] if toleration else []))
     got = filter_now(plug([item], [resource_slice("n1", [TAINTED])]), web("c"), NODES)
     assert got == [SUCCESS if passes else CANNOT, CANNOT]
@@ -226,11 +232,13 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("slices", "want"), PLACES.values(), ids=PLACES)
-async def test_slices(ask: Ask, slices: list[Any], want: list[Status]) -> None:
+async def test_newest_complete_slices_of_a_pool_count(
+    ask: Ask, slices: list[Any], want: list[Status]
+) -> None:
     assert await ask.filter(plug([claim("c")], slices), web("c"), NODES) == want
 
 
-def test_all_devices_of_a_pool_that_changes_cannot_be_had() -> None:
+def test_request_for_all_devices_fails_while_a_pool_is_incomplete() -> None:
     item = claim("c", exactly(allocationMode="All"))
     slices = [resource_slice("n1", ONE, resourceSliceCount=2)]
     on_node, elsewhere = filter_now(plug([item], slices), web("c"), NODES)
@@ -261,7 +269,7 @@ def test_counters_are_shared_by_the_devices_of_a_pool() -> None:
 @pytest.mark.parametrize(
     ("constraint", "wanted"), [("matchAttribute", CANNOT), ("distinctAttribute", SUCCESS)]
 )
-def test_constraints(constraint: str, wanted: Status) -> None:
+def test_constraints_limit_the_chosen_devices(constraint: str, wanted: Status) -> None:
     devices = {"constraints": [{constraint: f"{DRIVER}/model"}]}
     item = claim("c", exactly(count=2), devices=devices)
     assert filter_now(plug([item]), web("c"), NODES)[0] == wanted
@@ -281,7 +289,7 @@ async def test_earlier_alternatives_score_higher(ask: Ask) -> None:
     assert scores.tolist() == [8, 7]
 
 
-def test_resource_of_a_class_is_served_by_devices_where_the_node_has_none() -> None:
+def test_devices_provide_a_resource_where_the_node_has_none() -> None:
     nodes = make_table(
         [make_node("n1"), make_node("n2"), make_node("n3", allocatable={"example.com/gpu": 4})]
     )
@@ -291,7 +299,7 @@ def test_resource_of_a_class_is_served_by_devices_where_the_node_has_none() -> N
         assert got == [on_n1, CANNOT, SUCCESS]
 
 
-def test_without_the_extra_the_pod_that_needs_cel_is_told_to_install_it(
+def test_without_the_extra_a_pod_that_needs_cel_is_rejected_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cel_library, "library", lambda: None)
@@ -326,17 +334,19 @@ HINTS = {
 
 
 @pytest.mark.parametrize(("old", "new", "want"), HINTS.values(), ids=HINTS)
-async def test_claim_hints(ask: Ask, old: dict[str, Any] | None, new: dict[str, Any], want: bool) -> None:
+async def test_hint_for_changes_of_claims(
+    ask: Ask, old: dict[str, Any] | None, new: dict[str, Any], want: bool
+) -> None:
     assert await ask.hint(plug([claim("c")]), changed(old, new), web("c")) is want
 
 
-async def test_nothing_of_claims_helps_while_one_is_missing(ask: Ask) -> None:
+async def test_no_claim_event_helps_while_a_claim_is_missing(ask: Ask) -> None:
     freed = changed(claim("other", allocated=["n1/d0"]), claim("other"))
     assert await ask.hint(plug([]), freed, web("c")) is False
 
 
 @pytest.mark.parametrize(("uid", "want"), [("uid-web", True), ("uid-x", False)])
-async def test_pod_hint(ask: Ask, uid: str, want: bool) -> None:
+async def test_hint_for_changes_of_pods(ask: Ask, uid: str, want: bool) -> None:
     old, new = pod_with("template"), pod_with("c")
     old["metadata"]["uid"] = new["metadata"]["uid"] = uid
     event = ClusterEvent(
@@ -356,18 +366,18 @@ async def test_pod_hint(ask: Ask, uid: str, want: bool) -> None:
         {"allocation": {"devices": {}}, "reservedFor": [{"uid": "u"}], "devices": []},
     ],
 )
-def test_deallocation_takes_off_what_the_claim_has_and_names_nothing_else(status: dict[str, Any]) -> None:
+def test_deallocation_patches_only_fields_that_the_claim_has(status: dict[str, Any]) -> None:
     patch = deallocation(KubeObject.of({**claim("a"), "status": status})).merge_patch
     assert patch == {"status": dict.fromkeys(status)}
 
 
 @pytest.mark.parametrize("timeout", ["10", "soon", 5])
-def test_durations_that_cannot_be_read(timeout: Any) -> None:
+def test_unreadable_durations_are_refused(timeout: Any) -> None:
     with pytest.raises(PluginArgsError, match="filterTimeout: Invalid value"):
         DynamicResources({"filterTimeout": timeout}, NO_HANDLE)
 
 
-async def test_one_search_that_takes_too_long_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_search_that_times_out_ends_the_other_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[float] = []
     run = search.Search.run
 

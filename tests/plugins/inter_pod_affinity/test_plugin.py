@@ -61,13 +61,13 @@ def table(*pods: Pod) -> NodeTable:
 # --- Filter ------------------------------------------------------------------------------------------
 
 
-async def test_runs_only_where_company_is(ask: Ask) -> None:
+async def test_required_affinity_needs_a_matching_pod_in_the_domain(ask: Ask) -> None:
     nodes = table(make_pod("db", labels=DB, node="a"))
     got = await ask.filter(PLUG, make_pod("web", affinity=near(term(DB))), nodes)
     assert got == [OK, OK, NOT_NEAR, NOT_NEAR]
 
 
-async def test_one_pod_must_be_meant_by_all_terms(ask: Ask) -> None:
+async def test_one_pod_must_match_all_required_terms(ask: Ask) -> None:
     both = make_pod("web", affinity=near(term(DB), term({"tier": "1"})))
     halves = [make_pod("x", labels=DB, node="a"), make_pod("y", labels={"tier": "1"}, node="a")]
     assert await ask.filter(PLUG, both, table(*halves)) == [NOT_NEAR] * 4
@@ -75,7 +75,7 @@ async def test_one_pod_must_be_meant_by_all_terms(ask: Ask) -> None:
     assert await ask.filter(PLUG, both, table(*halves, whole)) == [NOT_NEAR, NOT_NEAR, OK, NOT_NEAR]
 
 
-async def test_first_of_a_group_may_come_where_the_label_is(ask: Ask) -> None:
+async def test_first_pod_of_a_group_may_run_where_the_label_exists(ask: Ask) -> None:
     first = make_pod("web", labels=WEB, affinity=near(term(WEB)))
     assert await ask.filter(PLUG, first, table()) == [OK, OK, OK, NOT_NEAR]
     # It is no longer the first if there is one, wherever that is.
@@ -88,7 +88,7 @@ async def test_first_of_a_group_may_come_where_the_label_is(ask: Ask) -> None:
     assert await ask.filter(PLUG, stranger, table()) == [NOT_NEAR] * 4
 
 
-async def test_keeps_away_from_others_and_they_from_it(ask: Ask) -> None:
+async def test_anti_affinity_works_in_both_directions(ask: Ask) -> None:
     nodes = table(make_pod("db", labels=DB, node="a"))
     shy = make_pod("web", affinity=apart(term(DB), term(DB, "kubernetes.io/hostname")))
     assert await ask.filter(PLUG, shy, nodes) == [TOO_NEAR, TOO_NEAR, OK, OK]
@@ -135,7 +135,7 @@ async def test_namespaces_of_the_pods_own_terms(ask: Ask, fields: Json, found: b
     ("team", "rejected"),
     [pytest.param("red", False, id="not this one"), pytest.param("blue", True, id="selected")],
 )
-async def test_namespaces_of_others_terms_are_asked_with_their_labels(
+async def test_namespaces_of_other_pods_terms_are_matched_by_labels(
     ask: Ask, team: str, rejected: bool
 ) -> None:
     selector = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["red"]}]}
@@ -145,7 +145,7 @@ async def test_namespaces_of_others_terms_are_asked_with_their_labels(
     assert got == [OK, OK, UNWANTED if rejected else OK, OK]
 
 
-async def test_nothing_to_check_skips(ask: Ask) -> None:
+async def test_pod_without_affected_terms_is_skipped(ask: Ask) -> None:
     holder = make_pod("db", affinity={**apart(term(WEB, "unknown")), **near(term(DB))}, node="c")
     got = await ask.pre_filter(PLUG, make_pod("web", labels=WEB), table(holder))
     assert got.status.code is Code.SKIP
@@ -187,9 +187,7 @@ async def test_nothing_to_check_skips(ask: Ask) -> None:
         ),
     ],
 )
-async def test_terms_that_cannot_be_read_are_named_to_the_pods_owner(
-    ask: Ask, affinity: Any, text: str
-) -> None:
+async def test_unreadable_terms_are_named_in_the_rejection(ask: Ask, affinity: Any, text: str) -> None:
     pod = make_pod("web", spec={"affinity": affinity})
     assert await ask.filter(PLUG, pod, table()) == [Status.unresolvable(text)] * 4
     # On a node it goes without those terms, and keeps no pod away.
@@ -200,7 +198,7 @@ async def test_terms_that_cannot_be_read_are_named_to_the_pods_owner(
 # --- what if -----------------------------------------------------------------------------------------
 
 
-async def test_what_if_the_pods_in_the_way_left(ask: Ask) -> None:
+async def test_what_if_removes_the_excluding_pods(ask: Ask) -> None:
     db, holder = make_pod("db", labels=DB, node="a"), make_pod("h", affinity=apart(term(WEB)), node="c")
     shy = make_pod("web", labels=WEB, affinity=apart(term(DB)))
     nodes = table(db, holder)
@@ -208,7 +206,7 @@ async def test_what_if_the_pods_in_the_way_left(ask: Ask) -> None:
     assert await ask.scenarios(PLUG, shy, Scenarios(nodes, asked)) == [OK, TOO_NEAR, OK, UNWANTED]
 
 
-async def test_what_if_it_became_the_first_of_its_group_or_no_longer_were(ask: Ask) -> None:
+async def test_what_if_makes_the_pod_the_first_of_its_group_or_not(ask: Ask) -> None:
     member = make_pod("web", labels=WEB, affinity=near(term(WEB)))
     only = make_pod("web-1", labels=WEB, node="a")
     asked = [Scenario("a", removed=(only,)), Scenario("a"), Scenario("c", added=(only,)), Scenario("c")]
@@ -219,7 +217,7 @@ async def test_what_if_it_became_the_first_of_its_group_or_no_longer_were(ask: A
     assert await ask.scenarios(PLUG, member, Scenarios(table(lost), asked)) == [NOT_NEAR, OK, OK]
 
 
-async def test_what_if_others_came(ask: Ask) -> None:
+async def test_what_if_adds_pods(ask: Ask) -> None:
     db, holder = make_pod("db", labels=DB), make_pod("h", affinity=apart(term(WEB, "kubernetes.io/hostname")))
     picky = make_pod("web", labels=WEB, affinity=near(term(DB)))
     asked = [Scenario("a", added=(db,)), Scenario("c", added=(db, holder)), Scenario("d", added=(db,))]
@@ -229,7 +227,7 @@ async def test_what_if_others_came(ask: Ask) -> None:
 # --- Score -------------------------------------------------------------------------------------------
 
 
-async def test_scores_add_up_both_sides(ask: Ask) -> None:
+async def test_scores_add_up_own_and_other_pods_preferences(ask: Ask) -> None:
     nodes = table(
         make_pod("db", labels=DB, affinity=rather("podAntiAffinity", (7, term(WEB))), node="a"),
         make_pod("fan", affinity=near(term(WEB, "kubernetes.io/hostname")), node="c"),
@@ -240,7 +238,7 @@ async def test_scores_add_up_both_sides(ask: Ask) -> None:
     assert await ask.score(heavy, web, nodes) == [3, 3, 5, 0]
 
 
-async def test_nothing_said_skips_and_voices_that_cancel_do_not(ask: Ask) -> None:
+async def test_score_is_skipped_without_terms_but_not_when_terms_add_up_to_0(ask: Ask) -> None:
     weightless = Plug(InterPodAffinity, {"hardPodAffinityWeight": 0})
     fan = make_pod("fan", affinity=near(term(WEB)), node="c")
     web = make_pod("web", labels=WEB)
@@ -335,7 +333,7 @@ def relabelled(before: Json, after: Json, **fields: Any) -> ClusterEvent:
         ),
     ],
 )
-async def test_pod_events(ask: Ask, pod: Pod, event: ClusterEvent, want: bool) -> None:
+async def test_hint_for_events_of_pods(ask: Ask, pod: Pod, event: ClusterEvent, want: bool) -> None:
     assert await ask.hint(PLUG, event, pod) is want
 
 
@@ -363,7 +361,7 @@ def moved(before: Json | None, after: Json) -> ClusterEvent:
         ),
     ],
 )
-async def test_node_events(ask: Ask, pod: Pod, event: ClusterEvent, want: bool) -> None:
+async def test_hint_for_events_of_nodes(ask: Ask, pod: Pod, event: ClusterEvent, want: bool) -> None:
     assert await ask.hint(PLUG, event, pod) is want
 
 
@@ -380,7 +378,7 @@ async def test_emulating_1_36_keeps_its_hints(ask: Ask, pod: Pod, event: Cluster
     assert not await ask.hint(emulating, event, pod)
 
 
-async def test_required_terms_that_cannot_be_read_count_as_a_reason_to_try() -> None:
+async def test_unreadable_required_terms_make_the_hint_raise() -> None:
     broken = {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"operator": "Near"}]}}
     waiting = make_pod("web", uid="web", affinity=near(broken))
     for event in (added(on_node(DB)), moved(None, {})):

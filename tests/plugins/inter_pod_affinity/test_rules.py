@@ -66,7 +66,7 @@ def check(runtime: PluginRuntime, cluster: AffineCluster, table: NodeTable) -> N
 @pytest.mark.slow
 @few
 @given(cluster=strategies.clusters())
-def test_verdicts_and_scores_are_those_of_the_rules(cluster: AffineCluster) -> None:
+def test_verdicts_and_scores_equal_a_computation_by_the_rules(cluster: AffineCluster) -> None:
     check(plug_of(cluster).runtime(), cluster, table_of(cluster))
 
 
@@ -130,7 +130,7 @@ def wanted_of(cluster: AffineCluster, asked: Any) -> list[Verdict]:
 @pytest.mark.slow
 @few
 @given(drawn=what_ifs(), prepared=st.booleans())
-def test_what_if_equals_a_cluster_that_is_so(drawn: Any, prepared: bool) -> None:
+def test_what_if_equals_a_cluster_with_the_changes(drawn: Any, prepared: bool) -> None:
     cluster, asked = drawn
     runtime, pod, table, state = (
         plug_of(cluster).runtime(),
@@ -146,7 +146,7 @@ def test_what_if_equals_a_cluster_that_is_so(drawn: Any, prepared: bool) -> None
 
 @settings(max_examples=12, deadline=None)
 @given(drawn=what_ifs())
-def test_plugin_in_another_process_says_the_same(plugin_server: str, drawn: Any) -> None:
+def test_served_plugin_gives_the_same_answers(plugin_server: str, drawn: Any) -> None:
     cluster, asked = drawn
     plug, pod, table = plug_of(cluster), Pod.from_object(cluster.pod), table_of(cluster)
     scenarios = scenarios_of(cluster, table, asked)

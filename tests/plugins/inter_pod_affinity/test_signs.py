@@ -1,4 +1,4 @@
-"""InterPodAffinity: which pods are the same to it, and what it costs to find that out."""
+"""InterPodAffinity: the pods with equal signatures, and the work of signing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_pod_without_terms_that_no_term_selects_is_skipped(world: World) -> No
     assert world.sign(make_pod("p", labels={"app": "web"}), table(carrier)) is NoConcern.CYCLE
 
 
-def test_labels_that_no_term_speaks_of_are_not_signed(world: World) -> None:
+def test_labels_that_no_term_selects_are_not_signed(world: World) -> None:
     carrier = make_pod("x", node="a", affinity=apart(term({"app": "web"})))
     nodes = table(carrier)
     first, second, other = (
@@ -77,20 +77,20 @@ def test_labels_that_no_term_speaks_of_are_not_signed(world: World) -> None:
 
 
 @pytest.mark.parametrize("carried", [apart, rather_near, near])
-def test_terms_that_pods_carry_are_signed(world: World, carried: Any) -> None:
+def test_matching_terms_of_other_pods_are_signed(world: World, carried: Any) -> None:
     nodes = table(make_pod("x", node="a", affinity=carried(term({"app": "web"}))))
     meant, not_meant = (world.sign(make_pod("p", labels={"app": app}), nodes) for app in ("web", "db"))
     assert not_meant is NoConcern.CYCLE
     assert meant != not_meant
 
 
-def test_required_affinity_that_others_carry_has_no_say_without_a_weight() -> None:
+def test_required_affinity_of_other_pods_is_not_signed_without_a_weight() -> None:
     world = World(hardPodAffinityWeight=0)
     nodes = table(make_pod("x", node="a", affinity=near(term({"app": "web"}))))
     assert world.sign(make_pod("p", labels={"app": "web"}), nodes) is NoConcern.CYCLE
 
 
-def test_whether_a_pod_is_its_own_company_is_signed(world: World) -> None:
+def test_signature_has_whether_the_pod_matches_its_own_terms(world: World) -> None:
     wanted = near(term({"app": "web"}), term({"tier": "1"}))
     signed = [
         world.sign(make_pod("p", labels=labels, affinity=wanted), table())
@@ -99,13 +99,13 @@ def test_whether_a_pod_is_its_own_company_is_signed(world: World) -> None:
     assert signed[0] != signed[1] == signed[2]
 
 
-def test_a_term_keeps_its_number_whoever_carries_it(world: World) -> None:
+def test_a_term_has_one_number_for_all_pods(world: World) -> None:
     pod = make_pod("p", labels={"app": "web"})
     carriers = [make_pod(name, node="a", affinity=apart(term({"app": "web"}))) for name in "xy"]
     assert world.sign(pod, table(carriers[0])) == world.sign(pod, table(carriers[1]))
 
 
-def test_a_new_term_is_matched_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_new_term_is_matched_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     pod = make_pod("p", labels={"app": "web", "tier": "1"})
     old = [
         make_pod(f"x{i}", node="a", affinity=apart(term({"app": "web"}, topologyKey=f"{i}"))) for i in "123"
@@ -147,7 +147,7 @@ def test_terms_of_pods_that_are_nominated_are_signed(world: World) -> None:
     assert world.sign(waiting, nodes) == promised
 
 
-def test_a_changed_namespace_concerns_only_terms_that_select_it(world: World) -> None:
+def test_a_changed_namespace_affects_only_terms_that_select_it(world: World) -> None:
     for name in ("one", "two", "three"):
         world.namespace(name, team=name)
     stanzas = {
@@ -173,7 +173,7 @@ def test_a_changed_namespace_concerns_only_terms_that_select_it(world: World) ->
     assert {name for name in pods if third[name] != second[name]} == {"two"}
 
 
-def test_the_labels_of_the_own_namespace_count(world: World) -> None:
+def test_labels_of_the_pods_namespace_are_signed(world: World) -> None:
     world.namespace("default", team="x")
     carrier = make_pod(
         "c",

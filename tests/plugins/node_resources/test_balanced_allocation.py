@@ -20,12 +20,12 @@ def over(*names: str) -> Plug:
     return Plug(NodeResourcesBalancedAllocation, {"resources": resources})
 
 
-async def test_worked_example(ask: Ask) -> None:
+async def test_balanced_score_equals_a_worked_example(ask: Ask) -> None:
     nodes = make_table([make_node("a", cpu=4, memory="8Gi")], [make_pod("p", cpu=1, memory="2Gi", node="a")])
     assert await ask.score(PLUG, make_pod("web", cpu="500m", memory="1Gi"), nodes) == [75]
 
 
-async def test_pod_that_evens_out_beats_one_that_tips(ask: Ask) -> None:
+async def test_pod_that_improves_the_balance_scores_higher(ask: Ask) -> None:
     nodes = make_table(
         [
             make_node("a", cpu=10, memory=10),
@@ -50,7 +50,7 @@ async def test_defaults_for_containers_do_not_count_and_overhead_does(ask: Ask) 
     assert await ask.score(PLUG, make_pod("web", overhead={"cpu": 4}), nodes) == [65]
 
 
-async def test_more_than_all_counts_as_all(ask: Ask) -> None:
+async def test_usage_above_allocatable_counts_as_full(ask: Ask) -> None:
     nodes = make_table([make_node("a", cpu=2, memory=10)], [make_pod("p", cpu=3, node="a")])
     assert await ask.score(PLUG, make_pod("web", cpu=3, memory=5), nodes) == [87]  # std .5 -> .25
 
@@ -72,8 +72,8 @@ async def test_resource_that_a_node_lacks_is_left_out_there(ask: Ask) -> None:
     assert await ask.score(plug, pod, nodes) == [65, 65, 75, 75]
 
 
-async def test_sums_run_in_configured_order(ask: Ask) -> None:
-    """The sum of these three fractions ends in another bit the other way round."""
+async def test_fractions_are_added_in_configured_order(ask: Ask) -> None:
+    """The last bit of the sum of these three fractions depends on the order."""
     nodes = make_table([make_node("a", cpu=10, memory=10, allocatable={GPU: 10})])
     pod = make_pod("web", cpu=1, memory=2, requests={GPU: 3})
     fractions = {"cpu": 0.1, "memory": 0.2, GPU: 0.3}
@@ -103,7 +103,7 @@ async def test_sums_run_in_configured_order(ask: Ask) -> None:
         ),
     ],
 )
-def test_arguments_that_make_no_sense(resources: list[dict[str, Any]], text: str) -> None:
+def test_invalid_arguments_are_refused(resources: list[dict[str, Any]], text: str) -> None:
     with pytest.raises(PluginArgsError) as caught:
         NodeResourcesBalancedAllocation({"resources": resources}, NO_HANDLE)
     assert str(caught.value) == text

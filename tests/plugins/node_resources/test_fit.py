@@ -1,4 +1,4 @@
-"""NodeResourcesFit: which resources fall short, with which code, and what wakes the pod."""
+"""NodeResourcesFit: the resources that a node lacks, the codes, and the hints."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_request_above_the_whole_node_cannot_be_resolved(ask: Ask) -> None
     assert got == [Status.unresolvable("Insufficient cpu"), Status.unschedulable("Insufficient cpu")]
 
 
-async def test_too_many_pods_can_be_resolved_and_comes_first(ask: Ask) -> None:
+async def test_too_many_pods_is_resolvable_and_the_first_reason(ask: Ask) -> None:
     nodes = make_table(
         [make_node("a", pods=1), make_node("b", pods=0), make_node("c", cpu=1, pods=0)],
         [make_pod("p", node="a")],
@@ -92,14 +92,14 @@ async def test_too_many_pods_can_be_resolved_and_comes_first(ask: Ask) -> None:
     ]
 
 
-async def test_pod_that_asks_for_nothing_fits_on_an_overcommitted_node(ask: Ask) -> None:
+async def test_pod_without_requests_fits_on_an_overcommitted_node(ask: Ask) -> None:
     nodes = make_table([make_node("a", cpu=1)], [make_pod("p", cpu=3, node="a")])
     assert await ask.filter(PLUG, make_pod("web"), nodes) == [OK]
     assert await ask.filter(PLUG, make_pod("web", cpu=0, requests={GPU: 0}), nodes) == [OK]
     assert await ask.filter(PLUG, make_pod("web", memory="1Gi"), nodes) == [OK]
 
 
-async def test_exactly_what_is_left_fits(ask: Ask) -> None:
+async def test_request_for_exactly_the_free_amount_fits(ask: Ask) -> None:
     nodes = make_table([make_node("a", cpu=4)], [make_pod("p", cpu="2500m", node="a")])
     assert await ask.filter(PLUG, make_pod("web", cpu="1500m"), nodes) == [OK]
     assert await ask.filter(PLUG, make_pod("web", cpu="1501m"), nodes) == [_short("cpu")]
@@ -126,13 +126,13 @@ async def test_names_that_no_node_counts_are_left_out(ask: Ask) -> None:
         ),
     ],
 )
-async def test_ignored_resources(ask: Ask, args: dict[str, Any], left: list[str]) -> None:
+async def test_ignored_resources_are_not_checked(ask: Ask, args: dict[str, Any], left: list[str]) -> None:
     pod = make_pod("web", requests={GPU: 1, "vendor.io/nic": 1, "hugepages-2Mi": "2Mi"})
     got = await ask.filter(Plug(NodeResourcesFit, args), pod, make_table([make_node("a")]))
     assert got == [Status.unresolvable(*(f"Insufficient {name}" for name in left))]
 
 
-async def test_more_reasons_than_a_pattern_table_holds() -> None:
+async def test_many_reasons_are_grouped_without_a_pattern_table() -> None:
     names = [f"example.com/r{i:02}" for i in range(15)]
     pod = make_pod("web", requests=dict.fromkeys(names, 1))
     nodes = make_table(
@@ -169,7 +169,7 @@ async def test_what_if_counts_the_changed_usage(ask: Ask) -> None:
         (f"{'a' * 250}.b/gpu", False, False),
     ],
 )
-def test_resource_names(name: str, extended: bool, scalar: bool) -> None:
+def test_resource_names_are_classified_as_counted_or_not(name: str, extended: bool, scalar: bool) -> None:
     assert (is_extended(name), is_scalar(name)) == (extended, scalar)
 
 
@@ -184,7 +184,7 @@ WAITING = make_pod("web", cpu=2, requests={GPU: 1, "memory": 0})
         pytest.param(make_pod("p", cpu=2), False, id="neither"),
     ],
 )
-async def test_delete_hint(ask: Ask, gone: Pod, want: bool) -> None:
+async def test_hint_for_a_deleted_pod(ask: Ask, gone: Pod, want: bool) -> None:
     assert await ask.hint(PLUG, ClusterEvent(resource="Pod", action="delete", old=gone), WAITING) is want
 
 
@@ -206,7 +206,7 @@ async def test_delete_hint(ask: Ask, gone: Pod, want: bool) -> None:
         ),
     ],
 )
-async def test_scale_down_hint(ask: Ask, old: Pod, new: Pod, want: bool) -> None:
+async def test_hint_for_a_pod_that_shrank(ask: Ask, old: Pod, new: Pod, want: bool) -> None:
     event = ClusterEvent(resource="Pod", action="update.scaleDown", old=old, new=new)
     assert await ask.hint(PLUG, event, WAITING) is want
 
@@ -228,12 +228,12 @@ FITTING = make_node("a", cpu=4, allocatable={GPU: 1})
         pytest.param(make_node("a", cpu=1), make_node("a", cpu="1500m"), False, id="grew, still too small"),
     ],
 )
-async def test_node_hint(ask: Ask, old: Node | None, new: Node, want: bool) -> None:
+async def test_hint_for_changes_of_nodes(ask: Ask, old: Node | None, new: Node, want: bool) -> None:
     event = ClusterEvent(resource="Node", action="update.allocatable", old=old, new=new)
     assert await ask.hint(PLUG, event, WAITING) is want
 
 
-async def test_pod_that_asks_for_nothing_waits_for_room_for_pods_alone(ask: Ask) -> None:
+async def test_pod_without_requests_waits_only_for_room_for_pods(ask: Ask) -> None:
     event = ClusterEvent(
         resource="Node", action="update", old=make_node("a", cpu=1), new=make_node("a", cpu=2)
     )
@@ -259,7 +259,9 @@ def _device_class(name: str, provides: str | None) -> KubeObject:
         pytest.param(_device_class("gpus", None), _device_class("gpus", GPU), True, id="now provides it"),
     ],
 )
-async def test_device_class_hint(ask: Ask, old: KubeObject | None, new: KubeObject, want: bool) -> None:
+async def test_hint_for_changes_of_device_classes(
+    ask: Ask, old: KubeObject | None, new: KubeObject, want: bool
+) -> None:
     pod = make_pod("web", requests={GPU: 1, "deviceclass.resource.kubernetes.io/fast": 1})
     event = ClusterEvent(resource="resource.k8s.io/DeviceClass", action="update", old=old, new=new)
     assert await ask.hint(PLUG, event, pod) is want

@@ -1,4 +1,4 @@
-"""NodeResourcesFit's strategies: worked examples, missing resources, and arguments that make no sense."""
+"""NodeResourcesFit's strategies: worked examples, missing resources, and invalid arguments."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def strategy(kind: str, resources: dict[str, int] | None = None, shape: dict[int
         pytest.param(strategy(RATIO, shape={0: 10, 100: 0}), 63, id="ratio, falling"),
     ],
 )
-async def test_worked_example(ask: Ask, plug: Plug, want: int) -> None:
+async def test_strategies_equal_worked_examples(ask: Ask, plug: Plug, want: int) -> None:
     assert await ask.score(plug, POD, NODES) == [want]
 
 
-async def test_weights(ask: Ask) -> None:
+async def test_weights_of_resources_weigh_the_mean(ask: Ask) -> None:
     nodes = make_table([make_node("a", cpu=4, memory="8Gi")])
     pod = make_pod("web", cpu=1, memory="4Gi")  # 75 and 50 are free
     assert await ask.score(strategy(LEAST, {"cpu": 3, "memory": 1}), pod, nodes) == [68]
     assert await ask.score(strategy(LEAST, {"memory": 7}), pod, nodes) == [50]
 
 
-async def test_containers_that_ask_for_nothing_count_with_defaults(ask: Ask) -> None:
+async def test_containers_without_requests_count_with_defaults(ask: Ask) -> None:
     nodes = make_table([make_node("a", cpu=1, memory="2000Mi")], [make_pod("p", images=["x", "y"], node="a")])
     # Three containers: 300m of 1000m, 600Mi of 2000Mi.
     assert await ask.score(strategy(MOST), make_pod("web"), nodes) == [30]
@@ -184,7 +184,7 @@ def test_falling_line_is_truncated_towards_the_left_point() -> None:
         ),
     ],
 )
-def test_arguments_that_make_no_sense(args: dict[str, Any], text: str) -> None:
+def test_invalid_arguments_are_refused(args: dict[str, Any], text: str) -> None:
     with pytest.raises(PluginArgsError) as caught:
         NodeResourcesFit(args, NO_HANDLE)
     assert str(caught.value) == text
@@ -204,7 +204,7 @@ def test_arguments_that_make_no_sense(args: dict[str, Any], text: str) -> None:
         ),
     ],
 )
-def test_arguments_of_a_wrong_type(args: dict[str, Any]) -> None:
+def test_arguments_of_a_wrong_type_are_refused(args: dict[str, Any]) -> None:
     with pytest.raises(PluginArgsError, match="Invalid value"):
         NodeResourcesFit(args, NO_HANDLE)
 

@@ -66,7 +66,7 @@ async def test_too_full_a_domain_and_a_missing_label_have_different_reasons(ask:
     assert REASON_LABEL.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
 
 
-async def test_what_if_a_pod_left_and_another_came(ask: Ask) -> None:
+async def test_what_if_removes_a_pod_and_adds_another(ask: Ask) -> None:
     scenarios = Scenarios(
         TABLE,
         [
@@ -112,9 +112,7 @@ NEAR = {"matchExpressions": [{"key": "app", "operator": "Near"}]}
         pytest.param(constraint(minDomains=1.5), "minDomains: Invalid value: 1.5", id="domains"),
     ],
 )
-async def test_constraint_that_cannot_be_read_is_an_error_of_the_pod(
-    ask: Ask, broken: Json, problem: str
-) -> None:
+async def test_unreadable_constraint_is_an_error_of_the_pod(ask: Ask, broken: Json, problem: str) -> None:
     status = (await ask.pre_filter(PLUG, web(broken), TABLE)).status
     assert status.code is Code.ERROR
     assert problem in status.message
@@ -129,7 +127,7 @@ async def test_unknown_action_of_a_constraint_is_neither_a_constraint_nor_a_defa
     assert (await ask.pre_filter(PLUG, odd, TABLE)).status.code is Code.SKIP
 
 
-async def test_no_domain_at_all_sets_no_limit_when_none_is_asked_for(ask: Ask) -> None:
+async def test_without_a_domain_and_min_domains_there_is_no_limit(ask: Ask) -> None:
     nowhere = {"nodeSelector": {"nowhere": "at all"}}
     assert await ask.filter(PLUG, web(constraint(minDomains=0), spec=nowhere), TABLE) == [
         SUCCESS,
@@ -176,7 +174,7 @@ async def test_summary_without_its_object_is_an_error_not_a_pass() -> None:
         ({"defaultingType": "List", "defaultConstraints": "zone"}, "defaultConstraints: Invalid value"),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(args: Json, problem: str) -> None:
+def test_invalid_arguments_are_refused(args: Json, problem: str) -> None:
     with pytest.raises(PluginArgsError) as caught:
         PodTopologySpread(args, NO_HANDLE)
     assert problem in str(caught.value)
@@ -224,12 +222,12 @@ HONORS = constraint(nodeTaintsPolicy="Honor")
         pytest.param(peer("p", "a1"), peer("p", "a1", priority=3), False, id="same labels"),
     ],
 )
-async def test_pods_that_wake_it(ask: Ask, old: Pod | None, new: Pod | None, want: bool) -> None:
+async def test_hint_for_changes_of_pods(ask: Ask, old: Pod | None, new: Pod | None, want: bool) -> None:
     event = ClusterEvent(resource="Pod", action="update.labels", old=old, new=new)
     assert await ask.hint(PLUG, event, web(constraint())) is want
 
 
-async def test_own_tolerations_wake_it_where_taints_are_honored(ask: Ask) -> None:
+async def test_hint_for_the_pods_own_tolerations_where_taints_are_honored(ask: Ask) -> None:
     for one, want in ((HONORS, True), (constraint(), False)):
         event = ClusterEvent(
             resource="Pod", action="update.tolerations", old=web(one), new=web(one, tolerations=["t"])
@@ -255,12 +253,12 @@ A1 = make_node("a1", labels={ZONE: "a"})
         pytest.param(make_node("x1"), make_node("x1", taints=["t:NoSchedule"]), False, id="taints elsewhere"),
     ],
 )
-async def test_nodes_that_wake_it(ask: Ask, old: Node | None, new: Node | None, want: bool) -> None:
+async def test_hint_for_changes_of_nodes(ask: Ask, old: Node | None, new: Node | None, want: bool) -> None:
     event = ClusterEvent(resource="Node", action="update.labels", old=old, new=new)
     assert await ask.hint(PLUG, event, web(constraint())) is want
 
 
-async def test_hint_about_a_constraint_that_cannot_be_read_fails() -> None:
+async def test_hint_raises_for_an_unreadable_constraint() -> None:
     event = ClusterEvent(resource="Node", action="add", new=A1)
     with pytest.raises(SelectorError, match="Near"):
         await IN_PROCESS.hint(PLUG, event, web(constraint(labelSelector=NEAR)))

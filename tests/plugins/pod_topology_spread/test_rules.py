@@ -82,7 +82,7 @@ def scores(runtime: PluginRuntime, pod: Pod, nodes: NodeTable) -> tuple[list[int
 @pytest.mark.slow
 @few
 @given(case=both)
-def test_filter_says_what_the_rules_say(case: Case) -> None:
+def test_filter_equals_a_computation_by_the_rules(case: Case) -> None:
     pod, cluster = case
     got = verdicts(plug_of(cluster).runtime(), Pod.from_object(pod), table_of(cluster))
     assert got == [HardState(pod, cluster).verdict(place) for place in cluster.places()]
@@ -91,7 +91,9 @@ def test_filter_says_what_the_rules_say(case: Case) -> None:
 @pytest.mark.slow
 @few
 @given(case=both, data=st.data())
-def test_scores_are_those_of_the_rules_whichever_nodes_are_feasible(case: Case, data: st.DataObject) -> None:
+def test_scores_equal_a_computation_by_the_rules_for_any_feasible_nodes(
+    case: Case, data: st.DataObject
+) -> None:
     pod, cluster = case
     table = table_of(cluster)
     rows = sorted(data.draw(st.sets(st.sampled_from(range(len(table))), min_size=1)))
@@ -124,7 +126,7 @@ def scenarios_of(table: NodeTable, asked: list[Question]) -> Scenarios:
 @pytest.mark.slow
 @few
 @given(case=both, data=st.data())
-def test_what_ifs_are_those_of_the_rules(case: Case, data: st.DataObject) -> None:
+def test_what_ifs_equal_a_computation_by_the_rules(case: Case, data: st.DataObject) -> None:
     pod, cluster = case
     asked = data.draw(questions(cluster))
     runtime = plug_of(cluster).runtime()
@@ -140,7 +142,7 @@ def test_what_ifs_are_those_of_the_rules(case: Case, data: st.DataObject) -> Non
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(case=both, later=st.lists(both, min_size=1, max_size=3), pods=st.lists(both, min_size=1, max_size=2))
-def test_answers_follow_a_cluster_that_changes(case: Case, later: list[Case], pods: list[Case]) -> None:
+def test_answers_follow_a_changing_cluster(case: Case, later: list[Case], pods: list[Case]) -> None:
     """One plugin, one table of nodes that changes in place; several kinds of pods."""
     first = case[1]
     runtime = plug_of(first).runtime()

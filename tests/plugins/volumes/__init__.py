@@ -1,1 +1,1 @@
-"""Tests of the plugins that look at volumes."""
+"""Tests of the plugins that check volumes."""

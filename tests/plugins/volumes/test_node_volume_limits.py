@@ -73,7 +73,7 @@ NODES = [make_node("a"), make_node("b")]
         pytest.param(None, ("d1",), ("d0",), True, id="driver without a limit"),
     ],
 )
-async def test_count(
+async def test_volumes_in_use_count_against_the_limit(
     ask: Ask, limit: int | None, held: tuple[str, ...], wanted: tuple[str, ...], fits: bool
 ) -> None:
     asked = plug(csi_node("a", {DRIVER: limit}))
@@ -92,7 +92,7 @@ async def test_count(
         pytest.param({ATTACHMENTS: (attachment("x", "a", "gone"),)}, True, id="attached, volume gone"),
     ],
 )
-async def test_attachments_count_as_well(ask: Ask, objects: dict[str, Any], fits: bool) -> None:
+async def test_attachments_count_against_the_limit(ask: Ask, objects: dict[str, Any], fits: bool) -> None:
     asked = plug(csi_node("a", {DRIVER: 2}), objects=objects)
     got = await ask.filter(asked, pod_using("web", "d0"), make_table(NODES[:1], on("a", "d3")))
     assert got == [SUCCESS if fits else REASON]
@@ -120,7 +120,7 @@ async def test_attachments_count_as_well(ask: Ask, objects: dict[str, Any], fits
         ),
     ],
 )
-async def test_claims_without_a_volume(
+async def test_claims_without_a_volume_count_by_their_class(
     ask: Ask, driver: str, claims: tuple[Json, ...], others: dict[str, Any], fits: bool
 ) -> None:
     asked = plug(csi_node("a", {driver: 0}), objects={CLAIMS: claims, **others})
@@ -138,9 +138,7 @@ async def test_claims_without_a_volume(
         ({"portworxVolume": {"volumeID": "x"}}, "pxd.portworx.com"),
     ],
 )
-async def test_in_tree_volumes_count_against_the_driver_that_took_them_over(
-    ask: Ask, source: Json, driver: str
-) -> None:
+async def test_in_tree_volumes_count_against_their_csi_driver(ask: Ask, source: Json, driver: str) -> None:
     asked = plug(
         csi_node("a", {driver: 1}),
         objects={CLAIMS: (claim("c", bound_to="pv"),), VOLUMES: (volume("pv", **source),)},
@@ -160,7 +158,7 @@ async def test_ebs_id_of_a_wrong_form_is_an_error(ask: Ask) -> None:
     assert got.message.startswith("converting volume(v0) from inline to csi: ")
 
 
-async def test_missing_claim_has_kube_schedulers_words(ask: Ask) -> None:
+async def test_missing_claim_has_kube_schedulers_text(ask: Ask) -> None:
     (got,) = await ask.filter(plug(), pod_using("web", "nope"), make_table(NODES[:1]))
     assert got == Status.unresolvable('looking up PVC default/nope: persistentvolumeclaim "nope" not found')
 
@@ -175,7 +173,7 @@ async def test_ephemeral_volume_must_be_the_pods_own(ask: Ask) -> None:
     assert got == Status.error("PVC default/web-v0 was not created for pod default/web (pod is not owner)")
 
 
-def test_a_pod_of_the_same_name_is_another_one_to_its_ephemeral_volume() -> None:
+def test_pods_of_one_name_with_ephemeral_volumes_have_different_signatures() -> None:
     pod = pod_using("web", {"ephemeral": {}})
     runtime = plug(
         csi_node("a", {DRIVER: 1}), objects={CLAIMS: (claim("web-v0", bound_to="pv-d0", owner=pod.uid),)}
@@ -187,7 +185,7 @@ def test_a_pod_of_the_same_name_is_another_one_to_its_ephemeral_volume() -> None
         assert answer.verdicts.all_passed is passes
 
 
-async def test_pod_on_a_node_that_cannot_be_counted_is_an_error_there_alone(ask: Ask) -> None:
+async def test_uncountable_pod_is_an_error_on_its_node_only(ask: Ask) -> None:
     asked = plug(
         csi_node("a", {DRIVER: 5}),
         csi_node("b", {DRIVER: 5}),
@@ -206,7 +204,7 @@ async def test_pods_without_such_volumes_skip(ask: Ask) -> None:
         assert (await ask.pre_filter(plug(), pod, make_table(NODES[:1]))).status.code is Code.SKIP
 
 
-async def test_what_if_counts_again_where_pods_with_storage_move(ask: Ask) -> None:
+async def test_what_if_counts_again_where_pods_with_storage_change(ask: Ask) -> None:
     first, second = on("a", "d0", "d1")
     nodes = make_table(NODES, [first, second])
     scenarios = Scenarios(
@@ -224,7 +222,7 @@ async def test_what_if_counts_again_where_pods_with_storage_move(ask: Ask) -> No
     assert got == [REASON, SUCCESS, SUCCESS, REASON, SUCCESS]
 
 
-async def test_gate_rejects_nodes_without_a_driver_that_asks_for_it(ask: Ask) -> None:
+async def test_gate_rejects_nodes_without_a_driver_that_must_be_installed(ask: Ask) -> None:
     objects = {CSI_DRIVERS: (csi_driver(preventPodSchedulingIfMissing=True),)}
     nodes = make_table(NODES)
     csi_nodes = (csi_node("a", {DRIVER: None}), csi_node("b", {EBS: None}))
@@ -262,7 +260,7 @@ CSI_NODE = "storage.k8s.io/CSINode"
         (ClusterEvent(resource="Pod", action="delete", old=pod_using("x", node="a")), False),
     ],
 )
-async def test_hint(ask: Ask, event: ClusterEvent, want: bool) -> None:
+async def test_hint_for_changes_of_storage_objects(ask: Ask, event: ClusterEvent, want: bool) -> None:
     assert await ask.hint(plug(), event, pod_using("web", "d0")) is want
 
 

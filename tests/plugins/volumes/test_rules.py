@@ -148,7 +148,7 @@ beginnings = st.tuples(
     st.just((CLASSES, storage_class())),
     st.just((CLASSES, LOCAL)),
 )
-"""Most rules need claims, volumes and classes to be there."""
+"""Most rules need existing claims, volumes and classes."""
 changes = st.lists(
     st.one_of(
         st.tuples(st.just("object"), objects),
@@ -166,7 +166,7 @@ steps = st.builds(lambda begin, then: [*(("object", one) for one in begin), *the
 
 
 class Both:
-    """A plugin that lives on while its cluster changes, and the plain cluster beside it."""
+    """A plugin that lives while its cluster changes, with the plain cluster beside it."""
 
     def __init__(self, cls: type) -> None:
         self.cluster = plain.Cluster()
@@ -260,7 +260,7 @@ def shown(status: Status) -> plain.Verdict:
 @each_plugin
 @settings(max_examples=120, deadline=None)
 @given(steps=steps, wanted=wishes, data=st.data())
-def test_plugin_says_what_the_rules_say_as_the_cluster_changes(
+def test_verdicts_equal_a_computation_by_the_rules_as_the_cluster_changes(
     cls: type, steps: list[tuple[str, Any]], wanted: list[Any], data: st.DataObject
 ) -> None:
     both = Both(cls)
@@ -287,7 +287,7 @@ def test_plugin_says_what_the_rules_say_as_the_cluster_changes(
     coming=st.lists(st.lists(sources, max_size=2), max_size=2),
     leaving=st.lists(st.integers(0, 1), max_size=2, unique=True),
 )
-def test_what_if_says_what_the_rules_say_of_the_pods_that_would_be_there(
+def test_what_ifs_equal_a_computation_by_the_rules(
     cls: type, steps: list[tuple[str, Any]], wanted: list[Any], coming: list[Any], leaving: list[int]
 ) -> None:
     both = Both(cls)

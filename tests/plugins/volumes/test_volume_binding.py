@@ -1,4 +1,4 @@
-"""VolumeBinding's decisions: what is wrong with claims, migrated volumes, promises, scores, hints."""
+"""VolumeBinding: unusable claims, migrated volumes, assumed objects, scores, hints."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def plug(*claims: Json, args: Json | None = None, **others: Any) -> Plug:
         ),
     ],
 )
-async def test_faults_have_kube_schedulers_words(ask: Ask, given: Json | None, want: str) -> None:
+async def test_rejections_have_kube_schedulers_texts(ask: Ask, given: Json | None, want: str) -> None:
     asked = plug(*([given] if given else []))
     got = (await ask.pre_filter(asked, pod_using("web", "data"), table())).status
     assert got == Status.unresolvable(want)
 
 
-async def test_ephemeral_claim_is_waited_for_and_must_be_the_pods_own(ask: Ask) -> None:
+async def test_pod_waits_for_its_ephemeral_claim_which_must_be_its_own(ask: Ask) -> None:
     pod = pod_using("web", {"ephemeral": {}})
     got = (await ask.pre_filter(plug(), pod, table())).status
     text = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "web-v0"'
@@ -96,7 +96,7 @@ async def test_ephemeral_claim_is_waited_for_and_must_be_the_pods_own(ask: Ask) 
     assert await ask.filter(mine, pod, table()) == [SUCCESS, SUCCESS]
 
 
-async def test_class_without_a_mode_is_an_error(ask: Ask) -> None:
+async def test_class_without_a_binding_mode_is_an_error(ask: Ask) -> None:
     asked = plug(claim("data"), classes=[storage_class(mode=None)])
     got = (await ask.pre_filter(asked, pod_using("web", "data"), table())).status
     assert got == Status.error('VolumeBindingMode not set for StorageClass "slow"')
@@ -116,7 +116,7 @@ async def test_all_reasons_of_a_node_come_in_kube_schedulers_order(ask: Ask) -> 
     ]
 
 
-async def test_capacity_counts_where_the_driver_keeps_account(ask: Ask) -> None:
+async def test_capacity_counts_where_the_driver_publishes_it(ask: Ask) -> None:
     pools = [capacity("p", "5Gi", zone="x"), capacity("q", "5Gi", zone="y", maximumVolumeSize="1Mi")]
     asked = plug(claim("data"), drivers=[csi_driver(storageCapacity=True)], capacities=pools)
     got = await ask.filter(asked, pod_using("web", "data"), table())
@@ -154,7 +154,7 @@ def host(*claims: Json, volumes: tuple[Json, ...] = ()) -> PluginHost:
     return PluginHost(VolumeBinding, nodes=ZONES, objects=objects)
 
 
-def test_promised_volume_is_given_to_no_other_claim_until_it_is_given_back() -> None:
+def test_assumed_volume_is_matched_with_no_other_claim_until_it_is_given_back() -> None:
     world = host(claim("one", cls="local"), claim("two", cls="local"), volumes=(volume("pv", cls="local"),))
     first = world.attempt(pod_using("p1", "one"))
     assert all(status.is_success for status in first.filter().values())
@@ -165,7 +165,7 @@ def test_promised_volume_is_given_to_no_other_claim_until_it_is_given_back() -> 
     assert all(one.is_success for one in world.attempt(pod_using("p2", "two")).filter().values())
 
 
-def test_promised_claim_goes_to_the_promised_node() -> None:
+def test_assumed_claim_fits_only_on_its_selected_node() -> None:
     world = host(claim("shared"))
     first, second = (world.attempt(pod_using(name, "shared")) for name in ("p1", "p2"))
     assert first.filter()["a"].is_success
@@ -180,7 +180,7 @@ def test_promised_claim_goes_to_the_promised_node() -> None:
     assert world.attempt(pod_using("p4", "shared")).filter()["b"].is_success
 
 
-def test_newer_object_ends_a_promise() -> None:
+def test_newer_object_replaces_an_assumed_one() -> None:
     world = host(claim("one", cls="local"), claim("two", cls="local"), volumes=(volume("pv", cls="local"),))
     first = world.attempt(pod_using("p1", "one"))
     first.filter()
@@ -191,7 +191,7 @@ def test_newer_object_ends_a_promise() -> None:
     assert world.attempt(pod_using("p2", "two")).filter()["a"].is_success
 
 
-def test_volume_that_changed_since_filter_is_not_promised() -> None:
+def test_volume_that_changed_since_filter_is_not_assumed() -> None:
     world = host(claim("one", cls="local"), volumes=(volume("pv", cls="local"),))
     attempt = world.attempt(pod_using("p1", "one"))
     attempt.filter()
@@ -203,7 +203,7 @@ def test_volume_that_changed_since_filter_is_not_promised() -> None:
     assert got == Status.error(text)
 
 
-def test_another_process_takes_up_what_the_token_says() -> None:
+def test_another_process_restores_the_reservation_from_the_token() -> None:
     objects = (claim("one", cls="local"), claim("two", cls="local"))
     first = host(*objects, volumes=(volume("pv", cls="local"),))
     attempt = first.attempt(pod_using("p1", "one"))
@@ -230,7 +230,7 @@ def test_another_process_takes_up_what_the_token_says() -> None:
         ({**GATE, "shape": [{"utilization": 0, "score": 11}]}, "shape\\[0\\].score"),
     ],
 )
-def test_bad_arguments_are_named(args: Json, path: str) -> None:
+def test_invalid_arguments_are_named(args: Json, path: str) -> None:
     with pytest.raises(PluginArgsError, match=path):
         VolumeBinding(args, NO_HANDLE)
 
@@ -254,7 +254,7 @@ def test_scores_follow_the_shape(shape: list[tuple[int, int]] | None, want: dict
     assert attempt.score() == want
 
 
-def test_scores_of_volumes_to_be_made_follow_what_is_free() -> None:
+def test_scores_of_volumes_to_provision_follow_the_free_space() -> None:
     pools = [capacity("p", "2Gi", zone="x"), capacity("q", "10Gi", zone="y")]
     objects = {
         CLAIMS: [claim("data"), claim("more")],
@@ -303,6 +303,6 @@ STORAGE = "storage.k8s.io/"
         (changed(f"{STORAGE}CSIDriver", csi_driver(storageCapacity=True), csi_driver()), True),
     ],
 )
-async def test_hint(ask: Ask, event: ClusterEvent, want: bool) -> None:
+async def test_hint_for_changes_of_storage_objects(ask: Ask, event: ClusterEvent, want: bool) -> None:
     pod = pod_using("web", "data", {"ephemeral": {}}, {"csi": {"driver": "inline"}})
     assert await ask.hint(plug(), event, pod) is want

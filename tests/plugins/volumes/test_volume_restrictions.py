@@ -1,4 +1,4 @@
-"""VolumeRestrictions: disks that conflict, claims for one pod alone, and what frees them."""
+"""VolumeRestrictions: disks that conflict, claims that only one pod may use, and the hints."""
 
 from __future__ import annotations
 
@@ -56,13 +56,15 @@ def plug(*claims: Json) -> Plug:
         pytest.param(gce("x"), ebs("x"), False, id="another kind of disk"),
     ],
 )
-async def test_disks(ask: Ask, held: Json, wanted: Json, conflict: bool) -> None:
+async def test_disks_conflict_by_source_and_access(
+    ask: Ask, held: Json, wanted: Json, conflict: bool
+) -> None:
     nodes = make_table([make_node("a"), make_node("b")], [pod_using("old", held, node="b")])
     got = await ask.filter(plug(), pod_using("web", wanted), nodes)
     assert got == [SUCCESS, DISK if conflict else SUCCESS]
 
 
-async def test_claim_for_one_pod_alone_rejects_every_node_while_it_is_in_use(ask: Ask) -> None:
+async def test_read_write_once_pod_claim_in_use_rejects_every_node(ask: Ask) -> None:
     nodes = make_table([make_node("a"), make_node("b")], [pod_using("old", "data", node="b")])
     asked = plug(claim("data", accessModes=ALONE), claim("other", accessModes=ALONE))
     assert await ask.filter(asked, pod_using("web", "data"), nodes) == [IN_USE, IN_USE]
@@ -76,7 +78,7 @@ async def test_claim_of_the_same_name_in_another_namespace_does_not_count(ask: A
     assert result.status.code is Code.SKIP
 
 
-async def test_missing_claim_has_kube_schedulers_words(ask: Ask) -> None:
+async def test_missing_claim_has_kube_schedulers_text(ask: Ask) -> None:
     nodes = make_table([make_node("a")])
     got = (await ask.pre_filter(plug(), pod_using("web", "data"), nodes)).status
     assert got == Status.unresolvable('persistentvolumeclaim "data" not found')
@@ -105,7 +107,7 @@ async def test_what_if_frees_disks_and_claims(ask: Ask) -> None:
     assert got == [DISK, IN_USE, SUCCESS, DISK]
 
 
-async def test_what_if_counts_claims_by_name_whatever_their_namespace(ask: Ask) -> None:
+async def test_what_if_counts_claims_by_name_in_any_namespace(ask: Ask) -> None:
     ours = pod_using("ours", "data", node="a")
     theirs = pod_using("theirs", "data", node="a", namespace="other")
     scenarios = Scenarios(
@@ -127,7 +129,7 @@ async def test_what_if_counts_claims_by_name_whatever_their_namespace(ask: Ask) 
         ),
     ],
 )
-async def test_hint_for_a_pod_that_left(ask: Ask, gone: Pod, want: bool) -> None:
+async def test_hint_for_a_deleted_pod(ask: Ask, gone: Pod, want: bool) -> None:
     event = ClusterEvent(resource="Pod", action="delete", old=gone)
     assert await ask.hint(plug(), event, pod_using("web", gce("x"), "data")) is want
 
@@ -137,6 +139,6 @@ async def test_hint_for_a_pod_that_left(ask: Ask, gone: Pod, want: bool) -> None
     [(claim("data"), True), (claim("other"), False), (claim("data", namespace="other"), False)],
     ids=["named", "not named", "other namespace"],
 )
-async def test_hint_for_a_claim(ask: Ask, came: Json, want: bool) -> None:
+async def test_hint_for_an_added_claim(ask: Ask, came: Json, want: bool) -> None:
     event = ClusterEvent(resource="PersistentVolumeClaim", action="add", new=KubeObject.of(came))
     assert await ask.hint(plug(), event, pod_using("web", "data")) is want

@@ -41,7 +41,9 @@ def plug(*volumes: Json, claims: tuple[Json, ...] = (), classes: tuple[Json, ...
         pytest.param({ZONE: "a", REGION: "r"}, {ZONE: "a", REGION: "q"}, False, id="another region"),
     ],
 )
-async def test_labels(ask: Ask, labels: Json, node_labels: Json, fits: bool) -> None:
+async def test_volume_labels_are_compared_with_node_labels(
+    ask: Ask, labels: Json, node_labels: Json, fits: bool
+) -> None:
     # The second volume makes sure that Filter is asked.
     asked = plug(
         volume("pv", labels=labels),
@@ -79,12 +81,12 @@ async def test_labels(ask: Ask, labels: Json, node_labels: Json, fits: bool) -> 
         ),
     ],
 )
-async def test_missing_objects_have_kube_schedulers_words(ask: Ask, asked: Plug, want: str) -> None:
+async def test_missing_objects_have_kube_schedulers_texts(ask: Ask, asked: Plug, want: str) -> None:
     got = (await ask.pre_filter(asked, POD, make_table([make_node("n")]))).status
     assert got == Status.unresolvable(want)
 
 
-async def test_claim_without_a_name(ask: Ask) -> None:
+async def test_claim_without_a_name_is_unresolvable(ask: Ask) -> None:
     pod = pod_using("web", {"persistentVolumeClaim": {"claimName": ""}})
     got = (await ask.pre_filter(plug(), pod, make_table([make_node("n")]))).status
     assert got == volume_zone.NO_CLAIM_NAME
@@ -99,7 +101,7 @@ async def test_claim_without_a_name(ask: Ask) -> None:
         pytest.param(plug(claims=(claim("data"),), classes=(storage_class(),)), POD, id="claim that waits"),
     ],
 )
-async def test_nothing_to_check_skips(ask: Ask, asked: Plug, pod: Any) -> None:
+async def test_pod_without_claims_skips(ask: Ask, asked: Plug, pod: Any) -> None:
     assert (await ask.pre_filter(asked, pod, make_table([make_node("n")]))).status.code is Code.SKIP
 
 
@@ -120,7 +122,9 @@ async def test_nothing_to_check_skips(ask: Ask, asked: Plug, pod: Any) -> None:
         ),
     ],
 )
-async def test_hint(ask: Ask, resource: str, old: Json | None, new: Json, want: bool) -> None:
+async def test_hint_for_changes_of_storage_objects(
+    ask: Ask, resource: str, old: Json | None, new: Json, want: bool
+) -> None:
     event = ClusterEvent(
         resource=resource,
         action="update" if old else "add",

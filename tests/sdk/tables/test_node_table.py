@@ -1,4 +1,4 @@
-"""Columns of nodes: what they say, that they follow every change, and that nobody can write to them."""
+"""Columns of nodes: their values, their changes, and that they are read-only."""
 
 from __future__ import annotations
 

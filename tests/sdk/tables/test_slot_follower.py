@@ -1,4 +1,4 @@
-"""A follower is told each slot that moved, once, and that everything may have where it cannot know."""
+"""A follower gets each changed slot once, or None where it cannot know the changed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader of the log misses no entry, or is told that it may have."""
+"""A reader of the log gets every entry, or None when the log has dropped some."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`PluginHost`: an author's tests see what a real host would show."""
+"""`PluginHost`: an author's tests get what a real host would give."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""`Assumed`: objects as they will be, promised to pods whose PreBind has not written it yet.
+"""`Assumed`: objects as they will be, assumed for pods whose PreBind has not written the change yet.
 
-A promise holds until the API server shows a newer object, the pod gives it back, or the object is gone.
-Source: `pkg/scheduler/util/assumecache/assume_cache.go`, v1.36. Differs: several pods may hold one promise
-(they share a claim), which holds until the last of them gives it back.
+An assumed object lasts until the API server has a newer one, the pod gives it back, or the object is deleted.
+
+Source: `pkg/scheduler/util/assumecache/assume_cache.go`, v1.36. Differs: several pods may assume one object
+(they share a claim), which then lasts until the last of them gives it back.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from berth_plugins.objects.records import Key, Records
 
 
 class HasRef(Protocol):
-    """A record that knows its object."""
+    """A record with a reference to its object."""
 
     @property
     def ref(self) -> ObjectRef:
-        """Name and version."""
+        """Name and version of the object."""
         ...
 
 
@@ -31,7 +32,7 @@ R = TypeVar("R", bound=HasRef)
 
 
 class AssumeError(BerthError):
-    """The object is gone, or no longer the version that was decided on."""
+    """The object does not exist, or is no longer the version that was decided on."""
 
 
 @dataclass(slots=True)
@@ -41,9 +42,8 @@ class _Promise(Generic[R]):
 
 
 class Assumed(Generic[R]):
-    """Scheduling and binding calls run in different threads, so everything is done under a lock.
-
-    `kind`: for error texts.
+    """The assumed objects of one kind. A lock protects all methods, because scheduling and binding calls run
+    in different threads. `kind`: for error texts.
     """
 
     def __init__(self, records: Records[R], kind: str) -> None:
@@ -56,12 +56,12 @@ class Assumed(Generic[R]):
         return len(self._promises)
 
     def latest(self, name: str, namespace: str = "") -> R | None:
-        """As promised, else as written; None: the object does not exist."""
+        """Return the object as assumed, else as written. None: the object does not exist."""
         with self._lock:
             return self._latest((namespace, name))
 
     def promised(self) -> list[R]:
-        """Every object of which more is promised than is written."""
+        """Return every assumed object that differs from the written one."""
         with self._lock:
             found = []
             for key in list(self._promises):
@@ -71,7 +71,7 @@ class Assumed(Generic[R]):
             return found
 
     def assume(self, holder: str, record: R) -> None:
-        """Promise `record` to a pod. Raises AssumeError."""
+        """Assume `record` for a pod. Raises AssumeError."""
         ref = record.ref
         key = (ref.namespace, ref.name)
         with self._lock:
@@ -88,7 +88,7 @@ class Assumed(Generic[R]):
             promise.holders.add(holder)
 
     def give_back(self, holder: str, name: str, namespace: str = "") -> None:
-        """The pod needs it no longer; harmless when it holds nothing."""
+        """End the pod's hold on the object. No effect if the pod holds nothing."""
         key = (namespace, name)
         with self._lock:
             promise = self._promises.get(key)
@@ -98,7 +98,7 @@ class Assumed(Generic[R]):
                     del self._promises[key]
 
     def keep_only(self, holders: Collection[str]) -> None:
-        """Keep these pods' promises alone: other pods do not exist any more."""
+        """Keep only what these pods hold: other pods no longer exist."""
         with self._lock:
             for key, promise in list(self._promises.items()):
                 promise.holders.intersection_update(holders)
@@ -106,7 +106,7 @@ class Assumed(Generic[R]):
                     del self._promises[key]
 
     def missing(self, name: str, namespace: str = "") -> str:
-        """Why there is no record."""
+        """Return the text for a missing object."""
         return f'could not find {self._kind} "{namespace + "/" if namespace else ""}{name}"'
 
     def _latest(self, key: Key) -> R | None:
@@ -121,7 +121,7 @@ class Assumed(Generic[R]):
 
 
 def _is_newer(first: ObjectRef, second: ObjectRef) -> bool:
-    """Whether the first was written after the second, or is another object of its name."""
+    """Return True if the first was written after the second, or is another object of the same name."""
     if first.uid != second.uid:
         return True
     one, other = first.resource_version, second.resource_version

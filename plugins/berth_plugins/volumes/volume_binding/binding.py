@@ -1,7 +1,8 @@
-"""PreBind: writes the promises, then waits for the controllers. One `Reservation` per cycle.
+"""PreBind: writes the assumed changes, then waits for the controllers. One `Reservation` per cycle.
 
-The writes are merge patches that the host executes; each is conditional on the version that was decided on,
-so that no other change is lost. The controllers' work is read from the objects, once a second.
+The writes are merge patches that the host executes. Each is conditional on the version that was decided on,
+so that no other change is lost. The plugin reads the controllers' work from the objects, once a second.
+
 Source: `pkg/scheduler/framework/plugins/volumebinding/binder.go` (AssumePodVolumes, BindPodVolumes,
 checkBindings), v1.36.
 """
@@ -35,15 +36,15 @@ from berth_plugins.volumes.volume_binding.assuming import Assumed, AssumeError
 
 POLL_S: Final = 1.0
 MAX_PATCHES: Final = 64
-"""Per round, by the contract."""
+"""The contract's limit per round."""
 MAX_TOKEN_BYTES: Final = 4096
 TOO_LARGE: Final = b"{}"
-"""A token that stands for a reservation that is too large to be one."""
+"""The token of a reservation whose own token would be too large."""
 
 
 @dataclass(slots=True)
 class Reservation:
-    """The promises to one pod on one node: volumes with their claims, and claims to provision.
+    """The objects assumed for one pod on one node: volumes with their claims, and claims to provision.
 
     `is_new`: the volume did not name the claim before. Both records are as they will be once written.
     """
@@ -52,14 +53,14 @@ class Reservation:
     bindings: list[tuple[Volume, Claim, bool]] = field(default_factory=list)
     provisions: list[Claim] = field(default_factory=list)
     written: dict[tuple[str, str], str] = field(default_factory=dict)
-    """The versions after our writes, by resource and key."""
+    """The versions after this plugin's writes, by resource and key."""
     asked: list[ObjectPatch] = field(default_factory=list)
     since_s: float | None = None
     waited_s: float = 0.0
 
     @property
     def token(self) -> bytes:
-        """The token by which another process can take the reservation up."""
+        """The token from which another process can restore the reservation."""
         document = {
             "node": self.node_name,
             "volumes": [
@@ -72,7 +73,7 @@ class Reservation:
         return raw if len(raw) <= MAX_TOKEN_BYTES else TOO_LARGE
 
     def patches(self) -> list[ObjectPatch]:
-        """All writes that it takes."""
+        """Return all writes of the reservation."""
         bound = [_volume_patch(volume, claim) for volume, claim, is_new in self.bindings if is_new]
         return [*bound, *(_claim_patch(claim, self.node_name) for claim in self.provisions)]
 
@@ -106,7 +107,7 @@ def _patch(resource: str, ref: ObjectRef, patch: dict[str, Any]) -> ObjectPatch:
 
 
 class Binder:
-    """Promises, writes and waits. `timeout_s`: how long controllers may take."""
+    """Assumes, writes and waits. `timeout_s`: how long controllers may take."""
 
     def __init__(
         self, handle: Handle, claims: Assumed[Claim], volumes: Assumed[Volume], timeout_s: float
@@ -126,8 +127,9 @@ class Binder:
         matches: Sequence[tuple[Claim, Volume]],
         provisions: Sequence[Claim],
     ) -> Reservation:
-        """Promise these volumes: no other pod gets them from now on. Raises AssumeError, with nothing
-        promised."""
+        """Assume these volumes for the pod, so that no other pod gets them. Raises AssumeError, with nothing
+        assumed.
+        """
         made = Reservation(node_name)
         try:
             for claim, volume in matches:
@@ -146,14 +148,14 @@ class Binder:
         return made
 
     def give_back(self, cycle_id: str, made: Reservation) -> None:
-        """The pod does not get them after all. Written objects stay as they are."""
+        """Give the assumed objects back. Written objects stay as they are."""
         for volume, _, _ in made.bindings:
             self._volumes.give_back(cycle_id, volume.ref.name)
         for claim in made.provisions:
             self._claims.give_back(cycle_id, claim.ref.name, claim.ref.namespace)
 
     def take_up(self, cycle_id: str, token: bytes) -> Reservation | None:
-        """A reservation that another process made; None: the token does not say enough."""
+        """Restore a reservation that another process made. None: the token does not suffice."""
         try:
             document = json.loads(token)
             made = Reservation(str(document["node"]))
@@ -162,7 +164,7 @@ class Binder:
                 if volume is None or claim is None:
                     return None
                 reserved = volume.reserved_for(claim)
-                # The version of then: a volume that was changed meanwhile must not be overwritten.
+                # The version of the decision: a volume that changed since then must not be overwritten.
                 reserved = replace(reserved, ref=replace(reserved.ref, resource_version=version))
                 made.bindings.append((reserved, claim, reserved.claim_ref != volume.claim_ref))
             for namespace, name in document["claims"]:
@@ -182,7 +184,7 @@ class Binder:
     # --- PreBind -----------------------------------------------------------------------------------
 
     def write(self, made: Reservation, patched: Sequence[PatchResult]) -> PreBindResult | None:
-        """The next patches; None: everything is written. ERROR when one was not applied."""
+        """Return the next patches. None: everything is written. ERROR when a patch was not applied."""
         for patch, result in zip(made.asked, patched, strict=False):
             if result.outcome is not PatchOutcome.APPLIED:
                 text = result.message or f"{patch.resource} {patch.ref.key}: {result.outcome.name}"
@@ -191,13 +193,13 @@ class Binder:
         left = [one for one in made.patches() if (one.resource, one.ref.key) not in made.written]
         if not left:
             return None
-        # Two volumes of a pod may be one claim, which is written once.
+        # Two volumes of a pod may use one claim, which is written once.
         distinct = {(one.resource, one.ref.key): one for one in left}
         made.asked = list(distinct.values())[:MAX_PATCHES]
         return PreBindResult(SUCCESS, tuple(made.asked))
 
     def wait(self, made: Reservation, *, gone: str = "") -> PreBindResult:
-        """Return SUCCESS once every claim is bound; else ask for another round, until the time is over.
+        """Return SUCCESS once every claim is bound; else ask for another round, until the timeout.
 
         `gone`: the name of the pod if it was deleted, which is an ERROR; else empty.
         """
@@ -216,7 +218,7 @@ class Binder:
         return PreBindResult(SUCCESS, ask_again_after_s=POLL_S)
 
     def _is_done(self, made: Reservation, gone: str) -> bool:
-        """Whether controllers have bound everything. Raises _BindingError when they will not."""
+        """Return True if controllers have bound everything. Raises _BindingError when they will not."""
         node = self._handle.snapshot().node_named(made.node_name)
         if node is None:
             raise _BindingError(f'failed to get node "{made.node_name}": node "{made.node_name}" not found')
@@ -253,37 +255,37 @@ class Binder:
         if not now.has_annotations:
             raise _BindingError(f'selectedNode annotation reset for PVC "{claim.ref.name}"')
         if now.selected_node != made.node_name:
-            # A provisioner that cannot do it takes the annotation away: the pod is to look elsewhere.
+            # A provisioner that cannot provision removes the annotation: the pod must try another node.
             raise _BindingError(f'provisioning failed for PVC "{claim.ref.name}"')
         if now.volume_name:
             volume = self._volumes.written.get(now.volume_name)
             if volume is None:
-                return False  # it will be seen, or the claim will be unbound
+                return False  # the volume will appear, or the claim will be unbound
             where.check(volume)
         return now.is_fully_bound
 
     @staticmethod
     def _is_behind(made: Reservation, resource: str, ref: ObjectRef) -> bool:
-        """Whether the watched object is older than our write."""
+        """Return True if the watched object is older than this plugin's write."""
         ours = made.written.get((resource, ref.key), "")
         seen = ref.resource_version
         return ours.isdecimal() and seen.isdecimal() and int(seen) < int(ours)
 
 
 class _BindingError(Exception):
-    """Binding has to begin anew."""
+    """The binding failed and must start again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Where:
-    """The node that the pod goes to."""
+    """The node of the pod."""
 
     name: str
     labels: Any
     migrated: frozenset[str]
 
     def check(self, volume: Volume) -> None:
-        """Raises _BindingError for a volume that the node cannot reach."""
+        """Raise _BindingError for a volume that the node cannot reach."""
         affinity = volume.affinity
         plugin = IN_TREE.get(volume.source)
         if plugin is not None and plugin.is_on and plugin.name in self.migrated:

@@ -30,14 +30,14 @@ _LOST: Final = "Lost"
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
-    """`bound`: they have their volume; `waiting`: they get one now that a node is chosen."""
+    """A pod's claims. `bound`: they have their volume. `waiting`: they get one once a node is chosen."""
 
     bound: tuple[Claim, ...] = ()
     waiting: tuple[Claim, ...] = ()
 
 
 def problem_of(pod: Pod, stores: Stores) -> str:
-    """Why the pod cannot be placed while its claims are as they are; empty: nothing is wrong."""
+    """Return why the pod cannot be placed while its claims are as they are. Empty: there is no problem."""
     for volume in claim_volumes(pod):
         claim = stores.claims.get(volume.claim, pod.namespace)
         if claim is None:
@@ -61,8 +61,8 @@ def problem_of(pod: Pod, stores: Stores) -> str:
 
 
 def sorted_claims(pod: Pod, claims: Assumed[Claim], classes: Records[StorageClass]) -> PodClaims | Status:
-    """The pod's claims, promises included. Unresolvable where one should be bound already; ERROR for a
-    class that does not say when its claims are bound.
+    """Return the pod's claims, assumed ones included. Unresolvable where one should be bound already; ERROR
+    for a class without a binding mode.
     """
     bound: list[Claim] = []
     waiting: list[Claim] = []
@@ -87,6 +87,6 @@ def sorted_claims(pod: Pod, claims: Assumed[Claim], classes: Records[StorageClas
 
 
 def all_bound(pod: Pod, claims: Assumed[Claim]) -> bool:
-    """Whether every claim has its volume by now."""
+    """Return True if every claim has its volume now."""
     found = (claims.latest(volume.claim, pod.namespace) for volume in claim_volumes(pod))
     return all(claim is not None and claim.is_fully_bound for claim in found)

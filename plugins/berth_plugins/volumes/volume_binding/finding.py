@@ -1,4 +1,5 @@
-"""The pod's claims against all nodes at once -> verdicts, and the volumes that each node would give them.
+"""The pod's claims against all nodes at once -> verdicts, and the volumes that each claim would get on each
+node.
 
 Called at Filter. Source: `pkg/scheduler/framework/plugins/volumebinding/binder.go` (FindPodVolumes,
 checkBoundClaims, findMatchingVolumes), v1.36.
@@ -44,8 +45,8 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """A claim that gets a new volume on the rows of `needed` (bool[n]). `pools`: where capacity is kept
-    account of, `numbers` (int64[n]) says which of them is used.
+    """A claim that gets a new volume on the rows of `needed` (bool[n]). `pools`: the capacities of its class.
+    `numbers` (int64[n]): which of the pools each row uses.
     """
 
     claim: Claim
@@ -56,7 +57,7 @@ class Provision:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Filter's findings for the rows of `nodes`; valid where the verdict was success."""
+    """Filter's findings for the rows of `nodes`. Valid where the verdict was success."""
 
     nodes: NodeTable
     passed: Mask
@@ -64,12 +65,12 @@ class Found:
     provisions: tuple[Provision, ...] = ()
 
     def has(self, node_name: str) -> bool:
-        """Whether the node was asked about, and can be used."""
+        """Return True if the node was judged and passed."""
         row = self.nodes.position(node_name)
         return row is not None and bool(self.passed[row])
 
     def at(self, node_name: str) -> tuple[list[tuple[Claim, Volume]], list[Claim]]:
-        """(claims with the volumes they get, claims for which one is made) on one node."""
+        """Return (claims with the volumes they get, claims to provision) for one node."""
         row = self.nodes.position(node_name)
         if row is None:
             return [], []
@@ -87,22 +88,22 @@ class _Rows:
         self.error: NDArray[np.int32] = np.zeros(count, dtype=np.int32)
         self.errors: list[str] = [""]
         self.ok: Mask = np.ones(count, dtype=np.bool_)
-        """The rows whose claims without a volume are still looked at."""
+        """The rows whose claims without a volume still have to be checked."""
 
     def fail(self, mask: Mask, text: str) -> None:
-        """An error on these rows, unless there was one before."""
+        """Set an error on these rows, unless they have one."""
         new = mask & (self.error == 0)
         if new.any():
             self.error = np.where(new, np.int32(len(self.errors)), self.error)
             self.errors.append(text)
 
     def reject(self, mask: Mask, reason: str) -> None:
-        """Add a reason to these rows; their other claims no longer matter."""
+        """Add a reason to these rows. Their other claims no longer matter."""
         self.wrong[reason] |= mask
         self.ok &= ~mask
 
     def verdicts(self) -> Verdicts:
-        """All reasons of each row, in the order in which kube-scheduler gives them."""
+        """Return all reasons of each row, in kube-scheduler's order."""
         codes = self.error.astype(np.int64) * 16
         for bit, reason in enumerate(_REASONS):
             codes += (self.wrong[reason] & (self.error == 0)) * np.int64(1 << bit)
@@ -119,7 +120,7 @@ class _Rows:
 
 
 class Finder:
-    """Everything that Filter needs, kept from cycle to cycle."""
+    """The data that Filter needs, kept from cycle to cycle."""
 
     def __init__(self, handle: Handle, stores: Stores, volumes: Assumed[Volume]) -> None:
         self._stores = stores
@@ -129,7 +130,7 @@ class Finder:
         self._provisioning = Provisioning(handle, stores.classes)
 
     def find(self, wanted: PodClaims, nodes: NodeTable) -> tuple[Verdicts, Found]:
-        """Verdicts and findings for every row."""
+        """Return verdicts and findings for every row."""
         if not len(nodes):
             return Verdicts.feasible(0), Found(nodes, np.zeros(0, dtype=np.bool_))
         rows = _Rows(len(nodes))
@@ -141,10 +142,10 @@ class Finder:
         verdicts = rows.verdicts()
         return verdicts, Found(nodes, verdicts.passed, matches, provisions)
 
-    # --- claims that have their volume --------------------------------------------------------------
+    # --- bound claims ------------------------------------------------------------------------------
 
     def _check_bound(self, wanted: PodClaims, nodes: NodeTable, rows: _Rows) -> None:
-        """The first claim that does not fit a node decides about it."""
+        """Check the bound claims. The first claim that does not fit a node decides about the node."""
         left = np.ones(len(nodes), dtype=np.bool_)
         for claim in wanted.bound:
             volume = self._volumes.latest(claim.volume_name)
@@ -156,7 +157,9 @@ class Finder:
             left &= reached
 
     def _reached(self, volume: Volume, nodes: NodeTable, rows: _Rows, left: Mask) -> Mask:
-        """bool[n]: the nodes that can use the volume; where its plugin has been migrated, as a CSI volume."""
+        """Return bool[n]: the nodes that can use the volume. Where its plugin has been migrated, it is judged
+        as a CSI volume.
+        """
         everywhere = np.ones(len(nodes), dtype=np.bool_)
         reached = everywhere if volume.affinity is None else volume.affinity.over(nodes)
         plugin = IN_TREE.get(volume.source)
@@ -173,7 +176,7 @@ class Finder:
             return reached
         return np.where(migrated, everywhere if affinity is None else affinity.over(nodes), reached)
 
-    # --- claims that get one -----------------------------------------------------------------------
+    # --- claims without a volume -------------------------------------------------------------------
 
     def _place_waiting(
         self, wanted: PodClaims, nodes: NodeTable, rows: _Rows
@@ -200,7 +203,7 @@ class Finder:
     def _matched(
         self, claims: list[Claim], positions: Numbers, nodes: NodeTable, rows: _Rows
     ) -> tuple[Match, ...]:
-        """The smallest claims choose first."""
+        """Match claims with volumes, the smallest claims first."""
         matches: list[Match] = []
         for claim in sorted(claims, key=lambda one: one.requested_nano or 0):
             if claim.selector_error:

@@ -1,5 +1,7 @@
-"""Sets of nodes, one per distinct selector, kept from cycle to cycle; and the first of many candidates that
-each node can reach. Used where volumes and capacities say for which nodes they are.
+"""Sets of nodes, one per distinct selector, kept from cycle to cycle; and for each node the first of many
+candidates that the node can reach.
+
+Used for volumes and capacities, whose selectors limit their nodes.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ Slots = NDArray[np.intp]
 
 
 class NodeGroups:
-    """Groups have numbers; unused groups go with `clear` alone.
+    """Groups of nodes by number. Only `clear` removes unused groups.
 
-    A node whose labels change is looked at again by each group, when the group is asked for next.
+    After a change of a node's labels, each group tests the node again when the group is next needed.
     """
 
     def __init__(self) -> None:
@@ -35,20 +37,21 @@ class NodeGroups:
         self.clear()
 
     def clear(self) -> None:
-        """Forget every group."""
+        """Remove every group."""
         self._codes: dict[NodeSelector, int] = {}
         self._selectors: list[NodeSelector | None] = [None]
         self._slots: list[Slots | None] = [None]
         self._seen: list[int] = [0]
         self.single: NDArray[np.int64] = np.array([SEVERAL], dtype=np.int64)
-        """int64[groups]: the slot of the only node of a group, `SEVERAL` or `NOBODY`. Of this version after
-        `catch_up`."""
+        """int64[groups]: the slot of the only node of a group, `SEVERAL` or `NOBODY`. Current after
+        `catch_up`.
+        """
 
     def __len__(self) -> int:
         return len(self._selectors)
 
     def code_of(self, selector: NodeSelector | None) -> int:
-        """The number of the group of a selector; None: every node."""
+        """Return the number of the group of a selector. None: every node."""
         if selector is None:
             return EVERY_NODE
         code = self._codes.get(selector)
@@ -60,7 +63,7 @@ class NodeGroups:
         return code
 
     def catch_up(self, nodes: NodeTable) -> None:
-        """Take over the nodes that came, went, or changed their labels."""
+        """Apply the added and removed nodes, and the changed labels."""
         moved = self._follower.moved(nodes)
         whole = nodes.whole
         changed: list[int] = []
@@ -84,7 +87,7 @@ class NodeGroups:
             self._settle(whole)
 
     def slots(self, code: int) -> Slots:
-        """intp[m]: the nodes of a group of several."""
+        """Return intp[m]: the nodes of a group of several."""
         found = self._slots[code]
         return np.zeros(0, dtype=np.intp) if found is None else found
 
@@ -115,7 +118,7 @@ class NodeGroups:
 
 
 def positions_by_slot(nodes: NodeTable) -> NDArray[np.int64]:
-    """int64[slots]: the row of each slot, -1 for slots that are not among `nodes`."""
+    """Return int64[slots]: the row of each slot, -1 for slots that are not among `nodes`."""
     positions = np.full(nodes.slot_count, -1, dtype=np.int64)
     positions[nodes.slots] = np.arange(len(nodes))
     return positions
@@ -129,17 +132,17 @@ def first_reached(
     taken: Sequence[NDArray[np.int64]],
     count: int,
 ) -> NDArray[np.int64]:
-    """int64[count]: for each row the first candidate whose group has its node; -1: none.
+    """Return int64[count]: for each row the first candidate whose group has its node; -1: none.
 
-    `candidates`: ascending numbers, `codes` their groups. `taken`: for each row numbers that others have
-    taken there, one array per taker.
+    `candidates`: ascending numbers; `codes`: their groups. `taken`: for each row the numbers that others have
+    taken, one array per taker.
     """
     nothing = np.iinfo(np.int64).max
     pick = np.full(count, nothing, dtype=np.int64)
     slots = groups.single.take(codes)
     alone = slots >= 0
     if alone.any():
-        # From the last to the first, so that of several on one node the first stays.
+        # From the last to the first, so that the first of several candidates of a node remains.
         rows = positions.take(slots[alone])[::-1]
         numbers = candidates[alone][::-1]
         free = rows >= 0
@@ -152,7 +155,7 @@ def first_reached(
         for code in np.unique(kept_codes).tolist():
             rows = positions.take(groups.slots(code))
             rows = rows[rows >= 0]
-            # Each taker has one at most, so that one more than there are takers is enough.
+            # Each taker has at most one, so one more than the number of takers is enough.
             for number in kept_candidates[kept_codes == code][: len(taken) + 1].tolist():
                 free = pick[rows] > number
                 for theirs in taken:

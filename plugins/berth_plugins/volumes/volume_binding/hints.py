@@ -1,4 +1,4 @@
-"""The hints of VolumeBinding: whether an event may help a pod that it rejected.
+"""The hints of VolumeBinding: whether an event may help a pod that the plugin rejected.
 
 Source: `pkg/scheduler/framework/plugins/volumebinding/volume_binding.go` (isSchedulableAfter...), v1.36.
 """
@@ -24,16 +24,18 @@ from berth_plugins.volumes.volume_binding.provisioning import tracks_capacity, v
 
 
 def may_help(event: ClusterEvent, pod: Pod) -> bool:
-    """Return True when Filter may now say yes on some node."""
+    """Return True when Filter may now pass some node."""
     if event.resource == "Pod":
-        # Promises stand in the plugin's memory alone, so only the pod's leaving tells that they ended.
+        # Only the plugin's memory has the assumed objects, so only the pod's deletion shows that they were
+        # given back.
         other = as_pod(event.old)
         return may_give_reservation_back(other) and bool(claim_volumes(other))
     if event.resource == CSI_DRIVER_EVENT:
         tracks = event.new is not None and tracks_capacity(as_object(event.new))
         return tracks_capacity(as_object(event.old)) and not tracks
     if event.new is None:
-        # A CSINode left: volumes of plugins that it had migrated are judged by their own affinity again.
+        # A CSINode was deleted: volumes of plugins that it had migrated are judged by their own affinity
+        # again.
         return bool(_migrated(as_object(event.old)))
     if event.resource == CSI_CAPACITY_EVENT and event.old is not None:
         old, new = as_object(event.old), as_object(event.new)
@@ -43,7 +45,7 @@ def may_help(event: ClusterEvent, pod: Pod) -> bool:
 
 
 def helped_in_1_36(event: ClusterEvent, pod: Pod) -> bool:
-    """Return version 1.36's answer: a CSIDriver counts for inline volumes alone."""
+    """Return version 1.36's answer: a CSIDriver counts for inline volumes only."""
     new = as_object(event.new)
     if event.resource == CLAIM_EVENT:
         return names_claim(pod, new, ephemeral=True)

@@ -57,11 +57,13 @@ _FOUND: Final = "found"
 _RESERVED: Final = "reserved"
 _DEFAULT_TIMEOUT_S: Final = 600
 _LONGEST_WAIT_S: Final = 599.0
-"""The host allows ten minutes for all rounds of a PreBind; the pod is to be told by us when they are over."""
+"""The host allows ten minutes for all rounds of a PreBind. This plugin must report the timeout before
+that.
+"""
 
 
 class VolumeBinding(Plugin):
-    """Rejects nodes that the pod's volumes cannot be used on, or made for; binds the volumes that waited for
+    """Rejects nodes where the pod's volumes cannot be used or provisioned. Binds the volumes that waited for
     the node, and holds the pod until they are bound.
     """
 
@@ -91,7 +93,7 @@ class VolumeBinding(Plugin):
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
-        """`args`: VolumeBindingArgs. Raises PluginArgsError with everything that is wrong in them."""
+        """`args`: VolumeBindingArgs. Raises PluginArgsError with every error in the arguments."""
         super().__init__(args, handle)
         findings = Findings()
         timeout_s = _DEFAULT_TIMEOUT_S
@@ -115,12 +117,12 @@ class VolumeBinding(Plugin):
     # --- the scheduling cycle ----------------------------------------------------------------------
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Without claims there is nothing to bind."""
+        """Return the pod's wishes, or `NoConcern.CYCLE` without claims to bind."""
         return wishes(pod) if pod.volumes and claim_volumes(pod) else NoConcern.CYCLE
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP without claims; unresolvable where one is missing, lost, going, another pod's, or should
-        be bound already.
+        """Return SKIP without claims. Unresolvable where a claim is missing, lost, being deleted, another
+        pod's, or should be bound already.
         """
         if not pod.volumes or not claim_volumes(pod):
             return Status.skip()
@@ -134,21 +136,21 @@ class VolumeBinding(Plugin):
         return SUCCESS
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
-        """Unresolvable, with all reasons, where a volume cannot be used, found or made."""
+        """Return unresolvable, with all reasons, where a volume cannot be used, found or provisioned."""
         claims: PodClaims | Status = state.get(_CLAIMS) or self._sorted(pod)
         if isinstance(claims, Status):
             return claims
         verdicts, found = self._finder.find(claims, nodes)
-        # The nodes may be asked about in parts; of two answers about one node the later one counts.
+        # Filter may run on the nodes in parts. Of two results for one node, the later one counts.
         state.write(_FOUND, (found, *state.get(_FOUND, ())))
         return verdicts
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP unless StorageCapacityScoring is on."""
+        """Return SKIP unless StorageCapacityScoring is on."""
         return Status.skip() if self._score is None else SUCCESS
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """int64[n], 0..100: how well the sizes fit, by the configured shape; 0 without claims."""
+        """Return int64[n], 0..100: how well the sizes fit, by the configured shape; 0 without claims."""
         scores = np.zeros(len(nodes), dtype=np.int64)
         if self._score is None:
             return scores
@@ -163,7 +165,7 @@ class VolumeBinding(Plugin):
         return scores
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Promise the node's volumes to the pod. ERROR when one is gone, or was changed meanwhile."""
+        """Assume the node's volumes for the pod. ERROR when one does not exist or has changed meanwhile."""
         found: Found | None = next((one for one in state.get(_FOUND, ()) if one.has(node_name)), None)
         if found is None or all_bound(pod, self._claims):
             return SUCCESS
@@ -177,14 +179,14 @@ class VolumeBinding(Plugin):
         return SUCCESS
 
     async def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Give back the promises; written objects stay, and the next attempt goes by them."""
+        """Give back the assumed objects. Written objects stay, and the next attempt uses them."""
         made = self._reservation(state)
         if made is not None:
             self._binder.give_back(state.cycle_id, made)
 
     def reconcile(self, live: Sequence[LiveReservation]) -> list[LiveReservation]:
-        """Take up the promises of these cycles, and no others: a new host knows nothing of its predecessor's
-        cycles. Returns the reservations whose tokens are incomplete.
+        """Restore the assumed objects of these cycles, and drop all others: a new host does not know its
+        predecessor's cycles. Returns the reservations whose tokens are incomplete.
         """
         cycles = {one.state.cycle_id for one in live}
         self._claims.keep_only(cycles)
@@ -194,14 +196,14 @@ class VolumeBinding(Plugin):
     # --- the binding cycle -------------------------------------------------------------------------
 
     async def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> PreFlightResult:
-        """SKIP when there is nothing to bind."""
+        """Return SKIP when there is nothing to bind."""
         made = self._reservation(state)
         return PreFlightResult(Status.skip() if made is None else SUCCESS, allow_parallel=True)
 
     async def pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
     ) -> PreBindResult:
-        """Have volumes name their claims and claims their node, then wait for the controllers."""
+        """Write the claims into the volumes and the node into the claims, then wait for the controllers."""
         made = self._reservation(state)
         if made is None:
             return PreBindResult(SUCCESS)
@@ -213,19 +215,20 @@ class VolumeBinding(Plugin):
         return answer
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """The whole pod: its volumes and its own claims."""
+        """Return the wishes of the whole pod: its volumes and its own claims."""
         return wishes(pod)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """The new or changed object may be one that a claim of the pod needs, or another pod gives promised
-        volumes back."""
+        """Return True if a claim of the pod may need the added or changed object, or another pod gives
+        assumed volumes back.
+        """
         return self._may_help(event, pod)
 
     def _sorted(self, pod: Pod) -> PodClaims | Status:
         return sorted_claims(pod, self._claims, self._stores.classes)
 
     def _reservation(self, state: CycleState) -> Reservation | None:
-        """As this process remembers it, else as the token says."""
+        """Return the reservation of this process, else the one restored from the token."""
         made: Reservation | None = state.get(_RESERVED)
         if made is None and state.token not in (None, b"", TOO_LARGE):
             made = self._binder.take_up(state.cycle_id, state.token or b"")

@@ -1,7 +1,8 @@
-"""Can a volume be made for a claim, for which nodes, and is there room for it? Called at Filter.
+"""Whether a volume can be provisioned for a claim, for which nodes, and whether there is room. Called at
+Filter.
 
-Source: `pkg/scheduler/framework/plugins/volumebinding/binder.go` (checkVolumeProvisions,
-hasEnoughCapacity) and `pkg/apis/core/v1/helper/helpers.go` (MatchTopologySelectorTerms), v1.36.
+Source: `pkg/scheduler/framework/plugins/volumebinding/binder.go` (checkVolumeProvisions, hasEnoughCapacity)
+and `pkg/apis/core/v1/helper/helpers.go` (MatchTopologySelectorTerms), v1.36.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _MORE_GROUPS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """A CSIStorageCapacity. `limit`: the largest volume, in bytes; `total`: the free space, in bytes."""
+    """A CSIStorageCapacity. `limit`: the largest volume, in bytes. `total`: the free space, in bytes."""
 
     class_name: str
     limit: int | None
@@ -40,7 +41,9 @@ class Capacity:
 
     @staticmethod
     def of(item: KubeObject) -> Capacity:
-        """Read one. A topology that is missing or cannot be read has no nodes. Raises QuantityError."""
+        """Read a capacity. A topology that is missing or cannot be read has no nodes. Raises
+        QuantityError.
+        """
         raw = item.parsed
         topology = _NO_NODE
         if raw.get("nodeTopology") is not None:
@@ -58,7 +61,9 @@ class Capacity:
 
 
 def volume_limit(item: KubeObject) -> int | None:
-    """The largest volume that a CSIStorageCapacity says can be made, in bytes; None: it does not say."""
+    """Return the largest volume that a CSIStorageCapacity allows, in bytes. None: the object does not set
+    it.
+    """
     limit = item.get("maximumVolumeSize")
     limit = item.get("capacity") if limit is None else limit
     return None if limit is None else whole_value(limit)
@@ -74,7 +79,7 @@ class _Pools:
 
 
 class Provisioning:
-    """`catch_up` first, in every call that reads it."""
+    """The classes and capacities of all nodes. Call `catch_up` first, in every call that reads them."""
 
     def __init__(self, handle: Handle, classes: Records[StorageClass]) -> None:
         self._classes = classes
@@ -87,7 +92,7 @@ class Provisioning:
         self._pools: dict[str, _Pools] = {}
 
     def catch_up(self, nodes: NodeTable) -> None:
-        """Take over the capacities that changed, and the nodes that their topologies match."""
+        """Apply the changed capacities, and the nodes that their topologies match."""
         if self._follower is None:
             self._follower = self._capacities.follow()
         moved = self._follower.moved()
@@ -102,7 +107,7 @@ class Provisioning:
         self._groups.catch_up(nodes)
 
     def nodes_for(self, storage_class: StorageClass, nodes: NodeTable) -> NDArray[np.bool_]:
-        """bool[n]: where volumes of the class can be made."""
+        """Return bool[n]: where volumes of the class can be provisioned."""
         if storage_class.provisioner in ("", _NO_PROVISIONER):
             return np.zeros(len(nodes), dtype=np.bool_)
         if storage_class.topologies is None:
@@ -115,8 +120,9 @@ class Provisioning:
     def pools_for(
         self, storage_class: StorageClass, claim: Claim, positions: NDArray[np.int64], count: int
     ) -> tuple[list[Capacity], NDArray[np.int64]] | None:
-        """(capacities, for each row the number of the first that has room for the claim, -1: none); None:
-        no account of it is kept.
+        """Return (capacities, for each row the number of the first with room for the claim, -1: none).
+
+        None: the driver does not publish its capacity.
         """
         if claim.requested_nano is None or not self._drivers.get(storage_class.provisioner):
             return None
@@ -152,5 +158,5 @@ class Provisioning:
 
 
 def tracks_capacity(item: KubeObject) -> bool:
-    """Whether a CSIDriver publishes how much room is left."""
+    """Return True if a CSIDriver publishes its free capacity."""
     return item.get("spec.storageCapacity") is True

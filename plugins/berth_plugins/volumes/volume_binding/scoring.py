@@ -24,7 +24,7 @@ Numbers = NDArray[np.int64]
 
 
 class CapacityScore:
-    """`shape` of VolumeBindingArgs: the score of a share of used capacity, in percent."""
+    """The score for the share of used capacity, in percent, by the `shape` of VolumeBindingArgs."""
 
     def __init__(self, args: Mapping[str, Any], findings: Findings) -> None:
         """Errors go to `findings`. Raises PluginArgsError for values of a wrong type."""
@@ -40,9 +40,9 @@ class CapacityScore:
         self._ratio = ratio_of_shape(scaled)
 
     def over(self, found: Found) -> Numbers:
-        """int64[n], 0..100: the mean over the classes of a row's volumes, rounded; 0 without volumes.
+        """Return int64[n], 0..100: the mean over the classes of a row's volumes, rounded; 0 without volumes.
 
-        Existing volumes count if a row has any, else the volumes that would be made.
+        Existing volumes count if a row has any, else the volumes that would be provisioned.
         """
         count = len(found.passed)
         classes: defaultdict[str, _Class] = defaultdict(lambda: _Class(count))
@@ -64,7 +64,7 @@ class CapacityScore:
             its = classes[provision.claim.class_name]
             its.ask(here, _bytes(provision.claim.requested_nano or 0))
             totals = np.array([pool.total for pool in provision.pools] or [0], dtype=np.int64)
-            # Free space counts once for a class, however many claims there are.
+            # Free space counts once per class, for any number of claims.
             its.room = np.where(here, totals.take(np.maximum(provision.numbers, 0)), its.room)
         return self._mean(list(classes.values()), count)
 
@@ -73,7 +73,7 @@ class CapacityScore:
         counted = np.zeros(count, dtype=np.int64)
         for its in classes:
             empty = its.room == 0
-            # Without any room the class is as full as can be.
+            # A class without any room counts as full.
             score = self._ratio(np.where(empty, 2, its.requested), np.where(empty, 1, its.room))
             total += np.where(its.used, score, 0)
             counted += its.used
@@ -83,7 +83,7 @@ class CapacityScore:
 
 
 class _Class:
-    """One storage class: bytes asked for and there, and the rows where a volume of it is used."""
+    """One storage class: requested and available bytes, and the rows where a volume of it is used."""
 
     def __init__(self, count: int) -> None:
         self.requested: Numbers = np.zeros(count, dtype=np.int64)
@@ -91,7 +91,7 @@ class _Class:
         self.used: NDArray[np.bool_] = np.zeros(count, dtype=np.bool_)
 
     def ask(self, here: NDArray[np.bool_], amount: int) -> None:
-        """One more claim on these rows."""
+        """Add a claim on these rows."""
         self.requested += here * np.int64(amount)
         self.used |= here
 

@@ -1,8 +1,10 @@
-"""PersistentVolumes by class, smallest first -> for each node the volume that a claim would get there.
+"""PersistentVolumes by class, smallest first -> for each node the volume that a claim would get.
 
-Called at Filter. A volume costs work when it changes; a claim looks at the distinct kinds of volumes and at
-arrays. Source: component-helpers `storage/volume/pv_helpers.go` (FindMatchingVolume), v1.36; of equally
-large volumes, which kube-scheduler meets in no certain order, the first by name is taken.
+Called at Filter. A volume causes work when it changes; a claim tests the distinct kinds of volumes, and
+arrays.
+
+Source: component-helpers `storage/volume/pv_helpers.go` (FindMatchingVolume), v1.36. Of volumes of equal
+size, which kube-scheduler takes in no certain order, the first by name is taken.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class Kind:
 
     @staticmethod
     def of(volume: Volume) -> Kind:
-        """The kind of one volume."""
+        """Return the kind of one volume."""
         return Kind(
             volume.claim_ref is not None,
             volume.phase == _AVAILABLE and not volume.deleting,
@@ -48,7 +50,7 @@ class Kind:
         )
 
     def suits(self, claim: Claim) -> bool:
-        """Whether a free volume of this kind can be given to the claim."""
+        """Return True if a free volume of this kind suits the claim."""
         return (
             not self.is_claimed
             and self.is_available
@@ -59,8 +61,8 @@ class Kind:
 
 
 class ClassVolumes:
-    """The volumes of one class by size, then name. `volumes` is a new list after each change, so that the
-    numbers in an answer stay good.
+    """The volumes of one class by size, then name. `volumes` is a new list after each change, so the numbers
+    in an earlier result stay valid.
     """
 
     def __init__(self) -> None:
@@ -76,7 +78,7 @@ class ClassVolumes:
         return len(self.volumes)
 
     def fill(self, volumes: list[Volume], groups: NodeGroups) -> None:
-        """The first volumes, all at once."""
+        """Set the first volumes, all at once."""
         self.volumes = sorted(volumes, key=lambda one: (one.capacity_nano, one.ref.name))
         self._keys = [(one.capacity_nano, one.ref.name) for one in self.volumes]
         kinds = [self._kind_values.encode(Kind.of(one)) for one in self.volumes]
@@ -86,7 +88,7 @@ class ClassVolumes:
         self._groups = np.asarray([groups.code_of(one.affinity) for one in self.volumes], dtype=np.int64)
 
     def put(self, volume: Volume, groups: NodeGroups) -> None:
-        """A volume that is not here yet."""
+        """Add a volume that is not in the list yet."""
         key = (volume.capacity_nano, volume.ref.name)
         at = bisect_left(self._keys, key)
         self._keys.insert(at, key)
@@ -98,7 +100,7 @@ class ClassVolumes:
         self._groups = np.insert(self._groups, at, groups.code_of(volume.affinity))
 
     def remove(self, volume: Volume) -> None:
-        """Take out a volume, which must be here."""
+        """Remove a volume, which must be in the list."""
         at = self.number(volume)
         del self._keys[at]
         self.volumes = [*self.volumes[:at], *self.volumes[at + 1 :]]
@@ -107,11 +109,13 @@ class ClassVolumes:
         self._groups = np.delete(self._groups, at)
 
     def number(self, volume: Volume) -> int:
-        """The place of a volume."""
+        """Return the position of a volume."""
         return bisect_left(self._keys, (volume.capacity_nano, volume.ref.name))
 
     def suiting(self, claim: Claim) -> tuple[Numbers, Numbers]:
-        """(numbers ascending, their groups): the free volumes that are large enough and suit the claim."""
+        """Return (numbers ascending, their groups): the free volumes that are large enough and suit the
+        claim.
+        """
         start = bisect_left(self._keys, (claim.requested_nano or 0, ""))
         suits = self._kind_values.where(lambda kind: kind.suits(claim)).take(self._kinds[start:])
         if claim.selector is not None:
@@ -122,12 +126,12 @@ class ClassVolumes:
         return numbers, self._groups.take(numbers)
 
     def group(self, number: int) -> Numbers:
-        """int64[1]: the group of one volume."""
+        """Return int64[1]: the group of one volume."""
         return self._groups[number : number + 1]
 
 
 class VolumeIndex:
-    """Every volume, and which of them are set aside for which claim."""
+    """All volumes, with those that are reserved for a claim."""
 
     def __init__(self, volumes: Assumed[Volume]) -> None:
         self._volumes = volumes
@@ -136,7 +140,7 @@ class VolumeIndex:
         self._forget()
 
     def catch_up(self, nodes: NodeTable) -> None:
-        """Take over the volumes that changed, and the nodes that their selectors match."""
+        """Apply the changed volumes, and the nodes that their selectors match."""
         if self._follower is None:
             self._follower = self._volumes.written.follow()
         moved = self._follower.moved()
@@ -147,16 +151,16 @@ class VolumeIndex:
         self.groups.catch_up(nodes)
 
     def of_class(self, name: str) -> ClassVolumes:
-        """The volumes of a class."""
+        """Return the volumes of a class."""
         return self._classes[name]
 
     def choice(
         self, claim: Claim, positions: Numbers, taken: list[Numbers], count: int
     ) -> tuple[ClassVolumes, Numbers]:
-        """For each of `count` rows the number of the volume that the claim would get, -1: none.
+        """Return for each of `count` rows the number of the volume that the claim would get, -1: none.
 
-        A volume reserved for the claim is the only one that it can get. `taken`: the volumes that other
-        claims of the same pod and class would get there.
+        A claim with a reserved volume can only get that volume. `taken`: the volumes that other claims of the
+        same pod and class would get on each row.
         """
         found = self._classes[claim.class_name]
         numbers, codes = found.suiting(claim)
@@ -178,7 +182,7 @@ class VolumeIndex:
         return found, picks
 
     def _set_aside(self, claim: Claim, found: ClassVolumes) -> list[int]:
-        """The numbers of the volumes that name the claim, ascending."""
+        """Return the numbers of the volumes that name the claim, ascending."""
         key = (claim.ref.namespace, claim.ref.name)
         names = set(self._claimed.get(key, ()))
         names |= {volume.ref.name for volume in self._volumes.promised() if volume.claimed_by(claim)}
