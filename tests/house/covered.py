@@ -95,7 +95,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.process.process": "host/process/test_opening.py",
         "berth_host.attach.reconciling": "host/app/test_reconcile.py",
         "berth_host.framework.device_wait": "host/app/test_device_allocation.py",
-        "berth_host.framework.measured": "host/app/test_host.py",
         "berth_host.scheduler.evictions": "host/app/test_preemption_crash.py",
         "berth_host.scheduler.patches": "host/app/test_observed_writes.py",
         "berth_sdk.serve.child": "sdk/cli/test_serve.py",

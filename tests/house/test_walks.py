@@ -15,8 +15,8 @@ from berth_sdk.status import Verdicts
 from berth_sdk.tables import NodeTable, NodeView
 from support.hosts import World, node, pod
 
-FRAMES = 18
-FILES = 11
+FRAMES = 7
+FILES = 6
 
 
 @dataclass(frozen=True)

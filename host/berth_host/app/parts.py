@@ -31,7 +31,6 @@ from berth_host.framework.binding import PreBindRunner
 from berth_host.framework.device_wait import DeviceWaits
 from berth_host.framework.framework import Framework
 from berth_host.framework.kept.keep_answers import KeepAnswers
-from berth_host.framework.measured import MeasuredFramework
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.calls import HandleSeams
 from berth_host.handle.host_backend import Backend, BackendSeams, LateParts, OpenCalls
@@ -261,13 +260,13 @@ class HostParts:
         waits = DeviceWaits(work, self.objects.of_resource(CLAIMS), self.clock.monotonic_s)
         pre_bind = PreBindRunner(self.patches, self.clock, waits.watched)
         return {
-            name: MeasuredFramework(
+            name: Framework(
                 name,
                 points,
                 self.waiting_pods,
                 pre_bind,
-                self.metrics,
                 KeepAnswers(points) if self.options.keep_answers else None,
+                self.metrics,
             )
             for name, points in plugins.items()
         }

@@ -15,7 +15,7 @@ from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework.concern import concern
-from berth_host.framework.filtering import Rows, filter_rows, nominated_pass
+from berth_host.framework.filtering import Rows, candidates, nominated_pass, passed_by
 from berth_host.framework.pre_filtering import PreFiltering
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import score_nodes
@@ -81,8 +81,14 @@ class AskEveryone:
         nominated: NominatedPods,
     ) -> Rows:
         """See Answers."""
-        rows = await nominated_pass(clients, cycle, statuses, rows, nominated)
-        return await filter_rows(clients, cycle, statuses, rows)
+        if nominated:
+            rows = await nominated_pass(clients, cycle, statuses, rows, nominated)
+        for client in clients:
+            if not len(rows):
+                break
+            verdicts = await client.filter(cycle, candidates(statuses, rows))
+            rows = passed_by(client, verdicts, statuses, rows)
+        return rows
 
     async def score(
         self, pre_score: Clients, score: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable

@@ -37,9 +37,12 @@ async def filter_rows(
 
     Rejections and errors are left in `statuses`.
     """
-    return await ask_in_order(
-        clients, statuses, rows, lambda client, left: client.filter(cycle, candidates(statuses, left))
-    )
+    for client in clients:
+        if not len(rows):
+            break
+        verdicts = await client.filter(cycle, candidates(statuses, rows))
+        rows = passed_by(client, verdicts, statuses, rows)
+    return rows
 
 
 def filter_error(statuses: NodeStatuses, rows: Rows) -> Status | None:
@@ -96,11 +99,16 @@ async def ask_in_order(
     for client in clients:
         if not len(rows):
             break
-        verdicts = await ask(client, rows)
-        if not verdicts.all_passed:
-            statuses.reject(rows, Verdicts(verdicts.groups, _signed(client, verdicts)), "")
-            rows = rows[verdicts.passed]
+        rows = passed_by(client, await ask(client, rows), statuses, rows)
     return rows
+
+
+def passed_by(client: PluginClient, verdicts: Verdicts, statuses: NodeStatuses, rows: Rows) -> Rows:
+    """Return the rows of `rows` that pass; write the plugin's rejections of the others into `statuses`."""
+    if verdicts.all_passed:
+        return rows
+    statuses.reject(rows, Verdicts(verdicts.groups, _signed(client, verdicts)), "")
+    return rows[verdicts.passed]
 
 
 def _signed(client: PluginClient, verdicts: Verdicts) -> tuple[Status, ...]:

@@ -3,13 +3,15 @@
 Called by the scheduler for every pod of the profile, and usable alone: give it a snapshot built by hand
 and ask `run_pre_filter` and `run_filter` whether a pod would fit. It answers values; it changes nothing
 outside the cycle that it is given.
-Source: kube-scheduler `framework/runtime/framework.go`, v1.36.
+Source: kube-scheduler `framework/runtime/framework.go` and `schedule_one.go`, v1.36.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.permit_wait import MAX_WAIT_S
@@ -20,20 +22,23 @@ from berth_sdk.tables import NodeTable
 from berth_host.framework import binding
 from berth_host.framework.answers import Answers, AskEveryone
 from berth_host.framework.asked import Asked
-from berth_host.framework.filtering import Rows
+from berth_host.framework.filtering import Rows, filter_error
 from berth_host.framework.filtering import all_rows as all_rows
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import score_nodes
 from berth_host.framework.waiting_pods import WaitingPods
+from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
 from berth_host.model.pre_filter_outcome import PreFilterOutcome as PreFilterOutcome
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Changes, Cycle, CycleEnd
 
+_now_s: Final = time.perf_counter
+
 
 class Framework:
-    """Plugins by extension point, in the order in which they run."""
+    """Plugins by extension point, in the order in which they run, each point measured (`metrics.points`)."""
 
     def __init__(
         self,
@@ -42,11 +47,19 @@ class Framework:
         waiting_pods: WaitingPods,
         pre_bind: binding.PreBindRunner | None = None,
         answers: Answers | None = None,
+        metrics: SchedulerMetrics | None = None,
     ) -> None:
-        """`answers`: how plugins come to answer; None: every one is asked."""
+        """`answers` None: every plugin is asked. `metrics` None: what is measured is written to series that
+        nobody reads.
+        """
         self.profile = profile
         self._answers = AskEveryone() if answers is None else answers
         self.waiting_pods = waiting_pods
+        metrics = metrics or SchedulerMetrics()
+        self._times = metrics.points(profile)
+        self._permit_waits = metrics.permit_waits
+        self._work = metrics.plugin_work
+        self._scored: dict[tuple[str, ...], tuple[PluginClient, ...]] = {}
         self._pre_bind = pre_bind
         self._asked = Asked(plugins)
         self._score = tuple(plugins.get(ExtensionPoint.SCORE, ()))
@@ -85,24 +98,46 @@ class Framework:
     # --- PreFilter, Filter, PostFilter ---------------------------------------------------------
 
     async def run_pre_filter(self, cycle: Cycle) -> PreFilterOutcome:
-        """All PreFilter plugins over all nodes; Skip takes the plugin out of this cycle's Filter."""
+        """Run all PreFilter plugins over all nodes; Skip takes the plugin out of this cycle's Filter."""
+        started_s = _now_s()
+        times = self._times
+        cycle.sampler = times.sampler()
         clients = self._asked.about(cycle, ExtensionPoint.PRE_FILTER)
-        return await self._answers.pre_filter(clients, cycle)
+        outcome = await self._answers.pre_filter(clients, cycle)
+        times.pre_filter.ended(outcome.status.code, started_s)
+        times.asked_pre_filter.count(clients)
+        return outcome
 
     async def run_filter(
         self, cycle: Cycle, statuses: NodeStatuses, rows: Rows, nominated: NominatedPods
     ) -> Rows:
-        """The rows (positions in `statuses.table`) that all Filter plugins pass."""
+        """Return the rows (positions in `statuses.table`) that all Filter plugins pass.
+
+        A rejection is measured as a success; an error is not.
+        """
+        started_s = _now_s()
         pre_score = self._asked.about(cycle, ExtensionPoint.PRE_SCORE, cycle.skip)
         clients = self.filters_of(cycle)
-        return await self._answers.filter(clients, pre_score, cycle, statuses, rows, nominated)
+        passed = await self._answers.filter(clients, pre_score, cycle, statuses, rows, nominated)
+        error = None if statuses.is_empty else filter_error(statuses, rows)
+        self._times.filter.ended(Code.SUCCESS if error is None else Code.ERROR, started_s)
+        if error is not None:
+            self._work.filter_failed(error)
+        self._times.asked_filter.count(clients)
+        return passed
 
     def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:
         """The Filter plugins that judge the cycle's pod, in order."""
         return self._asked.about(cycle, ExtensionPoint.FILTER, cycle.skip_filter)
 
     async def run_post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
-        """(plugin, result): the first that helps or ends the search, else why none could."""
+        """Return (plugin, result): the first that helps or ends the search, else why none could."""
+        started_s = _now_s()
+        plugin, result = await self._post_filter(cycle, rejections)
+        self._times.post_filter.ended(result.status.code, started_s)
+        return plugin, result
+
+    async def _post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
         reasons: list[str] = []
         kept: tuple[str, PostFilterResult] | None = None
         first = ""
@@ -139,9 +174,30 @@ class Framework:
     # --- Score ---------------------------------------------------------------------------------
 
     async def run_score(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | Status:
-        """PreScore, Score and NormalizeScore of all plugins over the rows of `nodes`."""
+        """Run PreScore, Score and NormalizeScore of all plugins over the rows of `nodes`.
+
+        An error of either step is measured for Score, where the cycle ends.
+        """
+        started_s = _now_s()
+        times = self._times
         pre_score, score = self._scoring(cycle)
-        return await self._answers.score(pre_score, score, cycle, nodes)
+        table = await self._answers.score(pre_score, score, cycle, nodes)
+        times.pre_score.ended(Code.SUCCESS, started_s, cycle.pre_scored_s)
+        times.asked_pre_score.count(pre_score)
+        if isinstance(table, Status):
+            times.score.ended(table.code, cycle.pre_scored_s)
+            return table
+        times.score.ended(Code.SUCCESS, cycle.pre_scored_s)
+        times.asked_score.count(self._not_skipping(tuple(table.skipped)))
+        return table
+
+    def _not_skipping(self, skipped: tuple[str, ...]) -> tuple[PluginClient, ...]:
+        """Return the Score plugins that did not skip: the same tuple for the same ones."""
+        found = self._scored.get(skipped)
+        if found is None:
+            clients = self.plugins_at(ExtensionPoint.SCORE)
+            found = self._scored[skipped] = tuple(one for one in clients if one.name not in skipped)
+        return found
 
     async def run_score_apart(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | Status:
         """The same for a plugin that wants to know: every plugin is asked, and the cycle goes on as it was.
@@ -177,7 +233,16 @@ class Framework:
     # --- Reserve, Permit -----------------------------------------------------------------------
 
     async def run_reserve(self, cycle: Cycle, node_name: str) -> Status:
-        """In order; the first failure ends it. A rejection keeps its plugin, the rest is an error."""
+        """Run Reserve in order; the first failure ends it. A rejection keeps its plugin; any other failure is
+        an error.
+        """
+        started_s = _now_s()
+        status = await self._reserve(cycle, node_name)
+        self._times.reserve.ended(status.code, started_s)
+        self._work.reserve_ended(status)
+        return status
+
+    async def _reserve(self, cycle: Cycle, node_name: str) -> Status:
         for client in self._asked.about(cycle, ExtensionPoint.RESERVE, cycle.skip):
             status = await client.reserve(cycle, node_name)
             if status.is_rejected:
@@ -187,12 +252,20 @@ class Framework:
         return SUCCESS
 
     async def run_unreserve(self, cycle: Cycle, node_name: str, reason: str) -> None:
-        """Every Reserve plugin, in reverse, also plugins whose Reserve never ran."""
+        """Run Unreserve of every Reserve plugin, in reverse, also of plugins whose Reserve never ran."""
+        started_s = _now_s()
         for client in reversed(self._asked.about(cycle, ExtensionPoint.RESERVE, cycle.skip)):
             await client.unreserve(cycle, node_name, reason)
+        self._times.unreserve.ended(Code.SUCCESS, started_s)
 
     async def run_permit(self, cycle: Cycle, node_name: str) -> Status:
-        """SUCCESS, WAIT (the pod is among the waiting pods now), a rejection, or an error."""
+        """Return SUCCESS, WAIT (the pod is among the waiting pods now), a rejection, or an error."""
+        started_s = _now_s()
+        status = await self._permit(cycle, node_name)
+        self._times.permit.ended(status.code, started_s)
+        return status
+
+    async def _permit(self, cycle: Cycle, node_name: str) -> Status:
         clients = self._asked.about(cycle, ExtensionPoint.PERMIT, cycle.skip)
         if not clients:
             return SUCCESS
@@ -223,34 +296,48 @@ class Framework:
     # --- the binding cycle ---------------------------------------------------------------------
 
     async def run_pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> tuple[Status, bool]:
-        """(status, whether some PreBind plugin will act)."""
+        """Return (status, whether some PreBind plugin will act). Measured as Skip if none will."""
+        started_s = _now_s()
         cycle.skip_pre_bind |= cycle.skip
         clients = self._asked.about(cycle, ExtensionPoint.PRE_BIND, cycle.skip)
-        return await binding.pre_flight(clients, cycle, node_name)
+        status, will_act = await binding.pre_flight(clients, cycle, node_name)
+        nothing = status.is_success and not will_act
+        self._times.pre_bind_pre_flight.ended(Code.SKIP if nothing else status.code, started_s)
+        return status, will_act
 
     async def wait_on_permit(self, cycle: Cycle) -> Status:
         """Block until all plugins allowed the pod, or a plugin or the timeout rejected it."""
+        started_s = _now_s()
         cycle.idle = True
         try:
             status = await self.waiting_pods.wait(cycle.pod.uid)
         finally:
             cycle.idle = False  # also where the wait is cut off: the cycle is undone then
         if status.code is Code.ERROR:
-            return Status(Code.ERROR, (f"waiting on permit for pod: {status.message}",), status.plugin)
+            status = Status(Code.ERROR, (f"waiting on permit for pod: {status.message}",), status.plugin)
+        self._permit_waits.of(status.code.kube_name).observe(_now_s() - started_s)
         return status
 
     async def run_pre_bind(self, cycle: Cycle, node_name: str) -> Status:
-        """All PreBind plugins that did not skip."""
+        """Run all PreBind plugins that did not skip."""
+        started_s, status = _now_s(), SUCCESS
         clients = self._asked.about(cycle, ExtensionPoint.PRE_BIND, frozenset(cycle.skip_pre_bind))
-        if not clients or self._pre_bind is None:
-            return SUCCESS
-        every = self._asked.about(cycle, ExtensionPoint.PRE_BIND)
-        return await self._pre_bind.run(every, cycle, node_name)
+        if clients and self._pre_bind is not None:
+            every = self._asked.about(cycle, ExtensionPoint.PRE_BIND)
+            status = await self._pre_bind.run(every, cycle, node_name)
+        self._times.pre_bind.ended(status.code, started_s)
+        self._work.pre_bind_ended(status)
+        return status
 
     async def run_bind(self, cycle: Cycle, node_name: str) -> tuple[str, BindResult]:
-        """(plugin, answer) of the plugin that took the pod."""
+        """Return (plugin, answer) of the plugin that took the pod. The time in which the host writes the
+        Binding is not measured here.
+        """
+        started_s = _now_s()
         clients = self._asked.about(cycle, ExtensionPoint.BIND, cycle.skip)
-        return await binding.run_bind(clients, cycle, node_name)
+        plugin, answer = await binding.run_bind(clients, cycle, node_name)
+        self._times.bind.ended(answer.status.code, started_s)
+        return plugin, answer
 
     def bind_was_untrue(self, cycle: Cycle, plugin: str, untrue: str) -> None:
         """This plugin answered Bind with success, and did not bind the pod; `untrue` says so."""
@@ -259,6 +346,8 @@ class Framework:
                 client.bind_was_untrue(cycle, untrue)
 
     async def run_post_bind(self, cycle: Cycle, node_name: str) -> None:
-        """Tell every PostBind plugin."""
+        """Run PostBind of every plugin."""
+        started_s = _now_s()
         for client in self._asked.about(cycle, ExtensionPoint.POST_BIND, cycle.skip):
             await client.post_bind(cycle, node_name)
+        self._times.post_bind.ended(Code.SUCCESS, started_s)

@@ -24,10 +24,10 @@ async def ask_batch(
     call: Call[*Args, Any, list[T]],
     pods: Sequence[P],
     args: Callable[[Sequence[P]], tuple[*Args]],
-    without: Callable[[int], StandIn[list[T]]],
+    without: StandIn[T],
 ) -> list[T]:
-    """Return one answer per pod. `args`: the arguments of a call about some pods. `without`: makes what
-    stands in for the answers about so many pods.
+    """Return one answer per pod. `args`: the arguments of a call about some pods. `without`: makes the answer
+    that stands in for one that did not come.
 
     A call about several pods that raised is made again for each pod alone. The circuit breaker bounds how
     often that fails. A call that came too late is not: the plugin may be busy with it still.
@@ -36,9 +36,13 @@ async def ask_batch(
 
     def stand_in(policy: Policy, failure: PluginError) -> list[T]:
         failed.append(failure)
-        return without(len(pods))(policy, failure)
+        return [without(policy, failure)] * len(pods)
 
     answers = await relay.ask(call, None, args(pods), stand_in)
     if len(pods) < 2 or not failed or not isinstance(failed[0], PluginRaisedError):
         return answers
-    return [answer for pod in pods for answer in await relay.ask(call, None, args([pod]), without(1))]
+
+    def stand_in_alone(policy: Policy, failure: PluginError) -> list[T]:
+        return [without(policy, failure)]
+
+    return [answer for pod in pods for answer in await relay.ask(call, None, args([pod]), stand_in_alone)]

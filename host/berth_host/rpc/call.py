@@ -7,7 +7,7 @@ both transports and the checks take a row and do what it says.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, TypeVarTuple
@@ -66,8 +66,13 @@ class Call(Generic[*Args, Raw, Out]):
     """The codes that have a meaning as the status of this call."""
 
     local: Callable[..., Any]
-    """In process: (runtime, cycle state, pod, *arguments) -> the raw answer, or something to await. Of a
-    batch: (runtime, *arguments) -> one question for each answer."""
+    """In process: (runtime, cycle state, pod, *arguments) -> the raw answer, or something to await."""
+    each: Callable[..., Iterable[tuple[Any, ...]]] | None = None
+    """Of a batch: (*arguments) -> its questions, one for each answer. `local` and `check_one` are then about
+    one question: (runtime, *question) -> the raw answer; the answer."""
+    check_one: Callable[..., Any] | None = None
+    """Of a batch: (checker, this call, raw answer) -> the answer to one question. Raises
+    PluginProtocolError."""
     method: Method[Any]
     """Served: where it goes, and the message that comes back."""
     encode: Callable[..., Any]

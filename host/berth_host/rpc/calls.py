@@ -9,7 +9,6 @@ method of `PluginClient`. Source: the contract's scheduling.proto and queue.prot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -68,11 +67,13 @@ def _queue(
     pure: bool = False,
     stateless: bool = False,
     codes: frozenset[Code] = _ALWAYS,
-    local: Callable[[PluginRuntime, *Args], Iterable[Callable[[], Answer[R]]]],
+    each: Callable[[*Args], Iterable[tuple[Any, ...]]],
+    local: Callable[..., Answer[R]],
     encode: Callable[[RequestWriter, *Args], Any],
     method: Method[Any],
     decode: Callable[[ReplyReader, Any], list[R]],
     check: Callable[[Checker, Call[*Args, list[R], list[R]], list[R], *Args], list[R]],
+    check_one: Callable[[Checker, Call[*Args, list[R], list[R]], R], R],
 ) -> Call[*Args, list[R], list[R]]:
     """A batch: one answer for each of some pods."""
 
@@ -90,10 +91,12 @@ def _queue(
         stateless=stateless,
         codes=codes,
         local=local,
+        each=each,
         encode=encode,
         method=method,
         decode=decode,
         check=checked,
+        check_one=check_one,
     )
 
 
@@ -193,11 +196,13 @@ PRE_ENQUEUE: Final[Call[Sequence[QueuedPod], list[Status], list[Status]]] = _que
     _POINT.PRE_ENQUEUE,
     "preEnqueue",
     codes=VERDICT_CODES,
-    local=lambda runtime, pods: [partial(runtime.pre_enqueue, pod) for pod in pods],
+    each=zip,
+    local=PluginRuntime.pre_enqueue,
     encode=RequestWriter.pre_enqueue,
     method=plain(QUEUE, "PreEnqueue", queue_pb2.PreEnqueueResponse),
     decode=ReplyReader.pre_enqueue,
     check=lambda checker, call, answer, pods: checker.pre_enqueue(call, answer, len(pods)),
+    check_one=Checker.status,
 )
 SORT_KEYS: Final[Call[Sequence[QueuedPod], list[bytes], list[bytes]]] = _queue(
     "SortKeys",
@@ -205,21 +210,25 @@ SORT_KEYS: Final[Call[Sequence[QueuedPod], list[bytes], list[bytes]]] = _queue(
     "queueSort",
     pure=True,
     stateless=True,
-    local=lambda runtime, pods: [partial(runtime.sort_key, pod) for pod in pods],
+    each=zip,
+    local=PluginRuntime.sort_key,
     encode=RequestWriter.sort_keys,
     method=plain(QUEUE, "SortKeys", queue_pb2.SortKeysResponse),
     decode=ReplyReader.sort_keys,
     check=lambda checker, call, answer, pods: checker.sort_keys(call, answer, len(pods)),
+    check_one=Checker.sort_key,
 )
 QUEUEING_HINTS: Final[Call[ClusterEvent, Sequence[Pod], list[bool], list[bool]]] = _queue(
     "QueueingHints",
     _POINT.FILTER,
     "queueingHints",
-    local=lambda runtime, event, pods: [partial(runtime.queueing_hint, event, pod) for pod in pods],
+    each=lambda event, pods: [(event, pod) for pod in pods],
+    local=PluginRuntime.queueing_hint,
     encode=RequestWriter.queueing_hints,
     method=plain(QUEUE, "QueueingHints", queue_pb2.QueueingHintsResponse),
     decode=ReplyReader.queueing_hints,
     check=lambda checker, call, answer, event, pods: checker.queueing_hints(call, answer, len(pods)),
+    check_one=lambda checker, call, answer: answer,
 )
 
 # --- the scheduling cycle ------------------------------------------------------------------------------

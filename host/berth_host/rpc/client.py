@@ -146,37 +146,31 @@ class PluginClient:
 
     def pre_enqueue_at_once(self, pod: QueuedPod) -> Status | None:
         """Return what `pre_enqueue` would, for one pod; None where the answer has to be awaited."""
-        answers = self._relay.ask_at_once(calls.PRE_ENQUEUE, ([pod],), self._without_gate(1))
-        return None if answers is None else answers[0]
+        return self._relay.ask_at_once(calls.PRE_ENQUEUE, (pod,), self._without_gate)
 
-    def _without_gate(self, count: int) -> StandIn[list[Status]]:
-        def stand_in(policy: Policy, failure: PluginError) -> list[Status]:
-            if policy is Policy.FAIL or isinstance(failure, PluginNotAskedError):
-                return [self._stand_in(policy, failure)] * count
-            why = self._relay.why_left_out(calls.PRE_ENQUEUE, failure, policy)
-            return [Status(Code.SUCCESS, (why,), self.name)] * count
-
-        return stand_in
+    def _without_gate(self, policy: Policy, failure: PluginError) -> Status:
+        if policy is Policy.FAIL or isinstance(failure, PluginNotAskedError):
+            return self._stand_in(policy, failure)
+        why = self._relay.why_left_out(calls.PRE_ENQUEUE, failure, policy)
+        return Status(Code.SUCCESS, (why,), self.name)
 
     async def sort_keys(self, pods: Sequence[QueuedPod]) -> list[bytes]:
         """Return one key per pod. An empty key means the fallback order, and the queue asks again later."""
-        return await ask_batch(self._relay, calls.SORT_KEYS, pods, lambda asked: (asked,), _without_keys)
+        return await ask_batch(self._relay, calls.SORT_KEYS, pods, lambda asked: (asked,), _without_key)
 
     def sort_key_at_once(self, pod: QueuedPod) -> bytes | None:
         """Return what `sort_keys` would, for one pod; None where the answer has to be awaited."""
-        answers = self._relay.ask_at_once(calls.SORT_KEYS, ([pod],), _without_keys(1))
-        return None if answers is None else answers[0]
+        return self._relay.ask_at_once(calls.SORT_KEYS, (pod,), _without_key)
 
     async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> list[bool]:
         """Return one hint per pod: True where no answer came, so that no pod is forgotten."""
         return await ask_batch(
-            self._relay, calls.QUEUEING_HINTS, pods, lambda asked: (event, asked), _without_hints
+            self._relay, calls.QUEUEING_HINTS, pods, lambda asked: (event, asked), _without_hint
         )
 
     def queueing_hint_at_once(self, event: ClusterEvent, pod: Pod) -> bool | None:
         """Return what `queueing_hints` would, for one pod; None where the answer has to be awaited."""
-        answers = self._relay.ask_at_once(calls.QUEUEING_HINTS, (event, [pod]), _without_hints(1))
-        return None if answers is None else answers[0]
+        return self._relay.ask_at_once(calls.QUEUEING_HINTS, (event, pod), _without_hint)
 
     # --- the scheduling cycle --------------------------------------------------------------------------
 
@@ -455,9 +449,9 @@ class PluginClient:
         return scores
 
 
-def _without_keys(count: int) -> StandIn[list[bytes]]:
-    return lambda policy, failure: [b""] * count
+def _without_key(policy: Policy, failure: PluginError) -> bytes:
+    return b""
 
 
-def _without_hints(count: int) -> StandIn[list[bool]]:
-    return lambda policy, failure: [True] * count
+def _without_hint(policy: Policy, failure: PluginError) -> bool:
+    return True

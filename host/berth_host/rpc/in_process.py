@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from berth_sdk.cycle_state import CycleState
@@ -32,6 +31,7 @@ from berth_host.errors.plugins import (
     PluginProtocolError,
     PluginTimeoutError,
 )
+from berth_host.errors.state import InvariantError
 from berth_host.log.hidden import without_hidden
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.cycle import Cycle, CycleEnd, Reserved
@@ -93,9 +93,14 @@ class InProcessTransport:
         args: tuple[*Args],
         deadline_s: float,
     ) -> Answer[Raw]:
-        """The plugin's answer, or an awaitable of it that ends at the deadline."""
+        """Return the plugin's answer, or an awaitable of it that ends at the deadline.
+
+        The relay itself calls the plugin in the scheduling cycle, which is the shortest way.
+        """
+        if call.each is not None:
+            return self._ask_each(call, call.each, args, deadline_s)
         if cycle is None:
-            return self._ask_each(call, args, deadline_s)
+            raise InvariantError(f"{call.rpc} belongs to a cycle, and has none")
         state = cycle.state(self._name)
         if call.lane is not Lane.CYCLE and self._in_thread(call, cycle):
             return self._mapped(
@@ -103,50 +108,52 @@ class InProcessTransport:
             )
         try:
             answer: Any = call.local(self.runtime, state, cycle.pod, *args)
-            if type(answer) in SETTLED:
-                return answer  # type: ignore[no-any-return]  # the row's own type
+        except BaseException as err:  # noqa: BLE001  # a plugin may raise anything
+            answer = self.stands_for(call, err)
+        if type(answer) not in SETTLED:
+            answer = self.going_on(call, answer, deadline_s)
+        return answer  # type: ignore[no-any-return]  # the row's own type
+
+    def stands_for(self, call: AnyCall, err: BaseException) -> Any:
+        """Return the answer that an exception of the plugin stands for. Raises PluginError for all others."""
+        if isinstance(err, ScoreRefusedError):
+            return Status(Code.ERROR, err.reasons)
+        if isinstance(err, PluginError | KeyboardInterrupt):
+            raise err
+        raise self._failure(call, err) from err
+
+    def going_on(self, call: AnyCall, answer: Any, deadline_s: float) -> Any:
+        """Run an awaitable answer up to its first wait. Return the answer, or an awaitable of it that ends at
+        the deadline.
+        """
+        try:
             answer = begun(answer)
-        except PluginError:
-            raise
-        except ScoreRefusedError as err:
-            refused: Any = Status(Code.ERROR, err.reasons)
-            return refused  # type: ignore[no-any-return]  # one of the row's answers
-        except KeyboardInterrupt:
-            raise
-        except BaseException as err:  # a plugin may raise anything
-            raise self._failure(call, err) from err
+        except BaseException as err:  # noqa: BLE001  # see `ask`
+            return self.stands_for(call, err)
         return self._mapped(call, self._bounded(call, deadline_s, answer)) if must_wait(answer) else answer
 
-    def ask_at_once(self, call: Call[*Args, list[T], Any], args: tuple[*Args]) -> list[T] | None:
-        """Return the answer to a batch of one question, or None where it has to be awaited.
-
-        Raises PluginError.
-        """
-        (question,) = call.local(self.runtime, *args)
-        if self._is_async(call.rpc, question):
-            return None
-        try:
-            answer: Any = question()
-        except PluginError:
-            raise
-        except KeyboardInterrupt:
-            raise
-        except BaseException as err:  # see `ask`
-            raise self._failure(call, err) from err
-        if type(answer) not in SETTLED and must_wait(answer):
-            if inspect.iscoroutine(answer):
-                answer.close()  # `ask` begins another one, and awaits it
-            return None
-        return [answer]
+    def awaits(self, call: AnyCall) -> bool:
+        """Return True where the plugin's own method for a question of the queue is an `async def`."""
+        known = self._async.get(call.rpc)
+        if known is None:
+            own = getattr(self.runtime.plugin, call.local.__name__, None)
+            known = self._async[call.rpc] = inspect.iscoroutinefunction(own)
+        return known
 
     # --- how it is done ------------------------------------------------------------------------------
 
-    async def _ask_each(self, call: Call[*Args, Raw, Any], args: tuple[*Args], deadline_s: float) -> Raw:
+    async def _ask_each(
+        self,
+        call: Call[*Args, Raw, Any],
+        each: Callable[..., Iterable[tuple[Any, ...]]],
+        args: tuple[*Args],
+        deadline_s: float,
+    ) -> Raw:
         """Ask one question after the other, each with the whole deadline."""
         answers: Any = []
         try:
-            for question in call.local(self.runtime, *args):
-                answer = begun(question())
+            for question in each(*args):
+                answer = begun(call.local(self.runtime, *question))
                 answers.append(await self._bounded(call, deadline_s, answer) if must_wait(answer) else answer)
         except PluginError:
             raise
@@ -168,14 +175,6 @@ class InProcessTransport:
             plain = self._plain[call.rpc] = callable(own) and not inspect.iscoroutinefunction(own)
         return plain
 
-    def _is_async(self, rpc: str, question: partial[Any]) -> bool:
-        """Return True where the plugin's own method for the question is an `async def`."""
-        known = self._async.get(rpc)
-        if known is None:
-            own = getattr(self.runtime.plugin, question.func.__name__, None)
-            known = self._async[rpc] = inspect.iscoroutinefunction(own)
-        return known
-
     async def _threaded(
         self, call: AnyCall, deadline_s: float, method: Callable[..., Answer[T]], *args: Any
     ) -> T:
@@ -192,15 +191,10 @@ class InProcessTransport:
     async def _mapped(self, call: AnyCall, answer: Awaitable[T]) -> T:
         try:
             return await answer
-        except PluginError:
+        except asyncio.CancelledError:
             raise
-        except ScoreRefusedError as err:
-            refused: Any = Status(Code.ERROR, err.reasons)
-            return refused  # type: ignore[no-any-return]  # one of the row's answers
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            raise
-        except BaseException as err:  # see `ask`
-            raise self._failure(call, err) from err
+        except BaseException as err:  # noqa: BLE001  # see `ask`
+            return self.stands_for(call, err)  # type: ignore[no-any-return]  # one of the row's answers
 
     async def _bounded(self, call: AnyCall, deadline_s: float, answer: Awaitable[T]) -> T:
         deadline = asyncio.timeout(deadline_s)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from inspect import iscoroutine
 from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, overload
 
 from berth_sdk.runtime.answers import must_wait, settled
@@ -111,9 +112,18 @@ class PluginRelay:
         started_s = time.perf_counter()
         try:
             if local is not None:
-                # Rounds share one deadline. The budget of a cycle is for calls to served plugins.
+                # Rounds share one deadline. The budget of a cycle is for served plugins.
                 deadline_s = self._deadline_s(call, rule, cycle) if call.in_rounds else rule.deadline_s
-                raw = local.ask(call, cycle, args, deadline_s)
+                raw: Any
+                if cycle is None or call.lane is not Lane.CYCLE:
+                    raw = local.ask(call, cycle, args, deadline_s)
+                else:
+                    try:
+                        raw = call.local(local.runtime, cycle.state(self._name), cycle.pod, *args)
+                    except BaseException as err:  # noqa: BLE001  # a plugin may raise anything
+                        raw = local.stands_for(call, err)
+                    if type(raw) not in SETTLED:
+                        raw = local.going_on(call, raw, deadline_s)
                 if type(raw) not in SETTLED and must_wait(raw):
                     raw = await raw
                 answer = call.check(terms.check, call, cycle, raw, *args)
@@ -137,23 +147,30 @@ class PluginRelay:
         return answer
 
     def ask_at_once(
-        self, call: Call[*Args, list[T], list[T]], args: tuple[*Args], stand_in: StandIn[list[T]]
-    ) -> list[T] | None:
-        """Ask a plugin in the host one question of the queue, as `ask` does, without waiting.
+        self, call: Call[*tuple[Any, ...], Any, list[T]], question: tuple[Any, ...], stand_in: StandIn[T]
+    ) -> T | None:
+        """Ask an in-process plugin one question of the queue, as `ask` does, without waiting.
 
         Returns None where the answer has to be awaited, as that of an `async def`: then `ask` is the way. A
         plain method cannot be interrupted, so one that overruns its deadline is reported afterwards.
         """
-        if self._local is None:
+        local, check_one = self._local, call.check_one
+        if local is None or check_one is None or local.awaits(call):
             return None
         terms = self._current
         kind = terms.of(call)
         started_s = time.perf_counter()
+        answer: T
         try:
-            raw = self._local.ask_at_once(call, args)
-            if raw is None:
+            try:
+                raw: Any = call.local(local.runtime, *question)
+            except BaseException as err:  # noqa: BLE001  # a plugin may raise anything
+                raw = local.stands_for(call, err)
+            if type(raw) not in SETTLED and must_wait(raw):
+                if iscoroutine(raw):
+                    raw.close()  # `ask` begins another one, and awaits it
                 return None
-            answer = call.check(terms.check, call, None, raw, *args)
+            answer = check_one(terms.check, call, raw)
         except PluginError as failure:
             kind.observe(None, time.perf_counter() - started_s)
             return stand_in(self._failed(call, kind.rule, None, failure), failure)

@@ -84,15 +84,18 @@ class Checker:
     def pre_enqueue(self, call: AnyCall, statuses: Sequence[Status], count: int) -> list[Status]:
         """One status per pod."""
         self._count(call, len(statuses), count, "statuses")
-        return [self._status(call, status) for status in statuses]
+        return [self.status(call, status) for status in statuses]
 
     def sort_keys(self, call: AnyCall, keys: Sequence[bytes], count: int) -> list[bytes]:
         """One key of at most 256 bytes per pod."""
         self._count(call, len(keys), count, "keys")
-        longest = max(map(len, keys), default=0)
-        if longest > MAX_KEY_BYTES:
-            self._violation(call, f"answered a sort key of {longest} bytes; {MAX_KEY_BYTES} is the limit")
-        return list(keys)
+        return [self.sort_key(call, key) for key in keys]
+
+    def sort_key(self, call: AnyCall, key: bytes) -> bytes:
+        """Return a key of at most 256 bytes."""
+        if len(key) > MAX_KEY_BYTES:
+            self._violation(call, f"answered a sort key of {len(key)} bytes; {MAX_KEY_BYTES} is the limit")
+        return key
 
     def queueing_hints(self, call: AnyCall, hints: Sequence[bool], count: int) -> list[bool]:
         """One hint per pod."""
@@ -103,7 +106,7 @@ class Checker:
 
     def pre_filter(self, call: AnyCall, result: PreFilterResult, count: int) -> PreFilterResult:
         """`count`: the nodes that PreFilter was shown."""
-        status = self._status(call, result.status)
+        status = self.status(call, result.status)
         early = result.early_filter
         if early is not None:
             early = self.verdicts(call, early, count)
@@ -155,7 +158,7 @@ class Checker:
 
     def post_filter(self, call: AnyCall, result: PostFilterResult, pod: Pod) -> PostFilterResult:
         """The nominated node exists; the victims run on it and have a lower priority than `pod`."""
-        status = self._status(call, result.status)
+        status = self.status(call, result.status)
         node = result.nominated_node
         if node and result.clear_nomination:
             self._violation(call, f"nominated {node!r} and cleared the nomination at once")
@@ -185,8 +188,8 @@ class Checker:
     def pre_score(self, call: AnyCall, answer: Status | PreScored, nodes: Sized) -> Status | PreScored:
         """SUCCESS, SKIP or ERROR, and the early scores of the nodes, if any."""
         if isinstance(answer, Status):
-            return self._status(call, answer)
-        status = self._status(call, answer.status)
+            return self.status(call, answer)
+        status = self.status(call, answer.status)
         scores = None if answer.scores is None else self.raw_scores(call, answer.scores, len(nodes))
         if status is answer.status and scores is answer.scores:
             return answer
@@ -216,14 +219,14 @@ class Checker:
             self._undecided(call)
         if answer.pre_bind is not None and ExtensionPoint.PRE_BIND not in self.descriptor.points:
             self._violation(call, "answered PreBind early, in which it does not take part")
-        status = self._status(call, answer.status)
+        status = self.status(call, answer.status)
         return answer if status is answer.status else replace(answer, status=status)
 
     def permit(self, call: AnyCall, result: PermitResult | None) -> PermitResult:
         """A decision is due; the wait is clamped to the host's maximum, which is also the default."""
         if result is None:
             self._undecided(call)
-        status = self._status(call, result.status)
+        status = self.status(call, result.status)
         if status.code is not Code.WAIT:
             return result if status is result.status else PermitResult(status)
         wait_s = result.wait_timeout_s
@@ -242,7 +245,7 @@ class Checker:
         """
         if result is None:
             self._undecided(call)
-        status = self._status(call, result.status)
+        status = self.status(call, result.status)
         self._patches(call, result.patches, pod)
         after_s = result.ask_again_after_s
         if after_s is not None:
@@ -255,7 +258,7 @@ class Checker:
         """A decision is due."""
         if result is None:
             self._undecided(call)
-        status = self._status(call, result.status)
+        status = self.status(call, result.status)
         return result if status is result.status else BindResult(status)
 
     def token(self, call: AnyCall, token: bytes | None) -> None:
@@ -265,7 +268,8 @@ class Checker:
 
     # --- pieces ------------------------------------------------------------------------------------------
 
-    def _status(self, call: AnyCall, status: Status) -> Status:
+    def status(self, call: AnyCall, status: Status) -> Status:
+        """Return the status; an ERROR in place of a code that has no meaning in an answer to `call`."""
         return status if status.code in call.codes else self._legal(call.rpc, call.codes, status)
 
     def _legal(self, rpc: str, codes: frozenset[Code], status: Status) -> Status:

@@ -8,7 +8,7 @@ name the plugin and apply the policy.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -115,18 +115,37 @@ class PluginRuntime:
             "pre_filter", lambda answer: self._read_pre_filter(answer, len(nodes)), state, pod, nodes
         )
 
-    def filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
-        """Verdicts over the candidates, with scores where the plugin itself adds them."""
-        kept = self.kept.verdicts
-        if kept is None:
-            return self._own_filter(state, pod, nodes)
-        if not isinstance(kept, RowColumns) or not nodes.is_snapshot:
-            return run(self._filter(state, pod, nodes))
-        column = kept.column(state, pod, nodes)
-        missing = column.missing(nodes)
-        if not len(missing):
-            return FilterResult(column.verdicts(nodes))
-        return run(self._filter_rows(column, missing, state, pod, nodes))
+    def filter(
+        self, state: CycleState, pod: Pod, nodes: NodeTable, *, own: bool = False
+    ) -> Answer[FilterResult]:
+        """Return verdicts over the candidates, with scores where the plugin itself adds them.
+
+        `own`: ask the plugin about every row, whatever answers are kept.
+        """
+        if not own and self.kept.verdicts is not None:
+            return self._kept_filter(self.kept.verdicts, state, pod, nodes)
+        declared = self._declared
+        seen, table = declared.pod(pod), declared.nodes(nodes)
+        state.readable = declared.shared
+        try:
+            if "filter_nodes" in self._methods:
+                answer = self._own_method("filter_nodes")(state, seen, table)
+                if type(answer) in PLAIN or not must_wait(answer):
+                    return self._read_filter(answer, len(nodes))
+                return self._filter_later(answer, len(nodes))
+            function, read = self._own_method("filter"), self._read.status
+            statuses: list[Status] = []
+            each = iter(table)
+            for node in each:
+                answer = function(state, seen, node)
+                if type(answer) not in PLAIN and must_wait(answer):
+                    rest = (function(state, seen, later) for later in each)
+                    return run(self._filter_rest(statuses, answer, rest))
+                statuses.append(read("filter", answer))
+        except UndeclaredError as err:
+            declared.name(err)
+            raise
+        return FilterResult(_grouped(statuses))
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Answer[Verdicts]:
         """One verdict per scenario, by the plugin's own method or derived from its Filter."""
@@ -264,13 +283,25 @@ class PluginRuntime:
             return result
         return ReserveResult(result.status, result.pre_bind, PreFlightResult(SUCCESS))
 
+    def _kept_filter(
+        self, kept: RowColumns | TableAnswers[FilterResult], state: CycleState, pod: Pod, nodes: NodeTable
+    ) -> Answer[FilterResult]:
+        """Answer from the kept verdicts, and ask the plugin about the rest."""
+        if not isinstance(kept, RowColumns) or not nodes.is_snapshot:
+            return run(self._filter(state, pod, nodes))
+        column = kept.column(state, pod, nodes)
+        missing = column.missing(nodes)
+        if not len(missing):
+            return FilterResult(column.verdicts(nodes))
+        return run(self._filter_rows(column, missing, state, pod, nodes))
+
     def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
         kept = self.kept.verdicts
         table = kept if isinstance(kept, TableAnswers) and nodes.is_snapshot else None
         result = None if table is None else table.find(state, pod, nodes)
         if result is None:
             writes = state.writes
-            answer = self._own_filter(state, pod, nodes)
+            answer = self.filter(state, pod, nodes, own=True)
             result = answer if isinstance(answer, FilterResult) else (yield answer)
             if table is not None and state.writes == writes and not _has_errors(result.verdicts):
                 table.keep(state, pod, nodes, result)
@@ -281,7 +312,7 @@ class PluginRuntime:
     ) -> Steps[FilterResult]:
         """Ask about the rows that moved, and remember the answers."""
         asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
-        result: FilterResult = yield self._own_filter(state, pod, asked)
+        result: FilterResult = yield self.filter(state, pod, asked, own=True)
         if result.early_scores is not None or result.skip_score:
             # Values that come with the verdicts are about this call only: such a plugin is asked in full.
             self.kept.verdicts = None
@@ -293,25 +324,23 @@ class PluginRuntime:
             column.forget(asked.slots)
         return FilterResult(verdicts)
 
-    def _own_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
-        """The plugin's own answer for every row."""
-        ask = self._methods.get("filter_nodes")
-        if ask is None:
-            return run(self._filter_each(state, pod, nodes))
-        answer = ask(state, pod, nodes)
-        if must_wait(answer):
-            return _read_later(lambda answer: self._read_filter(answer, len(nodes)), answer)
-        return self._read_filter(answer, len(nodes))
-
-    def _filter_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
-        function = self._own_method("filter")
-        read, seen = self._read.status, self._declared.pod(pod)
-        state.readable = self._declared.shared
-        statuses: list[Status] = []
+    async def _filter_later(self, answer: Awaitable[Any], count: int) -> FilterResult:
+        """Read the answer of an `async def filter_nodes`."""
         try:
-            for node in self._declared.nodes(nodes):
-                answer = function(state, seen, node)
-                statuses.append(read("filter", (yield answer) if must_wait(answer) else answer))
+            return self._read_filter(await answer, count)
+        except UndeclaredError as err:
+            self._declared.name(err)
+            raise
+
+    def _filter_rest(
+        self, statuses: list[Status], answer: Any, answers: Iterator[Any]
+    ) -> Steps[FilterResult]:
+        """Go on with a per-node Filter where an answer has to be awaited. `answers`: those behind it."""
+        read = self._read.status
+        try:
+            statuses.append(read("filter", (yield answer)))
+            for later in answers:
+                statuses.append(read("filter", (yield later) if must_wait(later) else later))
         except UndeclaredError as err:
             self._declared.name(err)
             raise

@@ -19,12 +19,12 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import ExtensionPoint, NoConcern
 from berth_sdk.kept.follows import BySignature, JointVersions
 from berth_sdk.results import PreFilterResult
-from berth_sdk.status import Code, Status, Verdicts
+from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework.answers import AskEveryone
 from berth_host.framework.concern import concern
-from berth_host.framework.filtering import Rows, ask_in_order, candidates, filter_rows, nominated_pass
+from berth_host.framework.filtering import Rows, candidates, nominated_pass, passed_by
 from berth_host.framework.kept.judging_early import judge_early
 from berth_host.framework.kept.merged_answers import MergedAnswers, Skips
 from berth_host.framework.kept.plugin_answers import PluginAnswers, SignatureAnswers
@@ -288,43 +288,39 @@ class KeepAnswers:
             return await self._everyone.filter(clients, pre_score, cycle, statuses, rows, nominated)
         known, several = kept.known, len(rows) > 1
         if known is None:
-            rows = await nominated_pass(clients, cycle, statuses, rows, nominated)
-            return await self._filter_rows(clients, cycle, statuses, rows, several=several)
-        shared, others = self.split(clients)
-        if nominated:
-            if several:
-                rows = await known.crowded.first_pass(
-                    shared, cycle, statuses, rows, nominated, known.verdicts
-                )
-            rows = await nominated_pass(others if several else clients, cycle, statuses, rows, nominated)
-        judges: Clients = ()
-        if len(rows) == len(statuses.table) or (nominated and several):
-            judges, clients = shared, others
-        elif not several and known.verdicts.has_asked(shared):
-            # The node that an equal pod's attempt, or this one's last, has judged already.
-            rows = await known.verdicts.ask_about(shared, cycle, statuses, rows)
-            clients = others
-        if several and any(client.filters_elsewhere(cycle) for client in clients):
-            return await judge_early(judges, clients, pre_score, known, cycle, statuses, rows)
-        if judges:
-            rows = await known.verdicts.ask(judges, cycle, statuses, rows)
-        return await self._filter_rows(clients, cycle, statuses, rows, several=several) if clients else rows
-
-    async def _filter_rows(
-        self, clients: Clients, cycle: Cycle, statuses: NodeStatuses, rows: Rows, *, several: bool
-    ) -> Rows:
-        """As `filter_rows`, where each plugin is asked about the rows that are not kept."""
-        kept = _kept_for(cycle)
-        if kept is None or not several:
-            return await filter_rows(clients, cycle, statuses, rows)
-
-        def ask(client: PluginClient, left: Rows) -> Awaitable[Verdicts]:
-            memory, answers = kept.memory(client.name), kept.answers(client.name)
+            if nominated:
+                rows = await nominated_pass(clients, cycle, statuses, rows, nominated)
+        else:
+            shared, others = self.split(clients)
+            if nominated:
+                if several:
+                    rows = await known.crowded.first_pass(
+                        shared, cycle, statuses, rows, nominated, known.verdicts
+                    )
+                rows = await nominated_pass(others if several else clients, cycle, statuses, rows, nominated)
+            judges: Clients = ()
+            if len(rows) == len(statuses.table) or (nominated and several):
+                judges, clients = shared, others
+            elif not several and known.verdicts.has_asked(shared):
+                # The node that an equal pod's attempt, or this one's last, has judged already.
+                rows = await known.verdicts.ask_about(shared, cycle, statuses, rows)
+                clients = others
+            if several and any(client.filters_elsewhere(cycle) for client in clients):
+                return await judge_early(judges, clients, pre_score, known, cycle, statuses, rows)
+            if judges:
+                rows = await known.verdicts.ask(judges, cycle, statuses, rows)
+        for client in clients:
+            if not len(rows):
+                break
+            asked = candidates(statuses, rows)
+            memory = kept.memory(client.name) if several else None
+            answers = None if memory is None else kept.answers(client.name)
             if memory is None or answers is None:
-                return client.filter(cycle, candidates(statuses, left))
-            return memory.filter(answers, cycle, candidates(statuses, left))
-
-        return await ask_in_order(clients, statuses, rows, ask)
+                verdicts = await client.filter(cycle, asked)
+            else:
+                verdicts = await memory.filter(answers, cycle, asked)
+            rows = passed_by(client, verdicts, statuses, rows)
+        return rows
 
     # --- Score -------------------------------------------------------------------------------------
 
