@@ -25,15 +25,15 @@ _REASONS: Final[Mapping[State, tuple[str, str]]] = {
 
 
 class WriteEvent(Protocol):
-    """Writes a Kubernetes Event about the host's own pod, in the background."""
+    """A function that writes a Kubernetes Event about the host's own pod, in the background."""
 
     def __call__(self, *, type: str, reason: str, action: str, note: str) -> None:
-        """`type`: Normal or Warning."""
+        """Write the Event. `type`: Normal or Warning."""
         ...
 
 
 class AttachmentEvents:
-    """Events about attachments. `write` None: the host does not know its own pod, and writes none."""
+    """The Events about attachments. `write`: None if the host does not know its own pod, and writes none."""
 
     def __init__(self, write: WriteEvent | None) -> None:
         self._write_event = write
@@ -48,7 +48,7 @@ class AttachmentEvents:
                 names or change.place,
                 kind,
                 reason,
-                f"{where}: {change.reason or 'it is attached, and is asked'}",
+                f"{where}: {change.reason or 'it is attached and gets calls'}",
             )
 
     def swapped(self, swap: Swap) -> None:
@@ -58,20 +58,22 @@ class AttachmentEvents:
             if swap.falls_back
             else (_NORMAL, "PluginSwapped", "")
         )
-        note = f"plugin {swap.plugin}: instance {swap.instance_id} is asked in place of {swap.before}{why}"
+        note = f"plugin {swap.plugin}: instance {swap.instance_id} replaces {swap.before}{why}"
         self._write(swap.plugin, kind, reason, note)
 
     def refused(self, refusal: Refusal) -> None:
-        """Write that a plugin does not accept its arguments in a new configuration, which is not used."""
+        """Write that a plugin refuses its arguments in a new configuration, which is therefore not used."""
         note = (
             f"plugin {refusal.plugins} at {refusal.place} {refusal.reason};"
-            " the configuration before stays in use"
+            " the previous configuration stays in use"
         )
         self._write(refusal.plugins, _WARNING, "ConfigurationRefused", note)
 
     def _write(self, what: str, kind: str, reason: str, note: str) -> None:
-        """Write one Event. `what`: a part of the action, so that Events about different plugins are different
-        series; Events that differ only in their notes are one series, which keeps one note.
+        """Write one Event.
+
+        `what`: a part of the action, so that Events about different plugins are different series. Events that
+        differ only in their notes are one series, which keeps one note.
         """
         if self._write_event is not None:
             self._write_event(type=kind, reason=reason, action=f"Attaching {what}"[:_ACTION_MAX], note=note)

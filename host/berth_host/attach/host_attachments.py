@@ -53,9 +53,9 @@ class UpdatedState(HostState, Protocol):
 class HostSeams:
     """The parts of the host that attachments use.
 
-    `declare`: asks the cluster for the resources that these plugins need as well; raises ClusterError.
-    `grants`: permissions for HandleService. `recovered`: called with the name of a plugin that is attached,
-    to try the pods again that failed without it. `stats`: the cost of each plugin, by name.
+    `declare`: makes the cluster watch the resources that these plugins need; raises ClusterError. `grants`:
+    permissions for HandleService. `recovered`: called with the name of a newly attached plugin, to requeue
+    the pods that failed without it. `stats`: returns the cost of each plugin, by name.
     """
 
     state: UpdatedState
@@ -69,7 +69,7 @@ class HostSeams:
 
 
 class HostAttachments:
-    """The attachments of one host. made -start-> attaching -stop-> closed."""
+    """The attachments of one host: made -start-> attaching -stop-> closed."""
 
     def __init__(self, configuration: LoadedConfiguration, seams: HostSeams) -> None:
         self._seams = seams
@@ -88,16 +88,16 @@ class HostAttachments:
         self.attached_places = Attachments(wanted_places(configuration), attach_seams)
 
     async def try_arguments(self, running: HostAttachments) -> None:
-        """Let the served plugins check their arguments while `running` still calls them.
+        """Have the served plugins check their new arguments while `running` still calls them.
 
-        Raises PluginLoadError if a plugin does not accept its arguments.
+        Raises PluginLoadError if a plugin refuses its arguments.
         """
         for refusal in await self.attached_places.refusals(running.attached_places):
             running._seams.events.refused(refusal)
             raise PluginLoadError(refusal.plugins, refusal.place, f"it {refusal.reason}")
 
     async def start(self, *, stands_by: bool = False) -> None:
-        """Try every place once, and the missing ones again in the background.
+        """Try to attach every place, and retry the failed ones in the background.
 
         `stands_by`: another host may lead; the places are attached by `begin_term`.
         """
@@ -107,7 +107,7 @@ class HostAttachments:
             self._refresher.add_done_callback(self._refresh_ended)
 
     async def synchronise(self) -> None:
-        """Synchronise every copy with the snapshot, for FIRST_SYNC_S at most: more than a call may take."""
+        """Synchronise every copy with the snapshot; each may take FIRST_SYNC_S, longer than a call."""
         for attachment in self.attached_places.places:
             link = attachment.link
             if link is None or link.feed is None:
@@ -123,9 +123,9 @@ class HostAttachments:
         await self.attached_places.begin_term()
 
     def check_arguments(self) -> None:
-        """Raise PluginLoadError if a served plugin does not accept its arguments.
+        """Raise PluginLoadError if a served plugin refuses its arguments.
 
-        Called at the end of the start, which fails, as with in-process plugins. After the start, the host
+        Called at the end of the start, which then fails, as with in-process plugins. After the start the host
         only refuses the instance.
         """
         for attachment in self.attached_places.refusing_arguments():
@@ -173,29 +173,29 @@ class HostAttachments:
     # --- AttachListener --------------------------------------------------------------------------
 
     def attached(self, plugin: str) -> None:
-        """See AttachListener. Pods that failed without the plugin are tried again."""
+        """Requeue the pods that failed without the plugin. See AttachListener."""
         self._seams.recovered(plugin)
 
     def lost(self, plugin: str, reason: str) -> None:
-        """See AttachListener. The policies of the plugin's points apply from now on."""
+        """Log the loss; the plugin's failure policies apply from now on. See AttachListener."""
         if not self._stopping:
             log.warning("plugin.lost", plugin=plugin, reason=reason)
 
     def swapped(self, swap: Swap) -> None:
-        """See AttachListener."""
+        """Write an Event about the swap. See AttachListener."""
         self._seams.events.swapped(swap)
 
     def place_changed(self, change: PlaceChange) -> None:
-        """See AttachListener."""
+        """Write an Event about the change. See AttachListener."""
         if not self._stopping:
             self._seams.events.place_changed(change)
 
     async def _declare(self, descriptors: Sequence[Descriptor]) -> None:
-        """Ask the cluster for what the plugins need. Raises LostError if it does not list that."""
+        """Watch the resources that the plugins need. Raises LostError if the cluster does not list them."""
         try:
             await self._seams.declare(descriptors)
         except ClusterError as err:
-            raise LostError(f"needs what the cluster does not hand over: {err}") from err
+            raise LostError(f"needs resources that cannot be listed: {err}") from err
 
     def _count(self, plugin: str, call: str, sent: int, received: int) -> None:
         stats = self._seams.stats().get(plugin)

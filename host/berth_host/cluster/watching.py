@@ -1,7 +1,8 @@
-"""The resources that the host asks the cluster for: those that it and its plugins read, and no others.
+"""The resources that the host watches: only those that the host or its plugins read.
 
-A host asks for the resources of its configuration before it follows the cluster. Plugins that attach later
-may need more. Both what a plugin reads (`needs`) and the events that it registers for (`events`) count.
+A host adds the resources of its configuration before it follows the cluster. Plugins that attach later may
+need more. The objects that a plugin reads (`needs`) and the events that it registers for (`events`) both
+count.
 Source: kube-scheduler `scheduler.go` (unionedGVKs) and `eventhandlers.go` (addAllEventHandlers), v1.36.
 """
 
@@ -31,15 +32,17 @@ WATCH_S: Final = 10.0
 """Seconds (real time) to list the resources that a new plugin needs."""
 ALWAYS: Final = frozenset({"pods", "nodes"})
 BUDGETS: Final = "policy/poddisruptionbudgets"
-"""The host's preemption reads them, which any PostFilter plugin may call."""
+"""The host's preemption, which any PostFilter plugin may call, reads PodDisruptionBudgets."""
 NAMESPACES: Final = "namespaces"
-"""The host reads them if the scope of a plugin has a namespaceSelector."""
+"""The host reads namespaces if the scope of a plugin has a namespaceSelector."""
 _RESOURCE_OF_KIND: Final = {kind: resource for resource, kind in KIND_OF_RESOURCE.items()} | {"Node": "nodes"}
 
 
 class Watching:
-    """made -follow, take_over-> followed. `needed`: the resources to ask the cluster for; the set only grows.
-    `is_followed`: True once a host follows the cluster's watches.
+    """The watched resources of one cluster: made -follow, take_over-> followed.
+
+    `needed`: the resources to watch; the set only grows. `is_followed`: True after a host follows the
+    cluster.
     """
 
     def __init__(self, cluster: ClusterPort) -> None:
@@ -48,7 +51,7 @@ class Watching:
         self.is_followed = False
 
     def need(self, resources: Collection[str]) -> None:
-        """Add these to `needed`, without a request to the cluster."""
+        """Add resources to `needed`, without a request to the cluster."""
         self.needed |= frozenset(resources)
 
     async def follow(self, handle: Callable[[WatchEvent], None]) -> None:
@@ -61,7 +64,7 @@ class Watching:
         self.is_followed = True
 
     async def declare(self, descriptors: Iterable[Descriptor]) -> None:
-        """Ask the cluster for the resources that these plugins, which are about to be attached, need as well.
+        """Watch the further resources that plugins need, before they are attached.
 
         Raises ClusterError.
         """
@@ -71,10 +74,10 @@ class Watching:
         self.need(new)
 
     async def watch(self, resources: Collection[str]) -> None:
-        """Ask a cluster that is followed already for more resources; return once they are listed.
+        """Watch further resources of a followed cluster; return after they were listed.
 
-        Raises UnavailableError after WATCH_S, so that a missing permission does not block the plugin. The
-        cluster continues to try, so a later call may succeed.
+        Raises UnavailableError after WATCH_S, so that a missing right does not block the plugin. The cluster
+        retries the list, so a later call may succeed.
         """
         try:
             async with asyncio.timeout(WATCH_S):
@@ -83,15 +86,15 @@ class Watching:
             raise UnavailableError(
                 ", ".join(sorted(resources)),
                 "",
-                f"not listed within {WATCH_S:g} s; the log says why (watch.failed): mostly it is a role that"
-                " lacks list and watch",
+                f"not listed within {WATCH_S:g} s; see watch.failed in the log: usually a role lacks"
+                " the rights list and watch",
             ) from err
 
 
 class ChangeFeed:
-    """Passes the changes of the cluster to one host, and to the next one after a reload, without a relist.
+    """The feed of the cluster's changes to one host, and after a reload to the next one, without a relist.
 
-    `to`: handles the changes now.
+    `to`: the current handler of the changes.
     """
 
     def __init__(self, to: Callable[[WatchEvent], None]) -> None:
@@ -105,7 +108,7 @@ class ChangeFeed:
 def watched_resources(
     configuration: LoadedConfiguration, clients: Mapping[str, Mapping[str, PluginClient]]
 ) -> frozenset[str]:
-    """Return the resources that all profiles need. `clients`: by profile and plugin.
+    """Return the resources that all profiles need. `clients`: by schedulerName and plugin.
 
     Served plugins that are not attached yet add theirs later (`Watching.declare`).
     """

@@ -16,7 +16,7 @@ import structlog
 _LOGGED: Final = "plugin.logged"
 _DROPPED: Final = "plugin.log_dropped"
 _TRACED: Final = ("plugin.call_failed", "plugin.not_loaded")
-"""Events of plugins in the host: their traceback reads as that of a plugin elsewhere."""
+"""Events of in-process plugins, whose tracebacks are shown like those of served plugins."""
 
 
 def plain_lines(renderer: structlog.typing.Processor) -> structlog.typing.Processor:

@@ -1,4 +1,4 @@
-"""Pods that are promised a node, as the Filter passes of one cycle count them.
+"""`NominatedPods`: the nominated pods that count in the Filter passes of one cycle.
 
 Made by the scheduler, read by `filtering` and by the preemption evaluator.
 """
@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 
 class NominatedPods:
-    """k pods of `table`, in its rows `pods`, each nominated to the node in its position, `positions`, of the
-    cycle's nodes (intp[k], both). `rows`: bool[n], where there are any. `marks`: int64[n], equal for a node
-    whenever the same pods count, 0 where none do (empty: nowhere do any); None: unknown.
+    """The nominated pods of a cycle with n nodes: k rows of `table`.
+
+    `pods`: the rows, intp[k]. `positions`: the position of each pod's node among the cycle's nodes, intp[k].
+    `rows`: bool[n], True for nodes with nominated pods. `marks`: int64[n], equal for a node whenever the same
+    pods count, 0 without pods; an empty array if no node has any; None if unknown.
     """
 
     __slots__ = ("_changes", "_pods", "_positions", "_table", "marks", "rows")
@@ -41,16 +43,16 @@ class NominatedPods:
 
     @classmethod
     def of(cls, nodes: NodeTable, by_node: Mapping[str, Sequence[Pod]]) -> NominatedPods:
-        """The same from names; for a framework that is used alone."""
+        """Return the nominated pods from a map by node name; for a framework without a scheduler."""
         if not by_node:
             return NOBODY
         added = PodChanges.of([by_node.get(name, ()) for name in nodes.names])
         return cls(added.table, added.rows, added.row_of, added.counts() > 0, None)
 
     def added(self, rows: NDArray[np.intp]) -> PodChanges:
-        """The pods that are nominated to the nodes in some rows, in the order given."""
+        """Return the pods nominated to the nodes in `rows`, in the order of `rows`."""
         if len(rows) <= FEW:
-            # A cycle asks about the nodes that moved: sorting all would cost more.
+            # For few nodes, such as those that changed, sorting all pods would cost more.
             of_row = [self._pods[self._positions == row] for row in rows.tolist()]
             starts = np.array([0, *accumulate(map(len, of_row))], dtype=np.intp)
             return PodChanges(self._table, np.concatenate(of_row or [self._pods[:0]]), starts)

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 class PreFilterOutcome:
     """The merged answers of all PreFilter plugins.
 
-    `status`: SUCCESS, a rejection (signed by its plugin, or by none when several plugins left no node
-    together), or an error. `eligible`: the only nodes left, or None for all. `narrowed`: in order, each
-    plugin that named eligible nodes, with these. `rejections`: in order, each plugin's rejection of the whole
-    pod, signed; `status` is the last of them.
+    `status`: SUCCESS, a rejection (with its plugin, or without one if several plugins together left no node),
+    or an error. `eligible`: the nodes that are left, or None for all. `narrowed`: each plugin that named
+    eligible nodes, with these nodes, in order. `rejections`: each plugin's rejection of the whole pod, in
+    order; `status` is the last one.
     """
 
     status: Status
@@ -38,25 +38,24 @@ class PreFilterOutcome:
 
     @property
     def message(self) -> str:
-        """The message of a rejection; empty where PreFilter did not reject the pod."""
+        """The message of a rejection; empty if PreFilter did not reject the pod."""
         return self.status.message if self.status.is_rejected else ""
 
     @property
     def absent(self) -> Status:
-        """The status of the nodes that were not asked about."""
+        """The status of the nodes that were not eligible."""
         if self.eligible is None:
             return _ABSENT
         return Status.unresolvable(f"node(s) didn't satisfy plugin(s) {go_list(self.restricting)}")
 
     def rejected_rows(self, table: NodeTable) -> Iterator[tuple[Status, NDArray[np.bool_]]]:
-        """Yield each plugin's rejection, signed, with bool[n] of the rows of `table` that it concerns.
+        """Yield each plugin's rejection with bool[n], True for the rows of `table` that it concerns.
 
-        A plugin that narrowed is to blame for every node that it left out, whether another plugin left the
-        node out as well or not.
+        A plugin that named eligible nodes rejected every other node, also one that another plugin rejected.
         """
         for status in self.rejections:
             yield status, np.ones(len(table), dtype=np.bool_)
-        # kube-scheduler has another text where the plugins leave no node together.
+        # kube-scheduler has another text if several plugins together leave no node.
         nobody_left = self.status.is_rejected and not self.status.plugin
         left_out = self.status if nobody_left else self.absent
         for plugin, eligible in self.narrowed:
@@ -67,7 +66,7 @@ class PreFilterOutcome:
 
 
 def rows_named(table: NodeTable, names: Collection[str]) -> NDArray[np.intp]:
-    """Return the rows of the named nodes, ascending; a name without a node counts for nothing."""
+    """Return the rows of the named nodes, ascending; names without a node are ignored."""
     positions = (table.position(name) for name in names)
     return np.asarray(sorted(row for row in positions if row is not None), dtype=np.intp)
 

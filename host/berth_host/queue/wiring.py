@@ -47,7 +47,7 @@ class QueueWiring:
     """The functions that the queue calls, and the delivery of late answers to the queue."""
 
     def __init__(self, clock: Clock, refresh: Callable[[], Awaitable[None]], emulation: Emulation) -> None:
-        """`refresh`: updates the snapshot, at the end of the cycle that holds it. `emulation`: its events
+        """Create the wiring. `refresh`: updates the snapshot when no cycle holds it. `emulation`: its events
         replace those that the plugins declare.
         """
         self._emulation = emulation

@@ -93,7 +93,7 @@ async def test_the_file_is_refused_whole_and_what_runs_goes_on(
             event = world.server.events.latest("ConfigurationRefused", OWN_POD.key)
             assert event is not None
             assert words in event.note
-            assert event.note.endswith("; the configuration before stays in use")
+            assert event.note.endswith("; the previous configuration stays in use")
 
 
 @pytest.mark.parametrize("where", EVERYWHERE)

@@ -82,11 +82,11 @@ def test_newer_instance_is_a_swap_and_an_older_one_a_warning(
     events.swapped(swap("", falls_back=False))
     events.swapped(swap("lost its instance", falls_back=True))
     assert [(one.type, one.reason, one.note) for one in written] == [
-        ("Normal", "PluginSwapped", "plugin Demo: instance j is asked in place of i"),
+        ("Normal", "PluginSwapped", "plugin Demo: instance j replaces i"),
         (
             "Warning",
             "PluginFellBack",
-            "plugin Demo: instance j is asked in place of i, an older one: lost its instance",
+            "plugin Demo: instance j replaces i, an older one: lost its instance",
         ),
     ]
 

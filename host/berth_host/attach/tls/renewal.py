@@ -1,4 +1,4 @@
-"""`Renewal`: tells when a TLS connection must be made again. Made by `look`, called by `Keeper`.
+"""`Renewal`: decides when a TLS connection must be made again. Made by `look`, called by `Keeper`.
 
 TLS checks certificates only when a connection begins, so a connection could outlive them.
 """

@@ -1,7 +1,7 @@
-"""The API server's address, its trusted authorities and our token, as a kubeconfig or a pod's files say them.
+"""`Server`: the API server's address, its trusted CAs and the token, from a kubeconfig or a pod's files.
 
-Called by `credentials`. The Kubernetes client is imported for users with an `auth-provider` alone: importing
-it takes 0.3 s, and its loader knows nothing else of a kubeconfig that this module does not.
+Called by `credentials`. The Kubernetes client is imported only for users with an `auth-provider`, because the
+import takes 0.3 s; this module reads all other fields.
 Source: client-go `tools/clientcmd/client_config.go` and `rest/config.go` (InClusterConfig), v1.36.
 """
 
@@ -22,15 +22,15 @@ from berth_host.model.paths import expanded, is_file
 TOKEN_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 AUTHORITIES_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 _PROVIDERS: Final = ("gcp", "oidc")
-"""The auth-providers that the Kubernetes client knows."""
+"""The auth-providers that the Kubernetes client supports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """An API server. `authorities`: PEM, or the path of its file; None: those of the system.
+    """An API server. `authorities`: its CAs as PEM, or the path of a file; None: the system's CAs.
 
-    `host`: URL without a final slash; `server_name`: the name that the certificate must have, empty: the one
-    in the URL; `proxy`: empty for none; `authorization`: a header's value, empty for none.
+    `host`: URL without a final slash. `server_name`: the name that the certificate must have; empty for that
+    in the URL. `proxy`: empty for none. `authorization`: a header's value, empty for none.
     """
 
     host: str
@@ -51,7 +51,7 @@ class Server:
         if not self.is_verified:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        # Go's TLS has no check like this flag's, and many clusters' certificates would fail it.
+        # Go's TLS has no such strict check, and the certificates of many clusters would fail it.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         return context
 
@@ -94,7 +94,7 @@ def _authorities(entry: Entry, cluster: Mapping[str, Any]) -> str | Path | None:
         return None
     path = entry.folder / str(named)
     if not path.is_file():
-        raise ValueError(f"certificate-authority {str(path)!r} is no file")
+        raise ValueError(f"certificate-authority {str(path)!r} is not a file")
     return path
 
 
@@ -111,8 +111,8 @@ async def _authorization(entry: Entry, user: Mapping[str, Any]) -> str:
 
 
 async def _token_of_provider(entry: Entry) -> str:
-    """Let the Kubernetes client ask an auth-provider for a token. Raises ValueError."""
-    # Not at the top: it takes longer to import than all of the host does.
+    """Get a token from an auth-provider with the Kubernetes client. Raises ValueError."""
+    # Imported here, because this import takes longer than all of the host's.
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config.config_exception import ConfigException
     from kubernetes.aio.config.kube_config import KubeConfigLoader
@@ -143,7 +143,7 @@ def _service_account_authorities() -> Path:
 
 
 def _offer() -> str:
-    """Return the cure, which names kubectl's own file. That file is not taken unasked."""
+    """Return the cure, which names kubectl's own file; that file is never used by default."""
     path = expanded("~/.kube/config")
     if is_file(path):
         return f"--kubeconfig={path} uses kubectl's file (~/.kube/config)"
