@@ -34,7 +34,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.queue.places": "host/queue/test_scheduling_queue.py",
         "berth_host.rpc.in_process": "host/rpc/test_relay.py",
         "berth_host.rpc.served.contexts": "host/rpc/served/test_grpc_transport.py",
-        "berth_host.rpc.served.methods": "host/rpc/served/test_link.py",
         "berth_host.rpc.served.replies": "host/rpc/served/test_codec.py",
         "berth_host.rpc.served.requests": "host/rpc/served/test_grpc_transport.py",
         "berth_host.rpc.served.sender": "host/rpc/served/test_framed_calls.py",

@@ -10,15 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, TypeVarTuple
+from typing import Any, Generic, TypeAlias, TypeVar, TypeVarTuple
 
-from berth_sdk.extension_points import Answer, ExtensionPoint
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.status import Code
 
 from berth_host.config.berth.points import POINT_RULES, PointRules
-
-if TYPE_CHECKING:
-    from berth_host.rpc.served.methods import Method
 
 Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")
@@ -73,16 +70,17 @@ class Call(Generic[*Args, Raw, Out]):
     check_one: Callable[..., Any] | None = None
     """Of a batch: (checker, this call, raw answer) -> the answer to one question. Raises
     PluginProtocolError."""
-    method: Method[Any]
-    """Served: where it goes, and the message that comes back."""
-    encode: Callable[..., Any]
-    """Served: (writer, cycle, *arguments) -> what is written; of a batch without the cycle."""
-    decode: Callable[..., Raw]
-    """Served: (reader, reply) -> the raw answer. Raises PluginProtocolError."""
+    sends: tuple[str, ...] = ()
+    """Served: the names of the arguments, which tell what they are in the request."""
+    answer: Any = None
+    """Served: the class of the raw answer: a record of the SDK, list (one for each pod of a batch), Verdicts
+    (one for each scenario), or ndarray (one score for each node)."""
+    unset: Code | None = Code.SUCCESS
+    """Served: the reading of a reply without a code; None: a decision is due, and there is no answer."""
+    full: frozenset[Code] | None = None
+    """Served: the codes with which more than the status of a reply counts; None: any."""
     join: Callable[[Sequence[Raw]], Raw] | None = None
     """Served: the raw answers of the parts of a request that is too large -> the one of the whole."""
-    post: Callable[..., Answer[Raw]] | None = None
-    """Served, in the outbox's lane: (outbox, the parcel that was written, seconds). There is no reply."""
     check: Callable[..., Out]
     """(checker, this call, cycle, raw answer, *arguments) -> the answer. Raises PluginProtocolError."""
 

@@ -1,21 +1,21 @@
 """The calls of the contract, one row each: what a call sends, what comes back, and the check of the answer.
 
 The rows decide all else. The relay (`relay`) reads deadline, policy, repeat and budget, `InProcessTransport`
-the column `local`, `GrpcTransport` the columns `encode`, `method` and `decode`; the answers of both go
-through `check`. A new call is a row here, a message in the contract, and a
-method of `PluginClient`. Source: the contract's scheduling.proto and queue.proto.
+the column `local`; `GrpcTransport` derives request and reply from the columns `sends`, `answer`, `unset` and
+`full` and the contract's messages (`served.codec`). The answers of both go through `check`. A new call is a
+row here, a message in the contract, and a method of `PluginClient`. Source: the contract's scheduling.proto
+and queue.proto.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import Answer, ExtensionPoint
-from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     BindResult,
@@ -36,14 +36,9 @@ from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.errors.state import InvariantError
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.cycle import Cycle, Reserved
 from berth_host.rpc.in_process import reserve
-from berth_host.rpc.served.methods import QUEUE, SCHEDULING, Method, plain, scored
-from berth_host.rpc.served.outbox import Outbox, Parcel
-from berth_host.rpc.served.replies import ReplyReader
-from berth_host.rpc.served.requests import RequestWriter, Written
 from berth_host.rpc.validate import VERDICT_CODES, Checker
 
 Args = TypeVarTuple("Args")
@@ -54,6 +49,8 @@ Scores = NDArray[np.int64]
 _POINT = ExtensionPoint
 
 _ALWAYS: Final = frozenset({Code.SUCCESS, Code.ERROR})
+_DONE: Final = frozenset({Code.SUCCESS})
+_SKIPS: Final = frozenset({Code.SUCCESS, Code.SKIP})
 
 
 # --- how rows are made: a function for each lane, so that types of columns are checked against each other
@@ -69,9 +66,8 @@ def _queue(
     codes: frozenset[Code] = _ALWAYS,
     each: Callable[[*Args], Iterable[tuple[Any, ...]]],
     local: Callable[..., Answer[R]],
-    encode: Callable[[RequestWriter, *Args], Any],
-    method: Method[Any],
-    decode: Callable[[ReplyReader, Any], list[R]],
+    sends: tuple[str, ...],
+    answer: Any,
     check: Callable[[Checker, Call[*Args, list[R], list[R]], list[R], *Args], list[R]],
     check_one: Callable[[Checker, Call[*Args, list[R], list[R]], R], R],
 ) -> Call[*Args, list[R], list[R]]:
@@ -92,9 +88,8 @@ def _queue(
         codes=codes,
         local=local,
         each=each,
-        encode=encode,
-        method=method,
-        decode=decode,
+        sends=sends,
+        answer=answer,
         check=checked,
         check_one=check_one,
     )
@@ -108,9 +103,10 @@ def _cycle(
     after_outbox: bool = False,
     codes: frozenset[Code] = _ALWAYS,
     local: Callable[[PluginRuntime, CycleState, Pod, *Args], Answer[Raw]],
-    encode: Callable[[RequestWriter, Cycle, *Args], Written | list[Written]],
-    method: Method[R],
-    decode: Callable[[ReplyReader, R], Raw],
+    sends: tuple[str, ...],
+    answer: Any,
+    unset: Code | None = Code.SUCCESS,
+    full: frozenset[Code] | None = None,
     join: Callable[[Sequence[Raw]], Raw] | None = None,
     check: Callable[[Checker, Call[*Args, Raw, Out], Cycle, Raw, *Args], Out],
 ) -> Call[*Args, Raw, Out]:
@@ -124,9 +120,10 @@ def _cycle(
         after_outbox=after_outbox,
         codes=codes,
         local=local,
-        encode=encode,
-        method=method,
-        decode=decode,
+        sends=sends,
+        answer=answer,
+        unset=unset,
+        full=full,
         join=join,
         check=check,
     )
@@ -139,9 +136,10 @@ def _binding(
     in_rounds: bool = False,
     codes: frozenset[Code] = _ALWAYS,
     local: Callable[[PluginRuntime, CycleState, Pod, *Args], Answer[Raw]],
-    encode: Callable[[RequestWriter, Cycle, *Args], Written],
-    method: Method[R],
-    decode: Callable[[ReplyReader, R], Raw],
+    sends: tuple[str, ...],
+    answer: Any,
+    unset: Code | None = Code.SUCCESS,
+    full: frozenset[Code] | None = None,
     check: Callable[[Checker, Call[*Args, Raw, Out], Cycle, Raw, *Args], Out],
 ) -> Call[*Args, Raw, Out]:
     """A step of the binding cycle. Steps of other pods may run at the same time."""
@@ -153,9 +151,10 @@ def _binding(
         in_rounds=in_rounds,
         codes=codes,
         local=local,
-        encode=encode,
-        method=method,
-        decode=decode,
+        sends=sends,
+        answer=answer,
+        unset=unset,
+        full=full,
         check=check,
     )
 
@@ -166,9 +165,6 @@ def _told(
     key: str,
     *,
     local: Callable[[PluginRuntime, CycleState, Pod, *Args], Answer[None]],
-    encode: Callable[[RequestWriter, Cycle, *Args], Parcel] | None = None,
-    method: Method[Any],
-    post: Callable[[Outbox, Parcel, float], Answer[None]] | None = None,
 ) -> Call[*Args, None, None]:
     """A call without an answer. A served plugin gets it from the outbox (`served.sender`)."""
     return Call(
@@ -177,16 +173,8 @@ def _told(
         keys=(key,),
         lane=Lane.OUTBOX,
         local=local,
-        encode=encode or _never,
-        method=method,
-        decode=_never,
-        post=post,
         check=lambda checker, call, cycle, answer, *args: None,
     )
-
-
-def _never(*_args: Any) -> NoReturn:
-    raise InvariantError("what a plugin is told goes through the outbox")
 
 
 # --- the queue -----------------------------------------------------------------------------------------
@@ -198,9 +186,8 @@ PRE_ENQUEUE: Final[Call[Sequence[QueuedPod], list[Status], list[Status]]] = _que
     codes=VERDICT_CODES,
     each=zip,
     local=PluginRuntime.pre_enqueue,
-    encode=RequestWriter.pre_enqueue,
-    method=plain(QUEUE, "PreEnqueue", queue_pb2.PreEnqueueResponse),
-    decode=ReplyReader.pre_enqueue,
+    sends=("pods",),
+    answer=list,
     check=lambda checker, call, answer, pods: checker.pre_enqueue(call, answer, len(pods)),
     check_one=Checker.status,
 )
@@ -212,9 +199,8 @@ SORT_KEYS: Final[Call[Sequence[QueuedPod], list[bytes], list[bytes]]] = _queue(
     stateless=True,
     each=zip,
     local=PluginRuntime.sort_key,
-    encode=RequestWriter.sort_keys,
-    method=plain(QUEUE, "SortKeys", queue_pb2.SortKeysResponse),
-    decode=ReplyReader.sort_keys,
+    sends=("pods",),
+    answer=list,
     check=lambda checker, call, answer, pods: checker.sort_keys(call, answer, len(pods)),
     check_one=Checker.sort_key,
 )
@@ -224,9 +210,8 @@ QUEUEING_HINTS: Final[Call[ClusterEvent, Sequence[Pod], list[bool], list[bool]]]
     "queueingHints",
     each=lambda event, pods: [(event, pod) for pod in pods],
     local=PluginRuntime.queueing_hint,
-    encode=RequestWriter.queueing_hints,
-    method=plain(QUEUE, "QueueingHints", queue_pb2.QueueingHintsResponse),
-    decode=ReplyReader.queueing_hints,
+    sends=("event", "pods"),
+    answer=list,
     check=lambda checker, call, answer, event, pods: checker.queueing_hints(call, answer, len(pods)),
     check_one=lambda checker, call, answer: answer,
 )
@@ -240,9 +225,9 @@ PRE_FILTER: Final[Call[NodeTable, PreFilterResult, PreFilterResult]] = _cycle(
     pure=True,
     codes=(VERDICT_CODES | {Code.SKIP}) - {Code.PENDING},
     local=PluginRuntime.pre_filter,
-    encode=RequestWriter.pre_filter,
-    method=scored(SCHEDULING, "PreFilter", scheduling_pb2.PreFilterResponse, "early_scores"),
-    decode=ReplyReader.pre_filter,
+    sends=("nodes",),
+    answer=PreFilterResult,
+    full=_SKIPS,
     check=lambda checker, call, cycle, answer, nodes: checker.pre_filter(call, answer, len(nodes)),
 )
 FILTER: Final[Call[NodeTable, FilterResult, FilterResult]] = _cycle(
@@ -253,9 +238,8 @@ FILTER: Final[Call[NodeTable, FilterResult, FilterResult]] = _cycle(
     codes=VERDICT_CODES,
     # In process there is no round trip to save, so scores are asked for when they are due.
     local=PluginRuntime.filter,
-    encode=RequestWriter.filter,
-    method=scored(SCHEDULING, "Filter", scheduling_pb2.FilterResponse, "early_scores"),
-    decode=ReplyReader.filter,
+    sends=("nodes",),
+    answer=FilterResult,
     check=lambda checker, call, cycle, answer, nodes: checker.filter(call, answer, len(nodes)),
 )
 SIMULATE_FILTER: Final[Call[Scenarios, Verdicts, Verdicts]] = _cycle(
@@ -266,9 +250,8 @@ SIMULATE_FILTER: Final[Call[Scenarios, Verdicts, Verdicts]] = _cycle(
     pure=True,
     codes=VERDICT_CODES,
     local=PluginRuntime.filter_scenarios,
-    encode=RequestWriter.simulate_filter,
-    method=plain(SCHEDULING, "SimulateFilter", scheduling_pb2.SimulateFilterResponse),
-    decode=ReplyReader.simulate_filter,
+    sends=("scenarios",),
+    answer=Verdicts,
     join=lambda parts: Verdicts.of([status for part in parts for status in part.to_list()]),
     check=lambda checker, call, cycle, answer, scenarios: checker.verdicts(call, answer, len(scenarios)),
 )
@@ -278,9 +261,9 @@ POST_FILTER: Final[Call[NodeRejections, PostFilterResult, PostFilterResult]] = _
     "postFilter",
     codes=VERDICT_CODES,
     local=PluginRuntime.post_filter,
-    encode=RequestWriter.post_filter,
-    method=plain(SCHEDULING, "PostFilter", scheduling_pb2.PostFilterResponse),
-    decode=ReplyReader.post_filter,
+    sends=("rejections",),
+    answer=PostFilterResult,
+    unset=Code.UNSCHEDULABLE,
     check=lambda checker, call, cycle, answer, rejections: checker.post_filter(call, answer, cycle.pod),
 )
 PRE_SCORE: Final[Call[NodeTable, Status | PreScored, Status | PreScored]] = _cycle(
@@ -290,9 +273,9 @@ PRE_SCORE: Final[Call[NodeTable, Status | PreScored, Status | PreScored]] = _cyc
     pure=True,
     codes=_ALWAYS | {Code.SKIP},
     local=PluginRuntime.pre_score,
-    encode=RequestWriter.pre_score,
-    method=scored(SCHEDULING, "PreScore", scheduling_pb2.PreScoreResponse, "early_scores"),
-    decode=ReplyReader.pre_score,
+    sends=("nodes",),
+    answer=PreScored,
+    full=_DONE,
     check=lambda checker, call, cycle, answer, nodes: checker.pre_score(call, answer, nodes),
 )
 SCORE: Final[Call[NodeTable, Scores | Status, Scores | Status]] = _cycle(
@@ -301,9 +284,8 @@ SCORE: Final[Call[NodeTable, Scores | Status, Scores | Status]] = _cycle(
     "score",
     pure=True,
     local=PluginRuntime.score,
-    encode=RequestWriter.score,
-    method=scored(SCHEDULING, "Score", scheduling_pb2.ScoreResponse, "scores"),
-    decode=ReplyReader.score,
+    sends=("nodes",),
+    answer=np.ndarray,
     # A Status is the plugin's own failure, which has words of its own.
     check=lambda checker, call, cycle, answer, nodes: (
         answer if isinstance(answer, Status) else checker.raw_scores(call, answer, len(nodes))
@@ -316,9 +298,8 @@ NORMALIZE_SCORE: Final[Call[Scores, NodeTable, Scores | Status, Scores | Status]
     "score",
     pure=True,
     local=PluginRuntime.normalize,
-    encode=RequestWriter.normalize_score,
-    method=scored(SCHEDULING, "NormalizeScore", scheduling_pb2.NormalizeScoreResponse, "scores"),
-    decode=ReplyReader.score,
+    sends=("scores", "nodes"),
+    answer=np.ndarray,
     check=lambda checker, call, cycle, answer, scores, nodes: (
         answer if isinstance(answer, Status) else checker.raw_scores(call, answer, len(nodes))
     ),
@@ -330,9 +311,9 @@ RESERVE: Final[Call[str, Reserved, Reserved]] = _cycle(
     after_outbox=True,
     codes=VERDICT_CODES,
     local=reserve,
-    encode=RequestWriter.reserve,
-    method=plain(SCHEDULING, "Reserve", scheduling_pb2.ReserveResponse),
-    decode=ReplyReader.reserve,
+    sends=("node_name",),
+    answer=Reserved,
+    unset=None,
     check=lambda checker, call, cycle, answer, node_name: checker.reserve(call, answer),
 )
 PERMIT: Final[Call[str, PermitResult | None, PermitResult]] = _cycle(
@@ -341,9 +322,9 @@ PERMIT: Final[Call[str, PermitResult | None, PermitResult]] = _cycle(
     "permit",
     codes=VERDICT_CODES | {Code.WAIT},
     local=PluginRuntime.permit,
-    encode=RequestWriter.permit,
-    method=plain(SCHEDULING, "Permit", scheduling_pb2.PermitResponse),
-    decode=ReplyReader.permit,
+    sends=("node_name",),
+    answer=PermitResult,
+    unset=None,
     check=lambda checker, call, cycle, answer, node_name: checker.permit(call, answer),
 )
 
@@ -355,10 +336,6 @@ UNRESERVE: Final[Call[str, str, None, None]] = _told(
     _POINT.RESERVE,
     "unreserve",
     local=lambda runtime, state, pod, node_name, reason: runtime.unreserve(state, pod, node_name),
-    encode=RequestWriter.unreserve,
-    method=plain(SCHEDULING, "Unreserve", scheduling_pb2.UnreserveResponse),
-    # The call waits for the acknowledgement until its deadline; the outbox goes on after that.
-    post=Outbox.unreserve,
 )
 PRE_BIND_PRE_FLIGHT: Final[Call[str, PreFlightResult, PreFlightResult]] = _binding(
     "PreBindPreFlight",
@@ -366,9 +343,8 @@ PRE_BIND_PRE_FLIGHT: Final[Call[str, PreFlightResult, PreFlightResult]] = _bindi
     "preBindPreFlight",
     "preBind",
     local=PluginRuntime.pre_bind_pre_flight,
-    encode=RequestWriter.pre_bind_pre_flight,
-    method=plain(SCHEDULING, "PreBindPreFlight", scheduling_pb2.PreBindPreFlightResponse),
-    decode=ReplyReader.pre_flight,
+    sends=("node_name",),
+    answer=PreFlightResult,
     check=lambda checker, call, cycle, answer, node_name: checker.pre_bind_pre_flight(call, answer),
 )
 PRE_BIND: Final[Call[str, Sequence[PatchResult], PreBindResult | None, PreBindResult]] = _binding(
@@ -378,9 +354,10 @@ PRE_BIND: Final[Call[str, Sequence[PatchResult], PreBindResult | None, PreBindRe
     in_rounds=True,
     codes=VERDICT_CODES,
     local=PluginRuntime.pre_bind,
-    encode=RequestWriter.pre_bind,
-    method=plain(SCHEDULING, "PreBind", scheduling_pb2.PreBindResponse),
-    decode=ReplyReader.pre_bind,
+    sends=("node_name", "patched"),
+    answer=PreBindResult,
+    unset=None,
+    full=_DONE,
     check=lambda checker, call, cycle, answer, node_name, patched: checker.pre_bind(call, answer, cycle.pod),
 )
 BIND: Final[Call[str, BindResult | None, BindResult]] = _binding(
@@ -389,9 +366,9 @@ BIND: Final[Call[str, BindResult | None, BindResult]] = _binding(
     "bind",
     codes=VERDICT_CODES | {Code.SKIP},
     local=PluginRuntime.bind,
-    encode=RequestWriter.bind,
-    method=plain(SCHEDULING, "Bind", scheduling_pb2.BindResponse),
-    decode=ReplyReader.bind,
+    sends=("node_name",),
+    answer=BindResult,
+    unset=None,
     check=lambda checker, call, cycle, answer, node_name: checker.bind(call, answer),
 )
 POST_BIND: Final[Call[str, None, None]] = _told(
@@ -399,10 +376,6 @@ POST_BIND: Final[Call[str, None, None]] = _told(
     _POINT.POST_BIND,
     "postBind",
     local=PluginRuntime.post_bind,
-    encode=RequestWriter.post_bind,
-    method=plain(SCHEDULING, "PostBind", scheduling_pb2.PostBindResponse),
-    # The outbox sends it in the background.
-    post=lambda outbox, parcel, _deadline_s: outbox.post_bind(parcel),
 )
 # The relay does not ask this: `Transport.end_cycle` sends it when nothing else is to do, as PostBind.
 END_CYCLES: Final[Call[None, None]] = _told(
@@ -410,7 +383,6 @@ END_CYCLES: Final[Call[None, None]] = _told(
     _POINT.POST_BIND,
     "postBind",
     local=lambda runtime, state, pod: None,
-    method=plain(SCHEDULING, "EndCycles", scheduling_pb2.EndCyclesResponse),
 )
 
 CALLS: Final[tuple[AnyCall, ...]] = (

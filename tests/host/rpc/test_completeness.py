@@ -10,8 +10,8 @@ from berth_host.rpc.call import Lane
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.in_process import InProcessTransport
+from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.grpc_transport import GrpcTransport
-from berth_host.rpc.served.requests import RequestWriter
 from berth_host.rpc.served.sender import LinkSender
 from berth_host.rpc.transport import Transport
 from berth_sdk.extension_points import METHODS, ExtensionPoint
@@ -64,8 +64,7 @@ def test_every_call_has_a_client_method_a_row_and_both_transports(rpc: str) -> N
     for way in (InProcessTransport, GrpcTransport):
         assert callable(vars(way)["ask"]) and callable(vars(way)["end_cycle"])
     assert callable(call.local) and callable(call.check)
-    assert rpc == "EndCycles" or call.encode is vars(RequestWriter)[snake(rpc)]
-    assert call.method.path.endswith(f"/{rpc}")
+    assert CODECS[rpc].call is call
     if rpc in SENT_LATER:
         assert callable(vars(LinkSender).get(SENT_LATER[rpc]))
 

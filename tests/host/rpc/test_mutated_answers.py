@@ -23,6 +23,7 @@ from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle, CycleEnd
 from berth_host.rpc.route import ClientSettings
+from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.grpc_transport import GrpcTransport
 from berth_host.rpc.served.link import MAX_MESSAGE_BYTES
 from berth_host.rpc.served.outbox import Outbox, Parcel
@@ -76,7 +77,7 @@ NODE_NAMES = [f"n{i}" for i in range(NODES)]
 READS: dict[str, Callable[[bytes], Any]] = {
     **{rpc: reply.FromString for rpc, reply in REPLIES.items()},
     # Scores are not looked at where they count for nothing.
-    **{call.rpc: call.method.read for call in CALLS},
+    **{rpc: codec.method.read for rpc, codec in CODECS.items()},
 }
 LOW = {
     name: [encode_ref(STATE.cache.get_pod(f"low-{i}").ref)] if i < 5 else []  # type: ignore[union-attr]  # it is there

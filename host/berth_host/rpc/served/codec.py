@@ -1,180 +1,189 @@
-"""The host's records -> messages of the contract. Called by `GrpcTransport`; nothing here waits or decides.
+"""`CallCodec`: one row of the table of calls as requests and replies of the contract, derived from both.
 
-Nodes go as the plugin chose: bitmaps over the snapshot's slots (SNAPSHOT), or names (NAMES).
+The request is written from the arguments that the row names and the fields of its message
+(`requests.FIELDS`). The reply is read into the row's answer by the kinds of its fields (`replies.READERS`).
+A row that does not fit its messages is refused at import. Used by `GrpcTransport` and `LinkSender`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
 import numpy as np
-from berth_sdk.events import ClusterEvent, EventObject
-from berth_sdk.extension_points import NodeMode
-from berth_sdk.kube_object import KubeObject
-from berth_sdk.plugin.v1 import common_pb2 as pb
-from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
-from berth_sdk.pod import Pod
-from berth_sdk.results import NodeRejections, PatchOutcome, PatchResult, QueuedPod
-from berth_sdk.scenarios import Scenario, Scenarios
-from berth_sdk.status import Status
-from berth_sdk.tables import NodeTable
-from berth_sdk.wire import records as wire
-from berth_sdk.wire.scores import encode_aligned
-from berth_sdk.wire.status import encode_status
-from numpy.typing import NDArray
+from berth_sdk.status import Verdicts
+from berth_sdk.wire.codec import CONTEXT, RPCS, SCORES, Layout, Rpc
+from berth_sdk.wire.frames import NUMBERS
+from berth_sdk.wire.scores import Scored, take_field
 
-IndexOf = Callable[[str], int | None]
-"""The slot of a node in the cycle's snapshot, None for an unknown name."""
+from berth_host.rpc.call import AnyCall, Lane
+from berth_host.rpc.calls import CALLS
+from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.served.link import Method
+from berth_host.rpc.served.replies import READERS, ReplyReader
+from berth_host.rpc.served.requests import FIELDS, Asking, Field, RequestWriter, Written
+from berth_host.rpc.validate import MAX_PATCHES
 
-
-# --- sets of nodes ---------------------------------------------------------------------------------
-
-
-def encode_candidates(nodes: NodeTable, mode: NodeMode) -> pb.NodeSet:
-    """The candidates of a request; "all" is said in one bit."""
-    if mode is NodeMode.NAMES:
-        return pb.NodeSet(names=nodes.names)
-    if len(nodes) == nodes.snapshot_size:
-        return pb.NodeSet(complement=True)
-    return pb.NodeSet(bitmap=wire.encode_bitmap(nodes.slots))
+MAX_LISTED: Final = 20_000
+"""Entries of a list, of whatever kind: more pods than any request asks about, and more than a node holds."""
+_Put: TypeAlias = Callable[[Any, str, Any], None]
+_LIMITS: Final = {"ObjectPatch": MAX_PATCHES}
+_ENVELOPE: Final = frozenset({CONTEXT, "version", "delta"})
+"""The fields that the transport fills: the cycle's context, and the state of a batch."""
 
 
-def encode_names(names: Sequence[str], mode: NodeMode, index_of: IndexOf) -> pb.NodeSet:
-    """Some nodes by name; in SNAPSHOT mode those that the snapshot lacks are left out."""
-    if mode is NodeMode.NAMES:
-        return pb.NodeSet(names=names)
-    slots = [slot for slot in map(index_of, names) if slot is not None]
-    return pb.NodeSet(bitmap=wire.encode_bitmap(slots))
+class CallCodec:
+    """One row. Attributes: call, method."""
+
+    def __init__(self, call: AnyCall) -> None:
+        """Raises TypeError for a row that does not fit its messages."""
+        self.call = call
+        rpc = RPCS[call.rpc]
+        self._request = rpc.request
+        self.method: Method[Any] = _method(rpc)
+        self._fields: tuple[tuple[str, Field, _Put], ...] = ()
+        self._layout: Layout[Any] | None = None
+        self._read: Callable[[ReplyReader, Any, bytes | None], Any] = self._read_record
+        if call.lane is not Lane.OUTBOX:
+            self._fields = tuple(_fields(rpc))
+            self._derive_answer(call.answer, rpc)
+
+    def _derive_answer(self, answer: Any, rpc: Rpc) -> None:
+        fields = rpc.reply.DESCRIPTOR.fields
+        self._listed = next((field.name for field in fields if field.is_repeated), "")
+        if answer is list:
+            self._read = self._read_list
+        elif answer is Verdicts:
+            self._read = self._read_statuses
+        elif answer is np.ndarray:
+            self._read = self._read_scores
+        else:
+            self._layout = Layout(answer, rpc.reply)
+
+    # --- the request -----------------------------------------------------------------------------------
+
+    def write(self, writer: RequestWriter, cycle: Cycle | None, args: Sequence[Any]) -> Written:
+        """Return the request. `cycle` None: a batch of the queue."""
+        written = Written(self._request())
+        asking = Asking(writer, cycle, dict(zip(self.call.sends, args, strict=True)), written)
+        message = written.message
+        for name, field, put in self._fields:
+            put(message, name, field(asking))
+        return written
+
+    def write_parts(self, writer: RequestWriter, cycle: Cycle, args: Sequence[Any]) -> list[Written]:
+        """Return the requests of a call that may be too large for one; they count as one call."""
+        ((name, field, _),) = self._fields
+        whole = field(Asking(writer, cycle, dict(zip(self.call.sends, args, strict=True)), Written(None)))
+        return [Written(self._request(**{name: batch}), count=len(batch)) for batch in writer.batches(whole)]
+
+    # --- the reply ---------------------------------------------------------------------------------------
+
+    def read(self, reader: ReplyReader, reply: Any) -> Any:
+        """Return the raw answer. `reply`: the message, or the message and its scores. Raises
+        PluginProtocolError.
+        """
+        if type(reply) is Scored:
+            return self._read(reader, reply.message, reply.scores)
+        return self._read(reader, reply, None)
+
+    def _read_record(self, reader: ReplyReader, message: Any, scores: bytes | None) -> Any:
+        call, layout = self.call, self._layout
+        assert layout is not None
+        status = reader.decided(message.ctx, call.unset)
+        if status is None:
+            return layout.record(status=None) if layout.is_status_optional else None
+        if not layout.has_own_status and not status.is_success:
+            whole = Verdicts.all(len(reader.candidates), status)
+            return layout.record(whole, **layout.plain(message))
+        if call.full is not None and status.code not in call.full:
+            return layout.record(status=status)
+        for part in layout.lists:
+            count = len(getattr(message, part.field))
+            reader.bound(count, _LIMITS.get(part.kind, MAX_LISTED), part.field)
+        found = layout.decode(_KINDS, reader, message)
+        if scores is not None and layout.scores is not None:
+            found[layout.scores.attribute] = reader.scores(scores)
+        return layout.record(status=status, **found) if layout.has_own_status else layout.record(**found)
+
+    def _read_list(self, reader: ReplyReader, message: Any, _scores: bytes | None) -> list[Any]:
+        """One answer for each pod of a batch."""
+        items = getattr(message, self._listed)
+        reader.bound(len(items), MAX_LISTED, self._listed)
+        field = message.DESCRIPTOR.fields_by_name[self._listed]
+        if field.message_type is None:
+            return list(items)
+        read = READERS[field.message_type.name]
+        return [read(reader, item) for item in items]
+
+    def _read_statuses(self, reader: ReplyReader, message: Any, _scores: bytes | None) -> Verdicts:
+        """One verdict for each scenario."""
+        status, count = reader.status(message.ctx), reader.count
+        if not status.is_success:
+            return Verdicts.all(count, status)
+        items = getattr(message, self._listed)
+        if len(items) != count:
+            reader.violation(f"answered {len(items)} statuses for {count}")
+        read = READERS["Status"]
+        return Verdicts.of([read(reader, item) for item in items])
+
+    def _read_scores(self, reader: ReplyReader, message: Any, scores: bytes | None) -> Any:
+        """One score per candidate; a Status is an error that the plugin itself reports."""
+        status = reader.status(message.ctx)
+        return reader.scores(scores or b"") if status.is_success else status
 
 
-# --- the scheduling cycle ----------------------------------------------------------------------------
+def _fields(rpc: Rpc) -> Iterator[tuple[str, Field, _Put]]:
+    for field in rpc.request.DESCRIPTOR.fields:
+        if field.name in _ENVELOPE:
+            continue
+        if field.name not in FIELDS:
+            raise TypeError(f"{rpc.name}Request.{field.name} has no writer in requests.FIELDS")
+        put = _extend if field.is_repeated else setattr if field.message_type is None else _copy
+        yield field.name, FIELDS[field.name], put
 
 
-def encode_rejections(
-    rejections: NodeRejections, all_names: Sequence[str], mode: NodeMode, index_of: IndexOf
-) -> tuple[list[scheduling_pb2.NodeGroup], list[str]]:
-    """(groups, the plugin of each). Nodes that are not listed get a group of their own if they have more
-    to say than the contract's reading of an absent node.
-    """
-    by_status: dict[Status, list[str]] = {}
-    for name, status in rejections.by_node.items():
-        by_status.setdefault(status, []).append(name)
-    groups = [
-        scheduling_pb2.NodeGroup(status=encode_status(status), nodes=encode_names(names, mode, index_of))
-        for status, names in by_status.items()
-    ]
-    plugins = [status.plugin for status in by_status]
-    if rejections.absent != NodeRejections().absent:
-        rest = [name for name in all_names if name not in rejections.by_node]
-        if rest:
-            groups.append(
-                scheduling_pb2.NodeGroup(
-                    status=encode_status(rejections.absent), nodes=encode_names(rest, mode, index_of)
-                )
-            )
-            plugins.append(rejections.absent.plugin)
-    return groups, plugins
+def _extend(message: Any, name: str, value: Any) -> None:
+    getattr(message, name).extend(value)
 
 
-def encode_scenarios(scenarios: Scenarios, mode: NodeMode, whole: bool) -> list[scheduling_pb2.Scenario]:
-    """One message per scenario."""
-    slots = scenarios.nodes.slots.tolist()
-    return [
-        encode_scenario(item, slot if mode is NodeMode.SNAPSHOT else None, whole)
-        for item, slot in zip(scenarios.items, slots, strict=True)
-    ]
+def _copy(message: Any, name: str, value: Any) -> None:
+    getattr(message, name).CopyFrom(value)
 
 
-def encode_scenario(item: Scenario, slot: int | None, whole: bool) -> scheduling_pb2.Scenario:
-    """`slot` None: the node goes by name."""
-    message = scheduling_pb2.Scenario()
-    changed = message.nodes.add(
-        removed=[pb.ObjectRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in item.removed],
-        added=[
-            pb.PodState(
-                pod=wire.encode_pod(pod, in_state=True),
-                object=_object_of(pod) if whole else None,
-            )
-            for pod in item.added
-        ],
+def _method(rpc: Rpc) -> Method[Any]:
+    """A reply with scores is read in two: the message, and the scores as bytes (None: there are none)."""
+    number = NUMBERS.get(rpc.name)
+    from_string: Callable[[bytes], Any] = rpc.reply.FromString
+    fields = rpc.reply.DESCRIPTOR.fields
+    scores = next(
+        (field for field in fields if field.message_type and field.message_type.name == SCORES), None
     )
-    if slot is None:
-        changed.node_name = item.node_name
-    else:
-        changed.node_index = slot
-    return message
+    if scores is None:
+        return Method(rpc.path, from_string, number)
+    name, own = scores.name, scores.number
+
+    def read(raw: bytes) -> Scored[Any]:
+        rest, found = take_field(raw, own)
+        message = from_string(rest)
+        if found is None and message.HasField(name):
+            found = getattr(message, name).SerializeToString()
+        return Scored(message, own, found)
+
+    return Method(rpc.path, read, number)
 
 
-def encode_scores(scores: NDArray[np.int64]) -> scheduling_pb2.Scores:
-    """Dense, in the order of the candidates."""
-    return scheduling_pb2.Scores.FromString(encode_aligned(scores))
-
-
-# --- the binding cycle -------------------------------------------------------------------------------
-
-_OUTCOMES: Mapping[PatchOutcome, scheduling_pb2.PatchResult.Outcome.ValueType] = {
-    PatchOutcome.APPLIED: scheduling_pb2.PatchResult.OUTCOME_APPLIED,
-    PatchOutcome.CONFLICT: scheduling_pb2.PatchResult.OUTCOME_CONFLICT,
-    PatchOutcome.NOT_FOUND: scheduling_pb2.PatchResult.OUTCOME_NOT_FOUND,
-    PatchOutcome.REFUSED: scheduling_pb2.PatchResult.OUTCOME_REFUSED,
-    PatchOutcome.SKIPPED: scheduling_pb2.PatchResult.OUTCOME_SKIPPED,
-    PatchOutcome.UNKNOWN: scheduling_pb2.PatchResult.OUTCOME_UNKNOWN,
+CODECS: Final[Mapping[str, CallCodec]] = MappingProxyType({call.rpc: CallCodec(call) for call in CALLS})
+"""By RPC."""
+_KINDS: Final = {
+    **READERS,
+    # The answers to later calls, which came early. PreBind's is read when it is due: a fault in it is not
+    # one of Reserve.
+    "PreBindPreFlightResponse": CODECS["PreBindPreFlight"].read,
+    "PreBindResponse": lambda reader, message: (
+        lambda: CODECS["PreBind"].read(replace(reader, rpc="PreBind"), message)
+    ),
 }
-
-
-def encode_patched(results: Sequence[PatchResult]) -> list[scheduling_pb2.PatchResult]:
-    """The outcome of each patch."""
-    return [
-        scheduling_pb2.PatchResult(
-            outcome=_OUTCOMES[result.outcome],
-            ref=wire.encode_ref(result.ref),
-            object=None if result.object is None else wire.encode_object(result.object),
-            message=result.message,
-        )
-        for result in results
-    ]
-
-
-# --- the queue -----------------------------------------------------------------------------------------
-
-
-def encode_queued_pods(pods: Sequence[QueuedPod], whole: bool) -> list[queue_pb2.QueuedPod]:
-    """Pods as the queue holds them."""
-    return [_queued_pod(pod, whole) for pod in pods]
-
-
-def encode_event(event: ClusterEvent) -> queue_pb2.ClusterEvent:
-    """A change in the cluster; objects without their JSON are left out."""
-    return queue_pb2.ClusterEvent(
-        resource=event.resource,
-        action=event.action,
-        old_object=_event_object(event.old),
-        new_object=_event_object(event.new),
-    )
-
-
-def encode_pods(pods: Sequence[Pod], whole: bool) -> list[queue_pb2.QueuedPod]:
-    """Pods of which only the record is known."""
-    return [_queued_pod(QueuedPod(pod=pod), whole) for pod in pods]
-
-
-def _queued_pod(queued: QueuedPod, whole: bool) -> queue_pb2.QueuedPod:
-    message = queue_pb2.QueuedPod(
-        summary=wire.encode_pod(queued.pod),
-        object=_object_of(queued.pod) if whole else None,
-        attempts=queued.attempts,
-        added_at=wire.encode_time(queued.added_at_s),
-        victims_pending=queued.victims_pending,
-    )
-    if queued.first_attempt_at_s is not None:
-        message.first_attempt_at.CopyFrom(wire.encode_time(queued.first_attempt_at_s))
-    return message
-
-
-def _object_of(pod: Pod) -> pb.KubeObject | None:
-    return None if pod.object is None else wire.encode_object(pod.object)
-
-
-def _event_object(item: EventObject | None) -> pb.KubeObject | None:
-    known = item if item is None or isinstance(item, KubeObject) else item.object
-    return None if known is None else wire.encode_object(known)
+"""The readers of all kinds that a reply has."""

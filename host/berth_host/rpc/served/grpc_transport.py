@@ -1,8 +1,8 @@
 """`GrpcTransport`: one plugin of one profile behind an `InstanceLink`, over the contract.
 
-Makes the calls of the table: `encode` writes the request, its envelope (`contexts`) is added, what the
-plugin says it lacks is repaired, once and inside the same budget, and `decode` reads the reply. Called by
-the relay.
+Makes the calls of the table: the row's codec writes the request, its context (`contexts`) is added, what the
+plugin lacks by its own word is repaired, once and within the same deadline, and the codec reads the reply.
+Called by the relay.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import common_pb2 as pb
-from berth_sdk.runtime.answers import settled
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.scores import RepeatedScores
@@ -28,8 +28,10 @@ from berth_host.errors.plugins import (
 )
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.call import AnyCall, Call, Lane
+from berth_host.rpc.calls import UNRESERVE
 from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import Cycle, CycleEnd
+from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.contexts import ContextWriter
 from berth_host.rpc.served.link import InstanceLink
 from berth_host.rpc.served.outbox import Outbox, Sender
@@ -96,7 +98,7 @@ class GrpcTransport:
     def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
         """Into the outbox: the next call carries it."""
         node_name = cycle.part(self._plugin).reserved_node if outcome is CycleEnd.BOUND else None
-        bound = None if node_name is None else self._writer.post_bind(cycle, node_name)
+        bound = None if node_name is None else self._writer.parcel(cycle, node_name)
         self._outbox.end_cycle(cycle.cycle_id, outcome, bound, self._sender)
 
     async def ask(
@@ -108,12 +110,13 @@ class GrpcTransport:
     ) -> Raw:
         """The plugin's answer, read from its reply."""
         if cycle is None:
-            reply = await self._ask_queue(call, call.encode(self._writer, *args), deadline_s)
-            return call.decode(ReplyReader(self._plugin, call.rpc, self._mode), reply)
-        if call.post is not None:
-            parcel = call.encode(self._writer, cycle, *args)
-            parcel.own = self._sender
-            return await settled(call.post(self._outbox, parcel, deadline_s))
+            codec = CODECS[call.rpc]
+            reply = await self._ask_queue(call, codec.write(self._writer, None, args).message, deadline_s)
+            raw: Raw = codec.read(ReplyReader(self._plugin, call.rpc, self._mode), reply)
+            return raw
+        if call.lane is Lane.OUTBOX:
+            told: Raw = await self._post(call, cycle, args, deadline_s)
+            return told
         ends_s = time.monotonic() + deadline_s
         if call.after_outbox:
             cycle.part(self._plugin).never_asked_to_reserve = True
@@ -122,14 +125,24 @@ class GrpcTransport:
             deadline_s = ends_s - time.monotonic()
         if call.point in _LISTED:
             return await self._ask_listed(call, cycle, args, deadline_s)
-        written = call.encode(self._writer, cycle, *args)
         if call.join is None:
+            written = CODECS[call.rpc].write(self._writer, cycle, args)
             return await self._ask_written(call, cycle, written, deadline_s)
         parts: list[Raw] = []
-        for part in written:
+        for part in CODECS[call.rpc].write_parts(self._writer, cycle, args):
             left_s = max(ends_s - time.monotonic(), 0.0)
             parts.append(await self._ask_written(call, cycle, part, left_s))
         return parts[0] if len(parts) == 1 else call.join(parts)
+
+    async def _post(self, call: AnyCall, cycle: Cycle, args: Sequence[Any], deadline_s: float) -> Any:
+        """Put what the plugin must hear of into the outbox."""
+        parcel = self._writer.parcel(cycle, *args)
+        parcel.own = self._sender
+        if call is UNRESERVE:
+            # The call waits for the acknowledgement until its deadline; the outbox goes on after that.
+            await self._outbox.unreserve(parcel, deadline_s)
+        else:
+            self._outbox.post_bind(parcel)
 
     # --- how it is done ------------------------------------------------------------------------------
 
@@ -146,7 +159,7 @@ class GrpcTransport:
                 raise PluginTimeoutError(self._plugin, call.rpc, deadline_s) from err
             deadline_s = ends_s - time.monotonic()
         with self._gate.calling():
-            written = call.encode(self._writer, cycle, *args)
+            written = CODECS[call.rpc].write(self._writer, cycle, args)
             return await self._ask_written(call, cycle, written, deadline_s)
 
     async def _ask_written(
@@ -161,7 +174,8 @@ class GrpcTransport:
         reader = ReplyReader(
             self._plugin, call.rpc, self._mode, written.nodes, self._last_scores, written.back, written.count
         )
-        return call.decode(reader, reply)
+        raw: Raw = CODECS[call.rpc].read(reader, reply)
+        return raw
 
     async def _ask_cycle(self, call: AnyCall, cycle: Cycle, request: Any, deadline_s: float) -> Any:
         """One call of a cycle: sent, repaired and sent again if need be, its envelope taken in.
@@ -179,7 +193,9 @@ class GrpcTransport:
                 left_s = ends_s - time.monotonic()
                 if left_s <= 0:
                     raise PluginTimeoutError(self._plugin, call.rpc, deadline_s)
-                reply = await self.link.ask(call.method, request, (self._plugin, call.rpc), left_s)
+                reply = await self.link.ask(
+                    CODECS[call.rpc].method, request, (self._plugin, call.rpc), left_s
+                )
                 context: pb.ReplyContext = reply.ctx
                 if context.cycle_id != cycle.cycle_id:
                     raise PluginProtocolError(self._plugin, call.rpc, _not_of(context.cycle_id))
@@ -240,7 +256,7 @@ class GrpcTransport:
         asked = (self._plugin, call.rpc)
         feed = self.link.feed
         if feed is None or not self._reads_objects or call.stateless:
-            return await self.link.ask(call.method, request, asked, deadline_s)
+            return await self.link.ask(CODECS[call.rpc].method, request, asked, deadline_s)
         for repaired in (False, True):
             delta = await self.link.delta_for_call(asked, ends_s)
             request.ClearField("delta")
@@ -249,7 +265,9 @@ class GrpcTransport:
             version = feed.version
             request.version.CopyFrom(wire.encode_version(version))
             try:
-                reply = await self.link.ask(call.method, request, asked, max(ends_s - time.monotonic(), 0.0))
+                reply = await self.link.ask(
+                    CODECS[call.rpc].method, request, asked, max(ends_s - time.monotonic(), 0.0)
+                )
             except PluginStaleError:
                 if repaired:
                     raise

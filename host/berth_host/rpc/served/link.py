@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import grpc
 from berth_sdk.plugin.v1 import common_pb2 as pb
@@ -34,7 +34,6 @@ from berth_host.errors.plugins import (
 from berth_host.rpc.pace import Pace
 from berth_host.rpc.served.frames import LARGEST_BYTES, FramedConnections
 from berth_host.rpc.served.grpc_errors import in_time, plugin_error, readable
-from berth_host.rpc.served.methods import Method
 
 R = TypeVar("R")
 _Send: TypeAlias = Callable[..., Awaitable[bytes]]
@@ -81,6 +80,17 @@ class StateFeed(Protocol):
         comes between two pieces of the work.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[R]):
+    """One call of the contract. `path`: `/berth.plugin.v1.SchedulingService/Filter`; `read`: bytes -> its
+    reply; `number`: in frames; None for a call that never travels in them.
+    """
+
+    path: str
+    read: Callable[[bytes], R]
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

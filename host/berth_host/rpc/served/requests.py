@@ -1,35 +1,46 @@
-"""The arguments of a call -> the contract's requests: the column `encode` of `rpc.calls`.
+"""The arguments of a call -> the contract's requests: what the host writes, field by field.
 
-`RequestWriter` knows the plugin and its link; `GrpcTransport` adds the envelope of the cycle to the request
-and sends it.
+A request is written from the names of the call's arguments (`Call.sends`) and the fields of its message.
+`FIELDS` has one writer per field, whatever call it belongs to; `CallCodec` puts them together. Nodes go as
+the plugin chose: bitmaps over the snapshot's slots (SNAPSHOT), or names (NAMES).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import numpy as np
-from berth_sdk.events import ClusterEvent
+from berth_sdk.events import ClusterEvent, EventObject
 from berth_sdk.extension_points import NodeMode
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.results import NodeRejections, PatchResult, QueuedPod
 from berth_sdk.runtime.descriptor import Descriptor
-from berth_sdk.scenarios import Scenarios
+from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
+from berth_sdk.wire import records as wire
+from berth_sdk.wire.codec import Convert, Layout
+from berth_sdk.wire.scores import encode_aligned
+from berth_sdk.wire.status import encode_status
 from numpy.typing import NDArray
 
+from berth_host.errors.state import InvariantError
 from berth_host.rpc.cycle import Cycle
-from berth_host.rpc.served import codec
 from berth_host.rpc.served.link import InstanceLink
 from berth_host.rpc.served.outbox import Parcel
+
+IndexOf = Callable[[str], int | None]
+"""The slot of a node in the cycle's snapshot, None for an unknown name."""
 
 
 @dataclass(slots=True, eq=False)
 class Written:
-    """A request without its envelope, and the facts that its reply is read with (see `ReplyReader`)."""
+    """A request without its context, and the facts that its reply is read with (see `ReplyReader`)."""
 
     message: Any
     nodes: NodeTable | None = None
@@ -38,139 +49,123 @@ class Written:
 
 
 class RequestWriter:
-    """Writes the requests to one plugin at one instance: a method per call, named as the plugin's."""
+    """What the requests to one plugin at one instance depend on. Attributes: link, plugin, mode (how it names
+    nodes), whole_pod (whether it gets pods as JSON).
+    """
 
     def __init__(self, link: InstanceLink, descriptor: Descriptor) -> None:
-        self._link = link
-        self._plugin = descriptor.name
-        self._mode = descriptor.node_mode
-        self._whole_pod = descriptor.wants_whole_pod
+        self.link = link
+        self.plugin = descriptor.name
+        self.mode = descriptor.node_mode
+        self.whole_pod = descriptor.wants_whole_pod
 
-    # --- the queue -------------------------------------------------------------------------------------
-
-    def pre_enqueue(self, pods: Sequence[QueuedPod]) -> queue_pb2.PreEnqueueRequest:
-        """The pods, with their attempts and times in the queue."""
-        return queue_pb2.PreEnqueueRequest(
-            plugin=self._plugin,
-            pods=codec.encode_queued_pods(pods, self._whole_pod),
-            attachment_id=self._link.identity.attachment_id,
-        )
-
-    def sort_keys(self, pods: Sequence[QueuedPod]) -> queue_pb2.SortKeysRequest:
-        """The pods, with their attempts and times in the queue."""
-        return queue_pb2.SortKeysRequest(
-            plugin=self._plugin,
-            pods=codec.encode_queued_pods(pods, self._whole_pod),
-            attachment_id=self._link.identity.attachment_id,
-        )
-
-    def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> queue_pb2.QueueingHintsRequest:
-        """The event, and the pods that it may concern."""
-        return queue_pb2.QueueingHintsRequest(
-            plugin=self._plugin,
-            event=codec.encode_event(event),
-            pods=codec.encode_pods(pods, self._whole_pod),
-            attachment_id=self._link.identity.attachment_id,
-        )
-
-    # --- the scheduling cycle ----------------------------------------------------------------------------
-
-    def pre_filter(self, cycle: Cycle, nodes: NodeTable) -> Written:
-        """All nodes of the snapshot."""
-        return self._over(scheduling_pb2.PreFilterRequest, nodes)
-
-    def filter(self, cycle: Cycle, nodes: NodeTable) -> Written:
-        """The candidates."""
-        return self._over(scheduling_pb2.FilterRequest, nodes)
-
-    def simulate_filter(self, cycle: Cycle, scenarios: Scenarios) -> list[Written]:
-        """Batches of half the agreed size at most; they count as one call."""
-        messages = codec.encode_scenarios(scenarios, self._mode, self._whole_pod)
-        limit_bytes = self._link.identity.max_message_bytes // 2
-        return [
-            Written(scheduling_pb2.SimulateFilterRequest(scenarios=batch), count=len(batch))
-            for batch in _batches(messages, limit_bytes)
-        ]
-
-    def post_filter(self, cycle: Cycle, rejections: NodeRejections) -> Written:
-        """Why every node was rejected, and by which plugins."""
-        feed = self._link.feed
-        groups, plugins = codec.encode_rejections(
-            rejections,
-            feed.node_names() if feed is not None else list(rejections.by_node),
-            self._mode,
-            feed.index_of if feed is not None else _no_index,
-        )
-        return Written(scheduling_pb2.PostFilterRequest(rejected=groups, rejected_by=plugins))
-
-    def pre_score(self, cycle: Cycle, nodes: NodeTable) -> Written:
-        """The feasible nodes."""
-        return self._over(scheduling_pb2.PreScoreRequest, nodes)
-
-    def score(self, cycle: Cycle, nodes: NodeTable) -> Written:
-        """The feasible nodes."""
-        return self._over(scheduling_pb2.ScoreRequest, nodes)
-
-    def normalize_score(self, cycle: Cycle, scores: NDArray[np.int64], nodes: NodeTable) -> Written:
-        """The feasible nodes with their raw scores."""
-        written = self._over(scheduling_pb2.NormalizeScoreRequest, nodes)
-        if written.back is not None:
-            scores = scores[np.argsort(written.back)]
-        written.message.scores.CopyFrom(codec.encode_scores(scores))
-        return written
-
-    def reserve(self, cycle: Cycle, node_name: str) -> Written:
-        """The chosen node."""
-        index = self._index_of(node_name)
-        return Written(scheduling_pb2.ReserveRequest(node_name=node_name, node_index=index))
-
-    def permit(self, cycle: Cycle, node_name: str) -> Written:
-        """The chosen node."""
-        index = self._index_of(node_name)
-        return Written(scheduling_pb2.PermitRequest(node_name=node_name, node_index=index))
-
-    # --- the binding cycle -------------------------------------------------------------------------------
-
-    def pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> Written:
-        """The chosen node."""
-        return Written(scheduling_pb2.PreBindPreFlightRequest(node_name=node_name))
-
-    def pre_bind(self, cycle: Cycle, node_name: str, patched: Sequence[PatchResult]) -> Written:
-        """The chosen node, the round, and the outcomes of the patches of the round before."""
-        rounds = cycle.part(self._plugin).rounds or 1
-        results = codec.encode_patched(patched)
-        request = scheduling_pb2.PreBindRequest(
-            node_name=node_name, round=rounds - 1, patched=results, pod_deleted=cycle.pod_deleted
-        )
-        return Written(request)
-
-    def bind(self, cycle: Cycle, node_name: str) -> Written:
-        """The chosen node."""
-        return Written(scheduling_pb2.BindRequest(node_name=node_name))
-
-    # --- through the outbox ------------------------------------------------------------------------------
-
-    def unreserve(self, cycle: Cycle, node_name: str, reason: str) -> Parcel:
-        """The reservation, and why it is given back."""
-        token = cycle.state(self._plugin).token
+    def parcel(self, cycle: Cycle, node_name: str, reason: str = "") -> Parcel:
+        """Return the reservation of a cycle, for the outbox. `reason`: why it is given back."""
+        token = cycle.state(self.plugin).token
         return Parcel(cycle.cycle_id, cycle.pod.ref, node_name, token or b"", reason)
 
-    def post_bind(self, cycle: Cycle, node_name: str) -> Parcel:
-        """The reservation of a pod that is bound."""
-        return self.unreserve(cycle, node_name, "")
-
-    # --- pieces ------------------------------------------------------------------------------------------
-
-    def _over(self, request: Any, nodes: NodeTable) -> Written:
-        """By ascending slot, as the wire has them."""
-        ascending, back = _ascending(nodes)
-        return Written(request(candidates=codec.encode_candidates(ascending, self._mode)), ascending, back)
-
-    def _index_of(self, node_name: str) -> int:
-        """The node's slot in SNAPSHOT mode; 0, which is to leave it unset, in NAMES mode."""
-        feed = self._link.feed
-        index = None if self._mode is NodeMode.NAMES or feed is None else feed.index_of(node_name)
+    def index_of(self, node_name: str) -> int:
+        """Return the node's slot in SNAPSHOT mode; 0, which leaves the field unset, in NAMES mode."""
+        feed = self.link.feed
+        index = None if self.mode is NodeMode.NAMES or feed is None else feed.index_of(node_name)
         return index or 0
+
+    def batches(self, messages: list[scheduling_pb2.Scenario]) -> list[list[scheduling_pb2.Scenario]]:
+        """Return the scenarios in runs of at most half the agreed size; a larger one stands alone."""
+        limit_bytes = self.link.identity.max_message_bytes // 2
+        batches: list[list[scheduling_pb2.Scenario]] = [[]]
+        size = 0
+        for message in messages:
+            more = message.ByteSize() + 8
+            if batches[-1] and size + more > limit_bytes:
+                batches.append([])
+                size = 0
+            batches[-1].append(message)
+            size += more
+        return batches
+
+
+# --- the fields of requests ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Asking:
+    """One request that is being written. `cycle` None: a batch of the queue. `args`: by their names."""
+
+    writer: RequestWriter
+    cycle: Cycle | None
+    args: Mapping[str, Any]
+    written: Written
+    rejections: tuple[list[scheduling_pb2.NodeGroup], list[str]] | None = None
+    """The two fields of a NodeRejections, once made."""
+
+    @property
+    def own_cycle(self) -> Cycle:
+        """The cycle of a request that belongs to one."""
+        if self.cycle is None:
+            raise InvariantError("a request of the queue has a field of a cycle")
+        return self.cycle
+
+
+def _candidates(asking: Asking) -> pb.NodeSet:
+    """The nodes by ascending slot, as the wire has them."""
+    asking.written.nodes, asking.written.back = _ascending(asking.args["nodes"])
+    return encode_candidates(asking.written.nodes, asking.writer.mode)
+
+
+def _raw_scores(asking: Asking) -> scheduling_pb2.Scores:
+    scores, back = asking.args["scores"], asking.written.back
+    return encode_scores(scores if back is None else scores[np.argsort(back)])
+
+
+def _scenarios(asking: Asking) -> list[scheduling_pb2.Scenario]:
+    return encode_scenarios(asking.args["scenarios"], asking.writer.mode, asking.writer.whole_pod)
+
+
+def _rejected(asking: Asking) -> list[scheduling_pb2.NodeGroup]:
+    return _rejections(asking)[0]
+
+
+def _rejected_by(asking: Asking) -> list[str]:
+    return _rejections(asking)[1]
+
+
+def _rejections(asking: Asking) -> tuple[list[scheduling_pb2.NodeGroup], list[str]]:
+    if asking.rejections is None:
+        rejections, feed = asking.args["rejections"], asking.writer.link.feed
+        names = feed.node_names() if feed is not None else list(rejections.by_node)
+        index_of = feed.index_of if feed is not None else _no_index
+        asking.rejections = encode_rejections(rejections, names, asking.writer.mode, index_of)
+    return asking.rejections
+
+
+def _pods(asking: Asking) -> list[queue_pb2.QueuedPod]:
+    """Pods as the queue holds them, or of which only the record is known."""
+    whole = asking.writer.whole_pod
+    return [
+        encode_queued_pod(pod if isinstance(pod, QueuedPod) else QueuedPod(pod=pod), whole)
+        for pod in asking.args["pods"]
+    ]
+
+
+Field: TypeAlias = Callable[[Asking], Any]
+FIELDS: Final[Mapping[str, Field]] = {
+    "plugin": lambda asking: asking.writer.plugin,
+    "attachment_id": lambda asking: asking.writer.link.identity.attachment_id,
+    "pods": _pods,
+    "event": lambda asking: encode_event(asking.args["event"]),
+    "candidates": _candidates,
+    "scores": _raw_scores,
+    "scenarios": _scenarios,
+    "rejected": _rejected,
+    "rejected_by": _rejected_by,
+    "node_name": lambda asking: asking.args["node_name"],
+    "node_index": lambda asking: asking.writer.index_of(asking.args["node_name"]),
+    "round": lambda asking: (asking.own_cycle.part(asking.writer.plugin).rounds or 1) - 1,
+    "patched": lambda asking: encode_patched(asking.args["patched"]),
+    "pod_deleted": lambda asking: asking.own_cycle.pod_deleted,
+}
+"""The writer of each field, in whatever request it is."""
 
 
 def _ascending(nodes: NodeTable) -> tuple[NodeTable, NDArray[np.intp] | None]:
@@ -181,21 +176,139 @@ def _ascending(nodes: NodeTable) -> tuple[NodeTable, NDArray[np.intp] | None]:
     return nodes.take(order), np.argsort(order, kind="stable")
 
 
-def _batches(
-    messages: list[scheduling_pb2.Scenario], limit_bytes: int
-) -> list[list[scheduling_pb2.Scenario]]:
-    """The scenarios in runs below the limit; one that is larger stands alone."""
-    batches: list[list[scheduling_pb2.Scenario]] = [[]]
-    size = 0
-    for message in messages:
-        more = message.ByteSize() + 8
-        if batches[-1] and size + more > limit_bytes:
-            batches.append([])
-            size = 0
-        batches[-1].append(message)
-        size += more
-    return batches
-
-
 def _no_index(_name: str) -> int | None:
     return None
+
+
+# --- sets of nodes ---------------------------------------------------------------------------------
+
+
+def encode_candidates(nodes: NodeTable, mode: NodeMode) -> pb.NodeSet:
+    """The candidates of a request; "all" is said in one bit."""
+    if mode is NodeMode.NAMES:
+        return pb.NodeSet(names=nodes.names)
+    if len(nodes) == nodes.snapshot_size:
+        return pb.NodeSet(complement=True)
+    return pb.NodeSet(bitmap=wire.encode_bitmap(nodes.slots))
+
+
+def encode_names(names: Sequence[str], mode: NodeMode, index_of: IndexOf) -> pb.NodeSet:
+    """Some nodes by name; in SNAPSHOT mode those that the snapshot lacks are left out."""
+    if mode is NodeMode.NAMES:
+        return pb.NodeSet(names=names)
+    slots = [slot for slot in map(index_of, names) if slot is not None]
+    return pb.NodeSet(bitmap=wire.encode_bitmap(slots))
+
+
+# --- the scheduling cycle ----------------------------------------------------------------------------
+
+
+def encode_rejections(
+    rejections: NodeRejections, all_names: Sequence[str], mode: NodeMode, index_of: IndexOf
+) -> tuple[list[scheduling_pb2.NodeGroup], list[str]]:
+    """(groups, the plugin of each). Nodes that are not listed get a group of their own if they have more
+    to say than the contract's reading of an absent node.
+    """
+    by_status: dict[Status, list[str]] = {}
+    for name, status in rejections.by_node.items():
+        by_status.setdefault(status, []).append(name)
+    groups = [
+        scheduling_pb2.NodeGroup(status=encode_status(status), nodes=encode_names(names, mode, index_of))
+        for status, names in by_status.items()
+    ]
+    plugins = [status.plugin for status in by_status]
+    if rejections.absent != NodeRejections().absent:
+        rest = [name for name in all_names if name not in rejections.by_node]
+        if rest:
+            groups.append(
+                scheduling_pb2.NodeGroup(
+                    status=encode_status(rejections.absent), nodes=encode_names(rest, mode, index_of)
+                )
+            )
+            plugins.append(rejections.absent.plugin)
+    return groups, plugins
+
+
+def encode_scenarios(scenarios: Scenarios, mode: NodeMode, whole: bool) -> list[scheduling_pb2.Scenario]:
+    """One message per scenario."""
+    slots = scenarios.nodes.slots.tolist()
+    return [
+        encode_scenario(item, slot if mode is NodeMode.SNAPSHOT else None, whole)
+        for item, slot in zip(scenarios.items, slots, strict=True)
+    ]
+
+
+def encode_scenario(item: Scenario, slot: int | None, whole: bool) -> scheduling_pb2.Scenario:
+    """`slot` None: the node goes by name."""
+    message = scheduling_pb2.Scenario()
+    changed = message.nodes.add(
+        removed=[pb.ObjectRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in item.removed],
+        added=[
+            pb.PodState(
+                pod=wire.encode_pod(pod, in_state=True),
+                object=_object_of(pod) if whole else None,
+            )
+            for pod in item.added
+        ],
+    )
+    if slot is None:
+        changed.node_name = item.node_name
+    else:
+        changed.node_index = slot
+    return message
+
+
+def encode_scores(scores: NDArray[np.int64]) -> scheduling_pb2.Scores:
+    """Dense, in the order of the candidates."""
+    return scheduling_pb2.Scores.FromString(encode_aligned(scores))
+
+
+# --- the binding cycle -------------------------------------------------------------------------------
+
+_PATCHED: Final = Layout(PatchResult, scheduling_pb2.PatchResult)
+_WRITERS: Final[Mapping[str, Convert]] = {
+    "Outcome": lambda _scope, outcome: getattr(scheduling_pb2.PatchResult, f"OUTCOME_{outcome.name}"),
+    "ObjectRef": lambda _scope, ref: wire.encode_ref(ref),
+    "KubeObject": lambda _scope, item: wire.encode_object(item),
+}
+
+
+def encode_patched(results: Sequence[PatchResult]) -> list[scheduling_pb2.PatchResult]:
+    """Return the outcome of each patch."""
+    return [_PATCHED.encode(_WRITERS, None, result) for result in results]
+
+
+# --- the queue -----------------------------------------------------------------------------------------
+
+
+def encode_event(event: ClusterEvent) -> queue_pb2.ClusterEvent:
+    """A change in the cluster; objects without their JSON are left out."""
+    return queue_pb2.ClusterEvent(
+        resource=event.resource,
+        action=event.action,
+        old_object=_event_object(event.old),
+        new_object=_event_object(event.new),
+    )
+
+
+def encode_queued_pod(queued: QueuedPod, whole: bool) -> queue_pb2.QueuedPod:
+    """Return a pod as the queue holds it. `whole`: with its JSON."""
+    message = queue_pb2.QueuedPod(
+        summary=wire.encode_pod(queued.pod),
+        object=_object_of(queued.pod) if whole else None,
+        attempts=queued.attempts,
+        added_at=wire.encode_time(queued.added_at_s),
+        victims_pending=queued.victims_pending,
+    )
+    if queued.first_attempt_at_s is not None:
+        message.first_attempt_at.CopyFrom(wire.encode_time(queued.first_attempt_at_s))
+    return message
+
+
+def _object_of(pod: Pod) -> pb.KubeObject | None:
+    return None if pod.object is None else wire.encode_object(pod.object)
+
+
+def _event_object(item: EventObject | None) -> pb.KubeObject | None:
+    known = item if item is None or isinstance(item, KubeObject) else item.object
+    return None if known is None else wire.encode_object(known)

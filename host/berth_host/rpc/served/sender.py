@@ -16,6 +16,7 @@ from berth_host.rpc.call import AnyCall
 from berth_host.rpc.call_rules import CallRule
 from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleEnd
+from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.contexts import encode_ended
 from berth_host.rpc.served.link import InstanceLink
 from berth_host.rpc.served.outbox import Parcel
@@ -105,4 +106,4 @@ class LinkSender:
     async def _ask(self, call: AnyCall, request: Message) -> Any:
         rule = self._rules.get(call.rpc)
         deadline_s = call.default_deadline_s if rule is None else rule.deadline_s
-        return await self._link.ask(call.method, request, (self._plugin, call.rpc), deadline_s)
+        return await self._link.ask(CODECS[call.rpc].method, request, (self._plugin, call.rpc), deadline_s)

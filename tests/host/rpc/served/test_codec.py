@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from berth_host.errors.plugins import PluginProtocolError
-from berth_host.rpc.served import codec
+from berth_host.rpc.served import requests
+from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.replies import ReplyReader
 from berth_host.rpc.served.statuses import plain
 from berth_sdk.events import ClusterEvent
@@ -42,6 +45,11 @@ def index_of(name: str) -> int | None:
     return None if position is None else int(NODES.slots[position])
 
 
+def read_by(rpc: str, mode_reader: ReplyReader, reply: Any) -> Any:
+    """The answer to a call, as its codec reads it."""
+    return CODECS[rpc].read(mode_reader, reply)
+
+
 def reader(mode: NodeMode, nodes: NodeTable = NODES) -> ReplyReader:
     return ReplyReader("Demo", "Filter", mode, nodes)
 
@@ -49,7 +57,7 @@ def reader(mode: NodeMode, nodes: NodeTable = NODES) -> ReplyReader:
 @MODES
 @given(positions=SUBSETS)
 def test_candidates_are_the_nodes_that_were_meant(mode: NodeMode, positions: list[int]) -> None:
-    message = codec.encode_candidates(NODES.take(positions), mode)
+    message = requests.encode_candidates(NODES.take(positions), mode)
     if mode is NodeMode.NAMES:
         assert list(message.names) == [f"n{i}" for i in positions]
         assert not message.complement
@@ -85,7 +93,7 @@ def test_scores_survive_the_way_back(mode: NodeMode, scores: list[int]) -> None:
     )
 )
 def test_rejections_survive_the_way_there(mode: NodeMode, statuses: dict[str, Status]) -> None:
-    groups, plugins = codec.encode_rejections(NodeRejections(statuses), NODES.names, mode, index_of)
+    groups, plugins = requests.encode_rejections(NodeRejections(statuses), NODES.names, mode, index_of)
     got = wire_requests.decode_rejections(groups, plugins, NODES)
     assert dict(got.by_node) == statuses
 
@@ -93,7 +101,7 @@ def test_rejections_survive_the_way_there(mode: NodeMode, statuses: dict[str, St
 def test_absent_status_is_spelled_out_where_it_says_more_than_the_contract() -> None:
     absent = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("node(s) didn't satisfy plugin(s) [A]",))
     rejections = NodeRejections({"n0": Status(Code.UNSCHEDULABLE, ("x",), "A")}, absent)
-    groups, plugins = codec.encode_rejections(rejections, NODES.names, NodeMode.NAMES, index_of)
+    groups, plugins = requests.encode_rejections(rejections, NODES.names, NodeMode.NAMES, index_of)
     got = wire_requests.decode_rejections(groups, plugins, NODES)
     assert got.status("n0").plugin == "A"
     assert all(got.status(f"n{i}") == absent for i in range(1, COUNT))
@@ -106,7 +114,7 @@ def test_scenarios_survive_the_way_there(mode: NodeMode, whole: bool) -> None:
     nodes = make_table([make_node("n0"), make_node("n1")], [here])
     new = make_pod("new", uid="new", cpu="2", labels={"a": "b"})
     scenarios = Scenarios(nodes, [Scenario("n1", (here,), (new,)), Scenario("n0")])
-    messages = codec.encode_scenarios(scenarios, mode, whole)
+    messages = requests.encode_scenarios(scenarios, mode, whole)
     first, second = (wire_requests.decode_scenario(message, nodes) for message in messages)
     assert (first.node_name, second.node_name) == ("n1", "n0")
     assert [pod.uid for pod in first.removed] == ["here"]
@@ -123,13 +131,13 @@ def test_queued_pods_and_events_survive_the_way_there() -> None:
         first_attempt_at_s=900.5,
         victims_pending=True,
     )
-    (message,) = codec.encode_queued_pods([queued], True)
+    message = requests.encode_queued_pod(queued, True)
     got = wire_requests.decode_queued_pod(message)
     assert (got.attempts, got.added_at_s, got.first_attempt_at_s) == (3, 1000.25, 900.5)
     assert got.victims_pending
     assert got.pod.object is not None
     event = ClusterEvent(resource="Node", action="update.taints", old=make_node("n1"), new=make_node("n1"))
-    read = wire_requests.decode_event(codec.encode_event(event))
+    read = wire_requests.decode_event(requests.encode_event(event))
     assert (read.resource, read.action) == ("Node", "update.taints")
     assert read.new is not None
 
@@ -138,7 +146,7 @@ def test_outcomes_of_patches_survive_the_way_there() -> None:
     item = KubeObject.of({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}})
     ref = ObjectRef(namespace="default", name="c", uid="u", resource_version="7")
     results = [PatchResult(outcome=outcome, ref=ref, object=item, message="m") for outcome in PatchOutcome]
-    got = wire_requests.decode_patched(codec.encode_patched(results))
+    got = wire_requests.decode_patched(requests.encode_patched(results))
     assert [(item.outcome, item.ref, item.message) for item in got] == [
         (item.outcome, item.ref, item.message) for item in results
     ]
@@ -157,24 +165,24 @@ def test_patches_survive_the_way_back(action: PatchAction) -> None:
     context = pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS))
     patches = [wire_results.encode_patch(patch)]
     read = reader(NodeMode.SNAPSHOT)
-    got = read.pre_bind(scheduling_pb2.PreBindResponse(ctx=context, patches=patches))
+    got = read_by("PreBind", read, scheduling_pb2.PreBindResponse(ctx=context, patches=patches))
     assert got is not None
     assert got.patches == (patch,)
-    assert read.post_filter(scheduling_pb2.PostFilterResponse(patches=patches)).patches == (patch,)
+    assert read_by("PostFilter", read, scheduling_pb2.PostFilterResponse(patches=patches)).patches == (patch,)
 
 
 def test_a_patch_that_says_to_merge_is_one_that_says_nothing() -> None:
     read = reader(NodeMode.SNAPSHOT)
     patch = scheduling_pb2.ObjectPatch(merge_patch_json=b"{}", action=scheduling_pb2.ObjectPatch.ACTION_MERGE)
-    assert read.post_filter(scheduling_pb2.PostFilterResponse(patches=[patch])).patches[0].action is (
-        PatchAction.MERGE
-    )
+    assert read_by("PostFilter", read, scheduling_pb2.PostFilterResponse(patches=[patch])).patches[
+        0
+    ].action is (PatchAction.MERGE)
 
 
 def test_an_unknown_action_is_a_violation() -> None:
     patch = scheduling_pb2.ObjectPatch(merge_patch_json=b"{}", action=9)  # type: ignore[arg-type]  # of a later contract
     with pytest.raises(PluginProtocolError, match="unknown action 9"):
-        reader(NodeMode.SNAPSHOT).post_filter(scheduling_pb2.PostFilterResponse(patches=[patch]))
+        read_by("PostFilter", reader(NodeMode.SNAPSHOT), scheduling_pb2.PostFilterResponse(patches=[patch]))
 
 
 # --- replies that cannot be read -----------------------------------------------------------------------
@@ -243,14 +251,14 @@ def test_scores_with_a_field_of_a_newer_contract_are_read_without_it() -> None:
 def test_eligible_nodes_may_be_unknown_by_name_but_not_by_bit() -> None:
     read = reader(NodeMode.SNAPSHOT)
     named = scheduling_pb2.PreFilterResponse(eligible=pb.NodeSet(names=["n1", "nowhere"]))
-    assert read.pre_filter(Scored(named, 4, None)).eligible == frozenset({"n1", "nowhere"})
+    assert read_by("PreFilter", read, Scored(named, 4, None)).eligible == frozenset({"n1", "nowhere"})
     but_one = scheduling_pb2.PreFilterResponse(eligible=pb.NodeSet(complement=True, bitmap=b"\x01"))
-    eligible = read.pre_filter(Scored(but_one, 4, None)).eligible
+    eligible = read_by("PreFilter", read, Scored(but_one, 4, None)).eligible
     assert eligible is not None
     assert len(eligible) == COUNT - 1
     beyond = scheduling_pb2.PreFilterResponse(eligible=pb.NodeSet(bitmap=b"\x00\x00\x00\x01"))
     with pytest.raises(PluginProtocolError, match="not among the candidates"):
-        read.pre_filter(Scored(beyond, 4, None))
+        read_by("PreFilter", read, Scored(beyond, 4, None))
 
 
 NO_JSON = [
@@ -272,4 +280,4 @@ def test_patch_that_is_no_json_object_is_a_violation(raw: bytes) -> None:
         patches=[scheduling_pb2.ObjectPatch(resource="pods", merge_patch_json=raw)],
     )
     with pytest.raises(PluginProtocolError, match="JSON"):
-        reader(NodeMode.SNAPSHOT).pre_bind(reply)
+        read_by("PreBind", reader(NodeMode.SNAPSHOT), reply)

@@ -15,7 +15,7 @@ from berth_host.errors.plugins import (
     PluginTimeoutError,
     PluginUnavailableError,
 )
-from berth_host.rpc import calls
+from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.frames import FramedConnections
 from berth_host.rpc.served.link import InstanceLink, LinkIdentity, StateFeed
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
@@ -23,6 +23,7 @@ from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.tables import StateVersion
 from berth_sdk.wire import records as wire
 
+FILTER = CODECS["Filter"].method
 ASKED = ("Demo", "Filter")
 
 
@@ -67,7 +68,7 @@ async def test_request_is_serialised_once_and_both_ways_are_counted() -> None:
     channel, sent = Answering(reply), list[tuple[str, str, int, int]]()
     request = spb.FilterRequest()
     request.candidates.complement = True
-    scored = await link_to(channel, sent).ask(calls.FILTER.method, request, ASKED, 1.0)
+    scored = await link_to(channel, sent).ask(FILTER, request, ASKED, 1.0)
     assert channel.received == [request.SerializeToString()]
     assert sent == [("Demo", "Filter", len(channel.received[0]), len(reply))]
     assert scored.scores == spb.Scores(dense=[1, 2, 100]).SerializeToString()
@@ -76,9 +77,7 @@ async def test_request_is_serialised_once_and_both_ways_are_counted() -> None:
 
 async def test_scores_in_two_parts_are_put_together_as_protobuf_does() -> None:
     part = spb.FilterResponse(early_scores=spb.Scores(dense=[1, 2])).SerializeToString()
-    scored = await link_to(Answering(part + part), []).ask(
-        calls.FILTER.method, spb.FilterRequest(), ASKED, 1.0
-    )
+    scored = await link_to(Answering(part + part), []).ask(FILTER, spb.FilterRequest(), ASKED, 1.0)
     assert scored.scores == spb.Scores(dense=[1, 2, 1, 2]).SerializeToString()
 
 
@@ -86,7 +85,7 @@ async def test_scores_in_two_parts_are_put_together_as_protobuf_does() -> None:
 async def test_reply_that_cannot_be_read_is_a_violation(answer: bytes) -> None:
     sent: list[tuple[str, str, int, int]] = []
     with pytest.raises(PluginProtocolError, match="no reply to it"):
-        await link_to(Answering(answer), sent).ask(calls.FILTER.method, spb.FilterRequest(), ASKED, 1.0)
+        await link_to(Answering(answer), sent).ask(FILTER, spb.FilterRequest(), ASKED, 1.0)
     assert sent == [("Demo", "Filter", 0, len(answer))]
 
 
@@ -95,7 +94,7 @@ async def test_request_over_the_limit_is_not_sent() -> None:
     request = spb.FilterRequest()
     request.ctx.plugin_token = b"x" * 1000
     with pytest.raises(HostFaultError, match="over the agreed limit"):
-        await link_to(channel, []).ask(calls.FILTER.method, request, ASKED, 1.0)
+        await link_to(channel, []).ask(FILTER, request, ASKED, 1.0)
     assert not channel.received
 
 
@@ -111,7 +110,7 @@ class CutOff(Answering):
 
 async def test_call_that_is_ended_under_its_caller_is_unavailable_and_cancels_nobody() -> None:
     with pytest.raises(PluginUnavailableError, match="was cut off"):
-        await link_to(CutOff(b""), []).ask(calls.FILTER.method, spb.FilterRequest(), ASKED, 1.0)
+        await link_to(CutOff(b""), []).ask(FILTER, spb.FilterRequest(), ASKED, 1.0)
 
 
 class SlowSync(Answering):
@@ -213,5 +212,5 @@ async def test_a_call_whose_connection_ends_with_the_attachment_is_not_made_agai
         frames=cast(FramedConnections, frames),
     )
     with pytest.raises(PluginUnavailableError, match="lost its instance"):
-        await link.ask(calls.FILTER.method, spb.FilterRequest(), ASKED, 1.0)
+        await link.ask(FILTER, spb.FilterRequest(), ASKED, 1.0)
     assert not channel.received

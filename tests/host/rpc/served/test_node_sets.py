@@ -11,8 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from berth_host.errors.plugins import PluginProtocolError
-from berth_host.rpc.served.codec import encode_candidates, encode_names
+from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.replies import ReplyReader
+from berth_host.rpc.served.requests import encode_candidates, encode_names
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
@@ -110,11 +111,13 @@ def test_host_reads_the_nodes_that_pre_filter_leaves(
     dirty_memory()
     if not by_name and not listed <= candidates:
         with pytest.raises(PluginProtocolError, match="not among the candidates"):
-            read.pre_filter(Scored(message, 4, None))
+            CODECS["PreFilter"].read(read, Scored(message, 4, None))
         return
     # Names may go beyond the candidates: they stay in the diagnosis.
     expected = candidates - listed if complement else listed
-    assert read.pre_filter(Scored(message, 4, None)).eligible == frozenset(NAMES[slot] for slot in expected)
+    assert CODECS["PreFilter"].read(read, Scored(message, 4, None)).eligible == frozenset(
+        NAMES[slot] for slot in expected
+    )
 
 
 @given(nodes=slots, listed=slots, complement=st.booleans(), spare=spare_bytes, by_name=st.booleans())

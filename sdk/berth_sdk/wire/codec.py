@@ -1,0 +1,163 @@
+"""The codec: records of the SDK <-> messages of the contract, derived from both.
+
+`Layout` pairs the fields of a record class with those of a message once, at import, and refuses a class that
+does not fit. What travels as it is (text, numbers, flags) needs no code. A value of another kind (`Status`,
+`NodeVerdicts`, `Duration`, ...) has one writer and one reader, whatever call it belongs to: answers are
+written by `wire.results` and read by the host. So a new call of the contract whose answer has fields of known
+kinds needs no code for its messages, neither in the host nor in the server.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar, get_args, get_type_hints
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message_factory import GetMessageClass
+
+from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
+
+R = TypeVar("R")
+Convert = Callable[[Any, Any], Any]
+"""(scope, value) -> value. The scope is what one side knows of the call."""
+CONTEXT: Final = "ctx"
+"""The field of a request or reply that belongs to the cycle and not to the call."""
+STATUS: Final = "status"
+"""The attribute of an answer that travels in the reply's context."""
+SCORES: Final = "Scores"
+"""The kind that is kept as bytes, beside the message (`wire.scores.Scored`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One pair. `kind`: the name of the message or enum, or "json" for JSON in bytes; empty: it travels as it
+    is."""
+
+    attribute: str
+    field: str
+    kind: str
+    number: int
+    is_repeated: bool
+    is_message: bool
+    is_optional: bool
+
+
+class Layout(Generic[R]):
+    """The pairs of a record class and a message.
+
+    Attributes: record, message, parts (but for scores), lists (the parts that are lists of messages), scores
+    (the part of kind `Scores`; None: there is none), has_own_status (the record has a status),
+    is_status_optional (which may be None).
+    """
+
+    def __init__(self, record: type[R], message: type[Any]) -> None:
+        """Raises TypeError where a field of either has no counterpart."""
+        self.record = record
+        self.message = message
+        hints = get_type_hints(record)
+        fields = dict(message.DESCRIPTOR.fields_by_name)
+        has_context = fields.pop(CONTEXT, None) is not None
+        parts: list[Part] = []
+        for item in dataclasses.fields(record):  # type: ignore[arg-type]  # every record is a dataclass
+            if not item.init or (item.name == STATUS and has_context):
+                continue
+            found = next((name for name in _namesakes(item.name) if name in fields), None)
+            if found is None:
+                raise TypeError(f"{record.__name__}.{item.name} has no field in {message.__name__}")
+            parts.append(_part(item.name, fields.pop(found), type(None) in get_args(hints[item.name])))
+        if fields:
+            raise TypeError(f"{message.__name__}.{min(fields)} has no attribute in {record.__name__}")
+        self.parts = tuple(part for part in parts if part.kind != SCORES)
+        self.scores = next((part for part in parts if part.kind == SCORES), None)
+        self.lists = tuple(part for part in self.parts if part.is_repeated and part.is_message)
+        self.has_own_status = STATUS in hints
+        self.is_status_optional = type(None) in get_args(hints.get(STATUS))
+
+    def encode(self, writers: Mapping[str, Convert], scope: Any, record: R) -> Any:
+        """Return the message without its context and scores. `writers`: by kind."""
+        message = self.message()
+        for part in self.parts:
+            value = getattr(record, part.attribute)
+            if value is None:
+                continue
+            write = writers[part.kind] if part.kind else None
+            if part.is_repeated:
+                if value:
+                    items = value if write is None else [write(scope, item) for item in value]
+                    getattr(message, part.field).extend(items)
+            elif part.is_message:
+                target = getattr(message, part.field)
+                if part.is_optional:
+                    target.SetInParent()  # set and empty says something else than unset
+                target.MergeFrom(write(scope, value) if write else value)
+            elif value:
+                setattr(message, part.field, value if write is None else write(scope, value))
+        return message
+
+    def decode(self, readers: Mapping[str, Convert], scope: Any, message: Any) -> dict[str, Any]:
+        """Return the attributes of the record but for status and scores; an optional one is left out where
+        the message does not set it. `readers`: by kind.
+        """
+        found: dict[str, Any] = {}
+        for part in self.parts:
+            if part.is_optional and part.is_message and not message.HasField(part.field):
+                continue
+            value = getattr(message, part.field)
+            read = readers[part.kind] if part.kind else None
+            if part.is_repeated:
+                found[part.attribute] = tuple(
+                    value if read is None else [read(scope, item) for item in value]
+                )
+            else:
+                found[part.attribute] = value if read is None else read(scope, value)
+        return found
+
+    def plain(self, message: Any) -> dict[str, Any]:
+        """Return the attributes that travel as they are."""
+        return {part.attribute: getattr(message, part.field) for part in self.parts if not part.kind}
+
+
+def _namesakes(attribute: str) -> Iterator[str]:
+    """The names under which an attribute may travel."""
+    yield attribute
+    yield attribute.removesuffix("_s")  # seconds are a Duration or a Timestamp
+    yield f"early_{attribute}"  # the answer to a later call
+    yield f"{attribute}_json"
+
+
+def _part(attribute: str, field: FieldDescriptor, is_optional: bool) -> Part:
+    message: Descriptor | None = field.message_type
+    kind = ""
+    if message is not None:
+        kind = message.name
+    elif field.enum_type is not None:
+        kind = field.enum_type.name
+    elif field.name.endswith("_json"):
+        kind = "json"
+    return Part(
+        attribute, field.name, kind, field.number, field.is_repeated, message is not None, is_optional
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """One call of the contract. `path`: gRPC's (`/berth.plugin.v1.SchedulingService/Filter`)."""
+
+    name: str
+    path: str
+    request: type[Any]
+    reply: type[Any]
+
+
+def _rpcs(service: Any) -> Iterator[Rpc]:
+    for method in service.methods:
+        request, reply = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+        yield Rpc(method.name, f"/{service.full_name}/{method.name}", request, reply)
+
+
+SCHEDULING: Final[Any] = scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingService"]
+QUEUE: Final[Any] = queue_pb2.DESCRIPTOR.services_by_name["QueueService"]
+RPCS: Final[Mapping[str, Rpc]] = {rpc.name: rpc for service in (SCHEDULING, QUEUE) for rpc in _rpcs(service)}
+"""The calls about pods, by name."""
