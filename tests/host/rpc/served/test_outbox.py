@@ -373,3 +373,101 @@ async def test_a_call_to_an_instance_that_is_not_asked_any_more_carries_no_ends(
     assert box.take_ended(own) == []
     assert box.take_ended(asked) == [("a", CycleEnd.ABORTED)]
     await box.close()
+
+
+# --- instances that are not called any more -------------------------------------------------------------
+
+
+class Instance:
+    """Takes what it is sent, once `answers` is set; or fails."""
+
+    def __init__(self) -> None:
+        self.is_there = True
+        self.failure: PluginError | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.heard: list[tuple[str, list[str]]] = []
+
+    async def send_unreserve(self, items: Sequence[Parcel]) -> set[str]:
+        await self._hear("Unreserve", [item.cycle_id for item in items])
+        return {item.cycle_id for item in items}
+
+    async def send_post_bind(self, items: Sequence[Parcel]) -> None:
+        await self._hear("PostBind", [item.cycle_id for item in items])
+
+    async def send_end_cycles(self, ended: Sequence[tuple[str, CycleEnd]]) -> None:
+        await self._hear("EndCycles", [cycle_id for cycle_id, _ in ended])
+
+    async def _hear(self, call: str, cycle_ids: list[str]) -> None:
+        await self.answers.wait()
+        self.heard.append((call, cycle_ids))
+        if self.failure is not None:
+            raise self.failure
+
+
+def parcel_of(cycle_id: str, own: Instance) -> Parcel:
+    return Parcel(cycle_id, ObjectRef(name=cycle_id, uid=f"uid-{cycle_id}"), "n1", b"", own=own)
+
+
+async def test_end_of_a_cycle_goes_to_its_former_instance_as_well() -> None:
+    """The one that is asked was told of the reservation by Reconcile."""
+    own, asked, box = Instance(), Instance(), outbox(ManualClock())
+    box.attach(asked)
+    await box.unreserve(parcel_of("a", own), 60.0)
+    box.post_bind(parcel_of("b", own))
+    box.end_cycle("b", CycleEnd.BOUND, own=own)
+    assert await box.drained(60.0)
+    assert {call for call, _ in own.heard} == {"Unreserve", "PostBind", "EndCycles"}
+    assert asked.heard == [("Unreserve", ["a"]), ("PostBind", ["b"]), ("EndCycles", ["b"])]
+    await box.close()
+
+
+async def test_messages_that_wait_go_to_the_replaced_instance_as_well() -> None:
+    own, asked, box = Instance(), Instance(), outbox(ManualClock())
+    own.answers.clear()
+    box.attach(own)
+    box.end_cycle("a", CycleEnd.ABORTED, own=own)
+    giving_back = asyncio.create_task(box.unreserve(parcel_of("b", own), 60.0))
+    await asyncio.sleep(0)
+    box.detach(own)
+    box.attach(asked)
+    own.answers.set()
+    await giving_back
+    assert await box.drained(60.0)
+    assert ("EndCycles", ["a"]) in own.heard
+    assert ("Unreserve", ["b"]) in own.heard
+    assert ("EndCycles", ["a"]) in asked.heard
+    await box.close()
+
+
+async def test_former_instance_that_hangs_or_is_gone_delays_nobody() -> None:
+    hung, gone, asked, box = Instance(), Instance(), Instance(), outbox(ManualClock())
+    hung.answers.clear()
+    gone.is_there = False
+    box.attach(asked)
+    await box.unreserve(parcel_of("a", hung), 60.0)
+    await box.unreserve(parcel_of("b", gone), 60.0)
+    assert asked.heard == [("Unreserve", ["a"]), ("Unreserve", ["b"])]
+    assert box.pending_unreserves == 0
+    assert (hung.heard, gone.heard) == ([], [])
+    await box.close()
+
+
+async def test_message_that_a_former_instance_does_not_answer_is_not_sent_again() -> None:
+    own, asked, box = Instance(), Instance(), outbox(ManualClock())
+    own.failure = PluginTimeoutError("Demo", "Unreserve", 1.0)
+    box.attach(asked)
+    await box.unreserve(parcel_of("a", own), 60.0)
+    assert await box.drained(60.0)
+    assert own.heard == [("Unreserve", ["a"])]
+    await box.close()
+
+
+async def test_without_a_called_instance_the_former_and_the_next_one_get_the_end() -> None:
+    own, later, box = Instance(), Instance(), outbox(ManualClock())
+    box.end_cycle("a", CycleEnd.ABORTED, own=own)
+    await box.drained(60.0)
+    assert own.heard == [("EndCycles", ["a"])]
+    box.attach(later)
+    assert box.take_ended(later) == [("a", CycleEnd.ABORTED)]
+    await box.close()
