@@ -202,7 +202,7 @@ async def test_arguments_that_the_plugin_refuses_are_final(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("field", ["error", "warnings"])
-async def test_what_an_instance_says_is_bounded(tmp_path: Path, field: str) -> None:
+async def test_texts_of_an_instance_are_bounded(tmp_path: Path, field: str) -> None:
     said: dict[str, Any] = {"error": "e" * 2_000_000, "warnings": [f"w{n}" for n in range(10_000)]}
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
     plugin.on("Configure", lambda _: identity_pb2.ConfigureResponse(**{field: said[field]}))
@@ -214,7 +214,7 @@ async def test_what_an_instance_says_is_bounded(tmp_path: Path, field: str) -> N
         assert condition.reason or condition.warnings
 
 
-async def test_warnings_of_both_sides_are_kept_for_people(tmp_path: Path) -> None:
+async def test_warnings_of_both_sides_are_in_the_condition(tmp_path: Path) -> None:
     message = descriptor("Demo", "FILTER")
     message.points.append(66)  # type: ignore[arg-type]  # from a newer contract
     plugin = ScriptedPlugin(message)
@@ -379,7 +379,7 @@ async def test_killed_process_is_attached_and_synchronised_again_when_it_returns
 async def test_process_that_comes_late_is_not_made_to_wait_for_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The backoff is for what failed: a new socket is another process."""
+    """The backoff concerns the process that failed; a new socket belongs to another process."""
     monkeypatch.setattr(Backoff, "next_s", lambda _: 3600.0)
     path = tmp_path / "p.sock"
     async with attached_host(at_socket(path, "Echo"), patience_s=0.0) as host:

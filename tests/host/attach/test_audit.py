@@ -46,7 +46,7 @@ def audited(lines: Sequence[Any]) -> list[dict[str, Any]]:
     return [dict(line) for line in lines if str(line["event"]).startswith("audit.")]
 
 
-async def test_who_came_who_replaced_it_and_why_each_went(tmp_path: Path) -> None:
+async def test_audit_lines_name_each_instance_its_predecessor_and_why_it_was_detached(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     own = {"place": f"unix://{path}", "peer_uid": os.getuid(), "peer_pid": os.getpid(), "log_level": "info"}
     descriptor = describe(Echo, "Echo")
@@ -81,7 +81,7 @@ async def test_who_came_who_replaced_it_and_why_each_went(tmp_path: Path) -> Non
     assert (went_after["instance_id"], went_after["reason"]) == (two, "the host stops")
 
 
-async def test_a_peer_that_is_not_let_in_is_one_line_however_often_it_is_tried(tmp_path: Path) -> None:
+async def test_a_refused_peer_is_logged_once_for_all_tries(tmp_path: Path) -> None:
     folder = tmp_path / "open"
     folder.mkdir()
     path = folder / "p.sock"
@@ -105,7 +105,7 @@ async def test_an_instance_that_does_not_fit_is_refused_by_name(tmp_path: Path) 
     assert "the instance serves Echo" in line["reason"]
 
 
-async def test_a_plugin_that_is_not_there_is_no_matter_of_audit(tmp_path: Path) -> None:
+async def test_an_absent_plugin_is_not_in_the_audit_log(tmp_path: Path) -> None:
     with capture_logs() as lines:
         async with attached_host(at_socket(tmp_path / "p.sock", "Echo"), patience_s=0.0) as host:
             await until(lambda: host.attachments.places[0].backoff.failures >= 2)

@@ -19,12 +19,12 @@ def test_bound_doubles_from_one_second_to_a_minute() -> None:
     assert [backoff.next_s() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_days_of_failures_do_not_end_it() -> None:
+def test_backoff_works_after_days_of_failures() -> None:
     backoff = Backoff(Highest())
     assert {backoff.next_s() for _ in range(5000)} == {1, 2, 4, 8, 16, 32, 60}
 
 
-def test_reset_begins_anew() -> None:
+def test_reset_starts_at_the_first_wait() -> None:
     backoff = Backoff(Highest())
     for _ in range(5):
         backoff.next_s()

@@ -31,7 +31,7 @@ def open_circuits(host: AttachedHost) -> list[tuple[str, str]]:
     return [(one.plugin, one.point) for condition in conditions for one in condition.circuits]
 
 
-async def test_plugin_that_got_the_rest_of_the_budget_is_not_to_blame_for_who_spent_it(
+async def test_plugin_that_got_only_the_rest_of_the_budget_is_not_blamed(
     tmp_path: Path,
 ) -> None:
     hog, late = ScriptedPlugin(descriptor("Hog", "FILTER")), ScriptedPlugin(descriptor("Late", "FILTER"))
@@ -59,10 +59,10 @@ async def test_plugin_that_got_the_rest_of_the_budget_is_not_to_blame_for_who_sp
         ("postFilter", lambda client, cycle: client.post_filter(cycle, NodeRejections())),
     ],
 )
-async def test_plugin_that_has_the_whole_budget_and_does_not_answer_is_to_blame(
+async def test_plugin_that_had_the_whole_budget_and_did_not_answer_is_blamed(
     tmp_path: Path, point: str, ask: Callable[[PluginClient, Cycle], Awaitable[object]]
 ) -> None:
-    """Their deadline is a cycle's budget by default: each time a moment less than that is left."""
+    """The default deadline is the cycle's budget; at each call slightly less than that is left."""
     plugin = ScriptedPlugin(descriptor("Demo", "RESERVE", "PERMIT", "POST_FILTER"))
     for rpc in ("Reserve", "Permit", "PostFilter"):
         plugin.on(rpc, hold)
@@ -74,7 +74,7 @@ async def test_plugin_that_has_the_whole_budget_and_does_not_answer_is_to_blame(
         assert open_circuits(host) == [("Demo", point)]
 
 
-async def test_the_circuit_sees_the_repeat_and_the_attempt_before_it(tmp_path: Path) -> None:
+async def test_a_repeated_call_counts_once_for_the_circuit_breaker(tmp_path: Path) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
     path = tmp_path / "p.sock"
     async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:

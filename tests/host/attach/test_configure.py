@@ -132,7 +132,7 @@ async def test_the_way_back_is_for_plugins_that_ask_for_it(place: Place, asked: 
 async def test_a_plugin_behind_tls_gets_no_token_where_it_would_travel_in_plaintext(
     over_tls: bool, words: str
 ) -> None:
-    """Its server knows of no way back over TLS, and would dial the host without; or the host has none."""
+    """The plugin's server has no way back over TLS and would dial in plaintext, or the host serves none."""
     place = Place(endpoint=REMOTE, tls=tls(), plugins=(wanted("A"),))
     asks = introduced(place, descriptor("A", "FILTER", handle_client=True))
     grants = Grants(over_tls=over_tls)

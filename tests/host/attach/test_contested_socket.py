@@ -57,7 +57,7 @@ async def test_row_5_attached_instance_is_kept_until_it_ends_and_the_other_one_s
 async def test_row_5_no_call_goes_to_the_other_instance_by_a_connection_that_is_made_later(
     tmp_path: Path, rivals: tuple[PluginProcess, PluginProcess], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The line of a plugin is dialled with its first call: here when the path is the other's."""
+    """A plugin's connection is dialled at its first call; here the path then belongs to the other process."""
     first, second = rivals
     await first.start()
     async with attached_host(at_socket(tmp_path / "p.sock", "Echo")) as host:

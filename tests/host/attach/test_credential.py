@@ -67,7 +67,7 @@ async def test_host_that_knows_the_secret_attaches(tmp_path: Path) -> None:
         pytest.param("", "holds no credential", id="empty"),
     ],
 )
-async def test_one_that_does_not_is_told_what_to_do_and_tries_again(
+async def test_host_without_the_secret_reports_the_cure_and_retries(
     tmp_path: Path, content: str | None, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, path = tmp_path / "credential", tmp_path / "p.sock"

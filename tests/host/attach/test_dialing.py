@@ -60,7 +60,7 @@ def test_folder_in_which_everybody_may_replace_the_socket_is_refused(tmp_path: P
         check_socket(folder / "p.sock")
 
 
-async def test_plaintext_leaves_the_machine_never(tmp_path: Path) -> None:
+async def test_plaintext_is_dialled_on_loopback_only(tmp_path: Path) -> None:
     with pytest.raises(DialError, match="not a loopback address"):
         dial("192.0.2.7:7001", place("192.0.2.7:7001"))
     channel = dial("127.0.0.1:7001", place("127.0.0.1:7001"))
@@ -68,7 +68,7 @@ async def test_plaintext_leaves_the_machine_never(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:7001", "10.0.0.1:7001"])
-def test_tls_that_cannot_be_had_is_never_plaintext(address: str) -> None:
+def test_tls_that_fails_never_becomes_plaintext(address: str) -> None:
     files = TlsFiles(ca_file="a", cert_file="b", key_file="c", server_name="")
     with pytest.raises(DialError, match="caFile a cannot be read"):
         dial(address, place(address, files))
@@ -91,7 +91,7 @@ def test_socket_of_another_user_is_refused_unless_that_is_allowed(
         check_socket(folder / "p.sock", [stranger])
 
 
-def test_addresses_are_taken_apart() -> None:
+def test_addresses_are_split_into_host_and_port() -> None:
     assert host_and_port("gpu.example:8443") == ("gpu.example", 8443)
     assert host_and_port("[::1]:80") == ("::1", 80)
 

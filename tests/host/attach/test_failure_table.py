@@ -264,7 +264,9 @@ LIES: dict[str, tuple[str, Any, str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_row_24_lie_is_refused_counted_and_named(tmp_path: Path, lie: str) -> None:
+async def test_row_24_answer_that_violates_the_contract_is_refused_counted_and_named(
+    tmp_path: Path, lie: str
+) -> None:
     rpc, reply, words = LIES[lie]
     points = ("FILTER", "POST_FILTER", "SCORE", "RESERVE", "PERMIT", "PRE_BIND", "BIND")
     plugin = ScriptedPlugin(descriptor("Demo", *points))
@@ -375,7 +377,7 @@ async def test_row_34_start_time_from_another_clock_is_no_obstacle(tmp_path: Pat
 
 @pytest.mark.slow
 async def test_every_call_to_a_stopped_process_ends_at_its_deadline(tmp_path: Path) -> None:
-    """Also when so many went unanswered that gRPC has forgotten the deadlines of later ones."""
+    """Also after so many unanswered calls that gRPC does not enforce the deadlines of later ones."""
     path = tmp_path / "p.sock"
     points = {"filter": PointPolicy(0.02, Policy.FAIL)}
     async with (

@@ -129,7 +129,7 @@ async def test_folder_in_it_that_cannot_be_read_is_a_problem_and_hides_no_other_
 async def test_folder_whose_names_alone_can_be_read_is_a_problem_and_hides_no_other_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Mode r--: the names are told, and a look at any of them is refused."""
+    """Mode r--: the names can be read, but the status of no entry."""
     for name in ("a", "closed", "z"):
         (tmp_path / name).mkdir()
     listening = [listen(tmp_path / name / f"{n}.sock") for name in ("a", "closed", "z") for n in (1, 2)]
@@ -149,7 +149,7 @@ async def test_folder_whose_names_alone_can_be_read_is_a_problem_and_hides_no_ot
         one.close()
 
 
-async def test_names_that_are_no_text_are_passed_over_and_end_no_watch(
+async def test_names_that_are_not_text_are_skipped_and_do_not_end_the_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(folder_module, "RESCAN_S", 0.5)
@@ -219,9 +219,7 @@ async def test_row_31_new_socket_is_noticed_and_rescans_make_up_for_what_was_mis
         await found.folder.stop()
 
 
-async def test_what_comes_between_two_looks_is_noticed_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_change_between_two_scans_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_module, "RESCAN_S", SLOW_RESCAN_S)
     found = Folder(tmp_path)
     listening = []
@@ -285,7 +283,7 @@ async def ask(host: AttachedHost) -> str:
 async def test_row_6_and_7_hot_swap_loses_no_cycle_and_falls_back_to_the_older_instance(
     tmp_path: Path,
 ) -> None:
-    """The newest ready instance is asked; one that crashes hands over to the one before."""
+    """The newest ready instance gets the calls; after its crash the older one gets them."""
     old, new = (PluginProcess(tmp_path / f"{name}.sock", ECHO) for name in ("old", "new"))
     async with sidecars(tmp_path) as host:
         (condition,) = host.attachments.conditions()

@@ -213,7 +213,7 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
 
 @pytest.mark.parametrize("seconds", [100_000, 2**63 - 1])
 def test_a_wish_for_more_time_than_a_message_can_hold_is_cut(seconds: int) -> None:
-    """What the plugin said of itself has to be a message again, for its digest in the audit line."""
+    """The declaration is encoded again for its digest in the audit line."""
     message = descriptor("Demo", "FILTER")
     message.deadlines["filter"].seconds = seconds
     (plugin,) = read_handshake(reply(message), PLACE).plugins

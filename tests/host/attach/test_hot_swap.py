@@ -128,8 +128,8 @@ async def test_cycle_is_not_asked_at_points_that_only_the_newer_instance_has(tmp
         assert calls(new) == ["Filter", "Reserve"]
 
 
-async def test_what_a_cycle_leaves_behind_is_told_to_both_instances(tmp_path: Path) -> None:
-    """To the one that is asked, which has heard of the reservations, and to the one that has them."""
+async def test_unreserve_and_post_bind_go_to_both_instances(tmp_path: Path) -> None:
+    """The active instance was told of the reservations by Reconcile, and the older one made them."""
     old, new = versions()
     async with folder(tmp_path) as found:
         await found.add(old)
@@ -165,7 +165,7 @@ async def test_an_instance_that_is_not_ready_may_still_undo_its_cycles(tmp_path:
 
 
 async def test_the_operators_deadline_holds_for_what_is_told_as_well(tmp_path: Path) -> None:
-    """An Unreserve that takes longer than the default would be cut off again and again."""
+    """An Unreserve that takes longer than the default deadline would never succeed."""
     old, _ = versions()
     points = {"unreserve": PointPolicy(deadline_s=0.05)}
     async with folder(tmp_path, points=points) as found:
@@ -187,8 +187,8 @@ async def test_the_operators_deadline_holds_for_what_is_told_as_well(tmp_path: P
             await cut.wait()
 
 
-async def test_no_list_of_what_is_alive_overtakes_a_reserve_that_is_under_way(tmp_path: Path) -> None:
-    """It would not name that one, and the instance would give back what it has just taken."""
+async def test_reconcile_does_not_overtake_a_running_reserve(tmp_path: Path) -> None:
+    """The list would lack the reservation, and the instance would release what it has just reserved."""
     old, new = versions()
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
@@ -219,8 +219,8 @@ async def test_no_list_of_what_is_alive_overtakes_a_reserve_that_is_under_way(tm
         assert [rpc for rpc, _ in new.asked if rpc in ("Reconcile", "Reserve")] == ["Reconcile", "Reserve"]
 
 
-async def test_instance_that_came_while_another_one_ended_is_asked_what_it_knows(tmp_path: Path) -> None:
-    """It was asked when the cycles were the other one's, and is asked again when they are nobody's."""
+async def test_instance_attached_while_another_one_ended_is_reconciled_again(tmp_path: Path) -> None:
+    """Its first Reconcile came while the cycles belonged to the other instance."""
     old, _ = versions()
     new = ScriptedPlugin(descriptor("Demo", *ALL), descriptor("Other", *ALL))
     new.instance_id = "new"
@@ -423,7 +423,7 @@ async def test_cycles_of_an_instance_that_ended_are_the_next_ones_if_it_knows_th
 async def test_next_process_at_a_socket_of_the_folder_waits_for_no_backoff_of_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """File systems give the number of the file that is gone to the next one, which is the same place then."""
+    """File systems use the inode of a removed file again; the new socket is then the same place."""
 
     def failed_often() -> Backoff:
         backoff = Backoff(HalfTheBound())

@@ -64,7 +64,7 @@ def test_where_none_is_well_the_newest_is_asked_and_none_in_quarantine() -> None
 
 
 def test_newer_one_gets_one_cycle_that_may_close_its_circuit_and_the_older_one_the_others() -> None:
-    """Otherwise an older one would be asked for good, after a fault that is long over."""
+    """Otherwise an older instance would keep the calls forever after a short fault."""
     now_s = 0.0
     conduct = Conduct("P", lambda: None, lambda: now_s)
     old, new = offer(10.0), replace(offer(20.0), conduct=conduct)

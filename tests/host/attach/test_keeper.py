@@ -57,12 +57,12 @@ async def test_a_busy_instance_gets_its_state_with_its_calls(tested: Watch) -> N
     assert [await tested.look(TICK_S, calls=100) for _ in range(5)] == [0] * 5
 
 
-async def test_an_idle_one_gets_it_at_every_tick(tested: Watch) -> None:
+async def test_an_idle_instance_gets_its_state_at_every_tick(tested: Watch) -> None:
     await tested.look(calls=1)
     assert [await tested.look(TICK_S) for _ in range(3)] == [1] * 3
 
 
-async def test_a_look_that_follows_another_at_once_does_not_make_it_idle(tested: Watch) -> None:
+async def test_two_ticks_in_a_row_do_not_make_an_instance_idle(tested: Watch) -> None:
     await tested.look(TICK_S, calls=100)
     assert await tested.look(0.0005) == 0  # timers may be early by less than a millisecond
     assert await tested.look(TICK_S) == 1
@@ -74,7 +74,7 @@ async def test_a_long_call_does_not_keep_an_idle_copy_behind(tested: Watch) -> N
     assert [await tested.look(TICK_S) for _ in range(3)] == [1] * 3
 
 
-async def test_an_open_pre_bind_and_a_wish_for_everything_do_not_wait_for_quiet(tested: Watch) -> None:
+async def test_an_open_pre_bind_and_a_needed_full_sync_do_not_wait_for_idleness(tested: Watch) -> None:
     await tested.look(calls=1)
     tested.link.pre_binds_open = 1
     assert await tested.look(TICK_S, calls=1) == 1

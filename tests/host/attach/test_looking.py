@@ -63,7 +63,7 @@ async def test_a_socket_without_a_process_is_named(tmp_path: Path) -> None:
         await peer_at(f"unix://{path}", place(path))
 
 
-async def test_a_process_that_takes_no_connections_holds_nobody_up(tmp_path: Path) -> None:
+async def test_a_process_that_accepts_no_connections_does_not_block_the_host(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as first:
         listening.bind(str(path))
@@ -73,7 +73,7 @@ async def test_a_process_that_takes_no_connections_holds_nobody_up(tmp_path: Pat
             await peer_at(f"unix://{path}", place(path))
 
 
-async def test_plaintext_tells_nothing() -> None:
+async def test_plaintext_tcp_gives_an_empty_peer() -> None:
     tcp = Place(endpoint="127.0.0.1:1", plugins=(wanted("Demo"),))
     assert await peer_at(tcp.endpoint, tcp) == Peer()
     assert Peer().to_log() == {}

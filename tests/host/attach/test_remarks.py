@@ -5,14 +5,14 @@ from __future__ import annotations
 from berth_host.attach.remarks import MAX_REMARK_BYTES, MAX_REMARKS, MORE, Remarks
 
 
-def test_each_is_kept_once_in_order() -> None:
+def test_each_warning_is_kept_once_in_order() -> None:
     remarks = Remarks()
     for text in ("b", "a", "b"):
         remarks.add(text)
     assert remarks.texts == ["b", "a"]
 
 
-def test_a_flood_is_bounded_and_said() -> None:
+def test_a_flood_of_warnings_is_bounded_and_the_last_one_says_so() -> None:
     remarks = Remarks()
     for number in range(1000):
         remarks.add(f"{number} " + "é" * MAX_REMARK_BYTES)

@@ -69,7 +69,7 @@ async def test_nothing_but_handshakes_before_the_term_and_all_of_it_at_its_begin
 
 
 @pytest.mark.slow
-async def test_instance_that_was_replaced_meanwhile_is_met_anew(tmp_path: Path) -> None:
+async def test_instance_replaced_during_standby_is_attached_when_the_term_begins(tmp_path: Path) -> None:
     first, second = reserving(), reserving()
     async with standing_by_after(first, tmp_path / "p.sock") as host:
         await first.stop()
@@ -98,10 +98,10 @@ async def test_term_begins_without_an_instance_that_is_not_there(tmp_path: Path)
 
 
 @pytest.mark.slow
-async def test_leader_keeps_its_instance_while_another_host_stands_by_and_loses_it_at_once_after(
+async def test_leader_keeps_its_instance_until_the_standby_host_begins_its_term(
     tmp_path: Path,
 ) -> None:
-    """The process of the SDK is shared, as a plugin on a node's socket may be."""
+    """Both hosts use the same plugin process, as they may with a plugin on a node's socket."""
     path = tmp_path / "p.sock"
     async with plugin_process(path, ECHO):
         leader = AttachedHost([at_socket(path, "Echo")])

@@ -67,8 +67,8 @@ async def test_instance_that_is_not_ready_is_degraded_and_not_asked(tmp_path: Pa
         assert host.client.available
 
 
-async def test_older_instance_is_asked_what_it_knows_when_the_newer_one_is_gone(tmp_path: Path) -> None:
-    """Reservations of the lost instance move by Reconcile, and stay where they are while it is attached."""
+async def test_older_instance_is_reconciled_when_the_newer_one_is_lost(tmp_path: Path) -> None:
+    """Reconcile moves the reservations of a lost instance; those of an attached one stay with it."""
     old, new = (ScriptedPlugin(descriptor("Demo", "RESERVE")) for _ in range(2))
     old.instance_id, new.instance_id = "old", "new"
     new.started_at_s = old.started_at_s + 10

@@ -56,7 +56,7 @@ def test_a_plugin_in_another_profile_is_tried() -> None:
     assert names(list(changed_places([after], [before]))) == [("unix:///p.sock", ["A"])]
 
 
-async def test_nobody_refuses_where_nobody_is(tmp_path: Path) -> None:
+async def test_an_absent_instance_refuses_nothing(tmp_path: Path) -> None:
     assert await try_place(at_socket(tmp_path / "p.sock", "Demo"), seams()) is None
     folder = Place(endpoint=f"unix://{tmp_path}", is_open=True, plugins=(wanted("Demo"),))
     assert await try_place(folder, seams()) is None

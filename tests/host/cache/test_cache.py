@@ -106,7 +106,7 @@ def test_newer_record_comes_last_on_its_node_and_is_the_one_that_counts(cache: C
     assert (info.requested, info.pvc_refs) == ({"cpu": 600, "memory": 30}, {"default/disk": 1})
 
 
-def test_confirmed_pod_brings_back_a_port_that_another_ones_leaving_freed(cache: Cache) -> None:
+def test_confirmed_pod_restores_a_port_that_another_pods_removal_freed(cache: Cache) -> None:
     ports = (HostPort("", "", 80),)
     cache.assume(pod("a", host_ports=ports))
     cache.add_pod(pod("b", host_ports=ports))

@@ -63,7 +63,7 @@ def only(changes: StateChanges) -> NodeChange:
     return change
 
 
-def test_nothing_moved_is_an_empty_change(setup: Setup) -> None:
+def test_an_unchanged_snapshot_has_no_changes(setup: Setup) -> None:
     changes = setup.changes()
     assert (changes.nodes, changes.removed, changes.objects) == ([], [], [])
     assert changes.target == setup.base
@@ -248,12 +248,14 @@ def test_reader_without_a_version_gets_everything(setup: Setup) -> None:
     ("epoch_step", "generation_step"),
     [pytest.param(1, 0, id="another epoch"), pytest.param(0, 1, id="a version of the future")],
 )
-def test_way_from_a_foreign_version_is_not_known(setup: Setup, epoch_step: int, generation_step: int) -> None:
+def test_changes_since_a_version_of_another_epoch_are_unknown(
+    setup: Setup, epoch_step: int, generation_step: int
+) -> None:
     base = StateVersion(setup.base.epoch + epoch_step, setup.base.generation + generation_step)
     assert setup.log.changes_since(base, ALL) is None
 
 
-def test_way_from_too_long_ago_is_not_known(setup: Setup) -> None:
+def test_changes_since_a_too_old_version_are_unknown(setup: Setup) -> None:
     setup.snapshot.log.removed_pods = GenerationLog(limit=1)
     for name in "ab":
         setup.cache.add_pod(pod(name))

@@ -55,7 +55,7 @@ def test_snapshot_shows_no_change_until_it_is_updated() -> None:
     assert setup.snapshot.nodes.requested("cpu").tolist() == [5, 0]
 
 
-def test_held_snapshot_refuses_to_move_until_it_is_released() -> None:
+def test_held_snapshot_refuses_an_update_until_it_is_released() -> None:
     setup = Setup(node("n1"))
     setup.snapshot.hold()
     setup.cache.assume(pod("a", requests={"cpu": 5}))

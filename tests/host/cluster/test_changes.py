@@ -107,7 +107,7 @@ def test_node_update_says_what_changed(before: NodeFields, after: NodeFields, wa
     assert [event.label for event in events] == [f"Node{action}" for action in want]
 
 
-def test_changes_of_a_pod_are_seen_after_its_parsed_form_was_let_go() -> None:
+def test_pod_changes_are_found_after_its_parsed_form_was_released() -> None:
     old = pod(node="n1", status={"resourceClaimStatuses": [{"name": "gpu"}]})
     assert old.object is not None
     old.object.release()

@@ -22,13 +22,13 @@ def host() -> WatchedHost:
 # --- pods that wait to be scheduled ----------------------------------------------------------------
 
 
-def test_pending_pod_is_queued_and_known(host: WatchedHost) -> None:
+def test_pending_pod_is_queued_and_stored(host: WatchedHost) -> None:
     host.pod("a")
     assert host.queued == {"a": "active"}
     assert host.stores.pod("default/a") is not None
 
 
-def test_pod_of_another_scheduler_is_known_but_not_queued(host: WatchedHost) -> None:
+def test_pod_of_another_scheduler_is_stored_but_not_queued(host: WatchedHost) -> None:
     host.pod("a", scheduler="other")
     host.pod("a", scheduler="other", labels={"x": "1"})
     host.pod_gone("a")
@@ -95,7 +95,7 @@ def test_finished_pod_has_left_the_cluster(host: WatchedHost, phase: str) -> Non
 # --- pods on nodes ---------------------------------------------------------------------------------
 
 
-def test_bound_pod_is_in_the_cache_before_the_queue_hears_of_it(host: WatchedHost) -> None:
+def test_bound_pod_is_in_the_cache_before_the_queue_gets_its_event(host: WatchedHost) -> None:
     seen: list[int] = []
     host.notes.listener = lambda label: seen.append(host.cache.pod_count)
     host.pod("a", node="n1")
@@ -104,7 +104,7 @@ def test_bound_pod_is_in_the_cache_before_the_queue_hears_of_it(host: WatchedHos
     assert seen == [1, 1, 0]
 
 
-def test_pod_that_was_bound_leaves_the_queue_and_wakes_others(host: WatchedHost) -> None:
+def test_bound_pod_leaves_the_queue_and_requeues_others(host: WatchedHost) -> None:
     host.parked("waiting", "InterPodAffinity")
     host.pod("a")
     host.pod("a", node="n1")
@@ -127,7 +127,7 @@ def test_pod_that_was_bound_elsewhere_counts_where_it_is(host: WatchedHost) -> N
     assert pod.node_name == "n2"
 
 
-def test_foreign_pod_that_was_bound_counts_too(host: WatchedHost) -> None:
+def test_bound_pod_of_another_scheduler_counts_too(host: WatchedHost) -> None:
     host.pod("a", scheduler="other")
     host.pod("a", scheduler="other", node="n1")
     assert host.cache.pod_count == 1
@@ -156,7 +156,7 @@ def test_event_is_passed_on_although_the_cache_refuses_its_part(host: WatchedHos
     assert host.notes.events == ["AssignedPodAdd", "AssignedPodUpdatePodLabel", "AssignedPodDelete"]
 
 
-def test_pod_that_changes_its_node_is_a_broken_feed(host: WatchedHost) -> None:
+def test_pod_that_changes_its_node_raises_invariant_error(host: WatchedHost) -> None:
     host.pod("a", node="n1")
     with pytest.raises(InvariantError, match="uid-a"):
         host.pod("a", node="n2")
@@ -237,7 +237,7 @@ def test_new_nomination_is_no_event(host: WatchedHost) -> None:
 # --- nodes -----------------------------------------------------------------------------------------
 
 
-def test_node_is_in_the_cache_before_the_queue_hears_of_it_and_leaves_after(host: WatchedHost) -> None:
+def test_node_is_in_the_cache_before_its_add_and_until_after_its_delete_event(host: WatchedHost) -> None:
     seen: list[tuple[str, int]] = []
     host.notes.listener = lambda label: seen.append((label, host.cache.node_count))
     host.node("n1")
@@ -247,7 +247,7 @@ def test_node_is_in_the_cache_before_the_queue_hears_of_it_and_leaves_after(host
     assert (host.cache.node_count, host.stores.node("n1")) == (0, None)
 
 
-def test_new_node_brings_pods_back(host: WatchedHost) -> None:
+def test_new_node_requeues_pods(host: WatchedHost) -> None:
     host.parked("a")
     host.node("n1")
     assert host.queued == {"a": "backoff"}
@@ -278,7 +278,7 @@ def claim(name: str = "data") -> dict[str, Any]:
     }
 
 
-def test_object_is_stored_before_the_queue_hears_of_it(host: WatchedHost) -> None:
+def test_object_is_stored_before_the_queue_gets_its_event(host: WatchedHost) -> None:
     seen: list[bool] = []
     host.notes.listener = lambda label: seen.append(
         host.stores.get("PersistentVolumeClaim", "data", "ns") is not None
@@ -307,7 +307,7 @@ def test_object_events_are_those_that_some_plugin_registered(host: WatchedHost) 
 # --- objects that cannot be read -------------------------------------------------------------------
 
 
-def test_object_that_cannot_be_read_leaves_the_one_before(host: WatchedHost) -> None:
+def test_unreadable_object_leaves_the_stored_version(host: WatchedHost) -> None:
     host.pod("a", cpu="1")
     host.pod("a", cpu="one")
     host.node("n1", cpu="many")
@@ -317,7 +317,7 @@ def test_object_that_cannot_be_read_leaves_the_one_before(host: WatchedHost) -> 
     assert host.cache.node_count == 0
 
 
-def test_deletion_of_something_unknown_is_nothing(host: WatchedHost) -> None:
+def test_deletion_of_an_unknown_object_changes_nothing(host: WatchedHost) -> None:
     host.pod("a", cpu="one")
     host.pod_gone("a")
     host.node("n1", cpu="many")
@@ -328,7 +328,7 @@ def test_deletion_of_something_unknown_is_nothing(host: WatchedHost) -> None:
 # --- a relist --------------------------------------------------------------------------------------
 
 
-def test_relist_of_unchanged_objects_wakes_no_pod_and_changes_nothing(host: WatchedHost) -> None:
+def test_relist_of_unchanged_objects_requeues_no_pod_and_changes_nothing(host: WatchedHost) -> None:
     host.node("n1")
     host.pod("bound", node="n1")
     host.pod("other", scheduler="other")
@@ -373,7 +373,7 @@ ODD: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "item"), ODD)
-def test_object_that_cannot_be_read_is_counted_told_of_and_skipped(
+def test_unreadable_object_is_counted_reported_and_skipped(
     host: WatchedHost, kind: str, item: dict[str, Any]
 ) -> None:
     host.handlers.handle(WatchEvent(kind, None, KubeObject("v1", kind, parsed=item)))

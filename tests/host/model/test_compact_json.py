@@ -25,11 +25,11 @@ def test_kept_bytes_take_their_length() -> None:
 
 
 def test_text_is_json() -> None:
-    """As any reader reads it."""
+    """Every JSON reader can read the result."""
     assert compact_json({"a": [1, None, "ü"]}) == '{"a":[1,null,"ü"]}'.encode()
 
 
 def test_refuses_what_json_cannot_say() -> None:
-    """As the library does."""
+    """Values that JSON lacks raise TypeError, as with orjson."""
     with pytest.raises(TypeError):
         compact_json({"a": object()})

@@ -16,7 +16,7 @@ from berth_host.model.known_resources import misspelt
         "batch/jobs",
     ],
 )
-def test_name_that_can_be_one(name: str) -> None:
+def test_possible_resource_is_not_misspelt(name: str) -> None:
     assert misspelt(name) is None
 
 
@@ -34,5 +34,5 @@ def test_name_that_can_be_one(name: str) -> None:
         ("zzz", ""),
     ],
 )
-def test_name_that_can_be_none(name: str, meant: str) -> None:
+def test_impossible_resource_gets_the_similar_name(name: str, meant: str) -> None:
     assert misspelt(name) == meant

@@ -28,7 +28,7 @@ def test_a_node_counts_once_for_each_of_its_reasons() -> None:
     assert rejected().reasons() == {"full": 2, "hot": 2, "wrong": 1}
 
 
-def test_nodes_that_a_plugin_rejects_without_a_word_are_counted_with_its_name() -> None:
+def test_nodes_rejected_without_a_reason_are_counted_with_the_plugins_name() -> None:
     statuses = rejected()
     statuses.reject(np.array([2]), Verdicts.of([Status(Code.UNSCHEDULABLE)]), "R")
     assert statuses.reasons() == {"full": 2, "hot": 2, "wrong": 1, 'rejected by plugin "R"': 1}

@@ -178,7 +178,7 @@ class Life:
     pods=st.lists(WAITING, min_size=2, max_size=8),
     steps=st.lists(STEPS, min_size=1, max_size=12),
 )
-def test_the_same_happens_to_each_as_when_each_is_judged_by_itself(
+def test_alike_pods_end_up_as_if_each_was_judged_by_itself(
     sharing: tuple[str, ...], pods: list[Waiting], steps: list[tuple[Any, ...]]
 ) -> None:
     alone, together = Life(()), Life(sharing)
@@ -238,7 +238,7 @@ def waiting(bench: QueueBench, *names: str, evicting: bool = False) -> list[Queu
     return [info for info in infos if info is not None]
 
 
-def test_one_of_many_equal_pods_is_asked_about() -> None:
+def test_one_of_many_equal_pods_is_judged() -> None:
     counting = Counting()
     plugins = Plugins(registrations={"Fit": [GONE]}, hint=counting.hint, signs={"Fit": SIGNS["Fit"]})
     bench = QueueBench(plugins)
@@ -248,7 +248,7 @@ def test_one_of_many_equal_pods_is_asked_about() -> None:
     assert (len(bench.backing_off), bench.pool) == (len(NAMES), [])
 
 
-def test_each_is_asked_about_where_the_answer_comes_later() -> None:
+def test_each_alike_pod_is_judged_if_the_answer_comes_later() -> None:
     counting = Counting(later=True)
     bench = QueueBench(
         Plugins(registrations={"Fit": [GONE]}, hint=counting.hint, signs={"Fit": SIGNS["Fit"]})

@@ -51,14 +51,14 @@ def test_closed_gate_keeps_the_pod_in_the_pool() -> None:
     assert bench.notes.rejected == [("Gate", "default-scheduler")]
 
 
-def test_first_closed_gate_ends_the_asking() -> None:
+def test_no_gate_after_a_closed_one_is_called() -> None:
     first, second = Door(), Door()
     bench = bench_with(First=first, Second=second)
     bench.add("a")
     assert (first.asked, second.asked) == (["a"], [])
 
 
-def test_present_gate_is_asked_first_and_alone_while_it_stays_closed() -> None:
+def test_gate_that_keeps_the_pod_is_called_first_and_alone_while_it_stays_closed() -> None:
     first, second = Door(closed=False), Door()
     bench = bench_with(First=first, Second=second)
     bench.add("a")
@@ -67,7 +67,7 @@ def test_present_gate_is_asked_first_and_alone_while_it_stays_closed() -> None:
     assert (first.asked, second.asked) == ([], ["a", "a"])
 
 
-def test_own_update_that_answers_the_gate_lets_the_pod_in() -> None:
+def test_update_of_the_pod_that_opens_the_gate_lets_it_in() -> None:
     door = Door()
     bench = bench_with(Gate=door)
     bench.add("a")
@@ -131,7 +131,7 @@ def test_gate_that_raises_counts_as_closed() -> None:
     assert bench.notes.raised == [("Gate", "PreEnqueue")]
 
 
-def test_gate_is_told_while_victims_are_evicted_for_the_pod() -> None:
+def test_gate_gets_whether_victims_are_evicted_for_the_pod() -> None:
     def gate(question: GateQuestion) -> Status:
         return Status.unresolvable("busy") if question.pod.victims_pending else Status.success()
 
@@ -144,7 +144,7 @@ def test_gate_is_told_while_victims_are_evicted_for_the_pod() -> None:
 # --- gates that answer late ------------------------------------------------------------------------
 
 
-def test_pod_is_gated_until_a_remote_gate_answers() -> None:
+def test_pod_is_gated_until_a_served_gate_answers() -> None:
     slow, door = SlowPlugin(), Door(closed=False)
     bench = bench_with(Slow=slow.gate, Here=door)
     bench.add("a")
@@ -155,7 +155,7 @@ def test_pod_is_gated_until_a_remote_gate_answers() -> None:
     assert len(slow.gate_questions) == 1
 
 
-def test_history_calls_a_pod_gated_only_after_a_remote_gate_said_no() -> None:
+def test_history_calls_a_pod_gated_only_after_a_served_gate_closed() -> None:
     slow = SlowPlugin()
     bench = bench_with(Slow=slow.gate)
     bench.add("a", "b")
@@ -166,7 +166,7 @@ def test_history_calls_a_pod_gated_only_after_a_remote_gate_said_no() -> None:
     assert told == {"a": [("active", "UnschedulablePodAdd")], "b": [("gated", "Slow")]}
 
 
-def test_remote_gate_that_says_no_keeps_the_pod_as_rejected_by_it() -> None:
+def test_served_gate_that_closes_keeps_the_pod_as_rejected_by_its_plugin() -> None:
     slow = SlowPlugin()
     bench = bench_with(Slow=slow.gate)
     bench.add("a")

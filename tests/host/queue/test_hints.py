@@ -23,7 +23,7 @@ def asking(hint: object = never, config: QueueConfig | None = None) -> QueueBenc
     return QueueBench(plugins, config)
 
 
-def test_event_brings_back_the_pods_whose_plugin_registered_for_it() -> None:
+def test_event_requeues_the_pods_whose_plugin_registered_for_it() -> None:
     bench = QueueBench()
     bench.parked("a", "Fit")
     bench.parked("b", "Other")
@@ -180,7 +180,7 @@ def slow() -> SlowPlugin:
     return SlowPlugin()
 
 
-def test_pod_stays_in_the_pool_until_a_remote_hint_arrives(slow: SlowPlugin) -> None:
+def test_pod_stays_in_the_pool_until_a_served_hint_arrives(slow: SlowPlugin) -> None:
     bench = asking(slow.hint)
     bench.parked("a", "Fit")
     bench.queue.move_all(node_added())
@@ -190,7 +190,7 @@ def test_pod_stays_in_the_pool_until_a_remote_hint_arrives(slow: SlowPlugin) -> 
     assert bench.notes.entered[-1] == ("backoff", "NodeAdd")
 
 
-def test_remote_hint_that_says_no_changes_nothing(slow: SlowPlugin) -> None:
+def test_served_hint_that_says_no_changes_nothing(slow: SlowPlugin) -> None:
     bench = asking(slow.hint)
     bench.parked("a", "Fit")
     bench.queue.move_all(node_added())
@@ -198,7 +198,7 @@ def test_remote_hint_that_says_no_changes_nothing(slow: SlowPlugin) -> None:
     assert bench.pool == ["a"]
 
 
-def test_pod_that_comes_back_is_parked_until_a_remote_hint_arrives(slow: SlowPlugin) -> None:
+def test_pod_that_comes_back_is_unschedulable_until_a_served_hint_arrives(slow: SlowPlugin) -> None:
     bench = asking(slow.hint)
     bench.add("a")
     info = bench.pop()
@@ -209,7 +209,7 @@ def test_pod_that_comes_back_is_parked_until_a_remote_hint_arrives(slow: SlowPlu
     assert bench.backing_off == ["a"]
 
 
-def test_remote_hint_from_before_another_attempt_does_not_count(slow: SlowPlugin) -> None:
+def test_served_hint_from_before_another_attempt_does_not_count(slow: SlowPlugin) -> None:
     bench = asking(slow.hint)
     bench.parked("a", "Fit")
     bench.queue.move_all(node_added())
@@ -219,7 +219,7 @@ def test_remote_hint_from_before_another_attempt_does_not_count(slow: SlowPlugin
     assert bench.pool == ["a"]
 
 
-def test_remote_hint_about_a_pod_of_the_same_name_does_not_count(slow: SlowPlugin) -> None:
+def test_served_hint_about_a_pod_of_the_same_name_does_not_count(slow: SlowPlugin) -> None:
     bench = asking(slow.hint)
     bench.parked("a", "Fit")
     bench.queue.move_all(node_added())

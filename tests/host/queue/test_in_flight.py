@@ -58,7 +58,7 @@ def test_events_stay_while_an_older_pod_is_in_flight() -> None:
     assert log_of(flights) == ["a", "NodeAdd"]
 
 
-def test_nothing_is_kept_when_the_last_pod_ends() -> None:
+def test_no_event_is_kept_after_the_last_attempt_ends() -> None:
     flights = started("a")
     flights.remember(node_added())
     flights.end("uid-a")

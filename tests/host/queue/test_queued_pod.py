@@ -20,7 +20,7 @@ def test_history_keeps_the_newest_and_is_bounded() -> None:
     assert len(queued.history) >= HISTORY_KEPT
 
 
-def test_a_gate_that_is_still_closed_is_no_news() -> None:
+def test_a_gate_that_is_still_closed_adds_no_history() -> None:
     queued = record()
     for now_us, gate in enumerate(("A", "A", "B", "A")):
         queued.note(now_us, GATED, gate)

@@ -57,13 +57,13 @@ def test_registration_matches_by_resource_bits_and_number(
     assert Registration(resource=resource, action=int(registered)).matches(event) is want
 
 
-def test_plugin_that_declares_nothing_hears_of_everything_and_says_queue() -> None:
+def test_plugin_without_declared_events_gets_every_event_and_requeues() -> None:
     registrations = registrations_of(None)
     assert [item.resource for item in registrations] == list(ANY_RESOURCE)
     assert all(item.action == ActionType.ALL and not item.ask for item in registrations)
 
 
-def test_plugin_that_declares_an_empty_list_hears_of_nothing() -> None:
+def test_plugin_that_declares_an_empty_list_gets_no_event() -> None:
     assert registrations_of(()) == ()
 
 
@@ -80,7 +80,7 @@ def test_pods_that_wait_for_nodes_are_moved_when_a_node_loses_a_taint() -> None:
         pytest.param(("add", "update"), id="every update"),
     ],
 )
-def test_nothing_is_implied_where_the_plugin_says_it_itself(actions: tuple[str, ...]) -> None:
+def test_no_registration_is_implied_if_the_plugin_declares_it(actions: tuple[str, ...]) -> None:
     assert len(registrations_of([EventInterest("Node", actions)])) == 1
 
 

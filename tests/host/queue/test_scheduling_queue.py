@@ -218,7 +218,7 @@ def test_pre_check_limits_the_pods_that_are_looked_at_but_not_those_in_flight(be
     assert "flying" in bench.backing_off
 
 
-def test_event_that_no_plugin_registered_is_not_even_remembered(bench: QueueBench) -> None:
+def test_event_that_no_plugin_registered_is_not_kept(bench: QueueBench) -> None:
     bench.add("a")
     bench.pop()
     condition = QueueEvent("Node", ActionType.UPDATE_NODE_CONDITION)

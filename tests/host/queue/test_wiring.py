@@ -88,7 +88,7 @@ async def unused() -> None:
     """Nothing to refresh."""
 
 
-def test_a_plugin_that_comes_costs_the_same_whatever_is_attached_already() -> None:
+def test_attaching_a_plugin_costs_the_same_however_many_are_attached() -> None:
     clients = {name: Declaring(name) for name in ("Bind", "First", "Second")}
     enabled = [SimpleNamespace(name=name) for name in ("First", "Second", "Missing")]
     profile: Any = SimpleNamespace(

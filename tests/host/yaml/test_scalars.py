@@ -61,7 +61,7 @@ def test_words_for_no_number_resolve_to_floats() -> None:
         pytest.param("!mine", "5", "5", id="unknown tag is a string"),
     ],
 )
-def test_tag_decides(tag: str, text: str, want: object) -> None:
+def test_tag_decides_the_type_of_a_word(tag: str, text: str, want: object) -> None:
     got = resolve_tagged(tag, text, 1)
     assert (type(got), got) == (type(want), want)
 

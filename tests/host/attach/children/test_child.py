@@ -36,20 +36,20 @@ async def launched(*lines: str) -> AsyncIterator[Child]:
         await child.stop(terminate_s=1.0)
 
 
-async def test_child_says_its_address_and_its_instance_id() -> None:
+async def test_child_reports_its_address_and_its_instance_id() -> None:
     async with launched(SAY, WAIT) as child:
         assert child.address.startswith("unix://")
         assert child.instance_id == "i-1"
 
 
-async def test_its_folder_is_private_and_gone_afterwards() -> None:
+async def test_folder_of_a_child_is_private_and_removed_afterwards() -> None:
     async with launched(SAY, WAIT) as child:
         folder = Path(child.address.removeprefix("unix://")).parent
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert not folder.exists()
 
 
-async def test_it_leads_a_process_group_of_its_own() -> None:
+async def test_child_has_its_own_process_group() -> None:
     async with launched(SAY, WAIT) as child:
         assert os.getpgid(child.pid) == child.pid
         assert os.getpgid(child.pid) != os.getpgid(0)
@@ -60,7 +60,7 @@ async def test_child_learns_the_process_id_of_its_host() -> None:
         assert child.instance_id == str(os.getpid())
 
 
-async def test_closing_its_input_is_enough_to_end_it() -> None:
+async def test_child_ends_when_its_standard_input_is_closed() -> None:
     child = await Child.launch(
         python("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n", SAY, WAIT), "demo"
     )
@@ -77,7 +77,7 @@ async def test_a_child_that_ignores_every_request_is_killed() -> None:
     assert "signal 9" in await child.ended()
 
 
-async def test_a_process_that_it_left_behind_does_not_hold_the_host(tmp_path: Path) -> None:
+async def test_a_process_that_a_child_left_behind_does_not_block_the_host(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     left = f"""
 import subprocess

@@ -95,7 +95,7 @@ def test_host_log_gets_so_many_lines_a_second_and_a_count_of_the_rest() -> None:
     assert log.dropped == 30
 
 
-def test_what_a_flood_left_out_is_said_when_it_ends_though_nothing_more_comes() -> None:
+def test_dropped_lines_of_a_flood_are_reported_without_a_further_line() -> None:
     timer = Timer()
     with structlog.testing.capture_logs() as written:
         flooded(timer, LINES_PER_S + 30)
@@ -106,7 +106,7 @@ def test_what_a_flood_left_out_is_said_when_it_ends_though_nothing_more_comes() 
     assert left_out(written) == [30]
 
 
-async def test_what_a_flood_left_out_is_said_when_the_child_ends() -> None:
+async def test_dropped_lines_of_a_flood_are_reported_when_the_child_ends() -> None:
     timer = Timer()
     log = OutputLog("Demo", clock=lambda: timer.now_s, later=timer.later)
     with structlog.testing.capture_logs() as written:
@@ -141,7 +141,7 @@ def test_traceback_comes_whole_or_is_left_out_whole() -> None:
     assert left_out(written) == [4]
 
 
-def test_reason_of_an_end_is_text_and_no_remark_of_berth_sdk() -> None:
+def test_reason_of_an_end_is_no_info_line_of_berth_sdk() -> None:
     log = OutputLog("Demo")
     log.add(json.dumps(RECORD | {"event": "Demo.filter failed", "exception": TRACEBACK}).encode())
     assert log.last == "Demo.filter failed: KeyError: 'x'"
@@ -151,7 +151,7 @@ def test_reason_of_an_end_is_text_and_no_remark_of_berth_sdk() -> None:
     assert log.last == "no price list"
 
 
-def test_a_line_does_nothing_to_a_terminal() -> None:
+def test_control_characters_of_a_line_are_replaced() -> None:
     log = OutputLog("Demo", clock=lambda: 0.0, later=Timer().later)
     record = {
         "timestamp": "t",

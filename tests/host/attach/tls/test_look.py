@@ -99,7 +99,7 @@ async def backing_off(host: AttachedHost, words: str) -> None:
     assert not host.client.available
 
 
-async def test_two_that_know_each_other_attach_without_frames(party: Party) -> None:
+async def test_mutual_tls_attaches_with_unary_calls(party: Party) -> None:
     async with served(party) as address, attached_host(party.place(address)) as host:
         assert condition(host) == (State.ACTIVE, "")
         (found,) = host.attachments.conditions()
@@ -216,7 +216,7 @@ async def test_row_27_a_certificate_that_expires_ends_the_connection_that_it_was
         await until(lambda: condition(host)[0] is State.ACTIVE)
 
 
-async def test_row_27_an_endpoint_in_plaintext_hears_no_word_of_the_contract(party: Party) -> None:
+async def test_row_27_an_endpoint_in_plaintext_gets_no_call(party: Party) -> None:
     heard = bytearray()
     connections = 0
 
@@ -237,7 +237,7 @@ async def test_row_27_an_endpoint_in_plaintext_hears_no_word_of_the_contract(par
         assert needle not in heard
 
 
-async def test_an_endpoint_that_says_nothing_is_given_up(party: Party) -> None:
+async def test_a_silent_endpoint_is_given_up_after_the_timeout(party: Party) -> None:
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 

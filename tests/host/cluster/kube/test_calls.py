@@ -25,7 +25,7 @@ def sent(api: KubeApi, method: str) -> Request:
     return request
 
 
-async def test_it_is_a_cluster_port(cluster: KubeCluster) -> None:
+async def test_kube_cluster_is_a_cluster_port(cluster: KubeCluster) -> None:
     port: ClusterPort = cluster
     assert port.answers_at_once is False
     assert port.undelivered_count == 0

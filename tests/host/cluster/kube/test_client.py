@@ -55,7 +55,7 @@ async def test_query_and_body_arrive_as_they_were_given(api: KubeApi, client: Ku
 
 
 @pytest.mark.parametrize("name", ["system:node/n", "a b", "ä", "x%2f", "a?b", "a#b", "A/../b", "..", "."])
-async def test_odd_name_cannot_leave_its_place_in_the_path(
+async def test_special_characters_of_a_name_are_escaped_in_the_path(
     api: KubeApi, client: KubeClient, name: str
 ) -> None:
     api.answers.append(Answer("GET", "", 200, {"kind": "Node"}))
@@ -77,7 +77,7 @@ async def test_429_is_retried_after_the_time_that_the_server_names(api: KubeApi)
     assert len(api.requests) == 2
 
 
-async def test_429_that_asks_for_longer_than_we_have_is_an_error(api: KubeApi, client: KubeClient) -> None:
+async def test_429_with_a_wait_beyond_the_timeout_is_an_error(api: KubeApi, client: KubeClient) -> None:
     api.answers.append(Answer("GET", "/n1", 429, RETRY, {"Retry-After": "60"}))
     with pytest.raises(TooManyRequestsError, match="please try again later") as caught:
         await client.request("GET", "/api/v1/nodes/n1")
@@ -142,7 +142,7 @@ async def test_condition_to_stop_sending_is_asked_before_every_try(api: KubeApi)
     assert len(api.requests) == 1
 
 
-async def test_rate_holds_back_what_is_more_than_the_burst(api: KubeApi) -> None:
+async def test_requests_beyond_the_burst_wait_for_the_rate_limit(api: KubeApi) -> None:
     await api.put("nodes", "n1")
     async with with_a_clock(Connection(master=api.url, qps=50, burst=5)) as (client, clock):
         calls = [asyncio.ensure_future(client.request("GET", "/api/v1/nodes/n1")) for _ in range(8)]
@@ -156,7 +156,7 @@ async def test_rate_holds_back_what_is_more_than_the_burst(api: KubeApi) -> None
     assert len(api.requests) == 9
 
 
-async def test_only_so_many_are_under_way_and_a_late_turn_costs_no_time(api: KubeApi) -> None:
+async def test_concurrent_requests_are_limited_and_waiting_for_a_turn_is_not_timed(api: KubeApi) -> None:
     """A request whose turn comes after an hour is still sent again; one without a limit passes by."""
     for name in ("early", "late"):
         await api.put("nodes", name)

@@ -376,7 +376,7 @@ async def test_a_token_that_no_header_can_hold_is_named(tmp_path: Path) -> None:
         assert "bad" not in str(refused.value)
 
 
-async def test_exec_plugin_that_fails_later_leaves_the_last_word_to_the_server(
+async def test_exec_plugin_that_fails_later_leaves_the_old_credentials_in_use(
     api: KubeApi, authority: Authority, tmp_path: Path
 ) -> None:
     cluster = {"server": api.url, "certificate-authority-data": data(authority.pem)}
@@ -456,7 +456,7 @@ async def test_no_configuration_at_all_says_what_to_set(monkeypatch: pytest.Monk
 # --- acting as another user -------------------------------------------------------------------------
 
 
-async def test_the_user_acts_as_the_one_that_is_named(
+async def test_the_impersonated_user_is_sent_in_headers(
     api: KubeApi, authority: Authority, tmp_path: Path
 ) -> None:
     cluster = {"server": api.url, "certificate-authority-data": data(authority.pem)}
@@ -615,7 +615,7 @@ async def test_wrong_authority_is_one_line_with_the_cure(api: KubeApi, tmp_path:
     assert "\n" not in text
 
 
-async def test_a_name_that_the_certificate_is_not_for_is_told_so(
+async def test_a_certificate_for_another_name_is_an_error_with_the_cure(
     api: KubeApi, authority: Authority, tmp_path: Path
 ) -> None:
     cluster = {"server": api.url, "certificate-authority-data": data(authority.pem)}

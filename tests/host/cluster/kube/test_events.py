@@ -159,7 +159,7 @@ def test_long_series_is_written_again_now_and_then() -> None:
 
 
 @pytest.mark.slow
-def test_memory_of_events_is_bounded_and_what_is_done_once_takes_none() -> None:
+def test_kept_events_are_bounded_and_bindings_are_not_kept() -> None:
     series = EventSeries("here")
     for i in range(MAX_KEPT + 10):
         series.add(failed(pod=ObjectRef(name=f"p{i}")), float(i))
@@ -231,7 +231,7 @@ async def test_unexpected_error_costs_one_event_and_is_counted(
     assert cluster.events.written_count == 1
 
 
-async def test_more_than_can_wait_is_dropped_and_counted(
+async def test_events_beyond_the_queue_limit_are_dropped_and_counted(
     api: KubeApi, cluster: KubeCluster, clock: ManualClock
 ) -> None:
     cluster.events.max_waiting = 10
@@ -242,7 +242,7 @@ async def test_more_than_can_wait_is_dropped_and_counted(
     assert cluster.events.written_count == 10
 
 
-async def test_stop_writes_what_waits_and_takes_no_more(api: KubeApi, cluster: KubeCluster) -> None:
+async def test_stop_writes_queued_events_and_drops_new_ones(api: KubeApi, cluster: KubeCluster) -> None:
     for i in range(30):
         cluster.create_event(failed(pod=ObjectRef(name=f"p{i}", namespace="default")))
     await cluster.stop()
@@ -259,7 +259,7 @@ async def test_stop_does_not_wait_for_ever(api: KubeApi, cluster: KubeCluster) -
     assert cluster.events.dropped == {"stopped": 1}
 
 
-async def test_cut_drops_what_waits_at_once(api: KubeApi, cluster: KubeCluster) -> None:
+async def test_cut_drops_queued_events_at_once(api: KubeApi, cluster: KubeCluster) -> None:
     for i in range(30):
         cluster.create_event(failed(pod=ObjectRef(name=f"p{i}", namespace="default")))
     cluster.cut()
@@ -271,13 +271,13 @@ async def test_cut_drops_what_waits_at_once(api: KubeApi, cluster: KubeCluster) 
 @pytest.mark.parametrize(
     ("note", "want_bytes"), [("a" * 1024, 1024), ("a" * 1025, 1024), ("ü" * 600, 1024), ("", 0)]
 )
-def test_note_is_cut_to_what_the_server_takes(note: str, want_bytes: int) -> None:
+def test_note_is_cut_to_the_servers_limit(note: str, want_bytes: int) -> None:
     got = cut_note(note)
     assert len(got.encode()) == want_bytes
     assert got == note or got.endswith(" ...")
 
 
-def test_name_and_time_are_what_the_server_takes() -> None:
+def test_name_and_time_are_valid_for_the_server() -> None:
     assert event_name("a" * 253, 2**62).count("a") == 236
     assert len(event_name("a" * 253, 2**62)) == 253
     assert event_name("a" * 235 + "." + "b" * 17, 1) == "a" * 235 + ".1"

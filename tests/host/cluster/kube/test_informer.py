@@ -50,7 +50,7 @@ async def test_start_hands_over_all_pages_and_then_watches(
     assert seen.faults == []
 
 
-async def test_objects_of_a_list_say_what_they_are_and_carry_no_ballast(
+async def test_listed_objects_get_their_kind_and_lose_bookkeeping_fields(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:
     await api.put("pods", "web", metadata={"annotations": {LAST_APPLIED: "{}", "a": "b"}})
@@ -67,7 +67,7 @@ async def test_objects_of_a_list_say_what_they_are_and_carry_no_ballast(
     assert service.parsed["metadata"]["annotations"] == {LAST_APPLIED: "{}"}
 
 
-async def test_finished_pods_are_not_asked_for_and_a_pod_that_finishes_is_gone(
+async def test_finished_pods_are_not_watched_and_a_pod_that_finishes_is_deleted(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:
     await api.put("pods", "done", status={"phase": "Failed"})
@@ -135,7 +135,7 @@ async def test_resource_that_comes_later_is_watched_once(
     assert len([request for request in api.seen("GET", "/nodes") if "watch" not in request.query]) == 1
 
 
-async def test_relist_after_410_tells_only_of_what_changed(
+async def test_relist_after_410_hands_over_only_changes(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:
     for name in ("same", "changes", "goes", "reborn"):
@@ -183,7 +183,7 @@ async def test_relist_after_410_tells_only_of_what_changed(
         pytest.param(b'{"type":"ERROR","object":null}\n', id="error without status"),
     ],
 )
-async def test_line_that_is_no_event_loses_nothing_and_ends_nothing(
+async def test_unreadable_line_of_a_watch_loses_no_later_change(
     api: KubeApi, followed: KubeCluster, seen: WatchedView, line: bytes
 ) -> None:
     api.raw_lines["nodes"] = [[line]]
@@ -221,7 +221,7 @@ async def test_object_without_a_name_is_counted_and_the_next_one_comes(
 
 
 @pytest.mark.slow
-async def test_silent_watch_is_given_up_for_a_new_one(
+async def test_silent_watch_is_replaced_by_a_new_one(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:
     api.is_silent = True
@@ -233,7 +233,7 @@ async def test_silent_watch_is_given_up_for_a_new_one(
     assert followed.informers["nodes"].reconnect_count == 1
 
 
-async def test_handler_that_raises_loses_one_object_and_the_loop_hears_of_it(
+async def test_handler_that_raises_loses_one_object_and_the_loop_reports_it(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:
     heard: list[object] = []

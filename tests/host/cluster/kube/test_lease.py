@@ -1,4 +1,4 @@
-"""The elector against a Lease that conflicts, hangs and loses answers; all on a clock that stands still."""
+"""The elector with a Lease that conflicts, hangs and loses answers, on a manual clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SETTINGS = LeaderElection(
 
 
 class Server:
-    """Holds one Lease, and what was written."""
+    """A server with one Lease and a record of its writes."""
 
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
@@ -61,7 +61,7 @@ class Server:
 
 @dataclass
 class Calls:
-    """One replica's connection. `fault`: "down", "hangs", "forbidden", or "loses" (done, and no answer)."""
+    """One replica's connection. `fault`: "down", "hangs", "forbidden", or "loses" (done without answer)."""
 
     server: Server
     fault: str = ""
@@ -241,7 +241,7 @@ async def test_never_two_leaders_at_once(server: Server, clock: ManualClock) -> 
     await second.kill()
 
 
-async def test_a_leader_rides_out_a_short_failure(server: Server, clock: ManualClock) -> None:
+async def test_a_leader_keeps_its_lease_through_a_short_failure(server: Server, clock: ManualClock) -> None:
     first = Replica("host_1", server, clock)
     await run_for(clock, 3.0)
     first.calls.fault = "down"
@@ -254,7 +254,7 @@ async def test_a_leader_rides_out_a_short_failure(server: Server, clock: ManualC
     await first.kill()
 
 
-async def test_a_call_that_hangs_does_not_keep_a_leader_in_office(server: Server, clock: ManualClock) -> None:
+async def test_a_call_that_hangs_does_not_prolong_the_leadership(server: Server, clock: ManualClock) -> None:
     first = Replica("host_1", server, clock)
     await run_for(clock, 3.0)
     first.calls.fault = "hangs"
@@ -264,7 +264,7 @@ async def test_a_call_that_hangs_does_not_keep_a_leader_in_office(server: Server
     assert first.lost_at_s == pytest.approx(14.0)
 
 
-async def test_lease_of_a_leader_that_was_stopped_has_run_out_before_it_looks(
+async def test_lease_of_a_suspended_leader_has_run_out_before_it_renews(
     server: Server, clock: ManualClock
 ) -> None:
     first = Replica("host_1", server, clock)
@@ -366,7 +366,7 @@ async def test_a_write_whose_answer_was_lost_is_found_to_have_worked(
     await first.kill()
 
 
-async def test_two_that_start_together(server: Server, clock: ManualClock) -> None:
+async def test_one_of_two_replicas_that_start_together_leads(server: Server, clock: ManualClock) -> None:
     replicas = [Replica("host_1", server, clock), Replica("host_2", server, clock, draw=0.5)]
     await run_for(clock, 30.0)
 
@@ -376,9 +376,7 @@ async def test_two_that_start_together(server: Server, clock: ManualClock) -> No
         await replica.kill()
 
 
-async def test_a_lease_that_was_given_up_is_taken_at_the_next_look(
-    server: Server, clock: ManualClock
-) -> None:
+async def test_a_released_lease_is_acquired_at_the_next_try(server: Server, clock: ManualClock) -> None:
     first = Replica("host_1", server, clock)
     await run_for(clock, 3.0)
     second = Replica("host_2", server, clock, draw=1.0)
@@ -400,7 +398,7 @@ async def test_a_lease_that_was_given_up_is_taken_at_the_next_look(
     await second.kill()
 
 
-async def test_a_follower_gives_nothing_up(server: Server, clock: ManualClock) -> None:
+async def test_a_follower_releases_no_lease(server: Server, clock: ManualClock) -> None:
     first = Replica("host_1", server, clock)
     await run_for(clock, 1.0)
     second = Replica("host_2", server, clock)
@@ -413,7 +411,7 @@ async def test_a_follower_gives_nothing_up(server: Server, clock: ManualClock) -
     await first.kill()
 
 
-async def test_one_that_is_stopped_while_its_first_write_is_under_way_gives_that_up_too(
+async def test_a_replica_stopped_during_its_first_write_releases_the_lease(
     server: Server, clock: ManualClock
 ) -> None:
     first = Replica("host_1", server, clock)
@@ -458,7 +456,7 @@ async def test_elector_that_is_cancelled_while_a_try_times_out_ends(
 
 
 @pytest.mark.parametrize(("fault", "error"), [("forbidden", ForbiddenError), ("invalid", InvalidError)])
-async def test_fault_that_no_waiting_mends_ends_the_first_try_only(
+async def test_a_refusal_is_raised_by_the_first_try_only(
     server: Server, clock: ManualClock, fault: str, error: type[Exception]
 ) -> None:
     refused = Replica("host_1", server, clock)
@@ -506,7 +504,7 @@ async def test_the_health_check_fails_when_a_leader_is_long_overdue(
         ({"resource_namespace": "a.b"}, "resourceNamespace 'a.b': a lowercase RFC 1123 label"),
     ],
 )
-def test_settings_that_cannot_work(changes: dict[str, Any], text: str) -> None:
+def test_settings_that_cannot_work_are_refused(changes: dict[str, Any], text: str) -> None:
     settings = LeaderElection(
         leader_elect=True,
         lease_duration_s=15.0,

@@ -64,7 +64,7 @@ class World:
         return self.server.list(CLAIMS)
 
     def use(self, found: KubeObject, *users: str) -> None:
-        """As PreBind does: the finalizer, then the allocation and the pod that may use it."""
+        """Allocate a claim for a pod as PreBind does: add the finalizer, then write the allocation."""
         self.server.patch(CLAIMS, found.ref, {"metadata": {"finalizers": [FINALIZER]}})
         reserved = [{"resource": "pods", "name": name, "uid": self.pod(name).ref.uid} for name in users]
         status = {"allocation": ALLOCATION, "reservedFor": reserved}

@@ -27,7 +27,7 @@ def names(events: list[WatchEvent]) -> list[str]:
     return [obj.ref.name for obj in objects if obj is not None]
 
 
-async def test_it_is_a_cluster_port(cluster: MemoryCluster) -> None:
+async def test_embedded_cluster_is_a_cluster_port(cluster: MemoryCluster) -> None:
     port: ClusterPort = cluster
     assert port.undelivered_count == 0
 

@@ -84,7 +84,7 @@ def test_change_that_is_no_resize_is_refused(server: ApiServer, containers: list
     assert problem in refusal(server, *containers)
 
 
-def test_only_pods_have_it(server: ApiServer) -> None:
+def test_only_pods_can_be_resized(server: ApiServer) -> None:
     node = server.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
     with pytest.raises(InvalidError, match="subresource 'resize' is not known: use status"):
         server.update(dict(node.parsed), subresource="resize")
@@ -105,5 +105,5 @@ def test_only_pods_have_it(server: ApiServer) -> None:
         ),
     ],
 )
-def test_qos_classes(containers: list[Json], expected: str) -> None:
+def test_qos_class_follows_from_requests_and_limits(containers: list[Json], expected: str) -> None:
     assert qos_class({"containers": containers}) == expected

@@ -318,7 +318,7 @@ def test_strategic_patch_that_cannot_be_read_is_invalid(server: ApiServer) -> No
         server.patch("pods", pod.ref, patch, patch_type=PatchType.STRATEGIC, subresource="status")
 
 
-def test_deleted_object_is_gone_and_told(server: ApiServer) -> None:
+def test_deleted_object_is_removed_and_subscribers_get_the_event(server: ApiServer) -> None:
     pod = server.create(pod_object("web"))
     seen = changes(server)
     server.delete("pods", pod.ref)

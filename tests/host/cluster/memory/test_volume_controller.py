@@ -32,7 +32,7 @@ class World:
         await self.quiet()
 
     async def quiet(self) -> None:
-        """Until the controller has nothing more to do."""
+        """Wait until the controller is idle."""
         while not self.controller.is_idle:
             await asyncio.sleep(0)
 
@@ -42,7 +42,7 @@ class World:
         return found
 
     def volume_of(self, name: str) -> KubeObject | None:
-        """The volume of a claim that is fully bound, from both sides; None: it has none."""
+        """Return the volume of a claim that is bound from both sides; None without one."""
         found = self.claim(name)
         named = found.get("spec.volumeName", "")
         if not named:

@@ -44,7 +44,7 @@ def test_deletion_is_newer_than_the_object() -> None:
     assert history.version > int(made.ref.resource_version)
 
 
-def test_forgotten_changes_cannot_be_asked_for() -> None:
+def test_dropped_changes_are_reported_as_unknown() -> None:
     server = ApiServer(ManualClock())
     history = History(server.store, kept=2)
     begin = history.version
@@ -54,7 +54,7 @@ def test_forgotten_changes_cannot_be_asked_for() -> None:
     assert named(history, history.forgotten) == [("there", "b"), ("there", "c")]
 
 
-def test_closed_history_notes_nothing() -> None:
+def test_closed_history_records_nothing() -> None:
     server = ApiServer(ManualClock())
     history = History(server.store)
     history.close()

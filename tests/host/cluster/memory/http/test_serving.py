@@ -77,9 +77,7 @@ async def cluster(there: ServedCluster) -> AsyncIterator[KubeCluster]:
     await client.close()
 
 
-async def test_host_hears_of_objects_that_are_there_and_of_changes(
-    server: ApiServer, cluster: KubeCluster
-) -> None:
+async def test_host_gets_existing_objects_and_changes(server: ApiServer, cluster: KubeCluster) -> None:
     server.create(pod("before"))
     seen = Seen()
     await cluster.start(seen, ["nodes", "pods"])
@@ -93,7 +91,9 @@ async def test_host_hears_of_objects_that_are_there_and_of_changes(
     await until(lambda: seen.lost("before"))
 
 
-async def test_pod_that_is_over_leaves_the_watch_of_a_host(server: ApiServer, cluster: KubeCluster) -> None:
+async def test_finished_pod_is_deleted_from_the_watch_of_a_host(
+    server: ApiServer, cluster: KubeCluster
+) -> None:
     server.create(pod("job"))
     seen = Seen()
     await cluster.start(seen, ["pods"])

@@ -35,5 +35,5 @@ def test_path_names_a_resource_or_an_object(
 @pytest.mark.parametrize(
     "path", ["/", "/version", "/api/v2/pods", "/apis/apps/v1/pods", "/api/v1", "/api/v1/pods/a/b/c/d"]
 )
-def test_path_of_nothing_that_is_kept(path: str) -> None:
+def test_path_of_an_unknown_resource_has_no_target(path: str) -> None:
     assert target_of(path) is None
