@@ -182,7 +182,7 @@ class Meter:
             # What the host sends of its own accord (SyncState, EndCycles) is no call of the relay.
             (plugin, call): (
                 figures.calls or figures.messages,
-                figures.total_s,
+                figures.times.total,
                 figures.bytes_sent,
                 figures.bytes_received,
             )

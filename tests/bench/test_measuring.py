@@ -84,15 +84,15 @@ def test_plugins_figures_are_those_of_the_windows() -> None:
     from berth_host.metrics.plugin_stats import PluginStats
 
     stats = PluginStats("P")
-    stats.of("Filter").observe(5.0)
+    stats.of("Filter").times.observe(5.0)
     meter = Meter()
     meter.stats = lambda: {"P": stats}
     meter.open(lambda _: True)
-    stats.of("Filter").observe(0.002)
+    stats.of("Filter").times.observe(0.002)
     stats.of("Filter").sent(100, 40)
     stats.of("SyncState").sent(900, 0)
     meter.close()
-    stats.of("Filter").observe(9.0)
+    stats.of("Filter").times.observe(9.0)
     found = [
         (item.point, item.calls, item.bytes_sent, item.bytes_received) for item in meter.figures(1).plugins
     ]

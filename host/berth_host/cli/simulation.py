@@ -28,6 +28,7 @@ from berth_host.cluster.memory.volume_controller import VolumeController
 from berth_host.cluster.port import WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError, Finding
+from berth_host.metrics.series import instant_s
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.chooser import SeededChooser
 from berth_host.simulation.settle import NEVER_FLUSHED_S, Settling
@@ -135,9 +136,9 @@ async def run(
             others_move=lambda: not all(controller.is_idle for controller in controllers),
         )
         await host.start()
-        started_s = time.perf_counter()
+        started_s = instant_s()
         is_interrupted = not await _has_settled(settling)
-        seconds = time.perf_counter() - started_s
+        seconds = instant_s() - started_s
         # Before the host stops: stopping undoes waiting attempts.
         run_figures = Run(
             seconds=seconds,
@@ -185,8 +186,8 @@ def costs_of(host: Host) -> list[PluginCost]:
             call=call,
             served=name in served,
             calls=figures.calls,
-            total_ms=figures.total_s * 1000,
-            p99_ms=figures.quantile_s(0.99) * 1000,
+            total_ms=figures.times.total * 1000,
+            p99_ms=figures.times.quantile(0.99) * 1000,
             failures=figures.failed,
             alike=figures.alike,
         )

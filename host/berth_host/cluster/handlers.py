@@ -7,7 +7,6 @@ Source: kube-scheduler `pkg/scheduler/eventhandlers.go`, v1.36.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from berth_host.cluster.port import EventRecord, WatchEvent
 from berth_host.errors.state import CacheError, InvariantError
 from berth_host.log import get_logger
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
-from berth_host.metrics.series import Histogram
+from berth_host.metrics.series import SeriesBy, instant_s
 from berth_host.queue.events import (
     ASSIGNED_POD,
     UNSCHEDULABLE_POD,
@@ -343,10 +342,9 @@ class HandlerMetrics:
     def __init__(
         self, metrics: SchedulerMetrics, labels: list[str], handle: Callable[[WatchEvent], None]
     ) -> None:
-        self._durations = metrics.event_durations
+        self._durations: SeriesBy[str] = metrics.event_durations.by(lambda label: (label,))
         self._labels = labels
         self._handle = handle
-        self._series: dict[str, Histogram] = {}
 
     def handle(self, event: WatchEvent) -> None:
         """Handle the event. An event for which no plugin is registered, and an update that changes nothing
@@ -355,13 +353,10 @@ class HandlerMetrics:
         labels = self._labels
         # Reports of the queue between two watch events belong to neither of the two.
         labels.clear()
-        started_s = time.perf_counter()
+        started_s = instant_s()
         self._handle(event)
-        seconds = time.perf_counter() - started_s
+        seconds = instant_s() - started_s
         if not labels and event.kind == "Pod" and event.new is None:
             labels.append(_POD_DELETE)  # the queue removes the pod without a report
         for label in labels:
-            series = self._series.get(label)
-            if series is None:
-                series = self._series[label] = self._durations.of(label)
-            series.observe(seconds)
+            self._durations[label].observe(seconds)

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from berth_host.explain.slot_names import SlotNames
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
-from berth_host.metrics.series import Histogram
 from berth_host.model.node_statuses import NodeStatuses
 
 ATTEMPTS_KEPT: Final = 5
@@ -277,17 +276,12 @@ class AttemptMetrics:
         self._algorithm = metrics.algorithm_durations.of()
         self._now_s = now_s
         self._told = told
-        self._series: dict[tuple[str, str], Histogram] = {}
 
     def ended(self, diagnosis: Diagnosis) -> None:
         """Count one attempt."""
         metrics, outcome = self._metrics, diagnosis.outcome
         result = _RESULTS.get(outcome, "error")
-        series = self._series.get((diagnosis.profile, result))
-        if series is None:
-            series = metrics.attempt_durations.of(diagnosis.profile, result)
-            self._series[diagnosis.profile, result] = series
-        series.observe(diagnosis.duration_ms / 1000)
+        metrics.attempt_durations.of(diagnosis.profile, result).observe(diagnosis.duration_ms / 1000)
         if diagnosis.algorithm_ms:
             self._algorithm.observe(diagnosis.algorithm_ms / 1000)
         if outcome is Outcome.BOUND:

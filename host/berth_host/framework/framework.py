@@ -8,10 +8,8 @@ Source: kube-scheduler `framework/runtime/framework.go` and `schedule_one.go`, v
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
 
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.permit_wait import MAX_WAIT_S
@@ -28,13 +26,12 @@ from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import score_nodes
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
+from berth_host.metrics.series import SeriesBy, instant_s
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
 from berth_host.model.pre_filter_outcome import PreFilterOutcome as PreFilterOutcome
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Changes, Cycle, CycleEnd
-
-_now_s: Final = time.perf_counter
 
 
 class Framework:
@@ -57,7 +54,7 @@ class Framework:
         self.waiting_pods = waiting_pods
         metrics = metrics or SchedulerMetrics()
         self._times = metrics.points(profile)
-        self._permit_waits = metrics.permit_waits
+        self._permit_waits: SeriesBy[Code] = metrics.permit_waits.by(lambda code: (code.kube_name,))
         self._work = metrics.plugin_work
         self._scored: dict[tuple[str, ...], tuple[PluginClient, ...]] = {}
         self._pre_bind = pre_bind
@@ -99,12 +96,12 @@ class Framework:
 
     async def run_pre_filter(self, cycle: Cycle) -> PreFilterOutcome:
         """Run all PreFilter plugins over all nodes; Skip takes the plugin out of this cycle's Filter."""
-        started_s = _now_s()
+        started_s = instant_s()
         times = self._times
         cycle.sampler = times.sampler()
         clients = self._asked.about(cycle, ExtensionPoint.PRE_FILTER)
         outcome = await self._answers.pre_filter(clients, cycle)
-        times.pre_filter.ended(outcome.status.code, started_s)
+        times.pre_filter[outcome.status.code].since(started_s)
         times.asked_pre_filter.count(clients)
         return outcome
 
@@ -115,12 +112,12 @@ class Framework:
 
         A rejection is measured as a success; an error is not.
         """
-        started_s = _now_s()
+        started_s = instant_s()
         pre_score = self._asked.about(cycle, ExtensionPoint.PRE_SCORE, cycle.skip)
         clients = self.filters_of(cycle)
         passed = await self._answers.filter(clients, pre_score, cycle, statuses, rows, nominated)
         error = None if statuses.is_empty else filter_error(statuses, rows)
-        self._times.filter.ended(Code.SUCCESS if error is None else Code.ERROR, started_s)
+        self._times.filter[Code.SUCCESS if error is None else Code.ERROR].since(started_s)
         if error is not None:
             self._work.filter_failed(error)
         self._times.asked_filter.count(clients)
@@ -132,9 +129,9 @@ class Framework:
 
     async def run_post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
         """Return (plugin, result): the first that helps or ends the search, else why none could."""
-        started_s = _now_s()
+        started_s = instant_s()
         plugin, result = await self._post_filter(cycle, rejections)
-        self._times.post_filter.ended(result.status.code, started_s)
+        self._times.post_filter[result.status.code].since(started_s)
         return plugin, result
 
     async def _post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
@@ -178,16 +175,16 @@ class Framework:
 
         An error of either step is measured for Score, where the cycle ends.
         """
-        started_s = _now_s()
+        started_s = instant_s()
         times = self._times
         pre_score, score = self._scoring(cycle)
         table = await self._answers.score(pre_score, score, cycle, nodes)
-        times.pre_score.ended(Code.SUCCESS, started_s, cycle.pre_scored_s)
+        times.pre_score[Code.SUCCESS].observe(cycle.pre_scored_s - started_s)
         times.asked_pre_score.count(pre_score)
         if isinstance(table, Status):
-            times.score.ended(table.code, cycle.pre_scored_s)
+            times.score[table.code].since(cycle.pre_scored_s)
             return table
-        times.score.ended(Code.SUCCESS, cycle.pre_scored_s)
+        times.score[Code.SUCCESS].since(cycle.pre_scored_s)
         times.asked_score.count(self._not_skipping(tuple(table.skipped)))
         return table
 
@@ -236,9 +233,9 @@ class Framework:
         """Run Reserve in order; the first failure ends it. A rejection keeps its plugin; any other failure is
         an error.
         """
-        started_s = _now_s()
+        started_s = instant_s()
         status = await self._reserve(cycle, node_name)
-        self._times.reserve.ended(status.code, started_s)
+        self._times.reserve[status.code].since(started_s)
         self._work.reserve_ended(status)
         return status
 
@@ -253,16 +250,16 @@ class Framework:
 
     async def run_unreserve(self, cycle: Cycle, node_name: str, reason: str) -> None:
         """Run Unreserve of every Reserve plugin, in reverse, also of plugins whose Reserve never ran."""
-        started_s = _now_s()
+        started_s = instant_s()
         for client in reversed(self._asked.about(cycle, ExtensionPoint.RESERVE, cycle.skip)):
             await client.unreserve(cycle, node_name, reason)
-        self._times.unreserve.ended(Code.SUCCESS, started_s)
+        self._times.unreserve[Code.SUCCESS].since(started_s)
 
     async def run_permit(self, cycle: Cycle, node_name: str) -> Status:
         """Return SUCCESS, WAIT (the pod is among the waiting pods now), a rejection, or an error."""
-        started_s = _now_s()
+        started_s = instant_s()
         status = await self._permit(cycle, node_name)
-        self._times.permit.ended(status.code, started_s)
+        self._times.permit[status.code].since(started_s)
         return status
 
     async def _permit(self, cycle: Cycle, node_name: str) -> Status:
@@ -297,17 +294,17 @@ class Framework:
 
     async def run_pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> tuple[Status, bool]:
         """Return (status, whether some PreBind plugin will act). Measured as Skip if none will."""
-        started_s = _now_s()
+        started_s = instant_s()
         cycle.skip_pre_bind |= cycle.skip
         clients = self._asked.about(cycle, ExtensionPoint.PRE_BIND, cycle.skip)
         status, will_act = await binding.pre_flight(clients, cycle, node_name)
         nothing = status.is_success and not will_act
-        self._times.pre_bind_pre_flight.ended(Code.SKIP if nothing else status.code, started_s)
+        self._times.pre_bind_pre_flight[Code.SKIP if nothing else status.code].since(started_s)
         return status, will_act
 
     async def wait_on_permit(self, cycle: Cycle) -> Status:
         """Block until all plugins allowed the pod, or a plugin or the timeout rejected it."""
-        started_s = _now_s()
+        started_s = instant_s()
         cycle.idle = True
         try:
             status = await self.waiting_pods.wait(cycle.pod.uid)
@@ -315,17 +312,17 @@ class Framework:
             cycle.idle = False  # also where the wait is cut off: the cycle is undone then
         if status.code is Code.ERROR:
             status = Status(Code.ERROR, (f"waiting on permit for pod: {status.message}",), status.plugin)
-        self._permit_waits.of(status.code.kube_name).observe(_now_s() - started_s)
+        self._permit_waits[status.code].since(started_s)
         return status
 
     async def run_pre_bind(self, cycle: Cycle, node_name: str) -> Status:
         """Run all PreBind plugins that did not skip."""
-        started_s, status = _now_s(), SUCCESS
+        started_s, status = instant_s(), SUCCESS
         clients = self._asked.about(cycle, ExtensionPoint.PRE_BIND, frozenset(cycle.skip_pre_bind))
         if clients and self._pre_bind is not None:
             every = self._asked.about(cycle, ExtensionPoint.PRE_BIND)
             status = await self._pre_bind.run(every, cycle, node_name)
-        self._times.pre_bind.ended(status.code, started_s)
+        self._times.pre_bind[status.code].since(started_s)
         self._work.pre_bind_ended(status)
         return status
 
@@ -333,10 +330,10 @@ class Framework:
         """Return (plugin, answer) of the plugin that took the pod. The time in which the host writes the
         Binding is not measured here.
         """
-        started_s = _now_s()
+        started_s = instant_s()
         clients = self._asked.about(cycle, ExtensionPoint.BIND, cycle.skip)
         plugin, answer = await binding.run_bind(clients, cycle, node_name)
-        self._times.bind.ended(answer.status.code, started_s)
+        self._times.bind[answer.status.code].since(started_s)
         return plugin, answer
 
     def bind_was_untrue(self, cycle: Cycle, plugin: str, untrue: str) -> None:
@@ -347,7 +344,7 @@ class Framework:
 
     async def run_post_bind(self, cycle: Cycle, node_name: str) -> None:
         """Run PostBind of every plugin."""
-        started_s = _now_s()
+        started_s = instant_s()
         for client in self._asked.about(cycle, ExtensionPoint.POST_BIND, cycle.skip):
             await client.post_bind(cycle, node_name)
-        self._times.post_bind.ended(Code.SUCCESS, started_s)
+        self._times.post_bind[Code.SUCCESS].since(started_s)

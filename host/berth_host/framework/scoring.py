@@ -8,7 +8,6 @@ Source: kube-scheduler `framework/runtime/framework.go` (RunScorePlugins), v1.36
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, Self, TypeVar
@@ -19,6 +18,7 @@ from berth_sdk.tables import NodeTable
 
 from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, Scores, ScoreTable, WeightedPlugin
+from berth_host.metrics.series import instant_s
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.score_outcome import ScoreOutcome
@@ -36,9 +36,9 @@ async def score_nodes(
     for client, status in zip(pre_score, await pre_score_answers(pre_score, cycle, nodes), strict=False):
         failed = note_pre_score(client, status, cycle)
         if failed is not None:
-            cycle.pre_scored_s = time.perf_counter()
+            cycle.pre_scored_s = instant_s()
             return failed
-    cycle.pre_scored_s = time.perf_counter()
+    cycle.pre_scored_s = instant_s()
     roles = ScoreRoles.of(score, cycle, ())
     answers = await ask_scores(roles.asked, cycle, nodes, lambda client: client.score(cycle, nodes))
     table = ScoreTable(nodes, np.zeros(len(nodes), dtype=np.int64))

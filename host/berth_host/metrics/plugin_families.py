@@ -14,8 +14,8 @@ from berth_host.metrics.series import Labels
 Stats = Callable[[], Mapping[str, PluginStats]]
 _PER_CALL: Final[tuple[tuple[Family, Callable[[CallStats], float]], ...]] = (
     (families.PLUGIN_CALLS, lambda stats: stats.calls),
-    (families.PLUGIN_SECONDS, lambda stats: stats.total_s),
-    (families.PLUGIN_SECONDS_MAX, lambda stats: stats.max_s),
+    (families.PLUGIN_SECONDS, lambda stats: stats.times.total),
+    (families.PLUGIN_SECONDS_MAX, lambda stats: stats.times.highest),
     (families.PLUGIN_MESSAGES, lambda stats: stats.messages),
     (families.PLUGIN_BYTES_SENT, lambda stats: stats.bytes_sent),
     (families.PLUGIN_BYTES_RECEIVED, lambda stats: stats.bytes_received),

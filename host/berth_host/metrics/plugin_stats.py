@@ -2,20 +2,23 @@
 
 Written by `PluginRelay.ask`, and by the links to served plugins, which know the bytes; read by `simulate`,
 `bench`, the demo's report and metrics.
-Times are kept in buckets that double, so an observation costs a shift and an addition.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
-_BUCKETS = 32
+from berth_host.metrics.families import exponential
+from berth_host.metrics.series import Histogram
+
+_BOUNDS_S: Final = exponential(1e-6, 2, 31)
 
 
 @dataclass(slots=True, eq=False)
 class CallStats:
-    """One call of one plugin. Bucket i counts the calls that took less than 2**i microseconds.
+    """One call of one plugin. `times`: the seconds that it took, in buckets that double.
 
     `overruns`: answers that came after the deadline, where nothing could interrupt the plugin.
     `repeats`: second attempts. `failures`: by outcome (`timeout`, `violation`, ...).
@@ -25,9 +28,7 @@ class CallStats:
     `alike`: calls about a pod that is equal to an earlier one; None: not counted.
     """
 
-    calls: int = 0
-    total_s: float = 0.0
-    max_s: float = 0.0
+    times: Histogram = field(default_factory=lambda: Histogram(_BOUNDS_S))
     overruns: int = 0
     repeats: int = 0
     messages: int = 0
@@ -36,15 +37,6 @@ class CallStats:
     alike: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
     policies: Counter[str] = field(default_factory=Counter)
-    buckets: list[int] = field(default_factory=lambda: [0] * _BUCKETS)
-
-    def observe(self, duration_s: float) -> None:
-        """Count one call."""
-        self.calls += 1
-        self.total_s += duration_s
-        if duration_s > self.max_s:
-            self.max_s = duration_s
-        self.buckets[min(int(duration_s * 1e6).bit_length(), _BUCKETS - 1)] += 1
 
     def sent(self, bytes_sent: int, bytes_received: int) -> None:
         """Count one request and its reply; a reply that did not come has 0 bytes."""
@@ -53,24 +45,14 @@ class CallStats:
         self.bytes_received += bytes_received
 
     @property
+    def calls(self) -> int:
+        """The calls so far."""
+        return self.times.count
+
+    @property
     def failed(self) -> int:
         """Calls without a usable answer, whatever the reason."""
         return self.failures.total()
-
-    @property
-    def mean_s(self) -> float:
-        """Seconds per call; 0 before the first."""
-        return self.total_s / self.calls if self.calls else 0.0
-
-    def quantile_s(self, share: float) -> float:
-        """Seconds within which `share` (0..1) of the calls were over, up to a factor of 2."""
-        wanted = share * self.calls
-        seen = 0
-        for i, count in enumerate(self.buckets):
-            seen += count
-            if count and seen >= wanted:
-                return min(2.0**i / 1e6, self.max_s)
-        return 0.0
 
 
 class PluginStats:

@@ -10,18 +10,15 @@ pod counts as taking part, though no plugin was called.
 from __future__ import annotations
 
 import random
-import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from berth_sdk.status import Code, Status, Verdicts
 
-from berth_host.metrics.series import Histogram, Histograms, Labels
+from berth_host.metrics.series import Histograms, Labels, SeriesBy
 
 SAMPLED_SHARE: Final = 0.1
-_CODES: Final = max(Code) + 1
 _MOST_SETS: Final = 1024
 _POINT_OF_CALL: Final = {"NormalizeScore": "ScoreExtensionNormalize", "SimulateFilter": "Filter"}
 
@@ -35,29 +32,11 @@ class Named(Protocol):
         ...
 
 
-class PointTimer:
-    """One extension point of one profile."""
-
-    __slots__ = ("_by_code", "_family", "_point", "_profile")
-
-    def __init__(self, family: Histograms, point: str, profile: str) -> None:
-        self._family = family
-        self._point = point
-        self._profile = profile
-        self._by_code: list[Histogram | None] = [None] * _CODES
-
-    def ended(self, code: Code, started_s: float, ended_s: float | None = None) -> None:
-        """The point came to `code`. Readings of `time.perf_counter`; None: it ended now."""
-        series = self._by_code[code]
-        if series is None:
-            series = self._by_code[code] = self._family.of(self._point, self._profile, code.kube_name)
-        seconds = (time.perf_counter() if ended_s is None else ended_s) - started_s
-        series.counts[bisect_left(series.bounds, seconds)] += 1
-        series.total += seconds
-
-
 class TakingPart:
-    """Counts of the sets of plugins that took part at one extension point of one profile."""
+    """Counts of the sets of plugins that took part at one extension point of one profile.
+
+    Not `Counters`: a pod adds to one set, and not to each of its dozen plugins.
+    """
 
     __slots__ = ("_counts", "_folded", "_point", "_profile")
 
@@ -116,8 +95,8 @@ class PointTimes:
     """All that is measured about the plugins of one profile."""
 
     def __init__(self, times: Histograms, calls: Histograms, profile: str) -> None:
-        def timer(point: str) -> PointTimer:
-            return PointTimer(times, point, profile)
+        def timer(point: str) -> SeriesBy[Code]:
+            return times.by(lambda code: (point, profile, code.kube_name))
 
         self.pre_enqueue = timer("PreEnqueue")
         self.pre_filter = timer("PreFilter")

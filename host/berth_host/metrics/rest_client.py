@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 
 from berth_host.metrics import families
-from berth_host.metrics.series import Counters, Histogram, Histograms, Readings
+from berth_host.metrics.series import Counters, Histograms, Readings
 
 
 class RestClientMetrics:
@@ -29,7 +29,6 @@ class RestClientMetrics:
         """Sessions that are open."""
         self.exec_ttl_s = math.inf
         """Seconds until the exec plugin's certificate expires."""
-        self._known: dict[tuple[str, str], tuple[Histogram, Histogram, Histogram]] = {}
 
     def request_ended(
         self,
@@ -37,23 +36,18 @@ class RestClientMetrics:
         verb: str,
         *,
         code: int,
-        seconds: float,
+        started_s: float,
         sent_bytes: int = 0,
         received_bytes: int = 0,
     ) -> None:
-        """A request was answered; `code` 0: it was not, and the family says `<error>`."""
-        known = self._known.get((host, verb))
-        if known is None:
-            known = self._known[host, verb] = (
-                self.durations.of(host, verb),
-                self.request_sizes.of(host, verb),
-                self.response_sizes.of(host, verb),
-            )
-        duration, request_size, response_size = known
-        duration.observe(seconds)
+        """Count a request that has just ended.
+
+        `started_s`: a reading of `instant_s`. `code` 0: there is no answer, and the family says `<error>`.
+        """
+        self.durations.of(host, verb).since(started_s)
         if code:
-            request_size.observe(sent_bytes)
-            response_size.observe(received_bytes)
+            self.request_sizes.of(host, verb).observe(sent_bytes)
+            self.response_sizes.of(host, verb).observe(received_bytes)
         self.requests.add((str(code) if code else "<error>", host, verb))
 
     def waited(self, host: str, verb: str, seconds: float) -> None:

@@ -7,7 +7,6 @@ metrics are read (`read`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 
 from berth_host.metrics import families
@@ -15,7 +14,7 @@ from berth_host.metrics.families import Family
 from berth_host.metrics.plugin_work import PluginWork
 from berth_host.metrics.points import PointTimes
 from berth_host.metrics.rest_client import RestClientMetrics
-from berth_host.metrics.series import Counters, Histogram, Histograms, Labels, Readings, Values
+from berth_host.metrics.series import Counters, Histograms, Labels, Readings, Values, instant_s
 
 Source = Histograms | Counters | Readings
 _LAST_ATTEMPTS = 15
@@ -30,14 +29,14 @@ class PreemptionMetrics:
         self.tasks = Counters(families.PREEMPTION_TASKS)
 
     def begun(self, victims: int) -> float:
-        """A node was chosen whose `victims` have to go. The moment, for `ended`."""
+        """Count the victims of a chosen node; return the reading of the clock for `ended`."""
         self.victims.of().observe(victims)
-        return time.perf_counter()
+        return instant_s()
 
     def ended(self, started_s: float, *, failed: bool) -> None:
-        """The victims are evicted, or that failed."""
+        """Count an eviction of victims that ended, or failed."""
         result = "error" if failed else "success"
-        self.durations.of(result).observe(time.perf_counter() - started_s)
+        self.durations.of(result).since(started_s)
         self.tasks.add((result,))
 
 
@@ -62,7 +61,7 @@ class SchedulerMetrics:
         self.rest_client = RestClientMetrics()
         self._points: dict[str, PointTimes] = {}
         self._readings: dict[str, Readings] = {}
-        self._sli_by_attempts: list[Histogram | None] = [None] * (_LAST_ATTEMPTS + 1)
+        self._sli_by_attempts = self.pod_sli.by(_attempts_label)
         self.read(families.ATTEMPTS, self._attempts)
         self.read(families.PLUGIN_EVALUATIONS, self._taking_part)
         self.read(families.BATCH_ATTEMPTS, self._without_batch)
@@ -79,14 +78,8 @@ class SchedulerMetrics:
     def scheduled(self, attempts: int, since_first_s: float | None) -> None:
         """A pod was bound after so many attempts, so many seconds after it first came into activeQ."""
         self._pod_attempts.observe(attempts)
-        if since_first_s is None:
-            return
-        index = min(attempts, _LAST_ATTEMPTS)
-        series = self._sli_by_attempts[index]
-        if series is None:
-            label = f"{_LAST_ATTEMPTS}+" if index == _LAST_ATTEMPTS else str(attempts)
-            series = self._sli_by_attempts[index] = self.pod_sli.of(label)
-        series.observe(since_first_s)
+        if since_first_s is not None:
+            self._sli_by_attempts[min(attempts, _LAST_ATTEMPTS)].observe(since_first_s)
 
     def read(self, family: Family, values: Callable[[], Values]) -> None:
         """Show the answer of `values` at every reading; the last function given for a family counts."""
@@ -147,3 +140,7 @@ class SchedulerMetrics:
         for (profile, _), series in self.attempt_durations.items():
             by_profile[profile] = by_profile.get(profile, 0) + series.count
         return (((profile, "no_hint"), count) for profile, count in by_profile.items())
+
+
+def _attempts_label(attempts: int) -> Labels:
+    return (f"{_LAST_ATTEMPTS}+" if attempts == _LAST_ATTEMPTS else str(attempts),)

@@ -9,13 +9,13 @@ is arbitrary. Source: kube-scheduler `backend/queue/scheduling_queue.go` (runPre
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from berth_sdk.results import QueuedPod
 from berth_sdk.status import Code, Status
 
+from berth_host.metrics.series import instant_s
 from berth_host.queue.hints import Strategy
 from berth_host.queue.pool import Alike
 from berth_host.queue.queued_pod import QueuedPodInfo
@@ -74,7 +74,7 @@ class Gates:
         self._open.pop(info.uid, None)
         profile = self._seams.profiles.get(info.pod.scheduler_name)
         gates: Mapping[str, Gate] = {} if profile is None else profile.gates
-        started_s = time.perf_counter()
+        started_s = instant_s()
         shown = self._shown(info)
         open_ones: list[str] = []
         for name in _order(gates, info.gating_plugin):
@@ -155,7 +155,7 @@ class Gates:
         self._close(info, plugin, status.message)
 
     def _tell(self, info: QueuedPodInfo, code: Code, started_s: float) -> None:
-        took_s = time.perf_counter() - started_s
+        took_s = instant_s() - started_s
         self._seams.observer.gates_ran(info.pod.scheduler_name, code, took_s)
 
     def _close(self, info: QueuedPodInfo, plugin: str, message: str) -> None:

@@ -7,12 +7,12 @@ determineSchedulingHintForInFlightPod), v1.36.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
 
 from berth_sdk.pod import Pod
 
+from berth_host.metrics.series import instant_s
 from berth_host.queue.events import PluginRequest, QueueEvent
 from berth_host.queue.in_flight import Remembered
 from berth_host.queue.pool import Alike
@@ -114,9 +114,9 @@ class Hints:
             for registration in registrations:
                 if not registration.selects(event):
                     continue
-                started_s = time.perf_counter()
+                started_s = instant_s()
                 verdict = self._verdict(plugin, registration, event, info)
-                took_s = time.perf_counter() - started_s
+                took_s = instant_s() - started_s
                 self._seams.observer.hint_took(plugin, event, verdict, took_s)
                 if verdict is HintVerdict.DEFERRED and len(infos) > 1:
                     return None

@@ -14,7 +14,7 @@ from berth_sdk.status import Code
 
 from berth_host.log import get_logger
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
-from berth_host.metrics.series import Histogram
+from berth_host.metrics.series import SeriesBy
 from berth_host.queue.events import POD_ADD, QueueEvent
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.seams import HintVerdict, QueueObserver
@@ -61,8 +61,10 @@ class QueueMetrics(QueueObserver):
         # An observer that ignores everything is not called.
         self._told = None if type(told) is QueueObserver else told
         self.labels: list[str] = []
-        self._hints: dict[tuple[str, str, HintVerdict], Histogram] = {}
-        self._gates: dict[tuple[str, Code], Histogram] = {}
+        # By event, verdict and plugin.
+        self._hints: SeriesBy[tuple[str, HintVerdict, str]] = metrics.hint_durations.by(
+            lambda key: (key[0], key[1].value, key[2])
+        )
 
     def event_received(self, event: QueueEvent, *, own_update: bool) -> None:
         """See QueueObserver."""
@@ -79,20 +81,11 @@ class QueueMetrics(QueueObserver):
 
     def hint_took(self, plugin: str, event: QueueEvent, verdict: HintVerdict, seconds: float) -> None:
         """See QueueObserver."""
-        key = (plugin, event.label, verdict)
-        series = self._hints.get(key)
-        if series is None:
-            series = self._metrics.hint_durations.of(event.label, verdict.value, plugin)
-            self._hints[key] = series
-        series.observe(seconds)
+        self._hints[event.label, verdict, plugin].observe(seconds)
 
     def gates_ran(self, profile: str, code: Code, seconds: float) -> None:
         """See QueueObserver."""
-        series = self._gates.get((profile, code))
-        if series is None:
-            series = self._metrics.point_durations.of("PreEnqueue", profile, code.kube_name)
-            self._gates[profile, code] = series
-        series.observe(seconds)
+        self._metrics.points(profile).pre_enqueue[code].observe(seconds)
 
     def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
         """See QueueObserver."""

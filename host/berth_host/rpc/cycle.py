@@ -194,7 +194,7 @@ class Cycle:
     kept: KeptAnswers | None = None
     """The kept answers about equal pods; None: there are none."""
     pre_scored_s: float = 0.0
-    """When PreScore was over (`time.perf_counter`)."""
+    """When PreScore was over (`instant_s`)."""
 
     # --- the plugins that skip a point, by name. Sets, because equal pods share them.
     skip: frozenset[str] = frozenset()

@@ -31,6 +31,7 @@ from berth_host.errors.plugins import (
 )
 from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import PluginStats
+from berth_host.metrics.series import instant_s
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.call_rules import CallRule, Policy
 from berth_host.rpc.calls import QUEUEING_HINTS
@@ -109,7 +110,7 @@ class PluginRelay:
         kind = terms.of(call)
         rule = kind.rule
         answer: Any
-        started_s = time.perf_counter()
+        started_s = instant_s()
         try:
             if local is not None:
                 # Rounds share one deadline. The budget of a cycle is for served plugins.
@@ -136,9 +137,9 @@ class PluginRelay:
         except PluginNotAskedError as failure:
             return stand_in(Policy.IGNORE, failure)
         except PluginError as failure:
-            kind.observe(cycle, time.perf_counter() - started_s)
+            kind.observe(cycle, instant_s() - started_s)
             return stand_in(self._failed(call, rule, cycle, failure), failure)
-        duration_s = time.perf_counter() - started_s
+        duration_s = instant_s() - started_s
         kind.observe(cycle, duration_s, answer)
         if local is not None and duration_s > rule.deadline_s:
             self._overran(call, rule, cycle, duration_s)
@@ -159,7 +160,7 @@ class PluginRelay:
             return None
         terms = self._current
         kind = terms.of(call)
-        started_s = time.perf_counter()
+        started_s = instant_s()
         answer: T
         try:
             try:
@@ -172,9 +173,9 @@ class PluginRelay:
                 return None
             answer = check_one(terms.check, call, raw)
         except PluginError as failure:
-            kind.observe(None, time.perf_counter() - started_s)
+            kind.observe(None, instant_s() - started_s)
             return stand_in(self._failed(call, kind.rule, None, failure), failure)
-        duration_s = time.perf_counter() - started_s
+        duration_s = instant_s() - started_s
         kind.observe(None, duration_s, answer)
         if duration_s > kind.rule.deadline_s:
             self._overran(call, kind.rule, None, duration_s)
@@ -194,14 +195,14 @@ class PluginRelay:
         """As `ask`, for an answer that came early, with that of another call."""
         terms = self._terms_of(cycle)
         kind = terms.of(call)
-        started_s = time.perf_counter()
+        started_s = instant_s()
         try:
             answer = then(terms.check, call.check(terms.check, call, cycle, raw, *args))
         except PluginError as failure:
-            kind.observe(cycle, time.perf_counter() - started_s)
+            kind.observe(cycle, instant_s() - started_s)
             _blame(self._conduct(cycle), call, failure)
             return stand_in(self._failed(call, kind.rule, cycle, failure), failure)
-        kind.observe(cycle, time.perf_counter() - started_s, answer)
+        kind.observe(cycle, instant_s() - started_s, answer)
         self._answered(call, cycle)
         return answer
 

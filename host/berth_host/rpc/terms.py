@@ -67,7 +67,7 @@ class Kind:
 
     def observe(self, cycle: Cycle | None, duration_s: float, answer: object = None) -> None:
         """Record one call; `answer` None: it failed."""
-        self.stats.observe(duration_s)
+        self.stats.times.observe(duration_s)
         if cycle is not None:
             timings_s = cycle.timings_s
             timings_s[self.key] = timings_s.get(self.key, 0.0) + duration_s

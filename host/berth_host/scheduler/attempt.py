@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 from berth_sdk.status import Status
 
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.framework.framework import Framework
+from berth_host.metrics.series import instant_s
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.rpc.cycle import Cycle
 
@@ -41,7 +40,7 @@ def unexpected(err: Exception) -> Failed:
 
 class Attempt(Cycle):
     """The scheduler's record of one attempt: the `Cycle` that every step gets, with the parts of the layers
-    above the calls. `started_s`: `time.perf_counter` at the start.
+    above the calls. `started_s`: `instant_s` at the start.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class Attempt(Cycle):
         self.queued = queued
         self.framework = framework
         self.diagnosis = diagnosis
-        self.started_s = time.perf_counter()
+        self.started_s = instant_s()
 
     def anew(self, cycle_id: str) -> Attempt:
         """Return the record of the same attempt that begins again with the plugins' answers forgotten."""

@@ -12,7 +12,6 @@ Source: kube-scheduler `schedule_one.go` (bindingCycle, handleBindingCycleError)
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import partial
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from berth_host.errors.state import InvariantError
 from berth_host.explain.diagnosis import Diagnoses, Outcome
 from berth_host.explain.fit_error import fit_error_message
 from berth_host.log import get_logger
+from berth_host.metrics.series import instant_s
 from berth_host.model.fate import Fate
 from berth_host.queue.queued_pod import PRE_BIND, WAITING, QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
@@ -431,7 +431,7 @@ class BindingCycle:
     def _record(self, attempt: Attempt, outcome: Outcome, message: str) -> None:
         diagnosis = attempt.diagnosis
         diagnosis.outcome, diagnosis.message = outcome, message
-        diagnosis.duration_ms = round(1000 * (time.perf_counter() - attempt.started_s), 3)
+        diagnosis.duration_ms = round(1000 * (instant_s() - attempt.started_s), 3)
         diagnosis.notes.extend(attempt.notes)
         diagnosis.timings_s = attempt.timings_s
         self._diagnoses.add(diagnosis)

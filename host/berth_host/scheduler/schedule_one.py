@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -36,6 +35,7 @@ from berth_host.framework.filtering import Rows, all_rows, filter_error
 from berth_host.framework.framework import Framework
 from berth_host.framework.score_table import ScoreTable
 from berth_host.log import get_logger
+from berth_host.metrics.series import instant_s
 from berth_host.model.clock import Clock
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.pre_filter_outcome import PreFilterOutcome, rows_named
@@ -306,7 +306,7 @@ class Scheduler:
             task = attempt.task = _current_task()
             try:
                 while True:
-                    begun_s = time.perf_counter()
+                    begun_s = instant_s()
                     try:
                         self._begin(attempt)
                         found = await profile.algorithm.find_feasible(attempt, self.search)
@@ -320,7 +320,7 @@ class Scheduler:
                         self.nominations.release()
                 await self._assume_and_reserve(attempt, result)
             finally:
-                attempt.diagnosis.cycle_ms = 1000 * (time.perf_counter() - attempt.started_s)
+                attempt.diagnosis.cycle_ms = 1000 * (instant_s() - attempt.started_s)
                 attempt.task = None
                 for _ in range(attempt.cancellations):
                     task.uncancel()
@@ -368,7 +368,7 @@ class Scheduler:
     ) -> ScheduleResult:
         """Return the best of the nodes that fit. Raises Failed where there is none.
 
-        `found`: how the search ended; `begun_s`: when it began (`time.perf_counter`).
+        `found`: how the search ended; `begun_s`: when it began (`instant_s`).
         """
         diagnosis = attempt.diagnosis
         diagnosis.feasible_count = len(attempt.feasible)
@@ -380,7 +380,7 @@ class Scheduler:
         result = await profile.algorithm.prioritize(attempt)
         if isinstance(result, Status):
             raise Failed(result, result.message)
-        diagnosis.algorithm_ms = 1000 * (time.perf_counter() - begun_s)
+        diagnosis.algorithm_ms = 1000 * (instant_s() - begun_s)
         if result.scores is not None:
             record_scores(diagnosis, result.scores)
         return result

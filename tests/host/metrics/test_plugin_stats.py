@@ -8,31 +8,31 @@ from berth_host.metrics.plugin_stats import CallStats, PluginStats
 def test_mean_maximum_and_quantiles_follow_the_observations() -> None:
     stats = CallStats()
     for _ in range(90):
-        stats.observe(0.000_100)
+        stats.times.observe(0.000_100)
     for _ in range(10):
-        stats.observe(0.010)
+        stats.times.observe(0.010)
     assert stats.calls == 100
-    assert stats.max_s == 0.010
-    assert abs(stats.mean_s - 0.001_09) < 1e-9
-    assert 0.000_100 <= stats.quantile_s(0.5) <= 0.000_200
-    assert stats.quantile_s(0.99) == 0.010
+    assert stats.times.highest == 0.010
+    assert abs(stats.times.mean - 0.001_09) < 1e-9
+    assert 0.000_100 <= stats.times.quantile(0.5) <= 0.000_200
+    assert stats.times.quantile(0.99) == 0.010
 
 
 def test_nothing_observed_costs_nothing() -> None:
-    assert (CallStats().mean_s, CallStats().quantile_s(0.5)) == (0.0, 0.0)
+    assert (CallStats().times.mean, CallStats().times.quantile(0.5)) == (0.0, 0.0)
 
 
 def test_a_call_longer_than_every_bucket_is_counted_in_the_last() -> None:
     stats = CallStats()
-    stats.observe(10_000.0)
-    assert stats.buckets[-1] == 1
+    stats.times.observe(10_000.0)
+    assert stats.times.counts[-1] == 1
 
 
 def test_figures_are_kept_per_call() -> None:
     stats = PluginStats("Demo")
-    stats.of("Filter").observe(0.1)
-    stats.of("Filter").observe(0.1)
-    stats.of("Score").observe(0.1)
+    stats.of("Filter").times.observe(0.1)
+    stats.of("Filter").times.observe(0.1)
+    stats.of("Score").times.observe(0.1)
     assert [(rpc, figures.calls) for rpc, figures in stats.items()] == [("Filter", 2), ("Score", 1)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from berth_host.metrics.exposition import Exposition, Source
 from berth_host.metrics.families import Family, Kind
-from berth_host.metrics.series import Counters, Histograms, Readings
+from berth_host.metrics.series import Counters, Histogram, Histograms, Readings, instant_s
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
@@ -92,3 +92,36 @@ async def test_text_is_sorted_by_name_and_says_how_stable_each_family_is() -> No
     assert "process_resident_memory_bytes" in names
     assert "# HELP sizes [STABLE] Sizes." in text
     assert "# TYPE bare_total counter" in text
+
+
+def test_since_counts_the_seconds_from_a_reading_of_the_clock() -> None:
+    series = Histogram((0.5, 100.0))
+    started_s = instant_s()
+    series.since(started_s - 7)
+    assert series.counts == [0, 1, 0]
+    assert 7 <= series.total == series.highest == series.mean < 100
+
+
+def test_a_quantile_is_the_bound_of_its_bucket_and_at_most_the_highest_value() -> None:
+    series = Histogram((1.0, 2.0, 4.0))
+    assert (series.quantile(0.5), series.mean) == (0, 0)
+    for value in (0.2, 0.3, 1.5, 9.0):
+        series.observe(value)
+    assert [series.quantile(share) for share in (0.5, 0.75, 1.0)] == [1.0, 2.0, 9.0]
+    series.clear()
+    assert (series.count, series.highest, series.quantile(1.0)) == (0, 0, 0)
+
+
+def test_a_key_finds_its_series_and_labels_are_made_once() -> None:
+    waits, made = Histograms(WAITS), list[int]()
+
+    def labels(number: int) -> tuple[str, ...]:
+        made.append(number)
+        return (f"n{number}",)
+
+    by = waits.by(labels)
+    by[1].observe(1)
+    by[1].observe(1)
+    by[2].observe(1)
+    assert made == [1, 2]
+    assert {name: series.count for (name,), series in waits.items()} == {"n1": 2, "n2": 1}

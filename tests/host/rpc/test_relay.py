@@ -142,7 +142,7 @@ async def test_calls_are_timed_per_plugin_and_cycle() -> None:
     client, cycle = local_client(Slow()), make_cycle()
     await client.filter(cycle, some_nodes())
     await client.filter(cycle, some_nodes())
-    assert cycle.timings_s[("Slow", "Filter")] == pytest.approx(client.stats.of("Filter").total_s)
+    assert cycle.timings_s[("Slow", "Filter")] == pytest.approx(client.stats.of("Filter").times.total)
     assert client.stats.of("Filter").calls == 2
 
 

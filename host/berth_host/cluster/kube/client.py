@@ -28,6 +28,7 @@ from berth_host.cluster.kube.credentials import Credentials
 from berth_host.cluster.kube.limiter import TokenBucket
 from berth_host.errors.cluster import ClusterError, TimedOutError, UnavailableError
 from berth_host.metrics.rest_client import RestClientMetrics
+from berth_host.metrics.series import instant_s
 from berth_host.model.clock import Clock, RealClock, sleep
 
 MAX_RETRIES: Final = 10
@@ -209,7 +210,7 @@ class KubeClient:
         credentials = self.credentials
         if time.monotonic() >= credentials.due_s:
             await credentials.refresh()
-        started_s = time.perf_counter()
+        started_s = instant_s()
         code = 0
         answer = b""
         try:
@@ -233,7 +234,7 @@ class KubeClient:
                 self._authority,
                 method,
                 code=code,
-                seconds=time.perf_counter() - started_s,
+                started_s=started_s,
                 sent_bytes=len(body) if body is not None else 0,
                 received_bytes=len(answer),
             )
@@ -250,7 +251,7 @@ class KubeClient:
         credentials = self.credentials
         if time.monotonic() >= credentials.due_s:
             await credentials.refresh()
-        started_s = time.perf_counter()
+        started_s = instant_s()
         code = 0
         try:
             response = await self._session.request(
@@ -266,8 +267,7 @@ class KubeClient:
         except (aiohttp.ClientError, OSError) as err:
             raise self._lost(err, resource, "", idle_s) from err
         finally:
-            seconds = time.perf_counter() - started_s
-            self.metrics.request_ended(self._authority, "GET", code=code, seconds=seconds)
+            self.metrics.request_ended(self._authority, "GET", code=code, started_s=started_s)
         try:
             if code != 200:
                 if code == 401:

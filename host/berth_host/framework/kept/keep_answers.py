@@ -9,7 +9,6 @@ are kept here; a served plugin keeps its own in its process (`berth_sdk.kept`). 
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from typing import Final, TypeAlias, cast
@@ -33,6 +32,7 @@ from berth_host.framework.pre_filtering import PreFiltering
 from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import ask_scores, note_pre_score, pre_score_answers, put_together
+from berth_host.metrics.series import instant_s
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
 from berth_host.model.pre_filter_outcome import PASSED, PreFilterOutcome
@@ -332,7 +332,7 @@ class KeepAnswers:
         if kept is None:
             return await self._everyone.score(pre_score, score, cycle, nodes)
         failed = await self._pre_score(pre_score, kept, cycle, nodes)
-        cycle.pre_scored_s = time.perf_counter()
+        cycle.pre_scored_s = instant_s()
         if failed is not None:
             return failed
         known = kept.known

@@ -7,7 +7,6 @@ that look at the pods on it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +21,7 @@ from berth_sdk.tables.read_only import extended, read_only
 from numpy.typing import NDArray
 
 from berth_host.framework.filtering import Rows, all_rows, filter_rows, nominated_pass
+from berth_host.metrics.series import instant_s
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
 from berth_host.rpc.client import PluginClient
@@ -146,7 +146,7 @@ class MergedVerdicts:
 
     async def _learn(self, cycle: Cycle, nodes: NodeTable, missing: Rows) -> None:
         """Ask about rows that are not known."""
-        started_s = time.perf_counter()
+        started_s = instant_s()
         asked = nodes.take(missing)
         light = self._node_passed.take(asked.slots)
         light_count = np.count_nonzero(light)
@@ -157,7 +157,7 @@ class MergedVerdicts:
         else:
             await self._ask(self._clients, cycle, nodes.take(missing[~light]))
             await self._ask(self._about_pods, cycle, nodes.take(missing[light]))
-        self._took_s = time.perf_counter() - started_s
+        self._took_s = instant_s() - started_s
 
     def _put_together(self, nodes: NodeTable) -> _Together:
         """The verdicts on all rows, built anew only if a verdict changed."""
