@@ -1,7 +1,8 @@
 """DefaultPreemption: makes room for a pod that fits on no node, by evicting pods of lower priority.
 
-Called at PostFilter and PreEnqueue. The host does the search (`Handle.evaluate_preemption`), which asks every
-Filter plugin what-if questions. The host evicts the victims, and sets `QueuedPod.victims_pending` meanwhile.
+Called at PostFilter and PreEnqueue. The host does the search (`Handle.evaluate_preemption`) and calls every
+Filter plugin with what-if questions. The host evicts the victims, and sets `QueuedPod.victims_pending`
+meanwhile.
 
 Source: `pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go`, v1.36.
 """

@@ -1,4 +1,4 @@
-"""Every name that an author imports from `berth_sdk` itself, which hands them out when they are asked for."""
+"""The names that an author imports from `berth_sdk`, which imports this module at the first use of one."""
 
 from __future__ import annotations
 

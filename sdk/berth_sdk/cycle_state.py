@@ -35,7 +35,7 @@ class StateNotFoundError(BerthError, KeyError):
 
     def __init__(self, key: str) -> None:
         self.key = key
-        super().__init__(f"cycle state has no {key!r}: was it written earlier in this cycle?")
+        super().__init__(f"the cycle's state has no {key!r}: write it earlier in the cycle, or use `get`")
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -39,7 +39,7 @@ def time(seconds: float) -> bytes:
     True
     """
     if math.isnan(seconds):
-        raise ValueError("NaN has no place in an order: give the pod a time")
+        raise ValueError("NaN cannot be ordered: give the pod a time")
     bits = int.from_bytes(struct.pack(">d", seconds + 0.0), "big")
     # IEEE 754: positive numbers sort as their bits do, negative ones in reverse and below them.
     return (bits ^ (2 * _SIGN - 1) if bits & _SIGN else bits | _SIGN).to_bytes(8, "big")

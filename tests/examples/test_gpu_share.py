@@ -300,7 +300,7 @@ def test_a_refused_annotation_is_an_error_that_says_why() -> None:
 def test_a_node_without_room_is_refused_at_reserve_too() -> None:
     attempt = host(gpu_node("a", 1), pods=[gpu_pod("q", 900, node="a", index=0)]).attempt(gpu_pod("p", 500))
     assert attempt.reserve("a") == Status.unschedulable("no GPU has 500 of 1000 free")
-    assert attempt.reserve("gone").message == "node gone is gone"
+    assert attempt.reserve("gone").message == "node gone no longer exists"
     assert attempt.state.token is None
 
 

@@ -1,4 +1,4 @@
-"""A plugin's state of one cycle: what it keeps, what it publishes, and what a copy shares."""
+"""A plugin's state in one cycle: its values, its published values, and the values that a copy shares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest import mark, raises
 
 
 class Counter:
-    """A value that has to be copied for a what-if."""
+    """A value that has to be copied for a what-if question."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -30,7 +30,7 @@ def test_a_value_is_read_until_it_is_deleted() -> None:
     state.delete("lights")
     state.delete("lights")
     assert state.get("lights", "none") == "none"
-    with raises(StateNotFoundError, match=r"^cycle state has no 'lights': was it written earlier"):
+    with raises(StateNotFoundError, match=r"^the cycle's state has no 'lights': write it earlier"):
         state.read("lights")
 
 

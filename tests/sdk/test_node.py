@@ -1,4 +1,4 @@
-"""A Node object as the typed record: units, defaults, and which field is named when one is malformed."""
+"""A Node object as the typed record: units, defaults, and the field that an error names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Node selector terms: alternatives, fields, errors that are kept, and what a pod's spec demands."""
+"""Node selector terms: alternatives, fields, errors that are kept, and the demands of a pod's spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods and nodes as records: what is read, what is defaulted, and errors that name the path."""
+"""Pods and nodes as records: fields, defaults, and errors that name the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Terms of pod affinity: equal ones are one, carriers share them, and they are read once."""
+"""Terms of pod affinity: equal terms are one object, pods share them, and they are read once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Label selectors: both forms, null against empty, and what Kubernetes refuses."""
+"""Label selectors: both forms, null and empty ones, and the values that Kubernetes refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods with the same wishes share a signature; any difference in wishes shows."""
+"""Pods with the same wishes share a signature; any difference in wishes changes the signature."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class GpuShare(Plugin):
         self._ledger.update(nodes)
         position = nodes.position(node_name)
         if position is None:
-            return Status.unschedulable(f"node {node_name} is gone")
+            return Status.unschedulable(f"node {node_name} no longer exists")
         indices = self._ledger.choose(self._ledger.free[:, nodes.slots[position]], request)
         if indices is None:
             return Status.unschedulable(_too_little(request))

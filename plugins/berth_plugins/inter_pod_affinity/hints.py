@@ -1,4 +1,4 @@
-"""Whether a change of a pod, a node or a namespace may help a pod that InterPodAffinity rejected.
+"""The hints of InterPodAffinity: the changes of pods, nodes and namespaces that may help a rejected pod.
 
 `Hints` returns True for every change that can turn Filter from no to yes. `pod_helped_in_1_36` and
 `node_helped_in_1_36` miss some changes, and are for a host that emulates that version.

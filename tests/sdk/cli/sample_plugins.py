@@ -20,7 +20,7 @@ class Example(Plugin):
 
 
 class Secretive(Plugin):
-    """Rejects every node with what its own children would inherit."""
+    """Rejects every node with the environment that its own children would inherit."""
 
     def filter(self, state: Any, pod: Any, node: Any) -> Status:
         name = "BERTH_PLUGIN_CREDENTIAL"

@@ -1,4 +1,4 @@
-"""`berth-sdk completion`: the words that a shell gets at TAB."""
+"""`berth-sdk completion`: the candidates that a shell gets."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ SERVE = [sys.executable, "-m", "berth_sdk", "serve"]
 
 @contextmanager
 def running(command: list[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A process that ends with the block, however that ends."""
+    """Run a process, and end it with the block."""
     with subprocess.Popen(command, cwd=FOLDER, **options) as process:
         try:
             yield process
@@ -42,7 +42,7 @@ def running(command: list[str], **options: Any) -> Iterator[subprocess.Popen[Any
 
 
 class Start(Protocol):
-    """Starts `berth-sdk serve`."""
+    """Start `berth-sdk serve`."""
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.Popen[str]: ...
 
@@ -71,7 +71,7 @@ def start() -> Iterator[Start]:
 
 
 def launched(start: Start, folder: Path, name: str = "sample_plugins:Example", **environment: str) -> Any:
-    """A child as the host launches it, and its handshake line."""
+    """Start a child as the host does, and return it with its handshake line."""
     process = start(
         name,
         BERTH_PLUGIN_ENDPOINT=f"unix://{folder}/plugin.sock",

@@ -1,4 +1,4 @@
-"""A log of removals that says how far back it reaches."""
+"""A log of removals that returns None when it has dropped entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of one resource: by name, in order, and by when they changed."""
+"""Objects of one resource: by name, in order, and by their last change."""
 
 from __future__ import annotations
 

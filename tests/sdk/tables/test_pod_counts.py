@@ -1,4 +1,4 @@
-"""Counts of pods by node and by domain: right at the beginning, and after every change."""
+"""Counts of pods by node and by domain: right at the first read, and after every change."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def letters_of(tier: str) -> int:
 
 @dataclass(frozen=True)
 class NotTier:
-    """A tally of the test's own."""
+    """A tally that is defined in this test."""
 
     tier: str
 
@@ -70,7 +70,7 @@ def plain_domains(columns: NodeColumns, counts: list[int], slots: set[int]) -> C
 
 
 class Columns(RuleBasedStateMachine):
-    """Nodes and pods that come, change and go, in any order, in one version or over many."""
+    """Adds, changes and removes nodes and pods, in any order, in one version or over many."""
 
     names = st.sampled_from([f"node-{i}" for i in range(20)])
     uids = st.sampled_from([f"pod-{i}" for i in range(12)])
@@ -138,7 +138,7 @@ class Columns(RuleBasedStateMachine):
 
     @rule(which=st.lists(st.sampled_from(range(len(TALLIES))), min_size=1, unique=True))
     def ask(self, which: list[int]) -> None:
-        """From now on these are asked about; the others lag behind."""
+        """From now on only these tallies are read; the others fall behind."""
         self.asked = which
 
     @invariant()

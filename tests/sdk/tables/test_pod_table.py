@@ -1,4 +1,6 @@
-"""The table of pods beside the nodes: rows without gaps, and columns that stay right as pods come and go."""
+"""The table of pods beside the nodes: rows without gaps, and columns that stay right when pods are added or
+removed.
+"""
 
 from __future__ import annotations
 

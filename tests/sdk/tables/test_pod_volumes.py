@@ -1,4 +1,4 @@
-"""Pods with storage by slot, and readers that follow what moves."""
+"""Pods with storage by slot, and readers that follow the changed slots."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ CLAIM = {
 
 
 class Example(Plugin):
-    """A little of everything; `limit` pods per node."""
+    """A cluster with nodes of several kinds; `limit` pods per node."""
 
     normalization = ScoreNormalization.HOST_MAX
     needs = (Need.nodes(), Need.pods(), Need.objects(CLAIMS))
@@ -381,7 +381,7 @@ def test_handle_records_nominations_and_returns_the_scores_of_the_test(host: Plu
 
 
 class Waits(Plugin):
-    """Waits for three seconds, and gives back what it reserved."""
+    """Holds the pod for three seconds, and releases what it reserved."""
 
     reserved = 0
 
@@ -397,14 +397,14 @@ class Waits(Plugin):
 
 
 class Allows(Plugin):
-    """Approves of every pod."""
+    """Permits every pod."""
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         return Status.success()
 
 
 class Raises(Plugin):
-    """Breaks at Reserve."""
+    """Raises at Reserve."""
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         raise LookupError("no price list")

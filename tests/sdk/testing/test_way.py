@@ -1,7 +1,8 @@
-"""The way of pods from Reserve to PostBind, and the order of the queue: `PluginHost` and the real host agree.
+"""The steps of pods from Reserve to PostBind, and the order of the queue: `PluginHost` and the real host
+agree.
 
-Each scenario runs through both. Equal are the calls of all plugins in order, the pods at Permit, the outcomes
-of decisions, and where the pods end.
+Each scenario runs on both. The calls of all plugins in order, the pods at Permit, the outcomes of decisions
+and the ends of the pods must be equal.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ NO = Status.unschedulable("no room")
 BROKEN = Status.error("out of order")
 WAIT = PermitResult.wait(30)
 TURNS = 300
-"""Turns of the event loop after which the host has done all that it can do without time passing."""
+"""The turns of the event loop after which the host waits only for time to pass."""
 
 
 class Told(Plugin):
-    """Writes down every call and answers as the scenario says; SUCCESS where that says nothing."""
+    """Records every call and returns the scenario's answer; SUCCESS where the scenario has none."""
 
     events = ()
     answers: Mapping[str, Any]
@@ -124,7 +125,7 @@ Step = Place | Pass | Decide | Cancel | Remove
 
 
 class Driver(Protocol):
-    """A host, the pretended or the real one."""
+    """A host: the test host or the real one."""
 
     log: list[str]
     made: dict[str, Told]
@@ -193,7 +194,7 @@ class Pretended:
         return self.attempts[name].pod
 
     def ends(self) -> dict[str, str]:
-        """By pod: bound, or the message."""
+        """Return by pod: bound, or the message."""
         ends = {}
         for name, attempt in self.attempts.items():
             assert attempt.outcome is not None
@@ -256,7 +257,7 @@ class Real:
 
 
 def early(what: str, *more: str) -> Callable[[Told, CycleState, Pod], PermitResult]:
-    """A Permit that decides about its own pod before it says WAIT."""
+    """A Permit that decides about its own pod before it returns WAIT."""
 
     def permit(self: Told, state: CycleState, pod: Pod) -> PermitResult:
         waiting = WaitingPod(
@@ -269,7 +270,7 @@ def early(what: str, *more: str) -> Callable[[Told, CycleState, Pod], PermitResu
 
 
 def seen_deleted(last: Status) -> Callable[[Told, CycleState, Pod], PreBindResult]:
-    """A PreBind that waits until the pod is deleted, and then answers `last`."""
+    """A PreBind that waits until the pod is deleted, and then returns `last`."""
 
     def pre_bind(self: Told, state: CycleState, pod: Pod) -> PreBindResult:
         if not state.pod_deleted:
@@ -292,7 +293,7 @@ def ends_all(what: str, *more: str) -> Callable[[Told, CycleState, Pod], Status]
 
 
 def calls(answers: Mapping[str, Any]) -> Answers:
-    """Three plugins; the second one answers so."""
+    """Return the answers of three plugins; `answers` are the second one's."""
     return {"A": {"permit": Status.success(), "pre_bind": Status.success()}, "B": answers, "C": {}}
 
 
@@ -438,7 +439,7 @@ class ByRank(Plugin):
 
 
 class ByComparison(Plugin):
-    """The same as a comparison; a pod without a rank comes first."""
+    """The same order as a comparison; a pod without a rank comes first."""
 
     def less(self, first: QueuedPod, second: QueuedPod) -> bool:
         return first.pod.labels.get("rank", "") < second.pod.labels.get("rank", "")

@@ -1,4 +1,4 @@
-"""Whether a volume can be provisioned for a claim, for which nodes, and whether there is room. Called at
+"""Provisioning: the nodes for which a claim can get a new volume, and whether there is room. Called at
 Filter.
 
 Source: `pkg/scheduler/framework/plugins/volumebinding/binder.go` (checkVolumeProvisions, hasEnoughCapacity)
