@@ -67,8 +67,8 @@ class PermitWait:
             self.deadlines_s[plugin] = now_s + wait_s
 
     def apply_early(self) -> None:
-        """Apply the decisions that came before Permit was over. A plugin may reject the pod if it, or every
-        holder that it may end, holds the pod now.
+        """Apply the decisions that came before Permit was over. The plugins that hold the pod now decide
+        whether a plugin may reject it.
         """
         for status, may_end in self._early_rejects:
             if _may_reject(status.plugin, may_end, self.pending):

@@ -193,7 +193,7 @@ amounts = st.fixed_dictionaries({}, optional={"cpu": st.integers(0, 9), "memory"
 
 @given(st.lists(st.tuples(amounts, st.booleans()), max_size=4), st.lists(amounts, min_size=1, max_size=3))
 def test_request_is_the_peak_over_the_pods_life(init: list[tuple[Json, bool]], main: list[Json]) -> None:
-    """Each moment: the sidecars started so far, and the one init container or all main ones."""
+    """At each moment run the sidecars started so far, and either one init container or all main ones."""
     got = of(
         *(container(**one) for one in main),
         initContainers=[container(always=always, **one) for one, always in init],
