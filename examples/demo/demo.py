@@ -15,13 +15,12 @@ from typing import Final
 
 from berth_host import log
 from berth_host.cli.commands import INTERRUPTED
-from berth_host.cli.explanation import explain
 from berth_host.cli.rendering.columns import columns, count_of
-from berth_host.cli.rendering.pending import pending_lines
-from berth_host.cli.rendering.report import costs_text
+from berth_host.cli.rendering.report import costs_text, pending_lines
 from berth_host.cli.rendering.terminal import Terminal
 from berth_host.cli.report import PendingPod, Placement
 from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
+from berth_host.cli.why import explain
 
 CLUSTER: Final = "examples/demo/cluster"
 CONFIG: Final = "examples/demo/scheduler.yaml"

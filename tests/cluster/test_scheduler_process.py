@@ -15,9 +15,8 @@ from typing import Any, Final
 import pytest
 from berth_bench.versus.real_servers import NOBODY, SCHEDULER, RealServers, free_port
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
-from berth_host.cli.scheduler.configuration import loaded
 from berth_host.cli.scheduler.parsing import parse
-from berth_host.cli.scheduler.settings import settings
+from berth_host.cli.scheduler.settings import loaded, settings
 from berth_host.errors.state import InvariantError
 from berth_host.process.process import HostFailedError
 from berth_host.process.process import SchedulerProcess as Process

@@ -47,7 +47,7 @@ def test_command_without_work_imports_none_of_its_commands(option: str) -> None:
 
 LOAD = """
 import sys
-from berth_host.cli.scheduler.configuration import loaded
+from berth_host.cli.scheduler.settings import loaded
 from berth_host.cli.scheduler.parsing import parse
 loaded(parse(["--config", sys.argv[1]]), {})
 """

@@ -2,7 +2,6 @@
 
 command.py       the group and its verbs; called by `berth_host.__main__`
 target.py        the options that name the host, and their combined meaning
-leader.py        a kubeconfig -> the pod of the scheduler that leads
 port_forward.py  a pod -> a port on loopback, through kubectl
 asking.py        one GET on the secure port, and the meaning of its failures
 """

@@ -21,9 +21,9 @@ from berth_host.cli.commands import INTERRUPTED, LOOKS_EVERY_S, SETTINGS, Comman
 from berth_host.cli.kubectl.asking import BAD_USAGE, NOT_FOUND, AskError, ask
 from berth_host.cli.kubectl.target import finding_options, server_options, target
 from berth_host.cli.output import output_option
-from berth_host.cli.rendering.pod_answer import pod_answer_text
 from berth_host.cli.rendering.running_plugins import running_plugins_text, running_states
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
+from berth_host.cli.rendering.why import pod_answer_text
 from berth_host.cluster.kube.user_config import UserConfig
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.explain.diagnosis import ATTEMPTS_KEPT

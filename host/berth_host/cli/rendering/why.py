@@ -1,14 +1,16 @@
-"""An explanation -> the text of `berth why` and `kubectl berth why` without `-o`."""
+"""Explanations of a pod -> the text of `berth why`; a host's answers -> the text of `kubectl berth why`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from berth_host.cli.rendering.columns import columns, count_of
 from berth_host.explain.diagnosis import NodeScore
 from berth_host.explain.explanation import Explanation, RejectedNodes
 from berth_host.explain.nearest_fit import Shortage
+from berth_host.explain.pod_answer import PodAnswer, PodState, QueueState, Waking, seconds
 
 _SHOWN_NODES: Final = 4
 _SHOWN_SHORTAGES: Final = 3
@@ -78,3 +80,105 @@ def _names(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_SHOWN_NODES])
     more = len(names) - _SHOWN_NODES
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+_TEXT_WIDTH: Final = 100
+_STATES: Final = {
+    PodState.GATED: "pending, held back by PreEnqueue",
+    PodState.QUEUED: "pending, in the queue",
+    PodState.BACKOFF: "pending, in backoff",
+    PodState.UNSCHEDULABLE: "pending, unschedulable",
+    PodState.SCHEDULING: "pending, in its scheduling cycle",
+    PodState.WAITING: "pending, waits on Permit",
+    PodState.BINDING: "pending, being bound",
+    PodState.DELETED: "deleted",
+}
+
+
+def pod_answer_text(answer: PodAnswer) -> str:
+    """State and message, why not on the node that was asked about, the latest attempt, events that may wake
+    the pod, the last attempts if several were asked for, the timeline.
+    """
+    explanation = answer.explanation
+    state = _STATES.get(answer.state) or f"on node {explanation.node}"
+    head = [f"{explanation.pod}: {state}", f"  {explanation.message}"]
+    if answer.nominated_node:
+        head.append(f"  nominated to {answer.nominated_node}")
+    if answer.queue is not None:
+        head += [f"  {line}" for line in _queue_lines(answer.queue, answer)]
+    parts = ["\n".join(head)]
+    if answer.on_node is not None:
+        parts.append(f"WHY NOT ON {answer.on_node.node}\n  {answer.on_node.text}")
+    parts += attempt_parts(explanation)
+    if answer.wakes:
+        parts.append("MAY BE REQUEUED BY\n" + _wakes(answer.wakes))
+    if len(answer.last_attempts) > 1:
+        parts.append("LAST ATTEMPTS\n" + _attempts(answer.last_attempts))
+    if answer.timeline:
+        rows = [
+            (_clock(item.at_s), age(answer.answered_at_s - item.at_s), item.step, _short(item.text))
+            for item in answer.timeline
+        ]
+        parts.append(
+            "TIMELINE (UTC)\n" + columns(("TIME", "AGE", "STEP", "WHAT"), rows, right=(1,), indent=2)
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def age(duration_s: float) -> str:
+    """As kubectl prints ages: `45s`, `3m12s`, `2h5m`, `4d3h`; below ten seconds with tenths."""
+    if duration_s < 10:
+        return f"{max(duration_s, 0):.1f}s"
+    whole = int(duration_s)
+    for size, unit, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= size:
+            rest = whole % size // below
+            return f"{whole // size}{unit}{f'{rest}{small}' if rest else ''}"
+    return f"{whole}s"
+
+
+def _queue_lines(queue: QueueState, answer: PodAnswer) -> list[str]:
+    lines = [f"queued since {_clock(queue.since_s)}, {age(answer.answered_at_s - queue.since_s)} ago"]
+    if queue.retry_at_s is not None:
+        left_s = queue.retry_at_s - answer.answered_at_s
+        moment = f"{_clock(queue.retry_at_s)}, in {age(left_s)}"
+        lines.append(f"tried again at the latest at {moment}")
+    return lines
+
+
+def _wakes(wakes: Sequence[Waking]) -> str:
+    rows = [
+        (
+            item.plugin,
+            item.resource,
+            ", ".join(item.actions),
+            "if the plugin's hint says so" if item.asks else "always",
+        )
+        for item in wakes
+    ]
+    return columns(("REJECTED BY", "RESOURCE", "CHANGE", "HELPS"), rows, indent=2)
+
+
+def _attempts(attempts: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        (
+            str(item["attempt"]),
+            _clock(seconds(item["startedAt"])),
+            f"{item['durationMs']:.1f}",
+            item["outcome"],
+            f"{item['feasible']}/{item['nodes']}",
+            _short(item["node"] or item["message"]),
+        )
+        for item in attempts
+    ]
+    header = ("NO", "STARTED", "TOOK MS", "OUTCOME", "FIT", "NODE OR MESSAGE")
+    return columns(header, rows, right=(0, 2, 4), indent=2)
+
+
+def _clock(moment_s: float) -> str:
+    return datetime.fromtimestamp(moment_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _TEXT_WIDTH else f"{line[: _TEXT_WIDTH - 3]}..."

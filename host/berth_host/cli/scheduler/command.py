@@ -19,11 +19,9 @@ from berth_host import log
 from berth_host.cli import standard_input
 from berth_host.cli.commands import own_plugins
 from berth_host.cli.rendering.configuration import completed_text
-from berth_host.cli.scheduler.configuration import loaded
-from berth_host.cli.scheduler.flags import FLAGS, Flag, Standing
+from berth_host.cli.scheduler.flags import FLAGS, Flag, Standing, shown
 from berth_host.cli.scheduler.parsing import FlagError, ParsedFlags, parse
-from berth_host.cli.scheduler.settings import logging_of, settings
-from berth_host.cli.scheduler.shown import shown
+from berth_host.cli.scheduler.settings import loaded, logging_of, settings
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
 from berth_host.errors import HostError

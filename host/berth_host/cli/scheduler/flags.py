@@ -30,6 +30,7 @@ from berth_host.cli.scheduler.flag_kinds import (
     FlagKind,
     Value,
 )
+from berth_host.config.decoding.duration import format_seconds
 
 
 class Standing(StrEnum):
@@ -240,3 +241,18 @@ SECTIONS: Final[Mapping[str, tuple[Flag, ...]]] = {
 
 FLAGS: Final[Mapping[str, Flag]] = {flag.name: flag for flags in SECTIONS.values() for flag in flags}
 """All of them, by name."""
+
+
+def shown(flag: Flag, value: Value) -> str:
+    """A flag's value as Go writes it."""
+    match value:
+        case bool(is_on):
+            return str(is_on).lower()
+        case float(number) if flag.kind is DURATION:
+            return format_seconds(number)
+        case float(number):
+            return f"{number:g}"
+        case tuple(texts):
+            return f"[{','.join(texts)}]"
+        case _:
+            return str(value)

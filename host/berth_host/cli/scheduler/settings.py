@@ -1,29 +1,170 @@
-"""Flags and a configuration -> the settings that the process is started with. Called by `command`."""
+"""Flags -> the configuration that the scheduler runs with, and the settings of its process.
+
+Called by `command` at start; the configuration again at HUP. Without --config the deprecated flags and those
+of the leader election change the defaults; with it only the latter change the file. An error that a flag
+causes is reported of the flag, as given, and not of a file.
+Source: `cmd/kube-scheduler/app/options/options.go` (ApplyTo), v1.36, and kube-scheduler's own words on the
+same flags; of a short leaseDuration it quotes renewDeadline alone.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from berth_sdk.kube_object import ObjectRef
 
 from berth_host import log
 from berth_host.app import HostOptions
-from berth_host.cli import standard_input
-from berth_host.cli.scheduler.configuration import kubeconfig_of_environment, loaded, user_agent
-from berth_host.cli.scheduler.flag_problems import given
-from berth_host.cli.scheduler.flags import FLAGS
+from berth_host.cli import configuration, standard_input
+from berth_host.cli.scheduler.flag_kinds import emulated_version, gate_values
+from berth_host.cli.scheduler.flags import FLAGS, shown
 from berth_host.cli.scheduler.parsing import FlagError, ParsedFlags
-from berth_host.cli.scheduler.shown import shown
 from berth_host.cluster.kube import lease_settings
+from berth_host.cluster.kube.config_maps import read_config_map
+from berth_host.cluster.kube.connection import Connection
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.errors import ConfigurationError, Finding
+from berth_host.config.loading import Overrides
 from berth_host.config.secrets import masked
 from berth_host.endpoints.options import ServingOptions
+from berth_host.model.paths import expanded, is_file
 from berth_host.model.user import ClientTrust
 from berth_host.process.process import ProcessSettings
 from berth_host.yaml.encoding import read_text
+
+_LEADER_ELECTION: Final = {
+    "leader-elect": "leader_elect",
+    "leader-elect-lease-duration": "lease_duration_s",
+    "leader-elect-renew-deadline": "renew_deadline_s",
+    "leader-elect-retry-period": "retry_period_s",
+    "leader-elect-resource-lock": "resource_lock",
+    "leader-elect-resource-name": "resource_name",
+    "leader-elect-resource-namespace": "resource_namespace",
+}
+_CLIENT_CONNECTION: Final = {
+    "kubeconfig": "kubeconfig",
+    "kube-api-content-type": "content_type",
+    "kube-api-qps": "qps",
+    "kube-api-burst": "burst",
+}
+_TOP: Final = {"profiling": "enable_profiling", "contention-profiling": "enable_contention_profiling"}
+
+
+def loaded(
+    flags: ParsedFlags, plugins: Mapping[str, type], read_stdin: Callable[[], str] = standard_input.read_text
+) -> LoadedConfiguration:
+    """Read and complete the configuration; `plugins` are the program's own, `read_stdin` is for --config -.
+
+    Raises ConfigurationError and PluginLoadError.
+    """
+    path = flags.text("config") or None
+    try:
+        result = configuration.load(
+            path,
+            plugins,
+            convert_older=not flags.is_on("no-convert"),
+            feature_gates=gate_values(flags.texts("feature-gates")),
+            emulated_version=emulated_version(flags.texts("emulated-version")),
+            overrides=overrides(flags),
+            read_stdin=read_stdin,
+            read_config_map=partial(_config_map, flags),
+        )
+    except ConfigurationError as err:
+        raise of_flags(err, flags) from err
+    return configuration.without_extenders(result, path)
+
+
+def _config_map(flags: ParsedFlags, namespace: str, name: str, kubeconfig: str) -> Mapping[str, str]:
+    """Return the data of a ConfigMap of the cluster that is to be scheduled. Raises HostError."""
+    master = flags.text("master")
+    connection = Connection(
+        kubeconfig=kubeconfig or ("" if master else kubeconfig_of_environment()),
+        master=master,
+        user_agent=user_agent(),
+    )
+    return read_config_map(connection, namespace, name)
+
+
+def kubeconfig_of_environment() -> str:
+    """Return the files of KUBECONFIG that exist, which are merged as kubectl does; all if none exists."""
+    paths = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    existing = [path for path in paths if is_file(expanded(path))]
+    return os.pathsep.join(existing or paths)
+
+
+def user_agent() -> str:
+    """Return the name by which the API server knows the program."""
+    return f"berth-scheduler/v{version('berth-host')}"
+
+
+def overrides(flags: ParsedFlags) -> Overrides:
+    """The command line's replacements for the file, or for the defaults."""
+    leader_election = _values(flags, _LEADER_ELECTION)
+    if flags.text("config"):
+        return Overrides(leader_election=leader_election)
+    return Overrides(
+        leader_election=leader_election,
+        client_connection=_values(flags, _CLIENT_CONNECTION),
+        top=_values(flags, _TOP),
+    )
+
+
+def _values(flags: ParsedFlags, attributes: Mapping[str, str]) -> dict[str, Any]:
+    return {attribute: flags.value(name) for name, attribute in attributes.items() if flags.is_given(name)}
+
+
+_FLAGS_OF: Final = {
+    "leaderElection.leaseDuration": ("leader-elect-lease-duration", "leader-elect-renew-deadline"),
+    "leaderElection.renewDeadline": ("leader-elect-renew-deadline", "leader-elect-retry-period"),
+    "leaderElection.retryPeriod": ("leader-elect-retry-period",),
+    "leaderElection.resourceLock": ("leader-elect-resource-lock",),
+    "leaderElection.resourceName": ("leader-elect-resource-name",),
+    "leaderElection.resourceNamespace": ("leader-elect-resource-namespace",),
+    "clientConnection.burst": ("kube-api-burst",),
+}
+_OWN_WORDS: Final = {
+    # The value that is quoted is renewDeadline's.
+    "must be greater than `RenewDeadline`": "leaseDuration must be greater than renewDeadline, {value}",
+    "Required value": "must not be empty",
+}
+
+
+def of_flags(error: ConfigurationError, flags: ParsedFlags) -> ConfigurationError:
+    """The same error where no flag is to blame; else an error that names the flags, with their findings
+    alone."""
+    blamed: list[str] = []
+    findings: list[Finding] = []
+    for finding in error.findings:
+        names = _given(flags, (finding.field,))
+        if finding.type is None or not names:
+            continue
+        before, _, detail = finding.message.rpartition(": ")
+        words = _OWN_WORDS.get(detail, detail).replace("{value}", before.rpartition(": ")[2].strip('"'))
+        blamed += names
+        findings.append(Finding(words, type=finding.type))
+    if not findings:
+        return error
+    found = ConfigurationError(error.kind, findings, source=" ".join(dict.fromkeys(blamed)))
+    found.warnings = error.warnings
+    return found
+
+
+def _given(flags: ParsedFlags, fields: Iterable[str]) -> list[str]:
+    """The flags of the command line that may have set any of `fields`, as `--NAME=VALUE`."""
+    return list(dict.fromkeys(_each_given(flags, fields)))
+
+
+def _each_given(flags: ParsedFlags, fields: Iterable[str]) -> Iterator[str]:
+    for field in fields:
+        for name in _FLAGS_OF.get(field, ()):
+            if flags.is_given(name):
+                yield f"--{name}={shown(FLAGS[name], flags.value(name))}"
+
 
 _FORMATS: Final = ("text", "json")
 _MAX_PORT: Final = 65535
@@ -72,7 +213,7 @@ def _check_election(flags: ParsedFlags, configuration: LoadedConfiguration) -> N
     if not settings.leader_elect:
         return
     for problem in lease_settings.problems(settings):
-        names = given(flags, (f"leaderElection.{field}" for field in problem.fields))
+        names = _given(flags, (f"leaderElection.{field}" for field in problem.fields))
         if names:
             raise FlagError(f"{' '.join(names)}: {problem.text}")
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.cli.scheduler.configuration import loaded
 from berth_host.cli.scheduler.flags import FLAGS
 from berth_host.cli.scheduler.parsing import FlagError, parse
-from berth_host.cli.scheduler.settings import settings
+from berth_host.cli.scheduler.settings import loaded, settings
 from berth_host.config.emulation import EMULATIONS, NO_EMULATION
 from berth_host.config.errors import ConfigurationError
 

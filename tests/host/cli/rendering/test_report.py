@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from berth_host.cli.rendering.pending import pending_lines
+from berth_host.cli.rendering.report import pending_lines
 from berth_host.cli.rendering.terminal import PLAIN, Terminal
 from berth_host.cli.report import PendingPod
 
