@@ -69,10 +69,11 @@ class FrameworkAlone:
         plugins: Mapping[str, type] | None = None,
         keep_answers: bool = True,
     ) -> None:
-        """`configuration` None: all default plugins. `keep_answers` False: no answer is used again.
-        about every pod and node.
+        """`configuration` None: all default plugins. `keep_answers` False: every plugin is called for every
+        pod and node.
 
-        Raises PluginLoadError, KeyError for no such profile."""
+        Raises PluginLoadError, and KeyError for a `scheduler_name` without a profile.
+        """
         registry = ClassRegistry(plugins)
         configuration = configuration or default_configuration(registered=registry.points())
         profile = configuration.profile(scheduler_name)
