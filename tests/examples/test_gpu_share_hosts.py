@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.attach import backoff
+from berth_host.attach import retrying
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.pod import Pod
 from berth_sdk.results import PermitResult
@@ -34,8 +34,8 @@ from support.waiting import until
 @pytest.fixture(autouse=True)
 def back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attachments are tried again within a tenth of a second."""
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
-    monkeypatch.setattr(backoff, "MAX_S", 0.1)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "MAX_S", 0.1)
 
 
 class Hold:

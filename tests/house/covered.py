@@ -17,7 +17,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.attach.attachment": "host/attach/test_attachments.py",
         "berth_host.attach.seams": "host/attach/test_attachments.py",
         "berth_host.attach.state": "host/attach/test_standing.py",
-        "berth_host.attach.routes": "host/attach/test_attachments.py",
         "berth_host.cache.generations": "host/cache/test_objects.py",
         "berth_host.cache.node_info": "host/cache/test_cache.py",
         "berth_host.cache.resources": "host/cache/test_objects.py",

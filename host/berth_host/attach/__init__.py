@@ -1,4 +1,4 @@
 """The life of served plugins: found or launched, handshake, configured, watched, lost, attached again.
 
-`instances` chooses the instance that gets the calls if a plugin has several.
+`routes` chooses the instance that gets the calls if a plugin has several.
 """

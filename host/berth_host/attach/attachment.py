@@ -27,24 +27,28 @@ from typing import Final
 import grpc
 
 from berth_host.attach.audit import AuditTrail
-from berth_host.attach.backoff import HEALTHY_S, Backoff
-from berth_host.attach.carrying import frames_to, offered
-from berth_host.attach.children.child import Child, ChildError
+from berth_host.attach.child import Child, ChildError
 from berth_host.attach.configure import accept, lacks_way_back, way_back_of
-from berth_host.attach.dialing import DialError, dial
+from berth_host.attach.dialing import dial, frames_to, offered, peer_at
 from berth_host.attach.feed import InstanceFeed
 from berth_host.attach.handshake import ArgumentsRefusedError, Introduction, RefusedError, read_handshake
 from berth_host.attach.identity_calls import Greeting, IdentityCalls, credential_for
 from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
-from berth_host.attach.looking import peer_at
-from berth_host.attach.peer import Peer
+from berth_host.attach.peer import DialError, Peer
 from berth_host.attach.reconciling import TakenUp
 from berth_host.attach.remarks import Remarks
+from berth_host.attach.retrying import (
+    BACKOFF_LOOK_S,
+    HEALTHY_S,
+    Backoff,
+    after_refusal,
+    another_comes,
+    identity_of,
+)
 from berth_host.attach.routes import AttachedPlugin
 from berth_host.attach.seams import AttachSeams
 from berth_host.attach.standing import Standing
 from berth_host.attach.state import ATTACHED, NOT_NEEDED, PlaceChange, State
-from berth_host.attach.succession import BACKOFF_LOOK_S, after_refusal, another_comes, identity_of
 from berth_host.attach.wanted import Place
 from berth_host.errors.plugins import PluginError
 from berth_host.errors.state import InvariantError

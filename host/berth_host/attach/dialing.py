@@ -1,25 +1,39 @@
-"""Opens gRPC channels to endpoints, after a check of the socket file.
+"""Connections to endpoints: the check of the socket file, the peer behind it, gRPC's channel, the carrier.
 
-The file and its folder must belong to root, to the host's user or to a user that the configuration allows,
-and no other user may be able to replace the socket. TCP needs TLS, except on loopback. Called by
-`Attachment`.
+The socket file and its folder must belong to root, to the host's user or to a user that the configuration
+allows, and no other user may be able to replace the socket. TCP needs TLS, except on loopback.
+
+`peer_at` identifies the peer on a separate connection, just before gRPC opens its own: gRPC reports neither
+the user behind a Unix socket nor a helpful reason for a failed TLS handshake. That connection does not
+protect against an endpoint that changes its owner between the two connections: the permissions of the
+socket's folder and TLS on gRPC's connection do.
+
+`offered` and `frames_to` choose the carrier of scheduling cycles' calls, from the features offered in the
+handshake and the instance's answer. Source: docs/reference/framed-transport.md.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from collections.abc import Collection
 from pathlib import Path
+from typing import Final
 
 import grpc
 from berth_sdk.wire.addresses import host_of, is_loopback
+from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
+from berth_sdk.wire.frames import FEATURE as FRAMED
+from berth_sdk.wire.frames import framed_path
 
-from berth_host.attach.peer import DialError as DialError
-from berth_host.attach.peer import PeerRefusedError
+from berth_host.attach.handshake import Introduction
+from berth_host.attach.peer import DialError, Peer, PeerRefusedError
 from berth_host.attach.wanted import Place
-from berth_host.rpc.served.link import channel_options
-from berth_host.rpc.served.peer_user import may_serve
+from berth_host.config.berth.configuration import Transport
+from berth_host.rpc.served.frames import FramedConnections
+from berth_host.rpc.served.link import MAX_MESSAGE_BYTES, channel_options
+from berth_host.rpc.served.peer_user import may_serve, peer_user
 
 
 def dial(endpoint: str, place: Place) -> grpc.aio.Channel:
@@ -31,7 +45,7 @@ def dial(endpoint: str, place: Place) -> grpc.aio.Channel:
         return grpc.aio.insecure_channel(endpoint, options=options)
     host, _ = host_and_port(endpoint)
     if place.tls is not None:
-        from berth_host.attach.tls.files import channel_credentials
+        from berth_host.attach.tls import channel_credentials
 
         name = place.tls.server_name or host
         # The name that the certificate must have, whatever the address is.
@@ -78,3 +92,71 @@ def check_socket(path: Path, allowed: Collection[int] = ()) -> None:
     # With the sticky bit other users may add files, but not replace this one.
     if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
         raise PeerRefusedError(f"any user may replace {path}: chmod 700 {path.parent}")
+
+
+LOOK_S: Final = 5.0
+
+
+async def peer_at(endpoint: str, place: Place) -> Peer:
+    """Return the peer at an endpoint; an empty `Peer` for plaintext TCP.
+
+    Raises PeerRefusedError for a peer that is not the expected one, and DialError if it cannot be reached.
+    """
+    if endpoint.startswith("unix:"):
+        return await _behind_socket(socket_path(endpoint), place.allowed_uids)
+    if place.tls is None:
+        return Peer()
+    from berth_host.attach.tls import behind_tls
+
+    return await behind_tls(*host_and_port(endpoint), place.tls, LOOK_S)
+
+
+async def _behind_socket(path: Path, allowed: tuple[int, ...]) -> Peer:
+    check_socket(path, allowed)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
+        try:
+            # Connecting to a Unix socket never waits: it fails if the queue of connections is full.
+            asking.connect(str(path))
+            found = peer_user(asking)
+        except BlockingIOError as err:
+            raise DialError(f"{path}: the process there accepts no connections") from err
+        except OSError as err:
+            raise DialError(f"{path}: {err.strerror or err}") from err
+    peer = Peer(uid=found.uid, pid=found.pid)
+    if not may_serve(found.uid, allowed):
+        raise PeerRefusedError(
+            f"{path} is served by the user {found.uid} (process {found.pid}): run the plugin as the host's"
+            f" user, or allow that user with allowedUIDs: [{found.uid}]",
+            peer,
+        )
+    return peer
+
+
+def offered(place: Place, endpoint: str, *, handle_over_tls: bool = False) -> frozenset[str]:
+    """Return the features to offer to the instance at `endpoint`. Frames need a Unix socket.
+
+    `handle_over_tls`: True if the host serves the way back over TLS, for instances behind TLS.
+    """
+    features = set()
+    if place.transport is Transport.FRAMED and endpoint.startswith("unix:"):
+        features.add(FRAMED)
+    if handle_over_tls and place.tls is not None:
+        features.add(HANDLE_TLS)
+    return frozenset(features)
+
+
+def frames_to(
+    endpoint: str, introduction: Introduction, allowed_uids: Collection[int] = ()
+) -> tuple[FramedConnections | None, str]:
+    """Return the framed carrier (None: calls are unary) and a warning (empty: none).
+
+    `allowed_uids`: users, besides root and the host's own, that may own the framed socket.
+    """
+    if FRAMED not in introduction.features:
+        return None, ""
+    path = framed_path(socket_path(endpoint))
+    try:
+        check_socket(path, allowed_uids)
+    except DialError as err:
+        return None, f"the frames that the plugin offers cannot be used: {err}"
+    return FramedConnections(path, MAX_MESSAGE_BYTES, allowed_uids), ""

@@ -16,10 +16,10 @@ from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
 from berth_sdk.wire.credential import CredentialError, read_credential
 from google.protobuf.duration_pb2 import Duration
 
-from berth_host.attach.children.child import Child
+from berth_host.attach.child import Child
 from berth_host.attach.configure import refuse
-from berth_host.attach.dialing import DialError
 from berth_host.attach.handshake import OFFERED, ArgumentsRefusedError, RefusedError
+from berth_host.attach.peer import DialError
 from berth_host.attach.wanted import Place
 from berth_host.log import get_logger
 from berth_host.log.hidden import without_hidden

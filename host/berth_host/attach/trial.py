@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 import grpc
 from berth_sdk.wire.requests import TRIAL
 
-from berth_host.attach.children.child import Child, ChildError
+from berth_host.attach.child import Child, ChildError
 from berth_host.attach.configure import accept
-from berth_host.attach.dialing import DialError, dial, socket_path
+from berth_host.attach.dialing import dial, peer_at, socket_path
 from berth_host.attach.folder import sockets_in
 from berth_host.attach.handshake import Introduction, RefusedError, read_handshake
 from berth_host.attach.identity_calls import Greeting, IdentityCalls, credential_for
-from berth_host.attach.looking import peer_at
+from berth_host.attach.peer import DialError
 from berth_host.attach.seams import AttachSeams
 from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.config.source.node import Json

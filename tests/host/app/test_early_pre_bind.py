@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.attach import backoff
+from berth_host.attach import retrying
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.rpc import conduct
 from berth_sdk.cycle_state import CycleState
@@ -277,7 +277,7 @@ async def test_it_is_taken_in_the_plugins_turn(first: bool) -> None:
 async def test_it_holds_while_the_instance_is_away_or_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back: bool
 ) -> None:
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
     path = tmp_path / "p.sock"
     plugin, second = scripted(), scripted()
     text = configuration(f"endpoint: unix://{path}", permit="Hold")
@@ -302,7 +302,7 @@ async def test_it_holds_while_the_instance_is_away_or_replaced(
 async def test_it_is_void_where_the_new_instance_knows_nothing_of_the_reservation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
     path = tmp_path / "p.sock"
     plugin, second = scripted(), scripted(lambda _: scheduling_pb2.ReserveResponse(ctx=decided()))
 

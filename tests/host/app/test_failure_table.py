@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.attach import backoff
+from berth_host.attach import retrying
 from berth_host.errors.cluster import UnavailableError
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
@@ -32,8 +32,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.fixture(autouse=True)
 def back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attachments are tried again within a tenth of a second."""
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
-    monkeypatch.setattr(backoff, "MAX_S", 0.1)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "MAX_S", 0.1)
 
 
 def configuration(path: Path, *points: str, more: str = "required: true", bind_deadline: str = "10s") -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.attach import attachment, backoff, identity_calls, keeper, reconciling, succession
+from berth_host.attach import attachment, identity_calls, keeper, reconciling, retrying
 from berth_host.attach.state import State
 from berth_host.rpc import conduct
 from berth_host.rpc.calls import CALLS
@@ -240,12 +240,12 @@ class Trial:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attachments that try again at once, and look every few hundredths of a second."""
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
-    monkeypatch.setattr(backoff, "MAX_S", 0.1)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "MAX_S", 0.1)
     monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.2)
     monkeypatch.setattr(keeper, "PROBE_S", 1.0)
     monkeypatch.setattr(keeper, "TICK_S", 0.05)
-    monkeypatch.setattr(succession, "REJECTED_LOOK_S", 0.05)
+    monkeypatch.setattr(retrying, "REJECTED_LOOK_S", 0.05)
     monkeypatch.setattr(identity_calls, "HANDSHAKE_S", 2.0)
     monkeypatch.setattr(identity_calls, "CONFIGURE_S", 2.0)
     monkeypatch.setattr(attachment, "SYNC_BUDGET_S", 3.0)

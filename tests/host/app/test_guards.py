@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from berth_host.attach import backoff
+from berth_host.attach import retrying
 from berth_host.attach.attachment import Attachment
 from berth_host.attach.state import State
 from berth_host.explain.answering import pod_answer
@@ -31,8 +31,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.fixture(autouse=True)
 def back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attachments are tried again within a tenth of a second."""
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
-    monkeypatch.setattr(backoff, "MAX_S", 0.1)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "MAX_S", 0.1)
 
 
 def configuration(path: Path, more: str = "") -> str:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import grpc
 import pytest
 from berth_host.app import Host
-from berth_host.attach import backoff
+from berth_host.attach import retrying
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
@@ -34,8 +34,8 @@ REFUSED = f"all {COUNT} licences are taken"
 def back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attachments are tried again within a tenth of a second."""
     monkeypatch.setattr(Hold, "holds", True)
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
-    monkeypatch.setattr(backoff, "MAX_S", 0.1)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "MAX_S", 0.1)
 
 
 class Hold:

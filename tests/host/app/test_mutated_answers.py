@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from berth_host.attach import backoff, keeper
+from berth_host.attach import keeper, retrying
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.rpc import conduct
 from berth_host.rpc.served import outbox
@@ -188,8 +188,8 @@ async def test_a_host_outlives_whatever_a_plugin_answers(
     # A storm is over long before an operator would have started another instance.
     for limit in ("VIOLATIONS", "DRIFTS"):
         monkeypatch.setattr(conduct, limit, 10**6)
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
-    monkeypatch.setattr(backoff, "MAX_S", 0.1)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "MAX_S", 0.1)
     monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.5)
     monkeypatch.setattr(outbox, "IDLE_END_S", 0.001)
     path = tmp_path / "p.sock"

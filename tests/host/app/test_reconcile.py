@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
-from berth_host.attach import backoff
+from berth_host.attach import retrying
 from berth_host.errors.plugins import PluginError
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2, state_pb2
@@ -29,8 +29,8 @@ TOKEN = b"gpu 3"
 @pytest.fixture(autouse=True)
 def back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attachments are tried again within a tenth of a second."""
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
-    monkeypatch.setattr(backoff, "MAX_S", 0.1)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "MAX_S", 0.1)
 
 
 def configuration(path: Path) -> str:

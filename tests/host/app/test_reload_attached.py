@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from berth_host.app.reload import reload
-from berth_host.attach.children.child import Child
+from berth_host.attach.child import Child
 from berth_host.config.loading import load_configuration
 from support.hosts import World, node, pod
 from support.plugin_processes import PluginProcess, plugin_environment

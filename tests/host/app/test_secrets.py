@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import pytest
 import structlog
 from berth_host import log
-from berth_host.attach import backoff
+from berth_host.attach import retrying
 from berth_host.config.loading import load_configuration
 from berth_host.metrics.exposition import Exposition
 from berth_sdk.cycle_state import CycleState
@@ -102,8 +102,8 @@ async def shown(world: World) -> str:
 async def test_no_secret_is_shown_anywhere(
     tmp_path: Path, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
-    monkeypatch.setattr(backoff, "MAX_S", 0.1)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "MAX_S", 0.1)
     monkeypatch.setenv("PYTHONPATH", plugin_environment()["PYTHONPATH"])
     (tmp_path / "credential").write_text("wrong-needle")
     text = configuration(tmp_path)
@@ -171,7 +171,7 @@ def test_secrets_are_compared_in_constant_time() -> None:
             plain += [f"{path.name}: {line.strip()}" for line in source.splitlines() if secret.search(line)]
     plain = [line for line in plain if "MEMORY_TOKEN" not in line]  # a reservation's, which is no secret
     assert compared == {
-        "host/berth_host/attach/children/child.py",
+        "host/berth_host/attach/child.py",
         "host/berth_host/handle/grants.py",
         "sdk/berth_sdk/serve/instance.py",
     }

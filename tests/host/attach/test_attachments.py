@@ -10,9 +10,9 @@ from typing import Any
 
 import grpc
 import pytest
-from berth_host.attach import keeper, succession
-from berth_host.attach.backoff import Backoff
+from berth_host.attach import keeper, retrying
 from berth_host.attach.remarks import MAX_REMARKS
+from berth_host.attach.retrying import Backoff
 from berth_host.attach.state import State
 from berth_host.attach.wanted import Place
 from berth_host.rpc.cycle import CycleEnd
@@ -41,7 +41,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Probes and looks at refused places every few hundredths of a second."""
     monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.05)
     monkeypatch.setattr(keeper, "TICK_S", 0.05)
-    monkeypatch.setattr(succession, "REJECTED_LOOK_S", 0.05)
+    monkeypatch.setattr(retrying, "REJECTED_LOOK_S", 0.05)
 
 
 def state_of(host: AttachedHost) -> State:

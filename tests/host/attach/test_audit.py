@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.attach import backoff
+from berth_host.attach import retrying
 from berth_host.attach.audit import digest
 from berth_host.attach.state import State
 from berth_sdk.extension_points import ExtensionPoint
@@ -24,8 +24,8 @@ from support.waiting import until
 
 @pytest.fixture(autouse=True)
 def back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "FIRST_S", 0.02)
-    monkeypatch.setattr(backoff, "MAX_S", 0.05)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.02)
+    monkeypatch.setattr(retrying, "MAX_S", 0.05)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.attach import backoff
+from berth_host.attach import retrying
 from berth_host.attach.state import State
 from berth_host.attach.wanted import Place
 from berth_sdk.serve.server import PluginServer
@@ -26,8 +26,8 @@ SECRET = "open sesame"
 @pytest.fixture(autouse=True)
 def back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attachments are tried again within a tenth of a second; modules of tests can be served."""
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
-    monkeypatch.setattr(backoff, "MAX_S", 0.1)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "MAX_S", 0.1)
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import grpc
 import pytest
-from berth_host.attach import attachment, keeper, succession
-from berth_host.attach.backoff import Backoff
+from berth_host.attach import attachment, keeper, retrying
 from berth_host.attach.reconciling import LiveCycle
+from berth_host.attach.retrying import Backoff
 from berth_host.attach.state import State
 from berth_host.attach.wanted import Place
 from berth_host.rpc.breaker import IN_A_ROW
@@ -289,7 +289,7 @@ async def test_drained_instance_is_attached_again_when_the_newer_one_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attachment, "HEALTHY_S", 0.0)
-    monkeypatch.setattr(succession, "BACKOFF_LOOK_S", 0.02)
+    monkeypatch.setattr(retrying, "BACKOFF_LOOK_S", 0.02)
     monkeypatch.setattr(attachment, "BACKOFF_LOOK_S", 0.02)
     old, new = versions()
     async with folder(tmp_path) as found:

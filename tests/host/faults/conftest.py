@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.attach import backoff
+from berth_host.attach import retrying
 
 
 @pytest.fixture(autouse=True)
 def back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attachments are tried again within a tenth of a second."""
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
-    monkeypatch.setattr(backoff, "MAX_S", 0.1)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "MAX_S", 0.1)

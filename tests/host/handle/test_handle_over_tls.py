@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from berth_bench.versus.real_servers import free_port
-from berth_host.attach import backoff
+from berth_host.attach import retrying
 from berth_host.attach.attachments import Condition
 from berth_host.attach.state import State
 from support.certificates import Authority, PairFiles, pair_files
@@ -99,8 +99,8 @@ class Parties:
 
 @pytest.fixture
 def parties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parties:
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
-    monkeypatch.setattr(backoff, "MAX_S", 0.1)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "MAX_S", 0.1)
     return Parties(tmp_path)
 
 

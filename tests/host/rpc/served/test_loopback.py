@@ -10,8 +10,7 @@ import numpy as np
 from berth_host.attach.configure import accept
 from berth_host.attach.feed import InstanceFeed
 from berth_host.attach.handshake import read_handshake
-from berth_host.attach.instances import Offer
-from berth_host.attach.routes import AttachedPlugin
+from berth_host.attach.routes import AttachedPlugin, Offer
 from berth_host.attach.wanted import Place
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.conduct import Conduct

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+import grpc
 import pytest
-from berth_host.attach import backoff, keeper
+from berth_host.attach import keeper, retrying
 from berth_host.attach.configure import WayBack
 from berth_host.attach.dialing import host_and_port
 from berth_host.attach.peer import DialError
 from berth_host.attach.state import State
-from berth_host.attach.tls.look import behind_tls
+from berth_host.attach.tls import Renewal, behind_tls, channel_credentials, names_of, own_certificate, trust
 from berth_host.attach.wanted import Place
 from berth_host.config.berth.configuration import TlsFiles
 from berth_sdk.extension_points import Plugin
@@ -74,8 +77,8 @@ def tls_files(files: PairFiles, name: str = PLUGIN) -> TlsFiles:
 
 @pytest.fixture
 def party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Party:
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
-    monkeypatch.setattr(backoff, "MAX_S", 0.1)
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "MAX_S", 0.1)
     return Party(tmp_path)
 
 
@@ -281,3 +284,99 @@ async def test_the_way_back_is_not_given_away_in_plaintext(party: Party) -> None
         assert condition(host) == (State.ACTIVE, "")
         (found,) = host.attachments.conditions()
         assert any("gets no way back" in warning for warning in found.warnings)
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture
+def paths(tmp_path: Path, authority: Authority) -> PairFiles:
+    return pair_files(tmp_path, "host", authority.issue("berth", dns="host.example"), authority)
+
+
+def files(paths: PairFiles) -> TlsFiles:
+    return TlsFiles(
+        ca_file=str(paths.authority),
+        cert_file=str(paths.certificate),
+        key_file=str(paths.key),
+        server_name="",
+    )
+
+
+def test_good_files_make_credentials(paths: PairFiles) -> None:
+    assert isinstance(channel_credentials(files(paths)), grpc.ChannelCredentials)
+    context = trust(files(paths))
+    assert names_of(own_certificate(files(paths), context)) == ("berth", "host.example")
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+@pytest.mark.parametrize("name", ["authority", "certificate", "key"])
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_file_that_cannot_be_used_is_named(paths: PairFiles, name: str, missing: bool) -> None:
+    path: Path = getattr(paths, name)
+    if missing:
+        path.unlink()
+    else:
+        path.write_text("no PEM")
+    with pytest.raises(DialError) as caught:
+        channel_credentials(files(paths))
+    text = str(caught.value)
+    assert str(path) in text
+    assert ("No such file" if missing else "PEM") in text
+
+
+def test_the_key_of_another_certificate_is_refused(paths: PairFiles, authority: Authority) -> None:
+    paths.key.write_bytes(authority.issue("other").key)
+    with pytest.raises(DialError, match="no certificate with its key"):
+        channel_credentials(files(paths))
+
+
+def test_an_expired_certificate_is_refused_with_its_day(paths: PairFiles, authority: Authority) -> None:
+    paths.put(authority.issue("berth", expired=True), authority)
+    day = datetime.now(UTC).strftime("%Y-%m-")
+    with pytest.raises(DialError, match=f"{paths.certificate} expired at {day}.*Z: renew it"):
+        channel_credentials(files(paths))
+
+
+def test_common_name_then_alternatives_each_once() -> None:
+    authority = Authority("the ca")
+
+    def names(pem: bytes) -> tuple[str, ...]:
+        return names_of(x509.load_pem_x509_certificate(pem))
+
+    assert names(authority.issue("berth", dns="host.example").certificate) == ("berth", "host.example")
+    assert names(authority.issue("host.example", dns="host.example").certificate) == ("host.example",)
+    assert names(authority.issue("berth").certificate) == ("berth", "127.0.0.1")
+    assert names(authority.pem) == ("the ca",)
+
+
+def test_replaced_files_are_a_reason_once_they_are_good(tmp_path: Path) -> None:
+    authority = Authority()
+    pair = pair_files(tmp_path, "host", authority.issue("h"), authority)
+    files = TlsFiles(
+        ca_file=str(pair.authority),
+        cert_file=str(pair.certificate),
+        key_file=str(pair.key),
+        server_name="",
+    )
+    renewal = Renewal(files)
+    assert renewal.due() == ""
+    with capture_logs() as logs:
+        pair.certificate.write_bytes(authority.issue("h").certificate)  # its key is not there yet
+        assert [renewal.due(), renewal.due()] == ["", ""]
+        pair.key.unlink()
+        assert renewal.due() == ""
+    assert [line["event"] for line in logs] == ["attachment.not_renewed"] * 2  # once for each reason
+    pair.put(authority.issue("h"), authority)
+    assert "were replaced" in renewal.due()
+
+
+def test_the_first_certificate_that_expires_is_a_reason(tmp_path: Path) -> None:
+    now_s = 1000.0
+    renewal = Renewal(TlsFiles(ca_file="", cert_file="", key_file="", server_name=""), lambda: now_s)
+    renewal.ends_s = 2000.0
+    assert renewal.due() == ""
+    now_s = 2000.0
+    assert "has expired" in renewal.due()

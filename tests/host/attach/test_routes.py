@@ -1,4 +1,4 @@
-"""Which of several instances is asked."""
+"""Which of several instances gets the calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import replace
 from typing import Any, cast
 
-from berth_host.attach.instances import Offer, chosen, on_trial
+from berth_host.attach.routes import Offer, chosen, on_trial
 from berth_host.errors.plugins import PluginUnavailableError
 from berth_host.rpc.breaker import IN_A_ROW
 from berth_host.rpc.calls import FILTER

@@ -1,14 +1,22 @@
-"""Another process at the place of the one before is noticed, and waited for."""
+"""The host tries again to attach: after growing waits, and when another process listens."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 from pathlib import Path
 
 import pytest
-from berth_host.attach import succession
-from berth_host.attach.succession import Identity, after_refusal, another_comes, identity_of, is_successor
+from berth_host.attach import retrying
+from berth_host.attach.retrying import (
+    Backoff,
+    Identity,
+    after_refusal,
+    another_comes,
+    identity_of,
+    is_successor,
+)
 from berth_host.attach.wanted import Place
 from support.attached import wanted
 from support.waiting import PATIENCE_S
@@ -22,8 +30,8 @@ def listening(path: Path) -> socket.socket:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(succession, "BACKOFF_LOOK_S", 0.01)
-    monkeypatch.setattr(succession, "REJECTED_LOOK_S", 0.01)
+    monkeypatch.setattr(retrying, "BACKOFF_LOOK_S", 0.01)
+    monkeypatch.setattr(retrying, "REJECTED_LOOK_S", 0.01)
 
 
 def test_new_socket_at_the_same_path_is_recognised(tmp_path: Path) -> None:
@@ -83,3 +91,35 @@ async def test_a_refusal_lasts_until_another_socket_is_there(tmp_path: Path) -> 
         with listening(path):
             async with asyncio.timeout(PATIENCE_S):
                 await waiting
+
+
+class Highest(random.Random):
+    """Always draws the upper bound."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return b
+
+
+def test_bound_doubles_from_one_second_to_a_minute() -> None:
+    backoff = Backoff(Highest())
+    assert [backoff.next_s() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_backoff_works_after_days_of_failures() -> None:
+    backoff = Backoff(Highest())
+    assert {backoff.next_s() for _ in range(5000)} == {1, 2, 4, 8, 16, 32, 60}
+
+
+def test_reset_starts_at_the_first_wait() -> None:
+    backoff = Backoff(Highest())
+    for _ in range(5):
+        backoff.next_s()
+    backoff.reset()
+    assert backoff.next_s() == 1
+
+
+def test_waits_are_spread_over_the_whole_range() -> None:
+    drawn = [Backoff(random.Random(seed)).next_s() for seed in range(200)]
+    assert min(drawn) < 0.1
+    assert max(drawn) > 0.9
+    assert all(0 <= wait <= 1 for wait in drawn)

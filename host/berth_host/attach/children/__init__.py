@@ -1,1 +1,0 @@
-"""Plugin processes that the host launches."""

@@ -1,1 +1,0 @@
-"""Mutual TLS to plugins on other machines. Imported late, because the import takes 0.1 s."""
