@@ -1,7 +1,7 @@
-"""The effect of each op on the cluster. One class, a method per op; `running` calls `run` step by step.
+"""Carry out ops on the cluster. One class has a method per op; `running` calls `run` for each step.
 
-Objects are created on the host's own loop, a few per turn, so that pods come while others are scheduled.
-Nodes are known to the host before the next op begins. Nothing here waits for a kubelet: there is none.
+Objects are created on the host's own loop, a few per turn, so pods are created while others are scheduled.
+The host knows all nodes before the next op begins. No kubelet is simulated.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from berth_bench.measuring import Meter
 from berth_bench.pods import PodWatch, matches
 
 AT_ONCE: Final = 20
-"""Objects that are created in one turn of the loop."""
+"""How many objects are created in one turn of the loop."""
 HOSTNAME: Final = "kubernetes.io/hostname"
 Object = dict[str, Any]
 
 
 class Actions:
-    """Carries ops out. `notes`: deviations from the intent of the workload, a sentence each."""
+    """Carries out ops. `notes`: deviations from the intent of the workload, a sentence each."""
 
     def __init__(
         self,
@@ -43,8 +43,9 @@ class Actions:
         *,
         declared_features: Sequence[str] = (),
     ) -> None:
-        """`profiled` is told when a measured window begins (True) and when it is over; `declared_features` of
-        every node."""
+        """`profiled` is called with True when a measured window begins, and with False when it ends.
+        `declared_features`: the features that every node declares.
+        """
         self._host = host
         self._server = server
         self._meter = meter
@@ -58,7 +59,7 @@ class Actions:
         self.notes: list[str] = []
 
     async def run(self, op: ops.Op) -> None:
-        """One op, until the next may begin. Raises ClusterError, TemplateError."""
+        """Carry out one op; return when the next may begin. Raises ClusterError, TemplateError."""
         self._raise_failures()
         match op:
             case ops.CreateNodes():
@@ -91,7 +92,7 @@ class Actions:
                 await self._create_objects(op)
 
     async def finish(self, *, early: bool = False) -> None:
-        """End the work in the background. Raises its error. `early`: not all ops are over."""
+        """End the work in the background. Raises its error. `early`: some ops were not run."""
         self._raise_failures()
         for task in self._background:
             task.cancel()
@@ -99,7 +100,9 @@ class Actions:
         if self._meter.is_open:
             self._stop_collecting()
             if not early:
-                self.notes.append("metrics were collected to the end: there is no stopCollectingMetrics")
+                self.notes.append(
+                    "metrics were collected until the end, because there is no stopCollectingMetrics"
+                )
         if self._refused_count:
             self.notes.append(f"{self._refused_count} objects of churn were refused by the cluster")
         self.pods.close()
@@ -127,7 +130,7 @@ class Actions:
         await self._settled()
 
     def _fresh_name(self, template: Mapping[str, Any]) -> str:
-        # Short and in order, so that a seed gives the same placements in every run.
+        # Short and in order, so that the same seed gives the same placements in every run.
         self._made_count += 1
         return f"{template['metadata'].get('generateName') or 'node-'}{self._made_count:05}"
 
@@ -191,7 +194,7 @@ class Actions:
     async def _create_pods(self, op: ops.CreatePods) -> None:
         static = op.template.is_static and op.volume_template is None
         pods = self._pods_of(op)
-        # Go templates are no part of the measured time.
+        # Evaluating Go templates is not part of the measured time.
         ready = pods if static else list(pods)
         if op.collects_metrics:
             self._open({op.namespace}, {})
@@ -215,7 +218,9 @@ class Actions:
             yield made if volume is None else self._with_volume(made, index, volume, next(claims))
 
     def _with_volume(self, pod: Object, index: int, volume: Object, claim: Object) -> Object:
-        """The pod with one volume, bound to its own claim already; other pods may name claim and volume."""
+        """Return the pod with one volume, already bound to a claim of its own; other pods may use claim and
+        volume too.
+        """
         namespace = pod["metadata"]["namespace"]
         pv_name, pvc_name = f"{namespace}-pv-{index}", f"pvc-{index}"
         reference = {
@@ -226,14 +231,15 @@ class Actions:
         }
         spec = (volume.get("spec") or {}) | {"claimRef": reference}
         if "csi" in spec:
-            spec["csi"] = spec["csi"] | {"volumeHandle": pv_name}  # one of its own: nodes count them
+            # A handle of its own, because nodes count handles.
+            spec["csi"] = spec["csi"] | {"volumeHandle": pv_name}
         volume = _named(volume, pv_name) | {
             "spec": spec,
             "status": {"phase": "Bound"},
         }
         claim = _in_namespace(_named(claim, pvc_name), namespace)
         annotations = claim["metadata"].get("annotations") or {}
-        # The controller leaves this behind when it is done: without it the claim counts as on its way.
+        # The controller adds this annotation when it is done; without it the claim counts as not yet bound.
         done = claim["metadata"] | {"annotations": annotations | {"pv.kubernetes.io/bind-completed": "yes"}}
         claim |= {
             "metadata": done,
@@ -246,7 +252,7 @@ class Actions:
         return pod | {"spec": pod["spec"] | {"volumes": [own]}}
 
     async def _create_all(self, objects: Iterable[Mapping[str, Any]]) -> set[str]:
-        """The uids of the objects that were made; they themselves are the cluster's, and change."""
+        """Create the objects; return their uids. The objects themselves belong to the cluster, and change."""
         made: set[str] = set()
         for index, obj in enumerate(objects, start=1):
             made.add(self._server.create(obj).ref.uid)
@@ -255,7 +261,7 @@ class Actions:
         return made
 
     async def _create_steadily(self, op: ops.CreatePods, pods: list[Object]) -> None:
-        """Every pod that has got its node is deleted and another one created, until the time is up."""
+        """Delete every pod that gets its node and create another one, until the time is over."""
         bound: deque[KubeObject] = deque()
 
         def see(pod: KubeObject) -> None:
@@ -287,7 +293,7 @@ class Actions:
         for pod in pods:
             if ticks is not None:
                 await anext(ticks)
-            if self._server.get("pods", pod.ref) is not None:  # it may have been evicted
+            if self._server.get("pods", pod.ref) is not None:  # the pod may have been evicted
                 self._server.delete("pods", pod.ref)
 
     # --- beside the other ops --------------------------------------------------------------------
@@ -364,16 +370,16 @@ class Actions:
         return ""
 
     async def _delivered(self) -> None:
-        """Until the host has seen the objects that were made."""
+        """Wait until the host has received the created objects."""
         while True:
             if not self._host.cluster.undelivered_count:
                 return
             await asyncio.sleep(0)
 
     async def _settled(self) -> None:
-        """Until the copies in other processes have these objects as well."""
+        """Wait until the copies of served plugins have the objects as well."""
         await self._delivered()
-        # Clusters do not grow by thousands of nodes at once: that time is no part of the figures.
+        # Real clusters do not grow by thousands of nodes at once, so this time is not measured.
         await self._host.synchronise()
 
     def _start_collecting(self, op: ops.StartCollecting) -> None:
@@ -384,24 +390,24 @@ class Actions:
 
     def _open(self, namespaces: set[str], labels: ops.Labels) -> None:
         if self._meter.is_open:
-            raise OpError("metrics are collected already: stop the first collection before")
+            raise OpError("metrics are already collected: stop the first collection before this op")
         gc.collect()
         self._profiled(True)
         self._meter.open(lambda pod: matches(pod, namespaces, labels))
 
     def _stop_collecting(self) -> None:
         if not self._meter.is_open:
-            raise OpError("no metrics are collected: there is no startCollectingMetrics before")
+            raise OpError("no metrics are collected: add startCollectingMetrics before this op")
         self._meter.close()
         self._profiled(False)
 
 
 class OpError(Exception):
-    """An op that cannot be carried out where it stands: the text says why."""
+    """An op cannot be carried out at its place in the workload; the text says why."""
 
 
 async def _ticks(interval_s: float) -> AsyncIterator[None]:
-    """One per interval; those that come while the last one is worked on are dropped, as by Go's Ticker."""
+    """Yield once per interval. Intervals that end while the caller works are dropped, as Go's Ticker does."""
     loop = asyncio.get_running_loop()
     next_s = loop.time()
     while True:

@@ -1,7 +1,7 @@
-"""Every workload in a fresh process, so that no peak and no cache of one shows in another's figures.
+"""Run every workload in a fresh process, so that memory and caches of one do not affect another's figures.
 
-The child is started anew (multiprocessing's "spawn": a fork would take the parent's memory along), gets the
-work as values and answers with its result. It ends with its parent, however that ends. Turns of `faults`
+The child is started anew (multiprocessing's "spawn", because a fork would inherit the parent's memory), gets
+the work as values and sends its result. It ends with its parent, however the parent ends. Turns of `faults`
 run in the same way.
 """
 
@@ -31,14 +31,14 @@ _ENDS_S: Final = 5.0
 
 
 def run_in_child(workload: Workload, settings: Settings) -> Result:
-    """Raises WorkloadError."""
+    """Run a workload in a process of its own and return its result. Raises WorkloadError."""
     return in_child(workload.name, partial(run, workload, settings), verbose=settings.verbose)
 
 
 def in_child(title: str, work: Callable[[], Coroutine[Any, Any, R]], *, verbose: bool = False) -> R:
-    """The result of `work`, done in a process of its own. `title`: what errors call it.
+    """Run `work` in a process of its own and return its result. `title`: its name in errors.
 
-    Raises WorkloadError for what does not come to its end.
+    Raises WorkloadError if the work fails or the process ends without a result.
     """
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe(duplex=False)
@@ -46,7 +46,7 @@ def in_child(title: str, work: Callable[[], Coroutine[Any, Any, R]], *, verbose:
     try:
         child.start()
     except (pickle.PicklingError, AttributeError, TypeError) as err:
-        raise WorkloadError(f"{title}: cannot be handed to its process: {err}") from err
+        raise WorkloadError(f"{title}: cannot be sent to its process: {err}") from err
     theirs.close()
     try:
         result, problem = mine.recv()
@@ -67,7 +67,7 @@ def in_child(title: str, work: Callable[[], Coroutine[Any, Any, R]], *, verbose:
 
 
 def _end_with_parent() -> None:
-    """Ours to see to: a parent that is killed cannot end its children."""
+    """End this process when its parent ends: a parent that is killed cannot end its children."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return
@@ -82,9 +82,9 @@ def _end_with_parent() -> None:
 def _child(
     theirs: Connection, title: str, work: Callable[[], Coroutine[Any, Any, Any]], verbose: bool
 ) -> None:
-    """Sends (the result, ""), or (None, the problem)."""
+    """Run the work and send (the result, ""), or (None, the problem)."""
     _end_with_parent()
-    # The output of plugins is no part of the result.
+    # The output of plugins is not part of the result.
     sys.stdout.flush()
     os.dup2(sys.stderr.fileno(), 1)
     log.configure(log.EVERY_ATTEMPT if verbose else "ERROR", for_people=True)
@@ -95,6 +95,6 @@ def _child(
     except (ConfigurationError, PluginLoadError, OSError) as err:
         theirs.send((None, f"{title}: {err}"))
     except KeyboardInterrupt:
-        pass  # the parent was told as well, and says so
+        pass  # the parent receives the signal too, and reports it
     finally:
         theirs.close()

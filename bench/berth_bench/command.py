@@ -1,6 +1,6 @@
-"""`berth bench`: its commands, and what they have in common.
+"""`berth bench`: the commands and their common options.
 
-The input is read and checked here; each workload then runs in a process of its own, one after the other.
+The command reads and checks the input. Each workload then runs in a process of its own, one after the other.
 """
 
 from __future__ import annotations
@@ -55,15 +55,17 @@ _OPTIONS: Final = (
         "remote",
         multiple=True,
         metavar="PLUGIN[,PLUGIN]",
-        help="Run these plugins in processes of their own: enabled ones, or module:Class to add one.",
+        help="Run plugins in processes of their own: names of enabled ones, or module:Class to add one.",
     ),
-    click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="So many nodes instead."),
+    click.option(
+        "--nodes", type=click.IntRange(min=1), metavar="N", help="Number of nodes, instead of the workload's."
+    ),
     click.option(
         "--limit",
         "limit_s",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="End a workload after so long; its figures are those until then.",
+        help="End a workload after this time; its figures are those until then.",
     ),
     click.option(
         "--seed",
@@ -78,14 +80,14 @@ _OPTIONS: Final = (
     click.option(
         "--no-kept-answers",
         is_flag=True,
-        help="Ask every plugin about every pod and node, to see what that costs.",
+        help="Call every plugin about every pod and node, to measure what kept answers save.",
     ),
     click.option("--costs", is_flag=True, help="Print on standard error what each plugin took per call."),
     click.option(
         "--dump-placements",
         "placements",
         metavar="FILE",
-        help="Write pod,node lines, of one workload; what plugins wrote into annotations follows the node.",
+        help="Write pod,node lines of one workload, each followed by the pod's annotations.",
     ),
     click.option(
         "--profile", metavar="FILE", help="Write a profile (cProfile) of one workload's measured part."
@@ -94,26 +96,26 @@ _OPTIONS: Final = (
 
 
 def bench_options(command: Command) -> Command:
-    """The options of all commands of `bench`."""
+    """Add the options of all commands of `bench` to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 class _Bench(Commands):
-    """Knows that a workload is no command, and which command runs it."""
+    """The group of commands, which explains how to run a workload that was given in place of a command."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it. Raises UsageError, which says what to type where a workload is named."""
+        """Find the command, as click does. Raises UsageError, which for a workload says what to type."""
         if "/" in args[0] and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             ctx.fail(_named_alone(args))
         return super().resolve_command(ctx, args)
 
 
 def _named_alone(args: list[str]) -> str:
-    """The message for `berth bench CASE/WORKLOAD`."""
+    """Return the error message for `berth bench CASE/WORKLOAD`."""
     # Not at the top: see `versus`.
     from berth_bench.versus.workloads import WORKLOADS
 
@@ -160,10 +162,13 @@ bench.add_command(versus)
     "names",
     multiple=True,
     metavar="CASE/WORKLOAD",
-    help="Only this one; CASE ends at the first slash. Repeatable. [default: all of the files]",
+    help="Run this workload; CASE ends at the first slash. Repeatable. [default: all of the files]",
 )
 @click.option(
-    "--labels", default="", metavar="LABEL,...", help="Only those with these labels; -LABEL: without it."
+    "--labels",
+    default="",
+    metavar="LABEL,...",
+    help="Run workloads with these labels; -LABEL: without the label.",
 )
 @click.option(
     "--data",
@@ -171,7 +176,7 @@ bench.add_command(versus)
     type=Path,
     default=upstream.DATA,
     show_default=True,
-    help="What `make scheduler-perf-data` has fetched.",
+    help="Folder of `make scheduler-perf-data`.",
 )
 @bench_options
 def scheduler_perf(
@@ -179,9 +184,8 @@ def scheduler_perf(
 ) -> None:
     """Run workloads of each FILE, a performance-config.yaml of Kubernetes' scheduler_perf.
 
-    FILE may also be the name of one of Kubernetes' own (affinity, misc, ...), which stand in the --data
-    folder; without any, all of them. Paths in a file are relative to it. Feature gates are accepted and
-    ignored.
+    FILE may also be the name of one of Kubernetes' own files (affinity, misc, ...) in the --data folder;
+    without FILE all of them run. Paths in a file are relative to it. Feature gates are accepted and ignored.
     """
     with reported():
         paths = upstream.files(files, data)
@@ -206,7 +210,7 @@ def openb_command(data: Path, **options: Any) -> None:
 
 
 def _own_names(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """For shells: the workloads that `begun` may become."""
+    """Return the workloads whose names begin with `begun`, for completion in a shell."""
     return [work.name for work in read_workloads(own.FILE, ()) if work.name.startswith(begun)]
 
 
@@ -215,7 +219,7 @@ def _own_names(_ctx: click.Context, _param: click.Parameter, begun: str) -> list
 @click.option("--list", "lists", is_flag=True, help="Print the names, and run nothing.")
 @bench_options
 def own_command(names: tuple[str, ...] = (), lists: bool = False, **options: Any) -> None:
-    """Run workloads that come with berth: all of them, or those that are named."""
+    """Run workloads that come with berth: all of them, or the named ones."""
     with reported():
         workloads = read_workloads(own.FILE, names)
     if lists:
@@ -239,11 +243,13 @@ def _run(
     if len(runs) > 1:
         for option, value in (("--dump-placements", settings.placements), ("--profile", settings.profile)):
             if value:
-                fail(f"{option} is for one run, and these are {len(runs)}: name one workload, one --config")
-    # Plugins are imported here: their output is no part of the result.
+                fail(
+                    f"{option} is for one run, but there are {len(runs)}: name one workload and one --config"
+                )
+    # Plugins are imported here; their output is not part of the result.
     with reported(), plugin_output.on_standard_error():
         for workload, own_settings in runs:
-            loaded(workload, own_settings)  # a bad configuration is found before anything runs
+            loaded(workload, own_settings)  # report a bad configuration before anything runs
     more = _more_arguments(options | {"nodes": options.get("nodes") or shown_nodes})
     results: list[Result] = []
     for number, (workload, own_settings) in enumerate(runs, start=1):
@@ -298,10 +304,10 @@ def _settings(options: dict[str, Any]) -> Settings:
 
 
 def _standard_input(options: dict[str, Any]) -> str:
-    """The configuration there, read once for all workloads; "" where none is asked for."""
+    """Read the configuration from standard input, once for all workloads; return "" if no option names it."""
     asked = tuple(options.get("configs") or ()).count(standard_input.SIGN)
     if asked > 1:
-        fail("standard input can be read once, and --config - is there twice")
+        fail("standard input can be read once, but --config - is given twice")
     try:
         return standard_input.read_text() if asked else ""
     except OSError as err:
@@ -311,7 +317,7 @@ def _standard_input(options: dict[str, Any]) -> str:
 
 
 def _absolute(path: str | None) -> str:
-    """A file to be written; that must be possible, or all the work is for nothing."""
+    """Return the absolute path of a file to be written; check before the work that it can be written."""
     if not path:
         return ""
     try:
@@ -326,7 +332,7 @@ def _absolute(path: str | None) -> str:
 
 
 def _more_arguments(options: dict[str, Any]) -> list[str]:
-    """The options that make a difference to the figures, as they were given."""
+    """Return the options that affect the figures, as they were given."""
     arguments: list[str] = []
     for name in ("nodes", "seed"):
         if options.get(name):

@@ -1,8 +1,9 @@
-"""The ops about devices (DRA): a driver's ResourceSlices, and claims that are allocated before any pod came.
+"""The ops about devices (DRA): a driver's ResourceSlices, and claims that are allocated before any pod
+exists.
 
-Used by `actions`. The scheduler itself allocates claims, for a pod of each, and the pods are gone before
-the next op; scheduler_perf calls the allocator, node after node at random.
-Source: `test/integration/scheduler_perf/dra.go`, v1.36.
+Used by `actions`. The scheduler itself allocates each claim, for a temporary pod that is gone before the next
+op; scheduler_perf calls the allocator instead, for nodes in random order. Source:
+`test/integration/scheduler_perf/dra.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Object = dict[str, Any]
 
 
 def slices_of(op: CreateResourceDriver, server: ApiServer) -> list[Object]:
-    """One ResourceSlice for each node that fits, in the order of the nodes' creation."""
+    """Return one ResourceSlice for each matching node, in the order in which the nodes were created."""
     names = [node.ref.name for node in server.list("nodes")]
     return [_slice(op, name) for name in names if fnmatchcase(name, op.nodes)]
 
@@ -42,7 +43,9 @@ def _slice(op: CreateResourceDriver, node: str) -> Object:
 
 
 def _device(index: int) -> Object:
-    """Alike in all but the NUMA node: what a claim's selectors may ask for is the same in every run."""
+    """Return a device. Devices differ only in the NUMA node, so a claim's selectors match the same in every
+    run.
+    """
     return {
         "name": f"instance-{index}",
         "attributes": {
@@ -56,7 +59,7 @@ def _device(index: int) -> Object:
 
 
 def users_of_claims(server: ApiServer, namespace: str) -> Iterator[Object]:
-    """A pod for every claim that has no allocation yet. `namespace` "": of everywhere."""
+    """Yield a pod for every claim without an allocation. `namespace` "": all namespaces."""
     for claim in server.list(CLAIMS, namespace or None):
         if claim.get("status.allocation") is None:
             yield {
@@ -71,9 +74,10 @@ def users_of_claims(server: ApiServer, namespace: str) -> Iterator[Object]:
 
 
 def release(server: ApiServer, pod: KubeObject) -> None:
-    """Delete a pod and leave its claims allocated, for nobody."""
+    """Delete a pod and leave its claims allocated, without a user."""
     for entry in pod.get("spec.resourceClaims") or ():
-        # Without a consumer before the pod goes: with its last one a claim would give the devices back.
+        # Remove the pod from the claim first: the controller deallocates a claim when its last user is
+        # deleted.
         ref = ObjectRef(name=entry["resourceClaimName"], namespace=pod.ref.namespace)
         server.patch(CLAIMS, ref, {"status": {"reservedFor": None}}, subresource="status")
     server.delete("pods", pod.ref)

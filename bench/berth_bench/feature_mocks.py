@@ -1,8 +1,8 @@
 """Features that only a benchmark's nodes declare and only its pods need, for NodeDeclaredFeatures.
 
-`running` runs a workload within `known`, as scheduler_perf does: while one of nodedeclaredfeatures
-runs, the plugin knows `Feature1` and so on, and every pod with resources of its own needs all of them.
-Source: `test/integration/scheduler_perf/nodedeclaredfeatures/node_declared_features_test.go`, v1.36.
+`running` runs a workload within `known`, as scheduler_perf does: while a workload of nodedeclaredfeatures
+runs, the plugin knows `Feature1` and so on, and every pod with pod-level resources needs all of them. Source:
+`test/integration/scheduler_perf/nodedeclaredfeatures/node_declared_features_test.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ PARAMETER: Final = "numNodeDeclaredFeatures"
 
 
 def names(count: int) -> tuple[str, ...]:
-    """`Feature1` and so on, in the order in which a kubelet lists them."""
+    """Return `Feature1` and so on, in the order in which a kubelet lists them."""
     return tuple(sorted(f"Feature{number}" for number in range(1, count + 1)))
 
 
 @contextmanager
 def known(features: Sequence[str]) -> Iterator[None]:
-    """Meanwhile the plugin in this process knows these features and no others; without any, those it has."""
+    """Make these features the only ones that the plugin of this process knows, until the block ends. An empty
+    list changes nothing.
+    """
     plugin = ClassRegistry().find(PLUGIN) if features else None
     before = getattr(plugin, "features", None)
     if plugin is None or before is None:

@@ -1,20 +1,20 @@
-"""The figures of `berth bench`, and how they are defined.
+"""The figures of `berth bench` and their definitions.
 
 *Measured pods* are those of createPods ops with `collectMetrics`, or those of the namespaces and labels of
-startCollectingMetrics. A *window* goes from the first creation (or from startCollectingMetrics) to the last
-binding of a measured pod. With several windows in a workload, times and counts add up.
+startCollectingMetrics. A *window* lasts from the first creation (or from startCollectingMetrics) to the last
+binding of a measured pod. If a workload has several windows, their times and counts are added.
 
 pods_per_s.avg             measured pods bound in the windows / seconds of the windows
-pods_per_s.p50, p99        of the bindings of each second, as scheduler_perf samples them: seconds without any
-                           binding share the rate of the next one that has some; the rest behind the last
-                           full second belongs to that second, if it is shorter than half a one
-nominated                  measured pods that were promised a node, and how many of them per second,
-                           from the start of the window to the last first promise in it
+pods_per_s.p50, p99        percentiles over seconds, as scheduler_perf samples them: seconds without a binding
+                           share the rate of the next second that has one; less than half a second after the
+                           last full second belongs to that second
+nominated                  measured pods that were nominated to a node, and how many of them per second,
+                           from the start of the window to the last first nomination in it
 cycle_ms                   the scheduling cycles of measured pods, from the pop to the start of the binding
 cpu_ms_per_pod             CPU time of the host's process in the windows / measured pods; the embedded cluster
-                           is part of that process, children (served plugins) are not
-nodes_evaluated_per_pod    nodes that Filter was asked about in the cycles of measured pods / measured pods
-plugins                    all calls in the windows, whichever pod they were for
+                           is included, children (served plugins) are not
+nodes_evaluated_per_pod    nodes that Filter was called about in the cycles of measured pods / measured pods
+plugins                    all calls in the windows, about any pod
 peak_rss_mb                the highest resident memory of the workload's process, from its start on
 
 Source: `test/integration/scheduler_perf/util.go` (throughputCollector), v1.36.
@@ -46,7 +46,7 @@ Stats = Callable[[], Mapping[str, PluginStats]]
 
 @dataclass(slots=True, eq=False)
 class _Window:
-    """One stretch of measuring. Times: perf_counter and process_time, in seconds."""
+    """One period of measuring. Times are perf_counter and process_time, in seconds."""
 
     started_s: float
     cpu_started_s: float
@@ -63,11 +63,11 @@ class _Window:
 
 
 class Meter:
-    """Hears of pods and attempts all the time; counts them while a window is open."""
+    """Receives pods and attempts all the time; counts them while a window is open."""
 
     def __init__(self) -> None:
         self.stats: Stats = dict
-        """Where the plugins' figures are read; the host, which tells the meter, has them."""
+        """Reads the plugins' figures; set by the host that reports to the meter."""
         self._window: _Window | None = None
         self._closed: list[_Window] = []
         self._counters: Counters = {}
@@ -76,11 +76,13 @@ class Meter:
 
     @property
     def is_open(self) -> bool:
-        """Whether a window is open."""
+        """True while a window is open."""
         return self._window is not None
 
     def open(self, wants: Callable[[KubeObject], bool]) -> None:
-        """Measure the pods that `wants` accepts, as they are created or found pending."""
+        """Open a window for the pods that `wants` accepts, from their creation or, if they are pending, from
+        now.
+        """
         self._window = _Window(
             started_s=time.perf_counter(),
             cpu_started_s=time.process_time(),
@@ -89,7 +91,7 @@ class Meter:
         )
 
     def close(self) -> None:
-        """The window is over; its CPU time ends here."""
+        """Close the window; its CPU time ends now."""
         window, self._window = self._window, None
         if window is None:
             return
@@ -108,30 +110,30 @@ class Meter:
     # --- what happens ----------------------------------------------------------------------------
 
     def pod_seen(self, pod: KubeObject) -> None:
-        """A pod without a node was created, or was there when the window opened."""
+        """Record a pod without a node: a new one, or one that existed when the window opened."""
         window = self._window
         if window is not None and window.wants(pod):
             window.uids.add(pod.ref.uid)
 
     def pod_bound(self, uid: str) -> None:
-        """A pod got its node."""
+        """Record that a pod got its node."""
         window = self._window
         if window is not None and uid in window.uids:
             window.bound_s.append(time.perf_counter())
 
     def pod_nominated(self, uid: str) -> None:
-        """A pod was promised a node; the first time counts."""
+        """Record that a pod was nominated to a node; only the first time counts."""
         window = self._window
         if window is not None and uid in window.uids:
             window.nominated_s.setdefault(uid, time.perf_counter())
 
     @property
     def nominated_count(self) -> int:
-        """Pods promised a node in the open window."""
+        """The number of pods nominated in the open window."""
         return 0 if self._window is None else len(self._window.nominated_s)
 
     def attempt_ended(self, diagnosis: Diagnosis) -> None:
-        """An attempt to schedule a pod is over."""
+        """Record the end of an attempt to schedule a pod."""
         window = self._window
         if window is not None and diagnosis.pod.uid in window.uids:
             self._cycles_ms.append(diagnosis.cycle_ms)
@@ -145,7 +147,7 @@ class Meter:
         return frozenset().union(*(window.uids for window in self._closed))
 
     def figures(self, node_count: int) -> Figures:
-        """Everything, once the windows are closed."""
+        """Return all figures. The windows must be closed."""
         pods = sum(len(window.uids) for window in self._closed)
         cycles_ms = np.array(self._cycles_ms or [0.0])
         return Figures(
@@ -179,7 +181,7 @@ class Meter:
 
     def _read(self) -> Counters:
         return {
-            # What the host sends of its own accord (SyncState, EndCycles) is no call of the relay.
+            # Messages that the host sends by itself (SyncState, EndCycles) are not calls of the relay.
             (plugin, call): (
                 figures.calls or figures.messages,
                 figures.times.total,
@@ -192,7 +194,7 @@ class Meter:
 
 
 def rate_of(windows: Sequence[tuple[float, Sequence[float]]]) -> Rate:
-    """Of windows as (start, times of the bindings), in seconds."""
+    """Return the rate of windows, each given as (start, times of the bindings) in seconds."""
     used = [(start_s, bound_s) for start_s, bound_s in windows if bound_s]
     duration_s = sum(bound_s[-1] - start_s for start_s, bound_s in used)
     if duration_s <= 0:
@@ -206,7 +208,7 @@ def rate_of(windows: Sequence[tuple[float, Sequence[float]]]) -> Rate:
 
 
 def samples_of(start_s: float, bound_s: Sequence[float]) -> list[float]:
-    """Pods per second of each second of a window with at least one binding."""
+    """Return the pods per second of each second of a window, counting only seconds with a binding."""
     total_s = bound_s[-1] - start_s
     whole = max(1, math.floor(total_s / SAMPLE_S))
     ends_s = [SAMPLE_S * i for i in range(1, whole + 1)]
@@ -225,17 +227,17 @@ def samples_of(start_s: float, bound_s: Sequence[float]) -> list[float]:
 
 
 def _percentile(ordered: Sequence[float], percent: int) -> float:
-    """The nearest rank, as scheduler_perf takes it."""
+    """Return the percentile by nearest rank, as scheduler_perf does."""
     return ordered[math.ceil(len(ordered) * percent / 100) - 1]
 
 
 def peak_rss_mb() -> float:
-    """Of this process since its start, in units of 1024 * 1024 bytes."""
+    """Return the peak memory of this process since its start, in units of 1024 * 1024 bytes."""
     try:
-        # Of this program alone: ru_maxrss also knows the process that it was forked from.
+        # VmHWM covers this program alone; ru_maxrss includes the process that it was forked from.
         for line in _STATUS.read_text(encoding="ascii").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) / 1024
     except OSError:
-        pass  # no such file system here
+        pass  # no /proc on this system
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

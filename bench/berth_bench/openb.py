@@ -1,16 +1,17 @@
-"""The openb GPU cluster trace -> manifests, and a workload of them.
+"""Make manifests, and a workload of them, from the openb GPU cluster trace.
 
-The trace (2023, Alibaba; github.com/alibaba/clusterdata) has a line per node and a line per task; phases and
-times in it are what became of the tasks there, here every task is a pending pod. Kept are CPU, memory, the
-GPUs with their model, and how much of each GPU a task wants:
+The trace (2023, Alibaba; github.com/alibaba/clusterdata) has a line per node and a line per task. Its phases
+and times tell the fate of the tasks in that cluster; here every task is a pending pod. The manifests have
+CPU, memory, the GPUs with their model, and how much of each GPU a task wants:
 
     gpu-share.berth.io/gpu          whole GPUs: allocatable, requests
     gpu-share.berth.io/gpu-milli    1000 per GPU: allocatable; the sum over a task's GPUs: requests
     gpu-share.berth.io/model        a node's label
     gpu-share.berth.io/gpu-count, gpu-milli, gpu-model    a task's annotations: how many GPUs, how much of
-                                    each (1..1000), and of which models (`A|B`), where the trace says it
+                                    each (1..1000), and of which models (`A|B`), if the trace has them
 
-NodeResourcesFit alone counts whole GPUs; a plugin that shares them has `gpu` ignored (`ignoredResources`).
+NodeResourcesFit alone counts whole GPUs. With a plugin that shares GPUs, it must ignore `gpu`
+(`ignoredResources`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Manifest = dict[str, Any]
 
 
 def node_manifest(row: Row) -> Manifest:
-    """One line of the node list."""
+    """Return the manifest for one line of the node list."""
     name, gpus = row["sn"], int(row["gpu"] or 0)
     labels = {"kubernetes.io/hostname": name}
     amounts = {"cpu": f"{row['cpu_milli']}m", "memory": f"{row['memory_mib']}Mi", "pods": str(PODS_PER_NODE)}
@@ -58,7 +59,7 @@ def node_manifest(row: Row) -> Manifest:
 
 
 def pod_manifest(row: Row) -> Manifest:
-    """One line of the task list, as a pod that nobody has placed yet."""
+    """Return a pending pod for one line of the task list."""
     count, milli = int(row["num_gpu"] or 0), int(row["gpu_milli"] or 0)
     metadata: Manifest = {"name": row["name"], "namespace": NAMESPACE}
     if row["qos"]:
@@ -71,7 +72,7 @@ def pod_manifest(row: Row) -> Manifest:
         if models:
             metadata["annotations"][GPU_MODEL] = "|".join(models)
     requests = {"cpu": f"{row['cpu_milli']}m", "memory": f"{row['memory_mib']}Mi"} | gpus
-    # An extended resource must be limited to what is requested.
+    # The limit of an extended resource must equal its request.
     spec: Manifest = {"containers": [{"name": "task", "resources": {"requests": requests, "limits": gpus}}]}
     if models:
         spec["affinity"] = _one_of(models)
@@ -85,8 +86,8 @@ def _one_of(models: list[str]) -> Manifest:
 
 
 def nodes_of(data: Path, count: int | None = None) -> list[Manifest]:
-    """The nodes of the trace; with `count` so many, evenly out of the list (which is sorted by kind), lines
-    again where it has fewer. Raises ManifestError.
+    """Return the nodes of the trace. With `count`, return that many, at even distances in the list (which is
+    sorted by kind), and repeat lines if it has fewer. Raises ManifestError.
     """
     rows = list(_rows(data / NODES, _NODE_FIELDS))
     if count is None:
@@ -98,12 +99,12 @@ def nodes_of(data: Path, count: int | None = None) -> list[Manifest]:
 
 
 def tasks_of(data: Path) -> list[Manifest]:
-    """The tasks, in the order of the file. Raises ManifestError."""
+    """Return the tasks, in the order of the file. Raises ManifestError."""
     return [pod_manifest(row) for row in _rows(data / TASKS, _TASK_FIELDS)]
 
 
 def workload_of(data: Path, nodes: int | None = None) -> Workload:
-    """All of it: the nodes, then the tasks, which are measured. Raises ManifestError."""
+    """Return the workload: the nodes, then the tasks, which are measured. Raises ManifestError."""
     return Workload(
         name="openb",
         steps=(
@@ -125,7 +126,7 @@ def _rows(path: Path, wanted: tuple[str, ...]) -> Iterator[Row]:
             reader = csv.DictReader(file)
             lacking = [name for name in wanted if name not in (reader.fieldnames or ())]
             if lacking:
-                raise _failed(path, 1, f"lacks the columns {', '.join(lacking)}: is it the trace's own file?")
+                raise _failed(path, 1, f"lacks the columns {', '.join(lacking)}: give the trace's own file")
             for number, row in enumerate(reader, start=2):
                 _check(path, number, row, wanted)
                 yield row
@@ -135,7 +136,7 @@ def _rows(path: Path, wanted: tuple[str, ...]) -> Iterator[Row]:
         text = f"cannot be read: {err.strerror}; the folder must hold {NODES} and {TASKS}"
         raise _failed(path, 0, text) from err
     except csv.Error as err:
-        raise _failed(path, number, f"is no CSV: {err}: is it the trace's own file?") from err
+        raise _failed(path, number, f"is not CSV: {err}: give the trace's own file") from err
     except UnicodeDecodeError as err:
         raise _failed(path, 0, f"is not UTF-8 text (byte {err.start})") from err
 

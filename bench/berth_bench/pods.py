@@ -1,6 +1,6 @@
-"""The fate of the pods: the ops that wait for them, and the news for the meter.
+"""Follow the pods: for the ops that wait for them, and for the meter.
 
-Subscribes to the embedded cluster's store, so a binding is seen the moment it is made.
+Subscribes to the embedded cluster's store, so a binding is seen as soon as it is made.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from berth_bench.workload import ATTEMPTED, Labels
 
 LOOK_S: Final = 0.25
 PATIENCE_S: Final = 60.0
-"""How long an op waits while none of its pods gets a node, or is promised one, although something moves."""
+"""How long an op waits while none of its pods gets a node or a nomination, although the cluster changes."""
 
 
 @dataclass(slots=True, eq=False)
 class _Wait:
-    """One op that waits. `remaining`: uids of pods that have not come so far."""
+    """An op that waits. `remaining`: uids of the pods that it still waits for."""
 
     remaining: set[str]
     stage: str
@@ -40,7 +40,7 @@ class _Wait:
 
 
 class PodWatch:
-    """All pods of one cluster. `on_bound` is called with every pod that gets its node."""
+    """Follows all pods of one cluster. `on_bound` is called with every pod that gets its node."""
 
     def __init__(self, host: Host, server: ApiServer, meter: Meter) -> None:
         self._host = host
@@ -51,12 +51,12 @@ class PodWatch:
         self._unsubscribe = server.store.subscribe(self._see)
 
     def close(self) -> None:
-        """Hear nothing any more."""
+        """Stop following."""
         self._unsubscribe()
 
     @contextmanager
     def listening(self, on_bound: Callable[[KubeObject], None]) -> Iterator[None]:
-        """Call `on_bound` with every pod that gets its node meanwhile."""
+        """Call `on_bound` with every pod that gets its node until the block ends."""
         self._listeners.append(on_bound)
         try:
             yield
@@ -64,9 +64,10 @@ class PodWatch:
             self._listeners.remove(on_bound)
 
     async def until(self, stage: str, uids: Collection[str], moves: Callable[[], bool]) -> set[str]:
-        """Wait until these pods are scheduled, or attempted, or gone; those that are not, and will not be.
+        """Wait until these pods are scheduled, or attempted, or gone. Return the uids of those that are not,
+        and will not be.
 
-        `moves`: whether something beside the scheduler still changes the cluster.
+        `moves`: returns True if something besides the scheduler still changes the cluster.
         """
         remaining = {
             pod.ref.uid
@@ -101,11 +102,11 @@ class PodWatch:
             was_still = is_still
 
     def _progress(self, wait: _Wait) -> tuple[int, int]:
-        """A pod that gets its node, or is promised one, is a step forward."""
+        """Return a value that changes when a pod gets its node or a nomination."""
         return len(wait.remaining), self._meter.nominated_count
 
     def _host_moves(self) -> bool:
-        """Whether the scheduler does anything, or will when a timer fires."""
+        """Return True if the scheduler is working, or will work when a timer fires."""
         host = self._host
         return is_busy(host) or bool(len(host.queue.places.backoff) or len(host.waiting_pods))
 
@@ -139,12 +140,12 @@ class PodWatch:
 
 
 def node_of(pod: KubeObject) -> str:
-    """The node of a pod, "" while it has none."""
+    """Return the node of a pod, "" while it has none."""
     return str((pod.parsed.get("spec") or {}).get("nodeName") or "")
 
 
 def has_come(pod: KubeObject, stage: str) -> bool:
-    """Whether a pod is scheduled; for ATTEMPTED, whether a cycle or its gates have said no."""
+    """Return True if the pod is scheduled or, for ATTEMPTED, if a cycle or PreEnqueue has rejected it."""
     if node_of(pod):
         return True
     conditions: list[dict[str, Any]] = pod.get("status.conditions", [])
@@ -152,7 +153,7 @@ def has_come(pod: KubeObject, stage: str) -> bool:
 
 
 def matches(pod: KubeObject, namespaces: Collection[str], labels: Labels) -> bool:
-    """Whether a pod is in one of the namespaces (none: any) and has these labels."""
+    """Return True if the pod is in one of the namespaces (empty: any) and has these labels."""
     metadata = pod.parsed.get("metadata") or {}
     own = metadata.get("labels") or {}
     return (not namespaces or metadata.get("namespace") in namespaces) and all(

@@ -1,7 +1,7 @@
-"""`--remote PLUGIN`: a configuration -> the same with plugins in processes of their own.
+"""`--remote PLUGIN`: change a configuration so that plugins run in processes of their own.
 
-Each becomes a child that the host starts (`berth-sdk serve`) and asks over a Unix socket, and is required:
-a plugin that is not there would make everything faster.
+Each plugin becomes a child that the host starts (`berth-sdk serve`) and calls over a Unix socket. It is
+required, because a run without it would be faster for the wrong reason.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _SCORE = "score"
 def with_remote(
     configuration: LoadedConfiguration, names: Sequence[str], plugins: Mapping[str, type]
 ) -> LoadedConfiguration:
-    """`names`: plugins that a profile enables, or `module:Class`, which is enabled in every profile at all
-    the points that the class has. Raises PluginLoadError for one that is neither.
+    """Return the configuration with these plugins served. `names`: plugins that a profile enables, or
+    `module:Class`, which is enabled in every profile at all extension points of the class. Raises
+    PluginLoadError for any other name.
     """
     for name in names:
         configuration = _moved(configuration, name, plugins)
@@ -47,7 +48,7 @@ def _moved(
         served = _where(configuration, name, plugins)
     own = configuration.berth.plugin(name)
     if own is not None and own.in_process is None:
-        return replace(configuration, profiles=profiles)  # it is elsewhere already
+        return replace(configuration, profiles=profiles)  # already a served plugin
     moved = replace(
         own or BerthPlugin(name=name),
         command=(sys.executable, "-m", "berth_sdk", "serve", served),
@@ -60,14 +61,14 @@ def _moved(
 
 
 def _where(configuration: LoadedConfiguration, name: str, plugins: Mapping[str, type]) -> str:
-    """How `berth-sdk serve` finds the class of a plugin that is in process now."""
+    """Return the argument by which `berth-sdk serve` finds the class of a plugin that is in-process now."""
     own = configuration.berth.plugin(name)
     if own is not None:
         return own.in_process or name
     cls = plugins.get(name)
     if cls is not None:
         if cls.__module__ in _MAIN:
-            raise PluginLoadError(name, "--remote", "its class must be in a module that can be imported")
+            raise PluginLoadError(name, "--remote", "its class is not in a module that can be imported")
         return f"{cls.__module__}:{cls.__qualname__}"
     if ClassRegistry(plugins).find(name) is None:
         raise PluginLoadError(name, "--remote", "this build does not have it")
@@ -79,7 +80,7 @@ def _enabled(profile: ResolvedProfile, name: str, where: str) -> ResolvedProfile
         return profile
     points = points_of_class(name, load_class(name, where))
     if _NAMED_ONCE in points:
-        raise PluginLoadError(name, where, "there is one QueueSort plugin: name yours in --config")
+        raise PluginLoadError(name, where, "there is only one QueueSort plugin: name yours in --config")
     listed = {
         point: (
             *profile.plugins_at(point),

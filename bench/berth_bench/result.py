@@ -1,7 +1,7 @@
-"""The figures of one workload, as values; the shape of one line of `-o json`.
+"""The figures of one workload as values; the shape of one line of `-o json`.
 
-Made by `running` in the workload's own process, printed by `rendering.bench`. `measuring` says the
-meaning of each figure.
+Made by `running` in the workload's own process, printed by `rendering.bench`. `measuring` defines each
+figure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Pods per second: over the whole window, and of its seconds."""
+    """Pods per second: the average over the whole window, and percentiles over its seconds."""
 
     avg: float
     p50: float
@@ -22,7 +22,9 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginFigures:
-    """One plugin at one call, in the measured window. `point`: `Filter`; bytes are 0 in process."""
+    """Figures of one plugin at one call, in the measured window. `point`: for example `Filter`; bytes are 0
+    for an in-process plugin.
+    """
 
     plugin: str
     point: str
@@ -32,7 +34,7 @@ class PluginFigures:
     bytes_received: int
 
     def as_json(self) -> dict[str, Any]:
-        """As it is printed."""
+        """Return the object of `-o json`."""
         return {
             "plugin": self.plugin,
             "point": self.point,
@@ -45,8 +47,8 @@ class PluginFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The measured figures. `pods`: those measured, `bound`: of these, with a node; `nodes`: in the cluster;
-    `nominated`: of the pods, those that preemption promised a node, so many of them per second.
+    """The measured figures. `pods`: measured pods; `bound`: how many of them got a node; `nodes`: nodes in
+    the cluster; `nominated`: how many of the pods were nominated to a node, and how many per second.
     """
 
     nodes: int
@@ -65,11 +67,11 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One workload. `threshold`: pods/s, None: the workload has none. `notes`: what else to know, a sentence
-    each; `gpu_share`: of the nodes' GPUs, how much is in use at the end (0..1), None where it was not asked.
-    `config`: the file that it ran with, where several were given. `later_thresholds`: pods/s by the later
-    version of Kubernetes that asks for them. `lapses`: rules that did not run, or not
-    always; the notes have them.
+    """The result of one workload. `threshold`: pods/s, None: the workload has none. `notes`: further
+    information, a sentence each. `gpu_share`: the share of the nodes' GPUs in use at the end (0..1), None:
+    not measured. `config`: the configuration file, if several were given. `later_thresholds`: pods/s by the
+    later version of Kubernetes that requires them. `lapses`: rules of the configuration that did not always
+    run; the notes contain them too.
     """
 
     workload: str
@@ -83,21 +85,21 @@ class Result:
 
     @property
     def title(self) -> str:
-        """The workload, told apart from its runs with other configurations."""
+        """The name of the workload, with its configuration if several were given."""
         return f"{self.workload} ({self.config})" if self.config else self.workload
 
     @property
     def ratio(self) -> float | None:
-        """The average rate by the threshold."""
+        """The average rate divided by the threshold; None without a threshold."""
         return self.figures.rate.avg / self.threshold if self.threshold else None
 
     def later_ratio(self, version: str) -> float | None:
-        """The same by a later version's threshold."""
+        """Return the average rate divided by a later version's threshold."""
         threshold = self.later_thresholds.get(version)
         return self.figures.rate.avg / threshold if threshold else None
 
     def as_json(self, command: str) -> dict[str, Any]:
-        """One line of `-o json`; `command`: what runs this workload alone."""
+        """Return one line of `-o json`. `command`: the command that runs this workload alone."""
         own, ratio = self.figures, self.ratio
         return {
             "workload": self.workload,

@@ -1,6 +1,6 @@
-"""One workload on the host that `berth simulate` runs, in real time -> its `Result`.
+"""Run one workload on the host that `berth simulate` runs, in real time, and return its `Result`.
 
-Called by `children`, in a process that does nothing else; tests call it in their own.
+Called by `children`, in a process that does nothing else; tests call it in their own process.
 """
 
 from __future__ import annotations
@@ -36,18 +36,17 @@ from berth_bench.workload import CreateNodes, Workload
 
 
 class WorkloadError(Exception):
-    """A workload that could not be run to its end; the text names it and says why."""
+    """A workload could not be run to its end; the text names the workload and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of the command, for every workload. Paths are "" where they were not.
+    """The settings of the command, for every workload. Paths are "" if not given.
 
-    `standard_input`: the text that stands there, where `config` is -.
-    `convert_older`: configurations of older versions are converted and not refused. `remote`: plugins that
-    leave the process; `plugins`: the program's own classes.
-    `keep_answers` False: every plugin is asked about every pod and node.
-    `limit_s`: above 0, a workload's ops end after so long, and its figures are those until then.
+    `standard_input`: the text of standard input, if `config` is -. `convert_older`: convert configurations of
+    older versions instead of refusing them. `remote`: plugins to run in processes of their own; `plugins`:
+    the program's own classes. `keep_answers` False: call every plugin about every pod and node. `limit_s`:
+    above 0, end a workload's ops after this time; its figures are those until then.
     """
 
     config: str = ""
@@ -64,7 +63,7 @@ class Settings:
 
 
 def loaded(workload: Workload, settings: Settings) -> LoadedConfiguration:
-    """The configuration of a workload. Raises ConfigurationError and PluginLoadError."""
+    """Load the configuration of a workload. Raises ConfigurationError and PluginLoadError."""
     path = settings.config or workload.config or None
     given = configuration.for_simulation(
         path,
@@ -76,7 +75,9 @@ def loaded(workload: Workload, settings: Settings) -> LoadedConfiguration:
 
 
 def resized(workload: Workload, nodes: int) -> Workload:
-    """With `nodes` nodes in place of those whose count is a parameter, each op in its proportion."""
+    """Return the workload with `nodes` nodes. Of the ops whose count is a parameter, each is scaled in
+    proportion.
+    """
     ops = [step.op for step in workload.steps if isinstance(step.op, CreateNodes) and step.op.is_resizable]
     total = sum(op.count for op in ops)
     if not total:
@@ -98,7 +99,7 @@ def resized(workload: Workload, nodes: int) -> Workload:
 
 
 async def run(workload: Workload, settings: Settings) -> Result:
-    """Everything from the first op to the figures. Raises WorkloadError, and what `loaded` raises."""
+    """Run all ops and return the figures. Raises WorkloadError, and what `loaded` raises."""
     config = loaded(workload, settings)
     clock = RealClock()
     server = ApiServer(clock)
@@ -154,13 +155,13 @@ async def _carry_out(workload: Workload, actions: Actions, host: Host, limit_s: 
                 host.check()
     except TimeoutError:
         await actions.finish(early=True)
-        actions.notes.append(f"ended after {limit_s:g} s, in {title}: the figures are those until then")
+        actions.notes.append(f"ended after {limit_s:g} s, in {title}: the figures cover the time until then")
     else:
         await actions.finish()
 
 
 class _Switch:
-    """Turns a profile on for the measured windows."""
+    """Turns a profiler on for the measured windows."""
 
     def __init__(self, profile: cProfile.Profile | None) -> None:
         self._profile = profile
@@ -175,7 +176,7 @@ class _Switch:
 
 
 def _check_attached(host: Host, workload: Workload) -> None:
-    """Figures without a plugin that was to be measured would say nothing."""
+    """Raise WorkloadError if a plugin is not attached: the figures would not include it."""
     for condition in host.attachments.attached_places.conditions():
         if condition.state is not State.ACTIVE:
             names = ", ".join(condition.plugins)
@@ -190,12 +191,12 @@ def _warnings(host: Host) -> list[str]:
     warnings += lapses_of(host) + remarks_of(host)
     if host.clients.missing:
         names = ", ".join(host.clients.missing)
-        warnings.append(f"runs without these default plugins, which this build does not have yet: {names}")
+        warnings.append(f"runs without these default plugins, which this build does not have: {names}")
     return warnings
 
 
 def _share_in_use(server: ApiServer, resource: str) -> float:
-    """Of one resource of all nodes, how much bound pods request (0..1)."""
+    """Return the share of one resource of all nodes that bound pods request (0..1)."""
 
     def amount(held: Mapping[str, str] | None) -> int:
         return nano_value((held or {}).get(resource, "0"))
@@ -211,7 +212,9 @@ def _share_in_use(server: ApiServer, resource: str) -> float:
 
 
 def _write_placements(path: Path, pods: Sequence[KubeObject]) -> None:
-    """One line per pod: `namespace/name,node`, then what plugins have written into its annotations."""
+    """Write one line per pod: `namespace/name,node`, then the pod's annotations, which plugins may have
+    written.
+    """
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         for pod in pods:

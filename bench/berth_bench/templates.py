@@ -1,8 +1,8 @@
-"""A file with one object -> that object, once per index, as scheduler_perf makes it of Go templates.
+"""Read a file with one object, and make that object for each index, as scheduler_perf does with Go templates.
 
-Read when the workload is read, so that a missing or broken template is found before anything runs. Actions
-are `{{.Index}}`, `{{.Count}}`, a name of `templateParams`, and the arithmetic that scheduler_perf adds;
-the rest of Go's template language (if, range, variables) is refused.
+Files are read when the workload is read, so a missing or wrong template is reported before anything runs.
+Actions are `{{.Index}}`, `{{.Count}}`, a name of `templateParams`, and the arithmetic that scheduler_perf
+adds; all other parts of Go's template language (if, range, variables) are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Value = int | float | str | bool
 
 
 class TemplateError(Exception):
-    """A template that cannot be used. `line`: from 1; 0: unknown."""
+    """A template cannot be used. `line`: from 1; 0: unknown."""
 
     def __init__(self, problem: str, line: int = 0) -> None:
         self.problem = problem
@@ -35,9 +35,10 @@ class TemplateError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """One file. `path` is how it is called in messages; `params`: further names for its actions.
+    """One template file. `path`: its name in messages; `params`: further names for its actions.
 
-    `typed_as`: the kind whose field names may be written in any case, as where Go decodes into a type.
+    `typed_as`: the kind whose field names may be written in any case, because Go decodes the object into a
+    type.
     """
 
     path: str
@@ -47,11 +48,11 @@ class Template:
 
     @property
     def is_static(self) -> bool:
-        """Whether every index gives the same object."""
+        """True if every index gives the same object."""
         return "{{" not in self.text
 
     def object_at(self, index: int, count: int) -> dict[str, Any]:
-        """The object. Raises TemplateError."""
+        """Return the object for one index. Raises TemplateError."""
         text = self.text
         if not self.is_static:
             text = _rendered(text, {**self.params, "Index": index, "Count": count})
@@ -60,13 +61,15 @@ class Template:
         except DocumentError as err:
             raise TemplateError(err.problem, err.line) from err
         if len(documents) != 1 or not isinstance(documents[0], dict):
-            raise TemplateError("must hold one Kubernetes object")
+            raise TemplateError("must contain one Kubernetes object")
         if not documents[0].get("kind") or not documents[0].get("apiVersion"):
-            raise TemplateError("must say apiVersion and kind")
+            raise TemplateError("must have apiVersion and kind")
         return spelled(self.typed_as, documents[0]) if self.typed_as else documents[0]
 
     def objects(self, count: int) -> Iterator[dict[str, Any]]:
-        """`count` objects; of a static template always the same one, which must not be changed."""
+        """Yield `count` objects. A static template yields the same object each time, which the caller must
+        not change.
+        """
         if self.is_static:
             made = self.object_at(0, count)
             yield from (made for _ in range(count))
@@ -75,7 +78,7 @@ class Template:
 
 
 def _rendered(text: str, values: Mapping[str, Value]) -> str:
-    # `{{-` and `-}}` take the white space outside along.
+    # `{{-` and `-}}` also remove the white space outside.
     text = _TRIM_RIGHT.sub("}}", _TRIM_LEFT.sub("{{", text))
 
     def replaced(action: re.Match[str]) -> str:
@@ -102,7 +105,7 @@ class _Expression:
             position = found.end()
 
     def value(self) -> Value:
-        """The value of the action."""
+        """Compute the value of the action."""
         result = self._call()
         if self._tokens:
             raise self._refused("is not understood")
@@ -116,7 +119,7 @@ class _Expression:
         name = self._tokens.pop(0)
         function = _FUNCTIONS.get(name)
         if function is None:
-            raise self._refused(f"{name} is not known here: there are {', '.join(sorted(_FUNCTIONS))}")
+            raise self._refused(f"{name} is not supported: there are {', '.join(sorted(_FUNCTIONS))}")
         arguments: list[float] = []
         while self._tokens and self._tokens[0] != ")":
             arguments.append(self._number(self._operand()))

@@ -1,4 +1,4 @@
-"""A workload as values: what is done to the cluster, op by op. All counts and paths are resolved.
+"""A workload as values: its ops on the cluster, one by one. All counts and paths are resolved.
 
 Made by `scheduler_perf`, `openb` and `own`; carried out by `running`, in another process, so everything here
 can be pickled. The ops and their fields are scheduler_perf's
@@ -20,10 +20,11 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStrategy:
-    """The addition of a node to its template. At most one is set.
+    """What an op adds to the nodes of its template. At most one is set.
 
-    `label_values`: of `label_key`, in turn, one per node; empty with a key: a value of its own for each.
-    `allocatable`: quantities; `csi_allocatable`: volumes by driver and `migrated_plugins`, in its CSINode.
+    `label_values`: values of `label_key`, in turn, one per node; empty with a key: a different value for each
+    node. `allocatable`: quantities; `csi_allocatable`: volumes by driver, and `migrated_plugins`, in the
+    node's CSINode.
     """
 
     label_key: str = ""
@@ -35,7 +36,7 @@ class NodeStrategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateNodes:
-    """`is_resizable`: the file has the count as a parameter, so `--nodes` may change it."""
+    """Create nodes. `is_resizable`: the count is a parameter in the file, so `--nodes` may change it."""
 
     count: int
     template: Template
@@ -45,7 +46,7 @@ class CreateNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateNamespaces:
-    """`<prefix>-0` and so on."""
+    """Create namespaces `<prefix>-0` and so on."""
 
     prefix: str
     count: int
@@ -54,8 +55,8 @@ class CreateNamespaces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePods:
-    """`waits`: until all of them have a node. `steady_s`: above 0, instead of creating `count` pods and
-    waiting, each pod that has its node is deleted and replaced, for so long.
+    """Create pods. `waits`: wait until all of them have a node. `steady_s`: above 0, each pod that has its
+    node is deleted and replaced, for this time in seconds.
     """
 
     count: int
@@ -70,7 +71,7 @@ class CreatePods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAny:
-    """Objects of any kind. `namespace` "" for kinds without one."""
+    """Create objects of any kind. `namespace` "" for kinds without one."""
 
     count: int
     namespace: str
@@ -79,7 +80,7 @@ class CreateAny:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateAny:
-    """Replace objects, or a `subresource` of them, and their status where the template has one.
+    """Replace objects, or a `subresource` of them, and their status if the template has one.
 
     `per_second` 0: all at once.
     """
@@ -93,8 +94,8 @@ class UpdateAny:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateResourceDriver:
-    """Publish the devices of a DRA driver: a ResourceSlice for each node whose name fits the pattern `nodes`
-    (`scheduler-perf-dra-*`), and wait until the scheduler has them.
+    """Publish the devices of a DRA driver: a ResourceSlice for each node whose name matches the pattern
+    `nodes` (`scheduler-perf-dra-*`), and wait until the scheduler has them.
     """
 
     driver: str
@@ -104,14 +105,14 @@ class CreateResourceDriver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateClaims:
-    """Allocate every ResourceClaim that is not, though no pod uses it. `namespace` "": everywhere."""
+    """Allocate every ResourceClaim that has no allocation, without a user. `namespace` "": all namespaces."""
 
     namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePods:
-    """Delete the pods that are there. `per_second` 0: all at once; `waits`: the next op comes after it."""
+    """Delete pods. `per_second` 0: all at once; `waits`: the next op begins after the deletion."""
 
     namespace: str
     labels: Labels = field(default_factory=dict)
@@ -121,8 +122,8 @@ class DeletePods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Churn:
-    """Goes on beside the other ops until the workload is over. `recreates`: in turn `number` objects of each
-    template are created and deleted; otherwise created only, `number` times, 0: without end.
+    """Create objects beside the other ops until the workload ends. `recreates`: create and delete `number`
+    objects of each template in turn; otherwise only create, `number` times, 0: without end.
     """
 
     recreates: bool
@@ -134,7 +135,7 @@ class Churn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barrier:
-    """Wait for the pods that earlier ops did not wait for. `namespaces` empty: everywhere."""
+    """Wait for the pods that earlier ops did not wait for. `namespaces` empty: all namespaces."""
 
     namespaces: tuple[str, ...] = ()
     labels: Labels = field(default_factory=dict)
@@ -143,14 +144,14 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sleep:
-    """Do nothing for a while."""
+    """Wait for a time."""
 
     duration_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartCollecting:
-    """From here on the pods of these namespaces are measured."""
+    """Begin to measure the pods of these namespaces and labels."""
 
     namespaces: tuple[str, ...]
     labels: Labels = field(default_factory=dict)
@@ -158,12 +159,12 @@ class StartCollecting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopCollecting:
-    """Up to here."""
+    """End the measured part of the workload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateObjects:
-    """Ready manifests: nodes, or pods that are measured and waited for, in their order."""
+    """Create complete manifests in their order: nodes, or pods that are measured and waited for."""
 
     manifests: tuple[Mapping[str, Any], ...]
 
@@ -188,7 +189,7 @@ Op = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An op and where it stands, for messages: `op 2 (createPods)`."""
+    """An op and its place, for messages: `op 2 (createPods)`."""
 
     title: str
     op: Op
@@ -196,13 +197,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """`name`: as the user writes it (`CASE/WORKLOAD`). `threshold`: pods/s, or None.
+    """A workload. `name`: as the user writes it (`CASE/WORKLOAD`). `threshold`: pods/s, or None.
 
-    `config`: a KubeSchedulerConfiguration that the workload itself names, "" for none. `notes`: what of its
-    file has no effect here. `gpu_resource`: the resource whose share in use is worth saying, "" for none.
-    `source`: the file that it stands in. `later_thresholds`: pods/s by the later version that asks for them.
-    `declared_features`: every node declares them, and every pod with resources of its own, beside those of
-    its containers, needs them.
+    `config`: a KubeSchedulerConfiguration that the workload names, "" for none. `notes`: parts of its file
+    that have no effect. `gpu_resource`: the resource whose share in use is reported, "" for none. `source`:
+    the file of the workload. `later_thresholds`: pods/s by the later version that requires them.
+    `declared_features`: features that every node declares and every pod with pod-level resources needs.
     """
 
     name: str

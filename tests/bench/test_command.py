@@ -194,7 +194,7 @@ def test_configuration_of_standard_input_is_read_once_for_all_workloads(
     assert run(*arguments, stdin=given).exit_code == 0
     assert [(settings.config, settings.standard_input) for _, settings in seen] == [("-", given)] * 2
     twice = run(*arguments, "--config", "-", stdin=given)
-    assert (twice.exit_code, "--config - is there twice" in twice.stderr) == (2, True)
+    assert (twice.exit_code, "--config - is given twice" in twice.stderr) == (2, True)
     bad = run(*arguments, stdin="kind: None")
     assert (bad.exit_code, bad.stderr.startswith("standard input")) == (2, True)
 
@@ -250,7 +250,7 @@ def test_workload_that_fails_does_not_stop_the_others(
         pytest.param(("openb", "--data", "nowhere"), "cannot be read: No such file", id="no data"),
         pytest.param(("own", "Plane/500Nodes"), "did you mean Plain/500Nodes", id="no workload"),
         pytest.param(
-            ("own", "--profile", "x"), "--profile is for one run, and these are", id="profile of many"
+            ("own", "--profile", "x"), "--profile is for one run, but there are", id="profile of many"
         ),
         pytest.param(("own", "--dump-placements", "x"), "--dump-placements is for one run", id="placements"),
         pytest.param(

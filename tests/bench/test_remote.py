@@ -85,7 +85,7 @@ Main.__module__ = "__main__"
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        pytest.param("Main", "must be in a module that can be imported", id="of the main file"),
+        pytest.param("Main", "is not in a module that can be imported", id="of the main file"),
         pytest.param("Nobody", "no profile enables it", id="unknown"),
         pytest.param("nowhere:Fit", "cannot be loaded", id="no module"),
         pytest.param("support.gatekeeper:Nobody", "cannot be loaded", id="no class"),

@@ -357,7 +357,9 @@ async def test_limit_ends_a_workload_with_the_figures_until_then(case: ReadCase,
     workload = case(nodes(1), measured(3), {"opcode": "sleep", "duration": "1h"}, measured(2))
     result, limit_s = await ran_until("op 2 (sleep)", workload, tmp_path)
     assert (result.figures.pods, result.figures.bound) == (3, 3)
-    assert result.notes == (f"ended after {limit_s:g} s, in op 2 (sleep): the figures are those until then",)
+    assert result.notes == (
+        f"ended after {limit_s:g} s, in op 2 (sleep): the figures cover the time until then",
+    )
 
 
 async def test_limit_within_a_measured_window_closes_it(case: ReadCase, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_actions_are_computed(expression: str, value: Any) -> None:
     ("expression", "problem"),
     [
         pytest.param("{{.Other}}", ".Other has no value: there are .Count, .Index", id="no such name"),
-        pytest.param("{{if .Index}}", "if is not known here", id="control"),
+        pytest.param("{{if .Index}}", "if is not supported", id="control"),
         pytest.param("{{AddInt (.Index}}", "lacks a closing bracket", id="bracket"),
         pytest.param("{{DivideInt 1 0}}", "cannot be computed", id="by zero"),
         pytest.param("{{}}", "is empty", id="empty"),
@@ -55,9 +55,9 @@ def test_template_that_is_not_understood_is_refused_with_its_line(expression: st
     ("text", "problem"),
     [
         pytest.param("a: [", "is not YAML", id="no YAML"),
-        pytest.param("- a\n", "must hold one Kubernetes object", id="a list"),
-        pytest.param(f"{HEAD}---\n{HEAD}", "must hold one Kubernetes object", id="two"),
-        pytest.param("kind: Pod\n", "must say apiVersion and kind", id="no apiVersion"),
+        pytest.param("- a\n", "must contain one Kubernetes object", id="a list"),
+        pytest.param(f"{HEAD}---\n{HEAD}", "must contain one Kubernetes object", id="two"),
+        pytest.param("kind: Pod\n", "must have apiVersion and kind", id="no apiVersion"),
     ],
 )
 def test_broken_templates_are_refused(text: str, problem: str) -> None:

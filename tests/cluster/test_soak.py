@@ -69,7 +69,7 @@ async def test_soak_on_a_real_server_ends_clean_and_takes_away_what_it_made(
         ({}, "the cluster has 1 nodes already (theirs)"),
         (
             {RUN: "0123"},
-            f"once that has ended, kubectl delete nodes,namespaces -l {RUN} takes away what it left",
+            f"once that has ended, kubectl delete nodes,namespaces -l {RUN} deletes what it left",
         ),
     ],
     ids=["of-others", "of-another-soak"],

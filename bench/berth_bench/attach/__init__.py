@@ -1,1 +1,1 @@
-"""`berth bench attach`: how long a child takes to answer, and what many attached plugins cost."""
+"""`berth bench attach`: how long a child takes to answer, and what attaching many plugins costs."""

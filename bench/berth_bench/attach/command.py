@@ -1,4 +1,4 @@
-"""`berth bench attach`: reads its options, measures in turns, prints what came of it."""
+"""`berth bench attach`: read the options, measure in turns, print the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLUGINS: Final = 10
 TURNS: Final = 5
 STARTS: Final = 15
 MAX_PLUGINS: Final = 256
-"""A configuration has no more."""
+"""The maximum number of plugins in a configuration."""
 
 
 @click.command("attach")
@@ -30,7 +30,7 @@ MAX_PLUGINS: Final = 256
     default=PLUGINS,
     show_default=True,
     metavar="N",
-    help="So many in each process.",
+    help="Plugins in each process.",
 )
 @click.option(
     "--turns", type=click.IntRange(min=1), default=TURNS, show_default=True, help="Hosts of each kind."
@@ -42,8 +42,8 @@ MAX_PLUGINS: Final = 256
 def attach(processes: int, each: int, turns: int, starts: int, output: str) -> None:
     """Measure how soon a child answers, and what it costs to attach many plugins.
 
-    The start of a child, up to its first answer, is compared with Python that imports gRPC and numpy and
-    nothing else. The plugins come through a folder of sockets, all at once and one process after the other.
+    The start of a child, up to its first answer, is compared with Python that only imports gRPC and numpy.
+    The plugins are attached through a folder of sockets, all at once and one process after the other.
     """
     # Not at the top: see `faults`.
     from berth_bench.attach import start
@@ -61,7 +61,7 @@ def attach(processes: int, each: int, turns: int, starts: int, output: str) -> N
         _say("starts of a child ...")
         started = start_figures(in_child("start", partial(start.starts, starts)))
         for number in range(turns):
-            # In turns, so that what else the machine does meets both.
+            # In turns, so that other work on the machine affects both.
             for way in Way:
                 _say(f"{way} ({number + 1} of {turns}) ...")
                 done[way].append(in_child(way.value, partial(turn, way, size)))

@@ -1,6 +1,6 @@
-"""Starts and turns -> medians and ratios; the shape of the lines of `-o json`.
+"""Compute medians and ratios of starts and turns; the shape of the lines of `-o json`.
 
-Made by the command, printed by it and by `rendering.attach`.
+Made by the command, printed by the command and `rendering.attach`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class StartFigures:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Less is better; 1: the child costs what the import costs."""
+        """A child divided by the import; less is better, and 1 means that both cost the same."""
         return {
             "wall": round(self.child_ms / self.bare_ms, 3),
             "cpu": round(self.child_cpu_ms / self.bare_cpu_ms, 3),
         }
 
     def as_json(self, command: str) -> dict[str, Any]:
-        """One line."""
+        """Return one line of `-o json`."""
         return {
             "measured": "start",
             "starts": self.starts,
@@ -48,8 +48,8 @@ class StartFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachFigures:
-    """Medians per plugin; `earlier`, `later`: the halves of those that came one at a time. `asked`, `bound`:
-    the least of all turns.
+    """Medians per plugin. `earlier`, `later`: the two halves of the processes attached one at a time.
+    `asked`, `bound`: the minimum over all turns.
     """
 
     size: Size
@@ -63,8 +63,8 @@ class AttachFigures:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """`together_*`: all at once by one at a time. `later_*`: the second half by the first, where 1 means
-        that what is attached already costs nothing.
+        """`together_*`: all at once divided by one at a time. `later_*`: the second half divided by the
+        first; 1 means that attached plugins do not slow further ones down.
         """
         return {
             "together_wall": round(self.together.wall_s / self.alone.wall_s, 3),
@@ -74,7 +74,7 @@ class AttachFigures:
         }
 
     def as_json(self, command: str) -> dict[str, Any]:
-        """One line."""
+        """Return one line of `-o json`."""
         return {
             "measured": "attach",
             "processes": self.size.processes,
@@ -90,7 +90,7 @@ class AttachFigures:
 
 
 def start_figures(starts: Starts) -> StartFigures:
-    """Medians of each figure on its own."""
+    """Compute the median of each figure separately."""
     return StartFigures(
         starts=len(starts.child),
         child_ms=1000 * statistics.median(taken.wall_s for taken in starts.child),
@@ -101,7 +101,9 @@ def start_figures(starts: Starts) -> StartFigures:
 
 
 def attach_figures(size: Size, turns: Mapping[Way, Sequence[Turn]]) -> AttachFigures:
-    """The very first process of a host is left out where there are others: it also loads code."""
+    """Compute the medians. The first process of a host is left out if there are others, because the host then
+    also loads code.
+    """
     singles = [turn.costs[1:] or turn.costs for turn in turns[Way.ONE_AT_A_TIME]]
     half = (len(singles[0]) + 1) // 2
     every = [turn for own in turns.values() for turn in own]
@@ -118,7 +120,7 @@ def attach_figures(size: Size, turns: Mapping[Way, Sequence[Turn]]) -> AttachFig
 
 
 def _median(costs: Sequence[Cost], plugins: int) -> Cost:
-    """Per plugin."""
+    """Return the median cost per plugin."""
     return Cost(
         wall_s=statistics.median(cost.wall_s for cost in costs) / plugins,
         cpu_s=statistics.median(cost.cpu_s for cost in costs) / plugins,

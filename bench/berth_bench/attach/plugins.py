@@ -1,4 +1,4 @@
-"""Plugins to attach: `berth-sdk serve berth_bench.attach.plugins:Any7` serves one called Any7."""
+"""Plugins to attach: `berth-sdk serve berth_bench.attach.plugins:Any7` serves a plugin named Any7."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ PREFIX: Final = "Any"
 
 
 class _Any(Plugin):
-    """Takes every node."""
+    """Accepts every node."""
 
     def filter(self, state: CycleState, pod: Pod, node: Node) -> Status | None:
-        """None: the node fits."""
+        """Return None: the node fits."""
         return None
 
 
 def __getattr__(name: str) -> type[Plugin]:
-    """A class for each number; 100 of them need not be written down."""
+    """Make a class for a numbered name, such as Any7. Raises AttributeError for other names."""
     if name.startswith(PREFIX) and name.removeprefix(PREFIX).isdigit():
         return type(name, (_Any,), {"__module__": __name__})
     raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -1,4 +1,4 @@
-"""`Serving`: processes with several plugins each, whose sockets are put into a folder when the turn wants."""
+"""`Serving`: processes with several plugins each, whose sockets a turn puts into a folder."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _LOOK_S: Final = 0.02
 
 
 def names(process: int, each: int) -> list[str]:
-    """The plugins of one process; `each`: how many a process serves."""
+    """Return the names of the plugins of one process. `each`: how many plugins a process serves."""
     return [f"{plugins.PREFIX}{process * each + number}" for number in range(each)]
 
 
 class Serving:
-    """Processes that listen beside the folder. `folder`: where the host looks for sockets."""
+    """Plugin processes that listen outside the folder first. `folder`: where the host looks for sockets."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "sockets"
@@ -41,7 +41,7 @@ class Serving:
             os.link(path, self.folder / path.name)
 
     async def start(self, processes: int, each: int) -> None:
-        """Start them, and wait until they listen. Raises WorkloadError."""
+        """Start the processes, and wait until they listen. Raises WorkloadError."""
         for folder in (self.folder, self._aside):
             folder.mkdir(mode=0o700)
         for number in range(processes):
@@ -50,11 +50,13 @@ class Serving:
         for number, process in enumerate(self._processes):
             while not (self._socket(number).exists() and framed_path(self._socket(number)).exists()):
                 if process.returncode is not None or time.monotonic() > ends_s:
-                    raise WorkloadError(f"a process with {each} plugins does not listen, see above")
+                    raise WorkloadError(
+                        f"a process with {each} plugins does not listen; see its errors above"
+                    )
                 await asyncio.sleep(_LOOK_S)
 
     async def stop(self) -> None:
-        """End them; harmless for those that are gone."""
+        """End the processes; does nothing for those that have ended."""
         for process in self._processes:
             if process.returncode is None:
                 process.kill()
@@ -76,7 +78,7 @@ class Serving:
 
 @asynccontextmanager
 async def serving(folder: Path, processes: int, each: int) -> AsyncIterator[Serving]:
-    """They run for the block. Raises WorkloadError."""
+    """Start plugin processes; end them when the block ends. Raises WorkloadError."""
     made = Serving(folder)
     try:
         await made.start(processes, each)

@@ -1,6 +1,6 @@
-"""The start of a child, up to the answer to its first call, beside Python with `import grpc, numpy`.
+"""Measure the start of a child, up to the answer to its first call, and of Python with `import grpc, numpy`.
 
-Run by the command, in a process of its own: its environment is changed, so that all modules are read
+The command runs this in a process of its own, because the environment is changed: all modules are read
 compiled, as installed packages are.
 """
 
@@ -31,8 +31,8 @@ _ANSWERS_WITHIN_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """`wall_s` and `cpu_s` (of the process) from its launch: of a child until its first answer, of the import
-    until its end.
+    """Time from the launch, in seconds: of a child until its first answer, of the import until its process
+    ends. `cpu_s` is the CPU time of that process.
     """
 
     wall_s: float
@@ -41,18 +41,18 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starts:
-    """In turns, one of each."""
+    """The measured starts of both kinds, taken in turns."""
 
     child: tuple[Taken, ...]
     bare: tuple[Taken, ...]
 
 
 async def starts(count: int) -> Starts:
-    """So many of each. Raises WorkloadError."""
+    """Measure `count` starts of each kind. Raises WorkloadError."""
     with TemporaryDirectory(prefix="berth-compiled-") as compiled:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ |= {**processes.environment(), "PYTHONPYCACHEPREFIX": compiled}
-        await _child()  # the first ones compile
+        await _child()  # the first runs compile the modules
         await _bare()
         child, bare = [], []
         for _ in range(count):
@@ -88,6 +88,6 @@ async def _bare() -> Taken:
 
 
 def _cpu_s() -> float:
-    """CPU time of the children that have ended."""
+    """Return the CPU time of the children that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -1,6 +1,7 @@
 """One turn: a host whose folder of sockets fills, one process after the other or all at once.
 
-Run by the command, in a process of its own. Then pods are placed, and every plugin must have been asked.
+The command runs a turn in a process of its own. Afterwards pods are placed, and every plugin must have been
+called.
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """`processes`: each with `each` plugins."""
+    """The size of a turn: `processes` with `each` plugins."""
 
     processes: int
     each: int
 
     @property
     def plugins(self) -> int:
-        """In all."""
+        """The number of plugins of all processes."""
         return self.processes * self.each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """From the sockets in the folder until their plugins are active; CPU time is the host's."""
+    """Seconds from the sockets in the folder until their plugins are active. `cpu_s` is the host's."""
 
     wall_s: float
     cpu_s: float
@@ -63,8 +64,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """`costs`: one for each process, or one for all. `asked`: plugins that were asked about pods; `bound`:
-    pods that got a node.
+    """The results of one turn. `costs`: one for each process, or one for all. `asked`: plugins that were
+    called about pods; `bound`: pods that got a node.
     """
 
     costs: tuple[Cost, ...]
@@ -73,7 +74,7 @@ class Turn:
 
 
 async def turn(way: Way, size: Size) -> Turn:
-    """Attach, and place pods. Raises WorkloadError."""
+    """Attach the plugins, and place pods. Raises WorkloadError."""
     with TemporaryDirectory(prefix="berth-attach-") as made:
         async with serving(Path(made), size.processes, size.each) as processes:
             path = Path(made) / "scheduler.yaml"
@@ -94,12 +95,12 @@ async def turn(way: Way, size: Size) -> Turn:
                 text = f"attaching {way}: not done after {_WITHIN_S:.0f} s: {_states(host)}"
                 raise WorkloadError(text) from None
             finally:
-                await processes.stop()  # a host that lets a plugin go waits for its last word
+                await processes.stop()  # a host that detaches a live plugin waits for its answer to Drain
                 await host.stop()
 
 
 def _configuration(folder: Path, size: Size) -> str:
-    """Every plugin at Filter, to be found in the folder."""
+    """Return a configuration with every plugin at Filter, expected in the folder."""
     enabled = [{"name": name} for number in range(size.processes) for name in names(number, size.each)]
     scheduler = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -121,7 +122,7 @@ def _configuration(folder: Path, size: Size) -> str:
 async def _attached(way: Way, size: Size, processes: Serving, places: Attachments) -> list[Cost]:
     folder = places.folder
     if folder is None:
-        raise WorkloadError("the host looks at no folder")
+        raise WorkloadError("the host has no folder of sockets")
     numbers = range(size.processes)
     groups = [[number] for number in numbers] if way is Way.ONE_AT_A_TIME else [list(numbers)]
     costs = [await _cost(group, processes, folder) for group in groups]
@@ -134,14 +135,14 @@ async def _cost(group: list[int], processes: Serving, folder: SocketFolder) -> C
     for number in group:
         processes.show(number)
     wall_s, cpu_s = time.perf_counter(), time.process_time()
-    await folder.scan()  # at once: how soon the folder's watch tells of it is another question
+    await folder.scan()  # at once: the delay of the folder's watch is not measured here
     for member in folder.members:
         await member.decided.wait()
     return Cost(wall_s=time.perf_counter() - wall_s, cpu_s=time.process_time() - cpu_s)
 
 
 async def _placed(server: ApiServer) -> int:
-    """How many pods got a node; all of them, or it takes until somebody loses patience."""
+    """Wait until all pods have a node; return their number. The caller limits the time."""
     pending, done = set[str](), asyncio.Event()
 
     def changed(event: WatchEvent) -> None:
@@ -172,7 +173,7 @@ def _asked(host: Host, size: Size) -> int:
 
 def _states(host: Host) -> str:
     folder = host.attachments.attached_places.folder
-    return "the host looks at no folder" if folder is None else _reasons(folder)
+    return "the host has no folder of sockets" if folder is None else _reasons(folder)
 
 
 def _reasons(folder: SocketFolder) -> str:

@@ -1,1 +1,1 @@
-"""`berth bench faults`: what a plugin that is dead, hangs or is slow costs, against a host without it."""
+"""`berth bench faults`: the cost of a plugin that is dead, hangs or is slow."""

@@ -1,4 +1,4 @@
-"""`berth bench faults`: reads its options, lets the cases take turns, prints what came of it."""
+"""`berth bench faults`: read the options, run the cases in turns, print the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NODES: Final = 1000
 PODS: Final = 1000
 TURNS: Final = 3
 WARM_UP_S: Final = 20.0
-"""A plugin that hangs has missed three probes by then."""
+"""Long enough for a hanging plugin to miss three probes."""
 
 
 @click.command("faults")
@@ -28,7 +28,7 @@ WARM_UP_S: Final = 20.0
     default=PODS,
     show_default=True,
     metavar="N",
-    help="So many right after the fault, and as many after the warm-up.",
+    help="Pods right after the fault, and again after the warm-up.",
 )
 @click.option(
     "--turns", type=click.IntRange(min=1), default=TURNS, show_default=True, help="Turns of each case."
@@ -40,16 +40,16 @@ WARM_UP_S: Final = 20.0
     default=WARM_UP_S,
     show_default=True,
     metavar="SECONDS",
-    help="From the fault to the pods that count as settled.",
+    help="Time from the fault to the second batch of pods.",
 )
 @output_option("json and yaml print one object per case and nothing else.")
 def faults(nodes: int, pods: int, turns: int, warm_up_s: float, output: str) -> None:
     """Measure how fast pods are placed beside a plugin that is dead, that hangs, or that is slow.
 
-    The plugin is a process of its own, at Filter, with the policy Ignore. Every turn is a fresh host; a turn
-    without the plugin is what the others are compared with.
+    The plugin is a served plugin at Filter, with the policy Ignore. Every turn has a fresh host. The other
+    cases are compared with turns without the plugin.
     """
-    # Not at the top: the scheduler's own process reads this module too, and pays for what it imports.
+    # Not at the top: the scheduler's own process imports this module too.
     from berth_bench.children import in_child
     from berth_bench.faults.figures import standings
     from berth_bench.faults.turn import PODS_PER_NODE, Case, Size, Turn, turn
@@ -64,7 +64,7 @@ def faults(nodes: int, pods: int, turns: int, warm_up_s: float, output: str) -> 
         )
     done: dict[Case, list[Turn]] = {case: [] for case in Case}
     for number in range(turns):
-        # In turns, so that what else the machine does meets all of them.
+        # In turns, so that other work on the machine affects all cases.
         for case in Case:
             if sys.stderr.isatty():
                 click.echo(f"{case} ({number + 1} of {turns}) ...", err=True)

@@ -1,6 +1,6 @@
-"""Turns -> medians, and ratios against the host without a plugin; the shape of one line of `-o json`.
+"""Compute medians of turns, and ratios to the host without a plugin; the shape of one line of `-o json`.
 
-Made by the command, printed by it and by `rendering.faults`.
+Made by the command, printed by the command and `rendering.faults`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from berth_bench.faults.turn import DEADLINE_MS, Case, Phase, Size, Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """All turns of one case, and those without a plugin that they are compared with."""
+    """All turns of one case, and the turns without a plugin."""
 
     case: Case
     size: Size
@@ -24,17 +24,17 @@ class Standing:
 
     @property
     def whole(self) -> Phase:
-        """The median of each figure on its own, from the fault on."""
+        """The median of each figure separately, over both batches."""
         return _median([turn.whole for turn in self.turns])
 
     @property
     def settled(self) -> Phase:
-        """The same after the warm-up."""
+        """The same for the batch after the warm-up."""
         return _median([turn.settled for turn in self.turns])
 
     @property
     def ratios(self) -> dict[str, float | None]:
-        """Medians by those without a plugin. More pods per second and less p99 are better."""
+        """Medians divided by those without a plugin. More pods per second and less p99 are better."""
         whole = _median([turn.whole for turn in self.without])
         settled = _median([turn.settled for turn in self.without])
         return {
@@ -45,7 +45,7 @@ class Standing:
         }
 
     def as_json(self, command: str) -> dict[str, Any]:
-        """One line; `command`: what measures all cases again."""
+        """Return one line of `-o json`. `command`: the command that measures all cases again."""
         return {
             "case": self.case.value,
             "nodes": self.size.nodes,
@@ -63,7 +63,7 @@ class Standing:
 
 
 def standings(size: Size, turns: Mapping[Case, Sequence[Turn]]) -> list[Standing]:
-    """One for each case."""
+    """Return one Standing per case."""
     without = tuple(turns[Case.NONE])
     return [Standing(case=case, size=size, turns=tuple(own), without=without) for case, own in turns.items()]
 
@@ -77,7 +77,7 @@ def _median(phases: Sequence[Phase]) -> Phase:
 
 
 def _ratio(own: float, other: float) -> float | None:
-    """None: the other is too small to be seen."""
+    """Return the ratio; None if the divisor is too small to measure."""
     return round(own / other, 3) if other else None
 
 

@@ -1,7 +1,7 @@
-"""One turn: a host on the embedded cluster, a plugin that fails under it, and how fast pods are placed.
+"""One turn: a host on the embedded cluster, a plugin that fails, and how fast pods are placed.
 
-Run by the command, in a process of its own. The plugin is another process: an honest one until it is
-attached and was asked, then killed, stopped (SIGSTOP), or made to answer later than its deadline.
+The command runs a turn in a process of its own. The plugin is another process. It works until it is attached
+and was called. Then it is killed, stopped (SIGSTOP), or made to answer later than its deadline.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from berth_bench.versus.objects import node, pod
 
 PLUGIN: Final = SoakFit.__name__
 DEADLINE_MS: Final = round(1000 * SLOW_S / 2.5)
-"""Of the plugin's Filter: a slow answer takes two and a half times as long."""
+"""Deadline of the plugin's Filter: a slow answer takes two and a half times as long."""
 PODS_PER_NODE: Final = 110
 HONEST_PODS: Final = 20
-"""Pods before the fault, so that the plugin was asked once."""
+"""Number of pods before the fault, so that the plugin was called at least once."""
 _TRICKLE_S: Final = 0.05
 _ATTACHES_WITHIN_S: Final = 60.0
 _BATCH_WITHIN_S: Final = 600.0
 
 
 class Case(StrEnum):
-    """What is wrong with the plugin. `NONE`: there is none."""
+    """The fault of the plugin. `NONE`: no plugin."""
 
     NONE = "none"
     DEAD = "dead"
@@ -57,7 +57,9 @@ class Case(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """`pods`: of each of the two batches that are measured. `warm_up_s`: from the fault to the second."""
+    """The size of a turn. `pods`: pods of each of the two measured batches. `warm_up_s`: seconds from the
+    fault to the second batch.
+    """
 
     nodes: int
     pods: int
@@ -65,19 +67,19 @@ class Size:
 
     @property
     def pods_in_all(self) -> int:
-        """As many as a turn makes."""
+        """The number of pods that a turn creates."""
         return HONEST_PODS + 2 * self.pods + math.ceil(self.warm_up_s / _TRICKLE_S)
 
     @property
     def has_room(self) -> bool:
-        """Whether the nodes take all pods."""
+        """True if the nodes have room for all pods."""
         return self.pods_in_all <= PODS_PER_NODE * self.nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """Pods that were measured. `p99_ms`: of scheduling cycles, from the pop to the start of the binding.
-    `asked_per_pod`: requests that went to the plugin's process.
+    """The figures of a batch of pods. `p99_ms`: of scheduling cycles, from the pop to the start of the
+    binding. `asked_per_pod`: requests that went to the plugin's process, per pod.
     """
 
     pods_per_second: float
@@ -87,7 +89,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """`whole`: both batches; `settled`: the one after the warm-up alone."""
+    """The figures of one turn. `whole`: both batches; `settled`: only the batch after the warm-up."""
 
     whole: Phase
     settled: Phase
@@ -108,7 +110,7 @@ async def turn(case: Case, size: Size) -> Turn:
                 return await bench.run(plugin)
             finally:
                 if plugin is not None:
-                    await plugin.kill()  # a host that lets a plugin go waits for its last word
+                    await plugin.kill()  # a host that detaches a live plugin waits for its answer to Drain
                 await bench.host.stop()
 
 
@@ -126,7 +128,7 @@ async def _plugin(case: Case, folder: Path) -> AsyncIterator[PluginProcess | Non
 
 
 def _configuration(plugin: PluginProcess | None) -> str:
-    """The default profile, with the plugin at Filter if there is one."""
+    """Return the default profile, with the plugin at Filter if there is one."""
     profile: dict[str, Any] = {"schedulerName": "default-scheduler"}
     scheduler = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -151,7 +153,7 @@ def _configuration(plugin: PluginProcess | None) -> str:
 
 
 class _Bench:
-    """The host of a turn, its pods, and what is measured of them."""
+    """The host of a turn, its pods, and its measurements."""
 
     def __init__(self, case: Case, size: Size, server: ApiServer, path: Path) -> None:
         self._case, self._size, self._server = case, size, server
@@ -163,7 +165,7 @@ class _Bench:
         self.host: Host = simulation.embedded_host(configuration.for_simulation(str(path)), server, options)
 
     async def run(self, plugin: PluginProcess | None) -> Turn:
-        """From the start of the host to the figures. Raises WorkloadError."""
+        """Run the turn from the start of the host and return its figures. Raises WorkloadError."""
         unsubscribe = self._server.store.subscribe(self._changed)
         try:
             await self.host.start()
@@ -201,7 +203,7 @@ class _Bench:
     # --- steps -------------------------------------------------------------------------------------
 
     async def _attached(self) -> None:
-        """Wait for it: a plugin that was never asked costs nothing."""
+        """Wait until the plugin is attached: a plugin that was never called costs nothing."""
         ends_s = time.monotonic() + _ATTACHES_WITHIN_S
         while True:
             conditions = self.host.attachments.attached_places.conditions()
@@ -212,7 +214,7 @@ class _Bench:
             await asyncio.sleep(_TRICKLE_S)
 
     async def _measured(self, *meters: Meter) -> int:
-        """One batch, in a window of these meters; the requests to the plugin in the meantime."""
+        """Place one batch in a window of these meters; return how many requests went to the plugin."""
         gc.collect()
         before = self._asked()
         for meter in meters:
@@ -223,7 +225,7 @@ class _Bench:
         return self._asked() - before
 
     async def _batch(self, count: int) -> None:
-        """So many pods at once; wait until all have a node."""
+        """Create `count` pods at once; wait until all have a node."""
         for _ in range(count):
             self._create()
         try:
@@ -235,7 +237,7 @@ class _Bench:
         self.host.check()
 
     async def _trickle(self, until_s: float) -> None:
-        """A pod now and then, so that the plugin's failures are seen."""
+        """Create a pod now and then, so that the host detects the plugin's failures."""
         while time.monotonic() < until_s:
             self._create()
             await asyncio.sleep(_TRICKLE_S)

@@ -1,4 +1,4 @@
-"""What `berth bench attach` measured -> its text without `-o`."""
+"""Render the results of `berth bench attach` as text, without `-o`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ATTACH: Final = ("ATTACH", "MS/PLUGIN", "CPU MS/PLUGIN", "RATIO", "CPU RATIO")
 
 
 def attach_text(start: StartFigures, attach: AttachFigures) -> str:
-    """Two tables, and whether all plugins took part."""
+    """Return two tables, and a line that says whether all plugins took part."""
     of_start, of_attach = start.ratios, attach.ratios
     starts = [
         ("import grpc, numpy", f"{start.bare_ms:.0f}", f"{start.bare_cpu_ms:.0f}", "1.00", "1.00"),
@@ -36,11 +36,11 @@ def attach_text(start: StartFigures, attach: AttachFigures) -> str:
         ),
     ]
     asked = (
-        f"{attach.asked} of {attach.size.plugins} plugins in {attach.size.processes} processes were asked"
+        f"{attach.asked} of {attach.size.plugins} plugins in {attach.size.processes} processes were called"
         f" about {attach.bound} pods, all of which have a node"
     )
     later = (
-        f"Of the processes that came one at a time, the second half cost {of_attach['later_wall']:.2f} of the"
+        f"Of the processes attached one at a time, the second half cost {of_attach['later_wall']:.2f} of the"
         f" first half's time, and {of_attach['later_cpu']:.2f} of its CPU time"
     )
     numbers = range(1, len(_START))

@@ -1,4 +1,4 @@
-"""Results of `berth bench` -> its text without `-o`."""
+"""Render results of `berth bench` as text, without `-o`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ _HEADER = (
 
 
 def results_text(results: Sequence[Result]) -> str:
-    """One row per workload, then notes; nominations and GPU shares have columns where a workload has them."""
+    """Return one row per workload, then notes. Columns of nominations and GPU shares appear if a workload has
+    them.
+    """
     header: tuple[str, ...] = _HEADER
     rows = [_row(result) for result in results]
     for title, cells in _own_columns(results):
@@ -40,7 +42,7 @@ def results_text(results: Sequence[Result]) -> str:
 
 
 def notes_texts(results: Sequence[Result]) -> list[str]:
-    """`note: what` once, with its workloads unless it is about all of them."""
+    """Return each `note: text` once, with its workloads unless all of them have it."""
     about: dict[str, list[str]] = {}
     for result in results:
         for note in result.notes:
@@ -57,7 +59,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def plugins_text(result: Result) -> str:
-    """The plugins' costs in one workload, the dearest first."""
+    """Return the plugins' costs in one workload, the most expensive first."""
     rows = [
         (
             item.plugin,
@@ -75,7 +77,7 @@ def plugins_text(result: Result) -> str:
 
 
 def _own_columns(results: Sequence[Result]) -> Iterator[tuple[str, list[str]]]:
-    """Columns that are there only where a workload has something to say in them."""
+    """Yield the columns that appear only if a workload has values for them."""
     for version in sorted({version for result in results for version in result.later_thresholds}):
         own = (result.later_thresholds.get(version) for result in results)
         yield version.upper(), ["-" if threshold is None else f"{threshold:g}" for threshold in own]

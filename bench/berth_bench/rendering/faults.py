@@ -1,4 +1,4 @@
-"""What `berth bench faults` measured -> its text without `-o`."""
+"""Render the results of `berth bench faults` as text, without `-o`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEADER = ("PLUGIN", "MEASURED", "PODS/S", "P99 MS", "ASKED/POD", "PODS/S RATIO"
 
 
 def faults_text(standings: Sequence[Standing]) -> str:
-    """Two lines for each case: from the fault on, and after the warm-up."""
+    """Return two lines for each case: over both batches, and after the warm-up."""
     rows = []
     for one in standings:
         ratios = one.ratios

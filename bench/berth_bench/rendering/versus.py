@@ -1,4 +1,4 @@
-"""Comparisons of `berth bench versus` -> its text without `-o`."""
+"""Render comparisons of `berth bench versus` as text, without `-o`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RATIOS = ("WORKLOAD", "RATIO OF MEDIANS", "PODS/S", "CPU")
 
 
 def comparisons_text(comparisons: Sequence[Comparison]) -> str:
-    """Medians, then latencies where they were measured, then ratios."""
+    """Return medians, then latencies if there are any, then ratios."""
     rows = [_row(one, standing) for one in comparisons for standing in one.standings if standing.turns]
     late = [_late(one, standing) for one in comparisons for standing in one.standings if standing.latencies]
     ratios = [

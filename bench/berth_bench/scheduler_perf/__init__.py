@@ -1,1 +1,1 @@
-"""scheduler_perf's YAML -> `Workload`s: cases.py the file, ops.py its ops, fields.py how a map is read."""
+"""Read scheduler_perf's YAML as `Workload`s: cases.py the file, ops.py its ops, fields.py a single map."""

@@ -1,7 +1,7 @@
-"""Files of scheduler_perf -> the `Workload`s that a user chose of them.
+"""Read files of scheduler_perf, and return the `Workload`s that a user chose.
 
-Only the chosen workloads' ops are read, so a file may hold others that use what is not known here.
-Source: `test/integration/scheduler_perf/scheduler_perf.go` (testCase, Workload), v1.36.
+Only the ops of the chosen workloads are read, so a file may contain others with unsupported parts. Source:
+`test/integration/scheduler_perf/scheduler_perf.go` (testCase, Workload), v1.36.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """One workload of a file, its ops not read yet."""
+    """One workload of a file, whose ops are not read yet."""
 
     case: Fields
     workload: Fields
@@ -49,10 +49,11 @@ class _Found:
 def read_workloads(
     paths: Path | Sequence[Path], names: Sequence[str] = (), labels: str = ""
 ) -> list[Workload]:
-    """The workloads called `names` (`CASE/WORKLOAD`), in that order; without names all of the files.
+    """Return the workloads with these `names` (`CASE/WORKLOAD`), in that order; without names all workloads
+    of the files.
 
-    `labels`: of those only the ones that have these labels (`performance,-short`: not `short`). Raises
-    ManifestError with everything that is wrong.
+    `labels`: return only those with these labels (`performance,-short`: without `short`). Raises
+    ManifestError with all errors.
     """
     files = [_read(path) for path in ([paths] if isinstance(paths, Path) else paths)]
     problems = [own for own, _ in files]
@@ -69,7 +70,7 @@ def read_workloads(
 
 
 def read_thresholds(path: Path) -> Mapping[str, float]:
-    """By workload: pods per second, of those that have a threshold for it. Raises ManifestError."""
+    """Return pods per second by workload, for workloads with a threshold. Raises ManifestError."""
     problems, documents = _read(path)
     found = list(_find(problems, documents))
     thresholds = {item.name: threshold_of(item.case, item.workload, []) for item in found}
@@ -176,7 +177,9 @@ def _workload(found: _Found) -> Workload:
 
 
 def _declared_features(own: Fields, params: Params) -> tuple[str, ...]:
-    """Where the gate is on, the workload itself takes a parameter: how many features its nodes declare."""
+    """Return the features that the nodes declare: if the gate is on, the workload has a parameter with their
+    number.
+    """
     count = params.of_the_workload(feature_mocks.PARAMETER)
     if count is None:
         return ()

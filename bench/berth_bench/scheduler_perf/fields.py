@@ -1,6 +1,6 @@
-"""One map of a scheduler_perf file: its fields, each of its type; a field that is not asked for is unknown.
+"""One map of a scheduler_perf file: its fields, each of its type. A field that no method reads is unknown.
 
-Every problem is collected with its line; `raise_any` ends the reading.
+Every problem is collected with its line; `raise_any` raises them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NS: Final = 1_000_000_000
 
 
 class Problems:
-    """The problems of one file. The same problem is kept once."""
+    """The problems of one file. Equal problems are kept once."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -27,31 +27,31 @@ class Problems:
         self._found: dict[tuple[str, str], ManifestProblem] = {}
 
     def add(self, path: str, problem: str) -> None:
-        """Something at `path` (`[3].workloadTemplate[0].count`)."""
+        """Add a problem at `path` (`[3].workloadTemplate[0].count`)."""
         line = line_of(self._text, 1, path)
         self._found.setdefault(
             (path, problem), ManifestProblem(file=str(self.path), line=line, problem=problem)
         )
 
     def add_in(self, file: str, line: int, problem: str) -> None:
-        """Something in another file that this one names."""
+        """Add a problem in another file that this file names."""
         self._found.setdefault((file, problem), ManifestProblem(file=file, line=line, problem=problem))
 
     @property
     def found(self) -> list[ManifestProblem]:
-        """Everything, in the order in which it was found."""
+        """All problems, in the order in which they were found."""
         return list(self._found.values())
 
 
 def raise_any(problems: Iterable[Problems]) -> None:
-    """Raises ManifestError with everything that is wrong with these files."""
+    """Raise ManifestError with all problems of these files, if there are any."""
     found = [problem for one in problems for problem in one.found]
     if found:
         raise ManifestError(found)
 
 
 class Fields:
-    """One map. `where`: what it is, for messages (`case SchedulingBasic, op 2 (createPods)`)."""
+    """One map. `where`: its name in messages (`case SchedulingBasic, op 2 (createPods)`)."""
 
     def __init__(self, problems: Problems, path: str, where: str, value: Any) -> None:
         self.problems = problems
@@ -65,34 +65,34 @@ class Fields:
             problems.add(path, self._at("", "must be a map"))
 
     def refuse(self, name: str, problem: str) -> None:
-        """Note a problem with a field, or with "" of the whole map."""
+        """Add a problem with a field, or with "" a problem of the whole map."""
         self.problems.add(f"{self.path}.{name}" if name else self.path, self._at(name, problem))
 
     def any(self, name: str) -> Any:
-        """The value as it is; None where it is absent."""
+        """Return the value unchanged; None if it is absent."""
         self._asked.add(name)
         return self.raw.get(name)
 
     def text(self, name: str, default: str = "", *, required: bool = False) -> str:
-        """A text."""
+        """Return a text."""
         value = self._typed(name, str)
         if required and not value:
             self.refuse(name, "is required")
         return default if value is None else value
 
     def integer(self, name: str, default: int = 0) -> int:
-        """A whole number, 0 or more."""
+        """Return a whole number, 0 or more."""
         value = self._typed(name, int)
         if value is not None and value < 0:
             self.refuse(name, f"must not be negative, and is {value}")
         return default if value is None else value
 
     def flag(self, name: str) -> bool:
-        """True or false; false where it is absent."""
+        """Return a bool; False if it is absent."""
         return bool(self._typed(name, bool))
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts."""
+        """Return a list of texts."""
         values = self._typed(name, list) or []
         if not all(isinstance(value, str) for value in values):
             self.refuse(name, "must be a list of texts")
@@ -100,7 +100,7 @@ class Fields:
         return tuple(values)
 
     def labels(self, name: str) -> dict[str, str]:
-        """A map from text to text."""
+        """Return a map from text to text."""
         values = self._typed(name, dict) or {}
         if not all(isinstance(value, str) for value in values.values()):
             self.refuse(name, "must be a map of texts")
@@ -108,7 +108,7 @@ class Fields:
         return dict(values)
 
     def gates(self, name: str = "featureGates") -> dict[str, bool]:
-        """A map from text to true or false."""
+        """Return a map from text to bool."""
         values = self._typed(name, dict) or {}
         if not all(isinstance(value, bool) for value in values.values()):
             self.refuse(name, "must be a map to true or false")
@@ -116,11 +116,11 @@ class Fields:
         return dict(values)
 
     def seconds(self, name: str) -> float:
-        """A duration as Go writes it; 0 where it is absent."""
+        """Read a duration in Go's form and return seconds; 0 if it is absent."""
         return self.seconds_of(name, self.text(name))
 
     def seconds_of(self, name: str, text: str) -> float:
-        """The same of a text that stood elsewhere."""
+        """Read a duration from a text of another place, for the field `name`."""
         try:
             return parse_duration(text) / _NS if text else 0.0
         except ValueError as err:
@@ -128,7 +128,7 @@ class Fields:
             return 0.0
 
     def child(self, name: str, what: str = "") -> Fields | None:
-        """A map below; None where it is absent."""
+        """Return a map below this one; None if it is absent."""
         value = self.any(name)
         if value is None:
             return None
@@ -136,12 +136,12 @@ class Fields:
         return Fields(self.problems, f"{self.path}.{name}", where, value)
 
     def children(self, name: str) -> list[tuple[str, Any]]:
-        """(path, value) of each item of a list."""
+        """Return (path, value) of each item of a list."""
         values = self._typed(name, list) or []
         return [(f"{self.path}.{name}[{i}]", value) for i, value in enumerate(values)]
 
     def done(self, also: Iterable[str] = ()) -> None:
-        """All fields were asked for: the others are unknown. `also`: names that are let through."""
+        """Report all fields that no method has read as unknown. `also`: names that are accepted too."""
         known = self._asked | set(also)
         for name in self.raw:
             if name not in known:

@@ -1,7 +1,7 @@
-"""The ops of a case, for one workload -> `workload.Step`s: counts resolved, templates read.
+"""Read the ops of a case for one workload, as `workload.Step`s: counts resolved, templates read.
 
-Namespaces that an op does not name are `namespace-<index of the op>`, as in scheduler_perf. A count of 0
-makes nothing. What the op of a name does stands with its class in `workload`.
+An op without a namespace uses `namespace-<index of the op>`, as in scheduler_perf. A count of 0 creates
+nothing. The class of each op in `workload` describes its effect.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ spec:
 
 
 def read_steps(context: CaseContext, items: list[tuple[str, Any]]) -> Iterator[Step]:
-    """All ops, in order; a set of pods is as many ops as it has namespaces."""
+    """Yield all ops, in order; a set of pods becomes one op per namespace."""
     for index, (path, raw) in enumerate(items):
         fields = Fields(context.problems, path, f"{context.title}, op {index}", raw)
         opcode = fields.text("opcode", required=True)
@@ -227,7 +227,9 @@ def _update_any(op: OpReader) -> list[Op]:
 
 
 def _scope_is_right(op: OpReader, template: Template, namespace: str) -> bool:
-    """A namespace for the kinds that have one, and only for them; a broken template is on record already."""
+    """Return True if the namespace fits the kind: set for namespaced kinds only. A wrong template was
+    reported before.
+    """
     try:
         kind = BY_KIND.get(str(template.object_at(0, 1)["kind"]))
     except TemplateError:
@@ -307,7 +309,7 @@ def _sleep(op: OpReader) -> list[Op]:
 
 
 def _start_collecting(op: OpReader) -> list[Op]:
-    op.fields.text("name")  # appended to the workload's name in upstream's results; here there is one line
+    op.fields.text("name")  # upstream appends it to the workload's name; berth prints one line
     namespaces = op.fields.texts("namespaces")
     if not namespaces:
         op.fields.refuse("namespaces", "is required")

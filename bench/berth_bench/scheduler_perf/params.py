@@ -11,7 +11,7 @@ from berth_bench.scheduler_perf.fields import Fields
 
 
 class Params:
-    """The values of one workload; remembers which were used."""
+    """The values of one workload; records which were used."""
 
     def __init__(self, workload: str, values: Mapping[str, Any]) -> None:
         self._workload = workload
@@ -20,11 +20,13 @@ class Params:
 
     @property
     def unused(self) -> list[str]:
-        """Parameters that no op has named."""
+        """The parameters that no op has named."""
         return sorted(self._values.keys() - self._used)
 
     def count(self, fields: Fields, *, name: str = "count", default: int | None = None) -> int:
-        """`count`, or the value of `countParam`. At least 0; `default` None: one of them is required."""
+        """Return `count`, or the value of `countParam`. At least 0; `default` None: one of them is
+        required.
+        """
         text = fields.text(f"{name}Param")
         own = fields.integer(name)
         if not text:
@@ -42,24 +44,24 @@ class Params:
         return value
 
     def of_the_workload(self, name: str) -> Any:
-        """A parameter that no op names, but the workload as a whole takes; None where it is absent."""
+        """Return a parameter that the workload as a whole uses, and no op names; None if it is absent."""
         self._used.add(name)
         return self._values.get(name)
 
     def text(self, fields: Fields, name: str) -> str:
-        """The text `name`, or the one that `<name>Param` names."""
+        """Return the text `name`, or the one that `<name>Param` names."""
         own, param = fields.text(name), fields.text(f"{name}Param")
         if not param:
             return own
         return str(self._named(fields, f"{name}Param", param) or "")
 
     def flag(self, fields: Fields, name: str) -> bool:
-        """The flag `name`, or the one that `<name>Param` names."""
+        """Return the flag `name`, or the one that `<name>Param` names."""
         own, param = fields.flag(name), fields.text(f"{name}Param")
         return bool(self._named(fields, f"{name}Param", param)) if param else own
 
     def template_params(self, fields: Fields) -> dict[str, Any]:
-        """`templateParams`, with `$name` replaced."""
+        """Return `templateParams`, with `$name` replaced."""
         given = fields.any("templateParams") or {}
         if not isinstance(given, dict):
             fields.refuse("templateParams", "must be a map")

@@ -21,7 +21,7 @@ from berth_bench.templates import Template, TemplateError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseContext:
-    """The surroundings of the ops of one workload. `title`: `case X`; `default_pod`: its template, or ""."""
+    """The context of the ops of one workload. `title`: `case X`; `default_pod`: its template, or ""."""
 
     problems: Problems
     title: str
@@ -30,7 +30,7 @@ class CaseContext:
 
     @property
     def folder(self) -> Path:
-        """Where relative paths of the file begin."""
+        """The folder that relative paths of the file refer to."""
         return self.problems.path.parent
 
 
@@ -44,16 +44,16 @@ class OpReader:
 
     @property
     def params(self) -> Params:
-        """The workload's."""
+        """The parameters of the workload."""
         return self.context.params
 
     @property
     def namespace(self) -> str:
-        """The one that it names, or one of its own."""
+        """The namespace that the op names, or one of its own."""
         return self.fields.text("namespace") or f"namespace-{self.index}"
 
     def template(self, field: str, *, typed_as: str = "", required: bool = False) -> Template | None:
-        """The template that a field names."""
+        """Return the template that a field names; None if the field is absent or wrong."""
         path = self.fields.text(field, required=required)
         params = self.params.template_params(self.fields)
         return self.template_at(field, path, typed_as=typed_as, params=params) if path else None
@@ -61,7 +61,7 @@ class OpReader:
     def template_at(
         self, field: str, path: str, *, typed_as: str = "", params: Mapping[str, Any] | None = None
     ) -> Template | None:
-        """The template at `path`; its first object is looked at now, so that nothing fails later."""
+        """Return the template at `path`. Its first object is made now, so that errors are reported early."""
         where = self.context.folder / path
         try:
             text = where.read_text(encoding="utf-8")
@@ -100,6 +100,6 @@ _NAMES: Final = {"name", "generateName"}
 
 
 def _named(obj: dict[str, Any]) -> dict[str, Any]:
-    """A template may leave the name to the op."""
+    """Return the object with a name: a template may leave the name to the op."""
     metadata = obj.get("metadata") or {}
     return obj | {"metadata": {**metadata, "generateName": "x-"}} if isinstance(metadata, dict) else obj

@@ -14,12 +14,14 @@ THROUGHPUT: Final = "SchedulingThroughput"
 
 
 def topic_of(path: Path) -> str:
-    """The name that Kubernetes gives to the runs of a file: `eventhandling` of that in `event_handling`."""
+    """Return Kubernetes' name for the runs of a file: `eventhandling` for the file in `event_handling`."""
     return path.resolve().parent.name.replace("_", "")
 
 
 def threshold_of(case: Fields, own: Fields, notes: list[str]) -> float | None:
-    """Pods per second; None where there is none, or where it is for something else, which is noted."""
+    """Return the threshold in pods per second; None if there is none, or if it is for another metric, which
+    is noted.
+    """
     metric = _metric(case, own)
     value = own.any("threshold")
     if isinstance(value, dict):

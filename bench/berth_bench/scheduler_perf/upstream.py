@@ -1,7 +1,7 @@
-"""Kubernetes' own files of scheduler_perf, where `make scheduler-perf-data` has put them.
+"""Kubernetes' own files of scheduler_perf, in the folder of `make scheduler-perf-data`.
 
-`<data>/<version>/<area>/performance-config.yaml`: VERSION is what runs, the thresholds of LATER are printed
-beside its own. Called by the command.
+`<data>/<version>/<area>/performance-config.yaml`: the workloads of VERSION run; the thresholds of LATER are
+printed beside VERSION's. Called by the command.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CURE: Final = "run `make scheduler-perf-data` in a clone of berth, or name its f
 
 
 def files(given: Sequence[str], data: Path) -> list[Path]:
-    """Paths as they are, names of areas (`misc`) within the data; nothing given: all areas.
+    """Return the files: paths unchanged, names of areas (`misc`) within the data; all areas if none is given.
 
-    Raises ManifestError for a name where the data, or an area of that name, is missing.
+    Raises ManifestError for a name if the data, or an area of that name, is missing.
     """
     try:
         known = {path.parent.name: path for path in sorted((data / VERSION).glob(f"*/{FILE}"))}
@@ -43,9 +43,9 @@ def files(given: Sequence[str], data: Path) -> list[Path]:
 def _path(name: str, data: Path, known: Sequence[str]) -> Path:
     path = Path(name)
     if is_file(path) or path.name != name or path.suffix:
-        return path  # what is wrong with it is said where it is read
+        return path  # errors of the file are reported when it is read
     if known:
-        raise _failed(data, f"there is no {name}: there are {', '.join(known)}, or say the path of a file")
+        raise _failed(data, f"there is no {name}: there are {', '.join(known)}, or give the path of a file")
     raise _failed(data, f"there is no {name}, nor any other file of scheduler_perf: {CURE}")
 
 
@@ -54,9 +54,9 @@ def _failed(data: Path, problem: str) -> ManifestError:
 
 
 def with_later_thresholds(workloads: Sequence[Workload], data: Path) -> list[Workload]:
-    """Workloads of VERSION's own files with the thresholds that LATER asks for; others as they are.
+    """Return workloads of VERSION's own files with the thresholds of LATER; other workloads unchanged.
 
-    Where LATER's files are missing, a note says so. Raises ManifestError for one that cannot be read.
+    If LATER's files are missing, a note says so. Raises ManifestError for a file that cannot be read.
     """
     folder = data / LATER
     found: dict[str, dict[str, float]] = {}

@@ -1,1 +1,1 @@
-"""`berth bench soak`: a host under load whose plugins are killed, hung, slowed, upgraded and made to lie."""
+"""`berth bench soak`: run a host under load while its plugins are killed, hung, slowed, upgraded or wrong."""

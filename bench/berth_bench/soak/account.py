@@ -1,6 +1,6 @@
-"""`Account`: where the pods of a soak are, by the cluster's own changes and not by the host's word.
+"""`Account`: the pods of a soak and their nodes, by the cluster's own changes and not by the host's reports.
 
-Told by `clusters` and `real_cluster`, read by `world`.
+`clusters` and `real_cluster` report to it; `world` reads it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ class _Pod:
 
 
 class Account:
-    """Attributes: seen (pods so far), bound, double_binds (pods whose node changed), over_committed (names of
-    nodes that had more than they can hold at any time), misplaced (names of pods that were bound to a node
-    that may take none), vanished (names of pods that went by themselves), changed (is set by every change).
+    """The account. Attributes: seen (pods so far), bound, double_binds (pods whose node changed),
+    over_committed (names of nodes that at some time had more than they can hold), misplaced (names of pods
+    that were bound to a node that may take none), vanished (names of pods that disappeared by themselves),
+    changed (set by every change).
 
-    A pod's name is used once. `open_nodes`: those that may take pods.
+    A pod's name is used once. `open_nodes`: the nodes that may take pods.
     """
 
     def __init__(self, open_nodes: Iterable[str]) -> None:
@@ -46,7 +47,7 @@ class Account:
         self._milli_cpu: Counter[str] = Counter()
 
     def is_there(self, pod: Mapping[str, Any]) -> None:
-        """A pod as it is now: new, or changed."""
+        """Record a new or changed pod."""
         name = pod["metadata"]["name"]
         known = self._pods.get(name)
         if known is None:
@@ -59,7 +60,7 @@ class Account:
         self.changed.set()
 
     def is_gone(self, name: str) -> None:
-        """A pod that was there is there no more."""
+        """Record that a pod no longer exists."""
         known = self._pods.pop(name, None)
         if known is None:
             return
@@ -70,11 +71,11 @@ class Account:
         self.changed.set()
 
     def leaves(self, name: str) -> None:
-        """The soak itself deletes this pod."""
+        """Record that the soak itself deletes this pod."""
         self._leaving.add(name)
 
     def are_there(self, pods: Iterable[Mapping[str, Any]]) -> None:
-        """These pods, and no others."""
+        """Record that these pods exist, and no others."""
         left = set(self._pods)
         for pod in pods:
             self.is_there(pod)
@@ -83,7 +84,7 @@ class Account:
             self.is_gone(name)
 
     def has_node(self, name: str) -> bool:
-        """Whether the pod is there and bound."""
+        """Return True if the pod exists and is bound."""
         known = self._pods.get(name)
         return known is not None and bool(known.node)
 
@@ -94,17 +95,19 @@ class Account:
 
     @property
     def lost(self) -> set[str]:
-        """Pods without a node although an open node has room, and those that went by themselves."""
+        """Pods without a node although an open node has room, and pods that disappeared by themselves."""
         room = max((NODE_MILLI_CPU - self._milli_cpu[name] for name in self._open_nodes), default=0)
         fits = {name for name, pod in self._pods.items() if not pod.node and pod.milli_cpu <= room}
         return fits | self.vanished
 
     def reasons(self) -> list[tuple[str, int]]:
-        """Why pods have no node, in the cluster's words, and how many; the most frequent first."""
+        """Return the cluster's reasons for pods without a node, each with the number of pods; the most
+        frequent first.
+        """
         return Counter(pod.why for pod in self._pods.values() if not pod.node).most_common()
 
     async def until(self, condition: Callable[[], bool], within_s: float) -> bool:
-        """Wait until it holds; False: it did not in this time."""
+        """Wait until the condition holds; return False if it did not within this time."""
         try:
             async with asyncio.timeout(within_s):
                 while not condition():
@@ -135,7 +138,7 @@ def _milli_cpu(pod: Mapping[str, Any]) -> int:
 
 
 def _why(pod: Mapping[str, Any]) -> str:
-    """What the condition PodScheduled says against it; empty: nothing."""
+    """Return the message of the condition PodScheduled if it is False, else ""."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return next(
         (str(one.get("message") or one.get("reason") or "") for one in conditions if _is_held(one)), ""

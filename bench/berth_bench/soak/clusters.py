@@ -1,6 +1,6 @@
-"""`Cluster`: what a soak needs of a cluster; `EmbeddedCluster`: the embedded one, over loopback HTTP.
+"""`Cluster`: the cluster as a soak uses it; `EmbeddedCluster`: the embedded one, over loopback HTTP.
 
-Made by `world`, which outlives the hosts. The other kind is in `real_cluster`.
+Made by `world`; it outlives the hosts. The other kind is in `real_cluster`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from berth_bench.soak.account import Account
 from berth_bench.versus.objects import Json
 
 SCHEDULER_NAME: Final = "berth-soak"
-"""A name that no other scheduler of a cluster answers to, and pods of others do not ask for."""
+"""A scheduler name that no other scheduler of a cluster uses, and no other pod names."""
 CUT: Final = "cluster_cut"
 STOPPED: Final = "cluster_stopped"
 CUT_LASTS_S: Final = (0.2, 3.0)
-"""The least and the most."""
+"""Minimum and maximum duration of a cut, in seconds."""
 
 
 class SoakError(Exception):
-    """The soak cannot run as it was asked to; the text ends with the cure."""
+    """The soak cannot run as requested; the text ends with the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
-    """A misfortune of the cluster. `name`: in the result; `end` mends what `begin` brought, also where that
-    did not end. `lasts_s`: the least and the most.
+    """A fault of the cluster. `name`: its name in the result; `end` repairs what `begin` did, even if `begin`
+    failed. `lasts_s`: minimum and maximum duration.
     """
 
     name: str
@@ -47,38 +47,40 @@ class Interruption:
 
 
 class Cluster(Protocol):
-    """The cluster, as the soak's own process reaches it: no interruption is between them."""
+    """The cluster, as the soak's own process reaches it: interruptions do not affect this access."""
 
     @property
     def kubeconfig(self) -> Path:
-        """By which the host reaches it."""
+        """The kubeconfig for the host."""
         ...
 
     @property
     def interruptions(self) -> Sequence[Interruption]:
-        """What can happen to it."""
+        """The faults that the cluster can have."""
         ...
 
     @property
     def rebinds(self) -> int:
-        """Requests to bind a pod to another node than before, as far as the soak can see them."""
+        """The number of requests to bind a pod to another node than before, as far as the soak can see
+        them.
+        """
         ...
 
     async def create(self, content: Json) -> None:
-        """Make a node or a pod. An API server that is away is waited for."""
+        """Create a node or a pod. Waits while the API server does not answer."""
         ...
 
     async def delete_pod(self, name: str) -> None:
-        """At once. An API server that is away is waited for."""
+        """Delete a pod at once. Waits while the API server does not answer."""
         ...
 
     async def count_anew(self) -> None:
-        """Tell the account of all pods as they are now."""
+        """Report all current pods to the account."""
         ...
 
 
 class EmbeddedCluster:
-    """See `Cluster`. `server`: the soak makes objects in it without HTTP."""
+    """The embedded cluster; see `Cluster`. `server`: the soak creates objects in it without HTTP."""
 
     def __init__(self, server: ApiServer, over_http: ServedCluster, account: Account, folder: Path) -> None:
         self._server = server
@@ -92,28 +94,28 @@ class EmbeddedCluster:
 
     @property
     def rebinds(self) -> int:
-        """Those that the embedded cluster refused."""
+        """The number of rebinds that the embedded cluster refused."""
         return self._over_http.handlers.rebinds
 
     async def create(self, content: Json) -> None:
-        """At once."""
+        """Create the object at once."""
         self._server.create(content)
 
     async def delete_pod(self, name: str) -> None:
-        """At once; one that is gone is missed by the account."""
+        """Delete the pod at once; ignore a pod that no longer exists, because the account reports it."""
         try:
             self._server.delete("pods", ObjectRef(name=name, namespace="default"))
         except NotFoundError:
             return
 
     async def count_anew(self) -> None:
-        """All pods as they are."""
+        """Report all pods to the account."""
         self._account.are_there(pod.parsed for pod in self._server.list("pods"))
 
 
 @asynccontextmanager
 async def embedded_cluster(account: Account, folder: Path) -> AsyncIterator[EmbeddedCluster]:
-    """An empty one, served until the block ends."""
+    """Serve an empty cluster until the block ends."""
     server = ApiServer(RealClock())
 
     def note(event: WatchEvent) -> None:

@@ -1,4 +1,4 @@
-"""`berth bench soak`: reads its options, runs one soak, prints the account."""
+"""`berth bench soak`: read the options, run one soak, print the account."""
 
 from __future__ import annotations
 
@@ -32,23 +32,25 @@ T = TypeVar("T")
     type=click.FloatRange(min=0, min_open=True),
     default=30.0,
     show_default=True,
-    help="How long pods come and go, and plugins fail.",
+    help="How long to create and delete pods and let plugins fail.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides what happens, and when.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the faults and of the load.")
 @click.option("--nodes", type=click.IntRange(min=10), default=NODES, show_default=True, metavar="N")
 @click.option(
     "--kubeconfig",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="On the real API server that it leads to, instead of an embedded cluster.",
+    help="Use the API server of this kubeconfig instead of an embedded cluster.",
 )
 @click.option(
     "--api-server-pid",
     metavar="PID",
     type=click.IntRange(min=2),
-    help="With --kubeconfig: the process of that kube-apiserver, which is stopped now and then.",
+    help="With --kubeconfig: process id of that kube-apiserver, which is stopped now and then.",
 )
-@click.option("--keep", metavar="FOLDER", type=click.Path(file_okay=False), help="Leave the logs there.")
+@click.option(
+    "--keep", metavar="FOLDER", type=click.Path(file_okay=False), help="Keep the logs in this folder."
+)
 @output_option("json prints one line, yaml one document, and nothing else.")
 def soak(
     minutes: float,
@@ -59,19 +61,20 @@ def soak(
     keep: str | None,
     output: str,
 ) -> None:
-    """Run a host under load while its plugins are killed, hung, slowed, upgraded and made to lie.
+    """Run a host under load while its plugins are killed, hung, slowed, upgraded and made to give wrong
+    answers.
 
-    The host is killed, too, and its connections to the cluster are cut. Exits with 1 where a pod was lost or
-    bound twice, a node was given too much, or something leaked.
+    The host is killed, too, and its connections to the cluster are cut. Exits with 1 if a pod was lost or
+    bound twice, a node was over-committed, or something leaked.
 
-    With --kubeconfig the nodes and pods are made through that API server, which must have no nodes; the pods
-    are in a namespace of their own, and all is deleted at the end. The host reaches the server through a
-    proxy of the soak, which cuts its connections. --api-server-pid says which process is stopped as well
-    (SIGSTOP, for up to ten seconds).
+    With --kubeconfig the nodes and pods are created through that API server, whose cluster must have no
+    nodes. The pods are in a namespace of their own, and everything is deleted at the end. The host reaches
+    the server through a proxy of the soak, which cuts its connections. --api-server-pid names a process that
+    is stopped as well (SIGSTOP, for up to ten seconds).
     """
     if api_server_pid and kubeconfig is None:
-        raise click.UsageError("--api-server-pid says which server --kubeconfig leads to: give both")
-    # Not at the top: the scheduler's own process reads this module too, and pays for what it imports.
+        raise click.UsageError("--api-server-pid needs --kubeconfig: give both")
+    # Not at the top: the scheduler's own process imports this module too.
     from berth_bench.soak.world import Plan
 
     with TemporaryDirectory(prefix="berth-soak-") as made:
@@ -105,7 +108,7 @@ def soak(
 
 
 def _result(plan: Plan) -> Result:
-    """Run the soak; what stands in its way ends the command with a line that says so."""
+    """Run the soak. An error ends the command with one line."""
     from berth_host.errors.cluster import ClientConfigError, ClusterError
 
     from berth_bench.soak.clusters import SoakError
@@ -122,14 +125,16 @@ def _result(plan: Plan) -> Result:
         code, problem = UNUSABLE, str(err)
     except ClusterError as err:
         code, problem = FAILED, f"the cluster: {err}"
-    except OSError as err:  # the disk is full, or no process can be started
+    except OSError as err:  # the disk is full, or a process cannot be started
         code, problem = FAILED, str(err)
     click.echo(f"berth bench soak: {problem}", err=True)
     sys.exit(code)
 
 
 async def _in_order(work: Coroutine[Any, Any, T]) -> T:
-    """SIGTERM ends it as Ctrl-C does: its processes end, what it made goes, what it holds up goes on."""
+    """Make SIGTERM end the work as Ctrl-C does: processes end, created objects are deleted, stopped processes
+    continue.
+    """
     task = asyncio.ensure_future(work)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     return await task

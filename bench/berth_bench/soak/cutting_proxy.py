@@ -1,7 +1,7 @@
-"""A TCP proxy on loopback that treats connections badly: cuts them, delays them, lets later ones go first.
+"""A TCP proxy on loopback that disturbs connections: it cuts and delays them, and serves later ones first.
 
-Between the host of `berth bench soak` and a real API server, and in tests of the Kubernetes client. Seeded,
-so that a run that fails can be had again (as far as the machine's own timing allows).
+It is between the host of `berth bench soak` and a real API server, and in tests of the Kubernetes client. It
+uses a seed, so that a failing run can be repeated (as far as the timing of the machine allows).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 
 class CuttingProxy:
-    """`is_calm`: passes everything on at once. `is_down`: takes connections and closes them.
+    """The proxy. `is_calm`: passes everything on at once. `is_down`: accepts connections and closes them.
 
-    `url`: where it listens, as http; what passes is not looked at, TLS neither. `cut_count` and
-    `connection_count`: so far.
+    `url`: where it listens, as http; the proxy does not inspect the bytes or TLS. `cut_count` and
+    `connection_count`: numbers so far.
     """
 
     def __init__(self, target: str, seed: int) -> None:
@@ -42,14 +42,15 @@ class CuttingProxy:
         self.is_down = False
 
     def cut_all(self) -> None:
-        """Cut every connection, now."""
+        """Cut every connection now."""
         for writer in list(self._open):
             writer.transport.abort()
             self.cut_count += 1
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass one connection on, until either end or the proxy cuts it."""
-        # No coroutine: a task of the server's that is cancelled before it begins would leave it open.
+        """Pass one connection on, until either end or the proxy closes it."""
+        # Not a coroutine: a task of the server that is cancelled before it begins would leave the connection
+        # open.
         self.connection_count += 1
         self._open.add(writer)
         task = asyncio.ensure_future(self._handle(reader, writer))
@@ -62,7 +63,7 @@ class CuttingProxy:
             if self.is_down:
                 return
             if not self.is_calm:
-                # Held back, so that a connection that came later is served before this one.
+                # Delayed, so that a later connection is served before this one.
                 await asyncio.sleep(self._chance.choice((0.0, 0.0, 0.01, 0.05)))
             back, upstream = await asyncio.open_connection(self._host, self._port)
             budget = self._chance.choice((200, 1_000, 4_000, 20_000, 10**9))
@@ -70,7 +71,7 @@ class CuttingProxy:
                 group.create_task(self._pass(reader, upstream, 10**9))
                 group.create_task(self._pass(back, writer, budget))
         except* (OSError, _CutError, asyncio.CancelledError):
-            # Cut or let go: nobody is to hear of it.
+            # Cut or closed; no error is reported.
             pass
         finally:
             for end in (writer, upstream):
@@ -83,7 +84,7 @@ class CuttingProxy:
             if not self.is_calm:
                 await asyncio.sleep(self._chance.choice((0.0, 0.0, 0.0, 0.001, 0.02)))
                 if len(data) > budget:
-                    # In the middle of a line, most of the time.
+                    # Usually in the middle of a line.
                     sink.write(data[:budget])
                     self.cut_count += 1
                     raise _CutError
@@ -93,7 +94,7 @@ class CuttingProxy:
         raise _CutError
 
     async def aclose(self) -> None:
-        """Close all."""
+        """Close the proxy and all connections."""
         self.cut_all()
         for task in list(self._tasks):
             task.cancel()
@@ -106,7 +107,7 @@ class _CutError(Exception):
 
 @asynccontextmanager
 async def cutting_proxy(target: str, seed: int) -> AsyncIterator[CuttingProxy]:
-    """A proxy before `target` on a free loopback port."""
+    """Run a proxy for `target` on a free loopback port until the block ends."""
     proxy = CuttingProxy(target, seed)
     server = await asyncio.start_server(proxy.accept, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]

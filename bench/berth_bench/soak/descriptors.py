@@ -1,6 +1,6 @@
-"""What a process holds open, by name: a count alone does not tell which one leaked.
+"""List what a process holds open, by name: a count alone does not tell which descriptor leaked.
 
-Called by `measures` and `stopped_server`. Read from Linux: /proc/PID/fd, and /proc/PID/net for the ends of
+Called by `measures` and `stopped_server`. Source on Linux: /proc/PID/fd, and /proc/PID/net for the ends of
 sockets.
 """
 
@@ -16,11 +16,11 @@ from typing import Final
 PROC: Final = Path("/proc")
 _STATES: Final = {1: "established", 8: "in close-wait", 10: "listening"}
 _OWN_PORT_FROM: Final = 32768
-"""Ports from here on are given by the system to whoever connects; they say nothing about the socket."""
+"""The system assigns ports from here on to clients; they do not identify the socket."""
 
 
 def descriptors(pid: int) -> Counter[str]:
-    """How many of each name are open. Raises OSError where the process is gone."""
+    """Return the number of open descriptors by name. Raises OSError if the process has ended."""
     sockets: dict[str, str] | None = None
     names: Counter[str] = Counter()
     for target in _targets(pid):
@@ -29,19 +29,19 @@ def descriptors(pid: int) -> Counter[str]:
             sockets = dict(_sockets(pid)) if sockets is None else sockets
             names[sockets.get(inode.rstrip("]"), "socket")] += 1
         else:
-            # Every pipe has a number of its own.
+            # Every pipe has a number of its own; leave it out.
             names[kind if kind == "pipe" else target] += 1
     return names
 
 
 def more(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """What `after` has more than `before`, by name."""
+    """Return what `after` has more than `before`, by name."""
     return dict(Counter(after) - Counter(before))
 
 
 def connections_of(pid: int) -> set[tuple[int, int]]:
-    """Its own port and the other end's, of each TCP connection. Raises OSError where it is gone or another
-    user's.
+    """Return (own port, remote port) of each TCP connection. Raises OSError if the process has ended or is
+    another user's.
     """
     held = set(_targets(pid))
     lines = [line.split() for name in ("tcp", "tcp6") for line in _lines(PROC / str(pid) / "net" / name)]
@@ -49,14 +49,14 @@ def connections_of(pid: int) -> set[tuple[int, int]]:
 
 
 def _targets(pid: int) -> Iterator[str]:
-    """What the descriptors lead to; not of those that are closed meanwhile."""
+    """Yield the targets of the open descriptors; skip those that are closed meanwhile."""
     for entry in (PROC / str(pid) / "fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
             yield str(entry.readlink())
 
 
 def _sockets(pid: int) -> Iterator[tuple[str, str]]:
-    """inode, name"""
+    """Yield (inode, name) of each socket."""
     net = PROC / str(pid) / "net"
     for line in _lines(net / "unix"):
         fields = line.split(maxsplit=7)
@@ -70,7 +70,7 @@ def _sockets(pid: int) -> Iterator[tuple[str, str]]:
 
 
 def _lines(table: Path) -> list[str]:
-    """Without the head line."""
+    """Return the lines of a table without its header."""
     try:
         return table.read_text().splitlines()[1:]
     except FileNotFoundError:
@@ -78,7 +78,7 @@ def _lines(table: Path) -> list[str]:
 
 
 def _end(text: str) -> str:
-    """`0100007F:1F90` as 127.0.0.1:8080: words of the address are in the machine's own byte order."""
+    """Return `0100007F:1F90` as 127.0.0.1:8080. The words of the address are in the machine's byte order."""
     address, _, _ = text.partition(":")
     words = [bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)]
     raw = b"".join(words)

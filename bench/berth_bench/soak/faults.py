@@ -1,7 +1,7 @@
-"""`Faults`: what goes wrong during a soak, by chance, and how often it did.
+"""`Faults`: what goes wrong during a soak, at random, and how often it did.
 
-Run by `world`: each plugin, the host and the cluster have misfortunes of their own, side by side. Each one
-is mended by the task that brought it, also where the soak ends in between.
+Run by `world`. Each plugin, the host and the cluster have faults of their own, concurrently. The task that
+causes a fault also repairs it, even if the soak ends in between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from berth_bench.soak.plugins import Mood
 from berth_bench.soak.swaps import Swaps
 
 _PLUGIN_REST_S: Final = (2.0, 12.0)
-"""The least and the most time between two misfortunes of one plugin; the others likewise."""
+"""Minimum and maximum time between two faults of one plugin, in seconds; the others likewise."""
 _CLUSTER_REST_S: Final = (20.0, 60.0)
 _HOST_REST_S: Final = (25.0, 60.0)
 _GONE_S: Final = (0.1, 3.0)
@@ -28,8 +28,8 @@ KINDS: Final = ("killed", "hung", "slowed", "lied", "upgraded", CUT, STOPPED, "h
 
 
 class Faults:
-    """`counts`: misfortunes so far, by their names in the result. `lasts_s`: of the whole soak; in a short
-    one the rests are shorter, too.
+    """Causes faults. `counts`: faults so far, by their names in the result. `lasts_s`: duration of the soak;
+    in a short soak the pauses are shorter too.
     """
 
     def __init__(
@@ -50,10 +50,13 @@ class Faults:
         self._lasts_s = lasts_s
 
     async def run(self, host_until_s: float) -> None:
-        """Until it is cancelled. `host_until_s`: the loop's time after which the host is left alone."""
+        """Cause faults until cancelled. `host_until_s`: the loop's time after which the host has no more
+        faults.
+        """
         async with asyncio.TaskGroup() as group:
             for plugin in self._plugins:
-                # A seed each: what befalls one plugin does not depend on how long another took to start.
+                # A seed each, so that the faults of one plugin do not depend on how long another took to
+                # start.
                 group.create_task(self._plugin(plugin, random.Random(self._rng.random())))
             for interruption in self._interruptions:
                 group.create_task(self._interrupt(interruption, random.Random(self._rng.random())))
@@ -86,7 +89,9 @@ class Faults:
         await self._moody(plugin, Mood.SLOW, rng)
 
     async def _lie(self, plugin: PluginProcess, rng: random.Random) -> None:
-        """A liar is put into quarantine: its operator starts another instance in its place."""
+        """Make the plugin give wrong answers for a while. It is then in quarantine, so start another
+        instance, as an operator would.
+        """
         self.counts["lied"] += 1
         try:
             await self._moody(plugin, Mood.LYING, rng)
@@ -129,6 +134,6 @@ class Faults:
             await self._restart_host()
 
     def _rest_s(self, usual: tuple[float, float]) -> tuple[float, float]:
-        """So that each befalls a soak that is shorter than a rest, too."""
+        """Return a pause that is short enough for a fault of each kind in a short soak."""
         least, most = usual
         return min(least, self._lasts_s / 4), min(most, self._lasts_s / 2)

@@ -1,7 +1,7 @@
-"""The pods of one namespace of a real API server -> the account of a soak, by a watch of the soak's own.
+"""Follow the pods of one namespace of a real API server for the account of a soak, by a separate watch.
 
-Run by `real_cluster`. It shares the connection's code with the host, and nothing that follows from it: what
-the host's informers miss is not missed here. Source: the Kubernetes API's conventions on watches.
+Run by `real_cluster`. It shares only the connection code with the host, so it sees what the host's informers
+miss. Source: the Kubernetes API's conventions on watches.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from berth_host.errors.cluster import ClusterError
 from berth_bench.soak.account import Account
 
 _IDLE_S: Final = 30.0
-"""A watch that is silent for so long is begun anew, from where it was."""
+"""A watch without data for this time, in seconds, is started again from its last version."""
 _AGAIN_S: Final = 0.2
 _GONE: Final = 410
 
 
 class FollowedPods:
-    """`count_anew`, then `run` until it is cancelled."""
+    """Reports pods to the account: call `count_anew`, then `run` until it is cancelled."""
 
     def __init__(self, client: KubeClient, namespace: str, account: Account) -> None:
         self._client = client
@@ -31,13 +31,13 @@ class FollowedPods:
         self._version = ""
 
     async def count_anew(self) -> None:
-        """Tell the account of all pods as they are now. Raises ClusterError."""
+        """Report all current pods to the account. Raises ClusterError."""
         answer = await self._client.request("GET", self._path, resource="pods")
         self._account.are_there(answer.get("items") or ())
         self._version = str(answer["metadata"]["resourceVersion"])
 
     async def run(self) -> None:
-        """Follow every change, however often the server goes away."""
+        """Follow every change; continue after every failure of the server."""
         while True:
             try:
                 if not self._version:
@@ -47,7 +47,7 @@ class FollowedPods:
                 await asyncio.sleep(_AGAIN_S)
 
     async def _watch(self) -> None:
-        """From the version that is known until the answer ends; an old version is forgotten."""
+        """Watch from the last version until the answer ends; forget the version if it is too old."""
         query = {"watch": "true", "resourceVersion": self._version, "allowWatchBookmarks": "true"}
         rest = b""
         async with self._client.stream(self._path, query=query, idle_s=_IDLE_S, resource="pods") as stream:
@@ -58,7 +58,7 @@ class FollowedPods:
                         return
 
     def _takes(self, change: dict[str, Any]) -> bool:
-        """False: the watch has ended with an error."""
+        """Report a change; return False if the watch has ended with an error."""
         obj = change["object"]
         match change["type"]:
             case "ERROR":

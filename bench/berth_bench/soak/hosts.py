@@ -1,6 +1,6 @@
-"""`Hosts`: the host of a soak, killed and started anew, and what is measured of it.
+"""`Hosts`: the host of a soak, killed and started again, and its measurements.
 
-Run by `world`. Its configuration names the four plugins, some of which bring their sockets into a folder.
+Run by `world`. The host's configuration names the four plugins; some of them put their sockets into a folder.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ POINTS: Final = {
     SoakGate: ("permit",),
 }
 IN_FOLDER: Final = (SoakFit, SoakGate)
-"""These come through the socket folder, where an upgrade is a hot swap; the others have endpoints."""
+"""These plugins use the socket folder, where an upgrade has no gap; the others have endpoints."""
 _REQUIRED: Final = (SoakFit, SoakKeeper)
 
 
 class Hosts:
-    """The host, and the one after it."""
+    """The current host and its successors."""
 
     def __init__(self, folder: Path, kubeconfig: Path, plugins: Sequence[PluginProcess]) -> None:
         self._setup = SchedulerSetup(
@@ -50,21 +50,21 @@ class Hosts:
             configuration=yaml.safe_dump(_configuration(), sort_keys=False),
             client_connection=UNLIMITED,
             more_documents=yaml.safe_dump(_berth_configuration(plugins), sort_keys=False),
-            # The embedded cluster knows no users, so there is nobody to ask who may read.
+            # The embedded cluster has no users, so nothing can check who may read.
             flags=("--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",),
         )
         self._process = SchedulerProcess(self._setup)
         self._changing = asyncio.Lock()
 
     async def start(self) -> None:
-        """Start one, and wait until it is ready. Raises SchedulerError."""
+        """Start a host, and wait until it is ready. Raises SchedulerError."""
         self._process = SchedulerProcess(self._setup)
         await self._process.start()
         await self._process.ready()
 
     async def restart(self) -> None:
-        """Kill it, and start another one, which is ready when this returns, cancelled or not. Raises
-        SchedulerError as `check` and `start` do.
+        """Kill the host, and start another one. The new host is ready when this method returns, also after a
+        cancellation. Raises SchedulerError as `check` and `start` do.
         """
         self.check()
         async with self._changing:
@@ -75,28 +75,28 @@ class Hosts:
                 await renewing
 
     def check(self) -> None:
-        """Raises SchedulerError where it has ended, and nobody has ended it."""
+        """Raise SchedulerError if the host has ended by itself."""
         if not self._changing.locked() and (code := self._process.ended_with) is not None:
-            raise SchedulerError(f"it ended by itself with {code}:\n{self._process.last_lines()}")
+            raise SchedulerError(f"the host ended by itself with {code}:\n{self._process.last_lines()}")
 
     async def _renew(self) -> None:
         await self._process.kill()
         await self.start()
 
     async def stop(self) -> None:
-        """End it in order."""
+        """Stop the host with SIGTERM."""
         async with self._changing:
             await self._process.stop()
 
     def memory_mb(self) -> float:
-        """Resident memory now; 0 while there is none."""
+        """Return the current resident memory in MB; 0 without a host."""
         try:
             return memory_mb(self._process.pid, "VmRSS")
         except (OSError, LookupError):
             return 0.0
 
     async def memory(self) -> measures.Memory | None:
-        """Return the resident memory, and what known stores hold of it; None where the host does not say."""
+        """Return the resident memory, and the entries of known stores; None if the host does not answer."""
         kept = await measures.fill(self._process.port)
         mb = self.memory_mb()
         return measures.Memory(mb, kept) if kept and mb else None
@@ -104,8 +104,9 @@ class Hosts:
     async def at_rest(
         self, rest_s: float, since: measures.Reading | None = None, looks_s: float = 0.0
     ) -> measures.Reading:
-        """After a rest, what it shows in LOOKS_S seconds. With `since` it is looked at again and again, for
-        `looks_s`, until it shows no more than then. Raises SchedulerError where it does not answer.
+        """Wait `rest_s`, then return typical figures over LOOKS_S seconds. With `since`, repeat for up to
+        `looks_s` seconds until no figure exceeds those of `since`. Raises SchedulerError if the host does not
+        answer.
         """
         await asyncio.sleep(rest_s)
         loop = asyncio.get_running_loop()
@@ -116,7 +117,7 @@ class Hosts:
             if loop.time() >= until_s or (seen and since and seen.is_within(since)):
                 break
         if seen is None:
-            raise SchedulerError(f"it does not answer at /metrics:\n{self._process.last_lines()}")
+            raise SchedulerError(f"the host does not answer at /metrics:\n{self._process.last_lines()}")
         return seen
 
     async def _look(self) -> list[measures.Reading]:
@@ -124,13 +125,13 @@ class Hosts:
         until_s = loop.time() + LOOKS_S
         readings: list[measures.Reading] = []
         while loop.time() < until_s:
-            with contextlib.suppress(aiohttp.ClientError, OSError):  # a TimeoutError is an OSError
+            with contextlib.suppress(aiohttp.ClientError, OSError):  # TimeoutError is an OSError
                 readings.append(await measures.read(self._process.port, self._process.pid))
             await asyncio.sleep(0.5)
         return readings
 
     async def failures_of(self, plugin: str) -> Failures | None:
-        """See `swaps`."""
+        """Return the failures of a plugin; see `swaps`."""
         process = self._process
         try:
             return Failures(process.pid, await measures.failures(process.port, plugin, LOST_BY))

@@ -1,4 +1,4 @@
-"""`Load`: pods that come and go in the cluster of a soak. Run by `world`."""
+"""`Load`: create and delete pods in the cluster of a soak. Run by `world`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from berth_bench.versus.objects import Json, node, pod
 _CPUS_MILLI: Final = (500, 1000, 1500)
 _CLOSED_EVERY: Final = 10
 _FULL: Final = 0.6
-"""Pods ask for this share of the open nodes' CPU, once as many are there as are wanted."""
+"""Share of the open nodes' CPU that pods request when the planned number of pods exists."""
 PODS_PER_S: Final = 25.0
 _TICK_S: Final = 0.1
 _MOST_AT_ONCE: Final = 50
-"""Where the cluster was away, what was owed meanwhile comes in parts of this size."""
+"""Maximum number of pods created at once, to catch up after the cluster did not answer."""
 WAITING_MOST: Final = 500
-"""While so many pods wait for a node none comes: required plugins are away most of the time, and a host that
-binds what it can, on a busy machine, would have its queue measured, which grows as long as the soak lasts.
+"""No pod is created while this many pods wait for a node. Required plugins are often absent, and on a busy
+machine the queue of a host that binds what it can would grow as long as the soak lasts.
 """
 _GO: Final = 1 / 8
-"""A pod goes for so many that come, also while there are few."""
+"""Deleted pods per created pod, also while there are few."""
 STAYS_S: Final = 10.0
-"""A pod that has waited longer for its node does not go before it has one: a lost one is to be missed."""
+"""A pod that has waited longer for its node, in seconds, is not deleted before it has one, so that a lost pod
+is found.
+"""
 
 
 def nodes_of(count: int) -> list[Json]:
-    """So many nodes, some of them closed."""
+    """Return `count` nodes, some of them closed."""
     return [
         node(f"soak-{number}", f"{NODE_MILLI_CPU}m", **({CLOSED: "true"} if _is_closed(number) else {}))
         for number in range(count)
@@ -38,12 +40,12 @@ def nodes_of(count: int) -> list[Json]:
 
 
 def open_nodes(count: int) -> list[str]:
-    """The names of those that are not closed."""
+    """Return the names of the nodes that are not closed."""
     return [f"soak-{number}" for number in range(count) if not _is_closed(number)]
 
 
 class Load:
-    """`created`: pods so far."""
+    """The load. `created`: pods so far."""
 
     def __init__(self, cluster: Cluster, account: Account, nodes: int, rng: random.Random) -> None:
         self.created = 0
@@ -56,7 +58,7 @@ class Load:
         self._most = max(round(_FULL * len(open_nodes(nodes)) * NODE_MILLI_CPU / mean_milli_cpu), 1)
 
     async def run(self) -> None:
-        """Until `end`: create pods unless many wait, and delete as many once there are enough."""
+        """Create pods unless many wait, and delete as many once there are enough, until `end` is called."""
         owed = 0.0
         loop = asyncio.get_running_loop()
         before_s = loop.time()
@@ -73,14 +75,14 @@ class Load:
         self._ended.clear()
 
     def end(self) -> None:
-        """Let `run` end once what it is at is done: a pod that is half made would be nobody's."""
+        """Let `run` end after its current step, because a half-created pod would belong to no account."""
         self._ended.set()
 
     async def step(self, count: int) -> None:
-        """So many pods come, and some go."""
+        """Create `count` pods, and delete some."""
         for _ in range(count):
             await self._create()
-            # One that was to go and has stayed leaves one too many: then there are two tries.
+            # If a pod was not deleted because it waits, there is one too many: then try two.
             too_many = len(self._there) - self._most
             tries = min(too_many, 2) if too_many > 0 else int(self._rng.random() < _GO)
             for _ in range(tries):
@@ -94,14 +96,14 @@ class Load:
         self._there.append((name, asyncio.get_running_loop().time()))
 
     async def _delete(self) -> None:
-        """Any pod, bound or not, that has not waited for long."""
+        """Delete any pod, bound or not, that has not waited for long."""
         place = self._rng.randrange(len(self._there))
         name, created_s = self._there[place]
         if asyncio.get_running_loop().time() - created_s > STAYS_S and not self._account.has_node(name):
             return
         self._there[place] = self._there[-1]
         self._there.pop()
-        # The host preempts nobody here: any other pod that goes is missed by the account.
+        # The host preempts no pods here, so the account reports any other pod that disappears.
         self._account.leaves(name)
         await self._cluster.delete_pod(name)
 

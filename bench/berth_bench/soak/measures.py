@@ -1,4 +1,4 @@
-"""What a soak measures of the host: its own metrics, and what Linux says of its process.
+"""Measurements of the host: its own metrics, and the process figures of Linux.
 
 Called by `hosts`.
 """
@@ -18,18 +18,19 @@ from berth_bench.soak.descriptors import descriptors
 
 _ANSWERS_WITHIN_S: Final = 10.0
 ENTRY_KB: Final[Mapping[str, float]] = {"events": 3.0, "attempts": 4.0, "pods": 6.0}
-"""About how much memory an entry takes, in KiB of resident memory, as seen in a soak.
+"""Approximate resident memory of an entry, in KiB, as seen in a soak.
 
-An event that is remembered for its repetitions (its JSON, key and times) goes when it was quiet for six
-minutes, or as the oldest of 10 000. An attempt is a diagnosis with its share of the pod's history. The latest
-attempts of 4096 pods are kept, and as many earlier ones. A pod is its parsed object, its record and its row.
+An event that is kept for its repetitions (its JSON, key and times) is dropped after six minutes without
+another, or as the oldest of 10 000. An attempt is a diagnosis with its share of the pod's history. The host
+keeps the latest attempts of 4096 pods, and as many earlier ones. A pod is its parsed object, its record and
+its row.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`tasks` of its event loop, by what they run; `reservations` of plugins, alive or not given back;
-    `assumed` pods in its cache; `waiting` pods in its queue; `open`: descriptors by name.
+    """One reading. `tasks` of the event loop, by coroutine; `reservations` of plugins, alive or not undone;
+    `assumed` pods in the cache; `waiting` pods in the queue; `open`: descriptors by name.
     """
 
     tasks: Mapping[str, int]
@@ -40,23 +41,23 @@ class Reading:
 
     @property
     def task_count(self) -> int:
-        """Tasks of all kinds."""
+        """The number of tasks of all kinds."""
         return sum(self.tasks.values())
 
     @property
     def fds(self) -> int:
-        """Open descriptors."""
+        """The number of open descriptors."""
         return sum(self.open.values())
 
     def is_within(self, other: Reading) -> bool:
-        """Whether nothing that must come back to where it was stands above `other`."""
+        """Return True if no figure that must return to its old value is above that of `other`."""
         held = self.reservations + self.assumed
         return not held and self.task_count <= other.task_count and self.fds <= other.fds
 
 
 def typical(readings: Sequence[Reading]) -> Reading:
-    """Of each figure the median. At any one reading an event may be under way, which is a task more, or a
-    probe, for which its keeper waits in one task instead of two.
+    """Return the median of each figure. A single reading may include an event in flight, which is one task
+    more, or a probe, during which its keeper waits in one task instead of two.
     """
     return Reading(
         tasks=_middle(readings, lambda one: one.task_count).tasks,
@@ -68,12 +69,14 @@ def typical(readings: Sequence[Reading]) -> Reading:
 
 
 def _middle(readings: Sequence[Reading], figure: Callable[[Reading], int]) -> Reading:
-    """The one that is in the middle by this figure; of two, the one with less."""
+    """Return the median reading by this figure; of two, the lower one."""
     return sorted(readings, key=figure)[(len(readings) - 1) // 2]
 
 
 async def read(port: int, pid: int) -> Reading:
-    """Ask the host. Raises aiohttp.ClientError and OSError where it does not answer or is gone."""
+    """Read the host's figures. Raises aiohttp.ClientError and OSError if the host does not answer or has
+    ended.
+    """
     sums: dict[str, float] = {}
     tasks: dict[str, int] = {}
     for sample in await _samples(port):
@@ -90,7 +93,7 @@ async def read(port: int, pid: int) -> Reading:
 
 
 async def failures(port: int, plugin: str, kinds: Collection[str]) -> int:
-    """Calls of a plugin that failed in one of these ways so far. Raises as `read` does."""
+    """Return how many calls of a plugin failed in one of these ways so far. Raises as `read` does."""
     return int(
         sum(
             sample.value
@@ -115,13 +118,13 @@ async def _samples(port: int) -> list[Sample]:
 
 
 async def fill(port: int) -> Mapping[str, int]:
-    """Return how many entries each store has that fills for minutes and then stands still, by its name in
-    ENTRY_KB; none where the host does not answer.
+    """Return the number of entries of each bounded store that fills for minutes, by its name in ENTRY_KB;
+    empty if the host does not answer.
     """
     levels = dict.fromkeys(ENTRY_KB, 0)
     try:
         samples = await _samples(port)
-    except (aiohttp.ClientError, OSError):  # a TimeoutError is an OSError
+    except (aiohttp.ClientError, OSError):  # TimeoutError is an OSError
         return {}
     for sample in samples:
         if sample.name == "berth_kept_entries":
@@ -142,7 +145,7 @@ class Memory:
 
     @property
     def besides_mb(self) -> float:
-        """Memory without what these stores hold."""
+        """Memory in MB without the entries of these stores."""
         return self.mb - sum(ENTRY_KB[name] * count for name, count in self.kept.items()) / 1024
 
 
@@ -150,7 +153,8 @@ def growth_percent(memory: Sequence[Memory]) -> float:
     """Return how much the memory grew from the second third of the samples to the last, in per cent of the
     second, by medians.
 
-    What the known bounded stores hold is left out: they fill for as long as ten minutes, which is no leak.
+    The entries of the known bounded stores are subtracted: these stores fill for up to ten minutes, which is
+    not a leak.
     """
     third = len(memory) // 3
     if not third:

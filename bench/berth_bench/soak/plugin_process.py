@@ -1,7 +1,7 @@
-"""`PluginProcess`: one plugin of a soak as a process that the soak starts, stops, holds up and replaces.
+"""`PluginProcess`: one plugin of a soak as a process that the soak starts, stops, pauses and replaces.
 
-Driven by `faults`. The host finds it at a fixed socket, or in a socket folder; every process that serves
-there is another instance.
+Driven by `faults`. The host finds it at a fixed socket, or in a socket folder; every process is another
+instance.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from berth_bench.soak.plugins import ASKED, MOOD, VERSION, Mood
 from berth_bench.versus import processes
 
 STOPS_WITHIN_S: Final = 35.0
-"""More than the time that an instance has for the cycles which it began."""
+"""More than the time that an instance has for its running cycles, in seconds."""
 ASKED_WITHIN_S: Final = 20.0
 _LOOK_S: Final = 0.05
 
 
 class PluginProcess:
-    """down -start-> up -kill, stop-> down; up -hold-> held -go_on-> up
+    """The process. down -start-> up -kill, stop-> down; up -hold-> held -go_on-> up
 
-    `sockets`: the socket folder, None: it has an endpoint of its own, in `folder`.
+    `sockets`: the socket folder; None: the plugin has an endpoint of its own, in `folder`.
     """
 
     def __init__(self, name: str, folder: Path, sockets: Path | None = None) -> None:
@@ -40,7 +40,7 @@ class PluginProcess:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start an instance; the host attaches when it answers."""
+        """Start an instance; the host attaches to it when it answers."""
         with (self._folder / f"{self.name}.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -57,34 +57,34 @@ class PluginProcess:
             )
 
     def behave(self, mood: Mood) -> None:
-        """From its next call on."""
+        """Set the behaviour from the next call on."""
         part = self._mood.with_suffix(".part")
         part.write_text(mood)
         part.rename(self._mood)
 
     async def kill(self) -> None:
-        """SIGKILL, as a crash would."""
+        """Kill the process (SIGKILL), as a crash would."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
 
     def hold(self) -> None:
-        """SIGSTOP: it hangs, and its connections live."""
+        """Stop the process (SIGSTOP): the plugin hangs, and its connections stay open."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """Continue the process (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     async def stop(self) -> None:
-        """SIGTERM, as an upgrade does; a process that does not end in time is killed."""
+        """End the process (SIGTERM), as an upgrade does; kill it if it does not end in time."""
         await _end(self._process)
 
     async def upgrade(self) -> bool:
-        """A process of the next version in its place; whether that was asked.
+        """Replace the process by one of the next version; return True if the host has called the new one.
 
-        In a socket folder the two are there side by side until the newer is asked, or `ASKED_WITHIN_S` are
-        over: the plugin is missing at no time. At an endpoint the older one has to end first.
+        In a socket folder both processes run until the host calls the newer one, or `ASKED_WITHIN_S` are
+        over: the plugin is never absent. At an endpoint the older one must end first.
         """
         self._version += 1
         if self.sockets is None:
@@ -103,7 +103,9 @@ class PluginProcess:
             await _end(older)
 
     async def is_asked(self, within_s: float) -> bool:
-        """Wait until the newest process is asked from now on; False: it was not in this time."""
+        """Wait until the host calls the newest process from now on; return False if it did not within this
+        time.
+        """
         now_s = time.time()
         file = self._asked()
         until_s = time.monotonic() + within_s
@@ -114,8 +116,8 @@ class PluginProcess:
         return False
 
     def _place(self) -> str:
-        """Two places in the folder take turns: a process that is started anew takes over what the one before
-        left of its own.
+        """Return the next of two places in the folder, in turns: a new process replaces the files that the
+        one before the last left.
         """
         if self.sockets is None:
             return self.endpoint
@@ -146,7 +148,8 @@ async def _end(process: asyncio.subprocess.Process | None) -> None:
             async with asyncio.timeout(STOPS_WITHIN_S):
                 await process.wait()
     finally:
-        # Also where nobody waits any longer: while it answers, another one is refused at its socket.
+        # Also if nothing waits for it any longer: while the old process answers, a new one is refused at its
+        # socket.
         if process.returncode is None:
             process.kill()
             await process.wait()

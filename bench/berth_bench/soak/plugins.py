@@ -1,8 +1,8 @@
-"""The four plugins of a soak. Each runs in a process of its own; a file says how it behaves.
+"""The four plugins of a soak. Each runs in a process of its own; a file sets its behaviour.
 
-Served by `berth-sdk serve berth_bench.soak.plugins:NAME` with SOAK_MOOD naming the file, which holds
-a word of `Mood`. Without the file a plugin is honest. SOAK_ASKED names a file whose time is that of the last
-call, SOAK_VERSION is the plugin's version.
+Served by `berth-sdk serve berth_bench.soak.plugins:NAME`. SOAK_MOOD names the file, which holds a value of
+`Mood`; without the file a plugin works correctly. SOAK_ASKED names a file whose time is that of the last
+call. SOAK_VERSION is the plugin's version.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ MOOD: Final = "SOAK_MOOD"
 ASKED: Final = "SOAK_ASKED"
 VERSION: Final = "SOAK_VERSION"
 CLOSED: Final = "soak.berth.io/closed"
-"""`true`: a node of which SoakFit wants no pod."""
+"""`true`: SoakFit rejects the node."""
 SLOW_S: Final = 0.05
-"""By so much a slow plugin's answers are late: more than a third of the time that a cycle's call has."""
+"""Delay of a slow plugin's answers in seconds: more than a third of the time that a cycle's call has."""
 _WAIT_S: Final = 10.0
 _HELD: Final = 5
-"""SoakGate holds one pod of so many."""
+"""SoakGate holds one of this many pods."""
 
 
 class Mood(StrEnum):
@@ -46,7 +46,9 @@ class Mood(StrEnum):
 
 
 def mood() -> Mood:
-    """Read anew at each call: the soak writes it while the plugin runs. A slow plugin sleeps here."""
+    """Read the behaviour anew at each call, because the soak changes it while the plugin runs. Sleeps here
+    for a slow plugin.
+    """
     if asked := os.environ.get(ASKED):
         Path(asked).touch()
     try:
@@ -63,44 +65,44 @@ class _Versioned(Plugin):
 
 
 class SoakFit(_Versioned):
-    """Filter. It lies by an answer for one node too few, which the SDK turns into an error."""
+    """Filter. Its wrong answer has one node too few, which the SDK turns into an error."""
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Nodes that are not closed."""
+        """Accept nodes that are not closed."""
         if mood() is Mood.LYING:
             return Verdicts.feasible(len(nodes) - 1)
         return Verdicts.reject_where(nodes.has_label(CLOSED, "true"), Status.unresolvable("node is closed"))
 
 
 class SoakRank(_Versioned):
-    """Score. It lies by scores of 1000."""
+    """Score. Its wrong answers are scores of 1000."""
 
     normalization: ClassVar[ScoreNormalization] = ScoreNormalization.NONE
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """Anything, but for each node the same."""
+        """Return arbitrary scores that are constant for each node."""
         top = 1000 if mood() is Mood.LYING else 100
         scores: NDArray[np.int64] = nodes.slots.astype(np.int64) * 7 % (top + 1)
         return scores
 
 
 class SoakKeeper(_Versioned):
-    """Reserve, PreBind and Unreserve. It lies by a patch of a kind that it never declared."""
+    """Reserve, PreBind and Unreserve. Its wrong answer is a patch of a kind that it did not declare."""
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Take something, and remember in the token what was taken."""
+        """Make a reservation, and write it to the token."""
         mood()
         state.token = node_name.encode()
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Give it back."""
+        """Undo the reservation."""
         mood()
 
     def pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
     ) -> PreBindResult:
-        """Nothing more to do."""
+        """Return an answer without patches."""
         if mood() is not Mood.LYING:
             return PreBindResult(SUCCESS)
         patch = ObjectPatch(
@@ -110,8 +112,8 @@ class SoakKeeper(_Versioned):
 
 
 class SoakGate(_Versioned):
-    """Permit: it holds some pods, and lets those that it held go when the next pod comes. It lies by
-    deciding about pods of others, with a cycle that never was.
+    """Permit. It holds some pods, and allows them when the next pod comes. Its wrong behaviour is a decision
+    about pods of other plugins, with an unknown cycle.
     """
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -119,7 +121,7 @@ class SoakGate(_Versioned):
         self._count = 0
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult | Status:
-        """WAIT for some, SUCCESS for the others."""
+        """Return WAIT for some pods, SUCCESS for the others."""
         found = mood()
         self._count += 1
         for waiting in self.handle.waiting_pods(only_mine=found is not Mood.LYING):

@@ -1,7 +1,7 @@
-"""`RealCluster`: a soak on a real API server, between which and the host lies a proxy that is cut.
+"""`RealCluster`: a soak on a real API server, which the host reaches through a proxy that is cut.
 
-Made by `world`. Everything that it makes is its own: a namespace for the pods, nodes with a label and a
-taint, a scheduler's name that nobody else asks for. It begins where no other node is, and takes it all away.
+Made by `world`. It uses objects of its own: a namespace for the pods, nodes with a label and a taint, a
+scheduler name that no other pod uses. It requires a cluster without nodes, and deletes everything at the end.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from berth_bench.soak.stopped_server import StoppedServer
 from berth_bench.versus.objects import Json
 
 RUN: Final = "soak.berth.io/run"
-"""Label and taint of the nodes, and label of the namespace: which run they belong to."""
+"""Label and taint of the nodes, and label of the namespace: the run that they belong to."""
 PATIENCE_S: Final = 60.0
-"""How long a server that is away is waited for."""
+"""How long to wait for a server that does not answer, in seconds."""
 _AGAIN_S: Final = 0.2
 _STOPPED_S: Final = (1.0, 10.0)
 _AT_ONCE: Final = 16
@@ -44,7 +44,9 @@ _NODES: Final = path_of("/api/v1", "nodes")
 
 
 class RealCluster:
-    """See `clusters.Cluster`. `rebinds` is 0: what the server refuses is not seen from outside."""
+    """A real cluster; see `clusters.Cluster`. `rebinds` is 0: requests that the server refuses are not
+    visible from outside.
+    """
 
     def __init__(
         self,
@@ -65,23 +67,23 @@ class RealCluster:
         self._limit = asyncio.Semaphore(_AT_ONCE)
 
     async def begin(self) -> None:
-        """Make the namespace. Raises ClusterError."""
+        """Create the namespace. Raises ClusterError."""
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": self._metadata(self.namespace)}
         await self._client.request("POST", path_of("/api/v1", "namespaces"), body=body)
         await self._until_it_takes_pods()
         await self._followed.count_anew()
 
     async def follow(self) -> None:
-        """Tell the account of every change until it is cancelled."""
+        """Report every change to the account until cancelled."""
         await self._followed.run()
 
     async def create(self, content: Json) -> None:
-        """See `Cluster`. Raises ClusterError for a server that is away for too long."""
+        """See `Cluster`. Raises ClusterError if the server does not answer for too long."""
         is_node = content["kind"] == "Node"
         body = self._as_own_node(content) if is_node else self._as_own_pod(content)
 
         async def make() -> None:
-            # Made by the try before, whose answer was lost.
+            # An earlier attempt whose answer was lost created it.
             with contextlib.suppress(ConflictError):
                 await self._client.request("POST", _NODES if is_node else self._pods, body=body)
 
@@ -89,7 +91,7 @@ class RealCluster:
             await _while_away(make)
 
     async def delete_pod(self, name: str) -> None:
-        """See `Cluster`. Raises ClusterError for a server that is away for too long."""
+        """See `Cluster`. Raises ClusterError if the server does not answer for too long."""
 
         async def delete() -> None:
             with contextlib.suppress(NotFoundError):
@@ -98,11 +100,11 @@ class RealCluster:
         await _while_away(delete)
 
     async def count_anew(self) -> None:
-        """See `Cluster`. Raises ClusterError for a server that is away for too long."""
+        """See `Cluster`. Raises ClusterError if the server does not answer for too long."""
         await _while_away(self._followed.count_anew)
 
     async def clear(self) -> None:
-        """Take away what this run has made. Raises ClusterError."""
+        """Delete what this run has created. Raises ClusterError."""
         ours = {"labelSelector": f"{RUN}={self._run}"}
         await self._drop(self._pods)
         await self._drop(_NODES, ours)
@@ -117,7 +119,7 @@ class RealCluster:
         await _while_away(drop)
 
     async def refuse_nodes(self) -> None:
-        """Raises SoakError where there are nodes, and ClusterError."""
+        """Raise SoakError if the cluster has nodes. Raises ClusterError too."""
         answer = await self._client.request("GET", _NODES, resource="nodes")
         found: list[dict[str, Any]] = answer.get("items") or []
         if not found:
@@ -125,16 +127,18 @@ class RealCluster:
         some = ", ".join(one["metadata"]["name"] for one in found[:3])
         if all(RUN in (one["metadata"].get("labels") or {}) for one in found):
             raise SoakError(
-                f"{len(found)} nodes of another soak are there ({some}); once that has ended,"
-                f" kubectl delete nodes,namespaces -l {RUN} takes away what it left"
+                f"{len(found)} nodes of another soak exist ({some}); once that has ended,"
+                f" kubectl delete nodes,namespaces -l {RUN} deletes what it left"
             )
         raise SoakError(
-            f"the cluster has {len(found)} nodes already ({some}); the soak needs one without nodes, as it"
-            " makes and takes away its own"
+            f"the cluster has {len(found)} nodes already ({some}); the soak needs a cluster without nodes,"
+            " because it creates and deletes its own"
         )
 
     async def _until_it_takes_pods(self) -> None:
-        """In a new namespace pods may be refused until a controller has made its service account."""
+        """Wait until pods can be created: a new namespace refuses pods until a controller has created its
+        service account.
+        """
         container = {"name": "c", "image": "registry.example.com/app:v1"}
         probe = self._as_own_pod(
             {"kind": "Pod", "metadata": {"name": "probe"}, "spec": {"containers": [container]}}
@@ -150,7 +154,7 @@ class RealCluster:
 
     def _as_own_node(self, content: Json) -> Json:
         metadata = self._metadata(content["metadata"]["name"], content["metadata"].get("labels"))
-        # Pods of others, whoever schedules them, stay away.
+        # Keeps other pods away, whichever scheduler they name.
         taint = {"key": RUN, "value": self._run, "effect": "NoSchedule"}
         return {**content, "metadata": metadata, "spec": {"taints": [taint]}}
 
@@ -158,7 +162,7 @@ class RealCluster:
         spec = {
             **content["spec"],
             "schedulerName": SCHEDULER_NAME,
-            # No kubelet reports for these nodes: controllers taint them for it, and would evict.
+            # No kubelet reports for these nodes, so controllers taint them, and would evict the pods.
             "tolerations": [{"operator": "Exists"}],
             "automountServiceAccountToken": False,
         }
@@ -169,8 +173,8 @@ class RealCluster:
 async def real_cluster(
     account: Account, folder: Path, kubeconfig: Path, server_pid: int
 ) -> AsyncIterator[RealCluster]:
-    """The one that `kubeconfig` leads to, until the block ends. `server_pid`: of its API server, which is
-    stopped now and then; 0: that is left alone. Raises SoakError, ClientConfigError and ClusterError.
+    """Run on the cluster of `kubeconfig` until the block ends. `server_pid`: the process of its API server,
+    which is stopped now and then; 0: it is not stopped. Raises SoakError, ClientConfigError and ClusterError.
     """
     real = RealKubeconfig(kubeconfig)
     place = str(real.server.hostname), int(real.server.port or 0)
@@ -226,7 +230,7 @@ def _stop(server: StoppedServer) -> Interruption:
 
 
 async def _while_away(request: Callable[[], Awaitable[None]], within_s: float = PATIENCE_S) -> None:
-    """Try until it is done. Raises ClusterError, the last one, after `within_s` seconds."""
+    """Repeat a request until it succeeds. Raises the last ClusterError after `within_s` seconds."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + within_s
     while True:

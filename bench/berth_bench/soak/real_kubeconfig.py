@@ -1,7 +1,7 @@
-"""A kubeconfig file -> the same one, but through a proxy on loopback.
+"""Copy a kubeconfig file for access through a proxy on loopback.
 
-Used by `real_cluster`: the host of a soak speaks through the proxy, the soak itself does not. Where the
-server's certificate is checked, its name is still the one of the file.
+Used by `real_cluster`: the host of a soak uses the proxy, the soak itself does not. If the server's
+certificate is checked, its name is still that of the original file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RealKubeconfig:
     def __init__(self, path: Path) -> None:
         entry = read_kubeconfig(str(path))
         self.path = entry.path
-        # The entry lacks what the client takes out; the file is known to be sound now.
+        # The entry lacks what the client removes; the file is known to be valid here.
         self._content: dict[str, Any] = read_one(self.path.read_text(encoding="utf-8"))
         cluster = entry.content["clusters"][0]["cluster"]
         if cluster.get("proxy-url"):
@@ -41,8 +41,8 @@ class RealKubeconfig:
         self.server = _with_port(str(cluster["server"]))
 
     def write_through(self, proxy_url: str, path: Path) -> None:
-        """Write the file by which `proxy_url` is reached in the server's place. It holds what the original
-        holds: it can be read by its owner alone.
+        """Write the file that reaches the server through `proxy_url`. It contains the credentials of the
+        original, so only its owner can read it.
         """
         content = copy.deepcopy(self._content)
         for place in (*content["clusters"], *(content.get("users") or ())):
@@ -63,7 +63,7 @@ class RealKubeconfig:
             if part.get(name):
                 part[name] = str(self.path.parent / part[name])
         plugin = part.get("exec")
-        # A command without a slash is looked for in PATH.
+        # A command without a slash is searched in PATH.
         if isinstance(plugin, dict) and "/" in str(plugin.get("command", "")):
             plugin["command"] = str(self.path.parent / plugin["command"])
 

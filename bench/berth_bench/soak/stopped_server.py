@@ -1,7 +1,7 @@
-"""`StoppedServer`: the process of a kube-apiserver that is stopped for a while, and goes on.
+"""`StoppedServer`: the process of a kube-apiserver that is stopped for a while and continued.
 
-Used by `real_cluster`. Stopped it keeps its connections, takes new ones and answers nothing, as on a machine
-that is out of memory. Another program, or another cluster's server, is refused. Source: proc(5).
+Used by `real_cluster`. While stopped it keeps its connections, accepts new ones and answers nothing, as on a
+machine that is out of memory. Another program, or another cluster's server, is refused. Source: proc(5).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _LOOK_S: Final = 0.02
 
 
 class StoppedServer:
-    """running -stop-> stopped -go_on-> running
+    """The process. running -stop-> stopped -go_on-> running
 
-    Raises SoakError for a process that is not the one which answers at `host` and `port`.
+    Raises SoakError for a process that does not answer at `host` and `port`.
     """
 
     def __init__(self, pid: int, host: str, port: int) -> None:
@@ -33,11 +33,13 @@ class StoppedServer:
         try:
             program = (PROC / str(pid) / "comm").read_text().strip()
             if program != PROGRAM:
-                raise SoakError(f"{option}: is {program}, no {PROGRAM}; pgrep {PROGRAM} tells")
+                raise SoakError(f"{option}: is {program}, not {PROGRAM}; find the id with pgrep {PROGRAM}")
             os.kill(pid, 0)
             answers = _takes_connection(pid, host, port)
         except (FileNotFoundError, ProcessLookupError):
-            raise SoakError(f"{option}: there is no such process here; pgrep {PROGRAM} tells") from None
+            raise SoakError(
+                f"{option}: there is no such process here; find the id with pgrep {PROGRAM}"
+            ) from None
         except PermissionError:
             raise SoakError(f"{option}: is another user's process; run the soak as that user") from None
         except OSError as err:
@@ -48,21 +50,23 @@ class StoppedServer:
             )
 
     def stop(self) -> None:
-        """SIGSTOP."""
+        """Stop the process (SIGSTOP)."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """Continue the process (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        # Where it has ended meanwhile, the account shows it.
+        # If the process has ended meanwhile, the account shows it.
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, number)
 
 
 def _takes_connection(pid: int, host: str, port: int) -> bool:
-    """Whether a connection to there ends in this process: a port alone may be another machine's."""
+    """Return True if a connection to that address ends in this process; the port alone may be another
+    machine's.
+    """
     until_s = time.monotonic() + _TAKES_WITHIN_S
     with socket.create_connection((host, port), timeout=_TAKES_WITHIN_S) as probe:
         own_port = probe.getsockname()[1]

@@ -1,7 +1,7 @@
-"""`Swaps`: whether an upgrade in a socket folder lost a cycle, by the host's own count of failed calls.
+"""`Swaps`: count the calls that an upgrade in a socket folder lost, by the host's own count of failed calls.
 
-Asked by `faults`. A call fails for many reasons while others have misfortunes; that no instance of this
-plugin could be reached is the one reason which only its own upgrade can bring.
+Used by `faults`. A call may fail for many reasons while other parts have faults. Only the plugin's own
+upgrade can make all of its instances unreachable.
 """
 
 from __future__ import annotations
@@ -13,24 +13,28 @@ from typing import Final
 from berth_bench.soak.plugin_process import PluginProcess
 
 LOST_BY: Final = frozenset({"absent", "unavailable"})
-"""Kinds of failed calls, as `berth_plugin_failures_total` names them."""
+"""Kinds of failed calls, as in `berth_plugin_failures_total`."""
 _WELL_WITHIN_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """`pid`: of the host that counts; `count`: calls of a plugin that found no instance so far."""
+    """`pid`: the process of the host that counts; `count`: calls of a plugin that found no instance so
+    far.
+    """
 
     pid: int
     count: int
 
 
 FailuresOf = Callable[[str], Awaitable[Failures | None]]
-"""Of a plugin, by its name; None while no host answers."""
+"""Returns the failures of a plugin by its name; None while no host answers."""
 
 
 class Swaps:
-    """`counted`: upgrades whose calls could be counted from beginning to end; `lost_calls` of these."""
+    """Counts upgrades. `counted`: upgrades whose calls could be counted from beginning to end; `lost_calls`
+    of these.
+    """
 
     def __init__(self, failures_of: FailuresOf) -> None:
         self.counted = 0
@@ -38,7 +42,9 @@ class Swaps:
         self._failures_of = failures_of
 
     async def swap(self, plugin: PluginProcess) -> None:
-        """Upgrade it. Counted is what one host did with a plugin that was well before and after."""
+        """Upgrade the plugin. Count only if one host observed it, and the plugin was healthy before and
+        after.
+        """
         early = await self._failures_of(plugin.name)
         was_asked = await plugin.is_asked(_WELL_WITHIN_S)
         before = await self._failures_of(plugin.name)

@@ -1,6 +1,6 @@
-"""One soak: a cluster, four plugins, a host, a load, misfortunes, and the account at the end.
+"""Run one soak: a cluster, four plugins, a host, a load, faults, and the account at the end.
 
-Called by the command. The cluster and the account do not belong to the hosts, so they outlive them.
+Called by the command. The cluster and the account are outside the hosts, so they outlive them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from berth_bench.soak.result import GROWTH_FROM_MINUTES, Result
 from berth_bench.soak.swaps import Swaps
 
 SETTLES_WITHIN_S: Final = 180.0
-"""A plugin that was away may be tried again as late as 60 s after it is back, and a pod as late as that."""
+"""A plugin that was absent may be tried again as late as 60 s after it is back, and a pod as late as that."""
 LEAKS_AFTER_S: Final = 90.0
-"""What is still there after this time, and the rest before it, has leaked: a watch may just be taken up anew,
-or a plugin that was lost be tried again."""
+"""What still exists after this time, and the rest before it, has leaked. Earlier, a watch may just be
+restarted, or a lost plugin be tried again.
+"""
 REST_S: Final = KEEP_ALIVE_S + 5.0
 """After this time without work the host has closed the connections to the cluster that it does not need."""
 WARM_UP_S: Final = 10.0
@@ -44,10 +45,10 @@ _LONGEST_REASON: Final = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`say`: is told how it goes, now and then. `kubeconfig`: of a real API server, None: the embedded
-    cluster; `server_pid`: of its process, which is stopped now and then, 0: it is not. `rest_s`: how long the
-    host rests before it is measured, `warm_up_s` how long it works before that; `leaks_after_s`: how long it
-    may take after the end to come back to what it was.
+    """The plan of a soak. `say`: receives progress messages. `kubeconfig`: of a real API server, None: the
+    embedded cluster; `server_pid`: its process, which is stopped now and then, 0: it is not. `rest_s`: how
+    long the host rests before it is measured; `warm_up_s`: how long it works before that; `leaks_after_s`:
+    how long it may take after the end until its figures are as before.
     """
 
     minutes: float
@@ -63,8 +64,8 @@ class Plan:
 
 
 async def soak(plan: Plan) -> Result:
-    """Run it. Raises SchedulerError where a host does not become ready; SoakError, ClientConfigError and
-    ClusterError where the cluster cannot be used.
+    """Run the soak. Raises SchedulerError if a host does not become ready; SoakError, ClientConfigError and
+    ClusterError if the cluster cannot be used.
     """
     rng = random.Random(plan.seed)
     account = Account(open_nodes(plan.nodes))
@@ -116,7 +117,7 @@ async def soak(plan: Plan) -> Result:
 
 
 async def _warm_up(plan: Plan, load: Load) -> None:
-    """A few pods, so that every connection that the host needs was there once."""
+    """Place a few pods, so that the host opens every connection that it needs."""
     task = asyncio.create_task(load.run())
     await asyncio.wait({task}, timeout=plan.warm_up_s)
     load.end()
@@ -126,11 +127,11 @@ async def _warm_up(plan: Plan, load: Load) -> None:
 async def _under_load(
     plan: Plan, hosts: Hosts, load: Load, faults: Faults, account: Account
 ) -> list[measures.Memory]:
-    """For so many minutes; the host's memory, sample by sample, where growth can be told."""
+    """Run the load for the planned minutes; return samples of the host's memory if growth can be measured."""
     began_s = asyncio.get_running_loop().time()
     ends_s = began_s + 60 * plan.minutes
-    # A new host fills its caches for minutes: where growth is told from the second third on, the host lives
-    # from the first sixth on.
+    # A new host fills its caches for minutes. Growth is measured from the second third on, so the host is not
+    # replaced after the first sixth.
     tells_growth = plan.minutes >= GROWTH_FROM_MINUTES
     host_until_s = began_s + 60 * plan.minutes / 6 if tells_growth else ends_s
     memory: list[measures.Memory] = []
@@ -155,7 +156,7 @@ async def _under_load(
                 text += f", {len(account.unbound)} pending, the host has {hosts.memory_mb():.0f} MB"
                 plan.say(f"{text}, {json.dumps(dict(faults.counts))}")
     finally:
-        # What is broken is mended first: the load may be waiting for it.
+        # Repair faults first: the load may be waiting for it.
         failing.cancel()
         await asyncio.gather(failing, return_exceptions=True)
         load.end()
@@ -164,7 +165,7 @@ async def _under_load(
 
 
 def _raise_failure(task: asyncio.Task[None]) -> None:
-    """The first of a group alone: the command names it, and it is why the others ended."""
+    """Raise only the first error of a group: it made the others end, and the command names it."""
     try:
         task.result()
     except ExceptionGroup as group:
@@ -172,14 +173,14 @@ def _raise_failure(task: asyncio.Task[None]) -> None:
 
 
 async def _settled(account: Account, load: Load) -> None:
-    """Wait until every pod has a node, for a bounded time."""
+    """Wait until every pod has a node, for a limited time."""
     await account.until(
         lambda: account.seen >= load.created and not account.unbound, within_s=SETTLES_WITHIN_S
     )
 
 
 def _say_pending(plan: Plan, account: Account, when: str) -> None:
-    """Which pods have no node, and why not."""
+    """Report which pods have no node, and why."""
     plan.say(f"{when}, {len(account.unbound)} pods had no node")
     reasons = account.reasons()
     for why, count in reasons[:_REASONS]:
@@ -195,7 +196,7 @@ def _say_end(
     for name in sorted(account.lost):
         plan.say(f"lost: {name}")
     for name in sorted(account.misplaced):
-        plan.say(f"on a node that SoakFit refuses: {name}")
+        plan.say(f"on a node that SoakFit rejects: {name}")
     if after.fds > before.fds:
         plan.say(f"open at the end, and not before: {json.dumps(more(before.open, after.open))}")
     if after.task_count > before.task_count:
@@ -217,7 +218,7 @@ async def _plugins(folder: Path) -> AsyncIterator[list[PluginProcess]]:
     ]
     try:
         for plugin in plugins:
-            plugin.behave(Mood.HONEST)  # a folder that is used again may say otherwise
+            plugin.behave(Mood.HONEST)  # a reused folder may contain another value
         await asyncio.gather(*(plugin.start() for plugin in plugins))
         yield plugins
     finally:

@@ -1,7 +1,7 @@
 """A small client of an API server: JSON in, JSON out, one method per verb.
 
-It makes, watches and deletes what `berth bench versus` and the tests play (nodes, pods, volumes); schedulers
-have clients of their own.
+It creates, watches and deletes the objects of `berth bench versus` and of tests (nodes, pods, volumes).
+Schedulers have clients of their own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REQUEST_S: Final = 60.0
 
 
 class ApiError(Exception):
-    """An answer of 400 and more. Attributes: status, message."""
+    """The server answered with status 400 or above. Attributes: status, message."""
 
     def __init__(self, status: int, message: str, request: str) -> None:
         self.status = status
@@ -31,7 +31,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where the objects of one kind are found. `group_version`: `api/v1`, `apis/policy/v1`."""
+    """The place of the objects of one kind. `group_version`: `api/v1`, `apis/policy/v1`."""
 
     group_version: str
     resource: str
@@ -65,10 +65,10 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 class ApiClient:
-    """One connection pool to one API server, as one user. To be closed."""
+    """A connection pool to one API server, for one user. Close it after use."""
 
     def __init__(self, url: str, token: str = "", tls: ssl.SSLContext | None = None) -> None:
-        """`tls`: None trusts any server, for one of our own on loopback."""
+        """`tls`: None trusts any server, which is for an own server on loopback."""
         self._url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._session = aiohttp.ClientSession(
@@ -79,7 +79,7 @@ class ApiClient:
         self._served: Mapping[str, Kind] | None = None
 
     async def place_of(self, kind: str) -> Kind:
-        """Return where objects of a kind are found: by KINDS, else as the API server says.
+        """Return the place of a kind's objects: from KINDS, else from the API server's discovery.
 
         Raises ApiError, and ValueError for a kind that the server does not serve.
         """
@@ -113,13 +113,13 @@ class ApiClient:
         await self.close()
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self._session.close()
 
     async def request(
         self, verb: str, path: str, body: Any = None, content_type: str = "application/json"
     ) -> Json:
-        """One call; raises ApiError. `path` begins without a slash."""
+        """Make one request. Raises ApiError. `path` has no leading slash."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": content_type} if data is not None else {}
         async with self._session.request(verb, f"{self._url}/{path}", data=data, headers=headers) as answer:
@@ -133,7 +133,7 @@ class ApiClient:
             return dict(parsed)
 
     async def get(self, kind: str, name: str, namespace: str = "default") -> Json | None:
-        """One object, or None."""
+        """Return one object, or None."""
         try:
             return await self.request("GET", await self._path(kind, name, namespace))
         except ApiError as err:
@@ -142,19 +142,19 @@ class ApiClient:
             raise
 
     async def all_of(self, kind: str, namespace: str = "") -> tuple[list[Json], str]:
-        """All objects as of this moment, and the resource version to watch from."""
+        """Return all current objects, and the resource version to watch from."""
         answer = await self.request("GET", await self._path(kind, "", namespace))
         return list(answer.get("items") or ()), str(answer["metadata"]["resourceVersion"])
 
     async def create(self, content: Json) -> Json:
-        """Make an object, in namespace `default` unless it says another."""
+        """Create an object, in namespace `default` unless it names another."""
         namespace = content["metadata"].get("namespace", "default")
         return await self.request("POST", await self._path(content["kind"], "", namespace), content)
 
     async def patch(
         self, kind: str, name: str, body: Json, *, namespace: str = "default", subresource: str = ""
     ) -> Json:
-        """A JSON merge patch."""
+        """Send a JSON merge patch."""
         path = await self._path(kind, name, namespace) + (f"/{subresource}" if subresource else "")
         return await self.request("PATCH", path, body, "application/merge-patch+json")
 
@@ -171,7 +171,7 @@ class ApiClient:
     async def delete(
         self, kind: str, name: str, *, namespace: str = "default", grace_period_s: int | None = None
     ) -> None:
-        """Delete one object; none of that name is as good."""
+        """Delete one object; a missing object is not an error."""
         query = "" if grace_period_s is None else f"?gracePeriodSeconds={grace_period_s}"
         try:
             await self.request("DELETE", await self._path(kind, name, namespace) + query)
@@ -180,13 +180,13 @@ class ApiClient:
                 raise
 
     async def delete_all(self, kind: str, namespace: str = "default") -> None:
-        """Delete all objects of a kind (in one namespace), at once."""
+        """Delete all objects of a kind (in one namespace) at once."""
         await self.request("DELETE", f"{await self._path(kind, '', namespace)}?gracePeriodSeconds=0")
 
     async def watch(
         self, kind: str, resource_version: str, namespace: str = ""
     ) -> AsyncIterator[tuple[str, Json]]:
-        """(`ADDED`, object) and so on, until the server ends the stream."""
+        """Yield (`ADDED`, object) and so on, until the server ends the stream."""
         async for line in self.watch_lines(kind, resource_version, namespace=namespace):
             change = json.loads(line)
             yield change["type"], change["object"]
@@ -194,7 +194,7 @@ class ApiClient:
     async def watch_lines(
         self, kind: str, resource_version: str, field_selector: str = "", *, namespace: str = ""
     ) -> AsyncIterator[bytes]:
-        """The same as it comes, one JSON text a change."""
+        """Yield the lines of a watch unparsed, one JSON text per change."""
         path = f"{await self._path(kind, '', namespace)}?watch=1&resourceVersion={resource_version}"
         if field_selector:
             path += f"&fieldSelector={quote(field_selector)}"
@@ -208,13 +208,13 @@ class ApiClient:
                     for line in lines:
                         yield line
             finally:
-                # Left in the middle, TLS would say good-bye for longer than the loop may live.
+                # Closing TLS in the middle of a stream would take longer than the loop may live.
                 if answer.connection is not None and answer.connection.transport is not None:
                     answer.connection.transport.abort()
 
 
 def path_of(kind: str, name: str = "", namespace: str = "default") -> str:
-    """The path of an object, or of its collection; without `namespace` that of all namespaces."""
+    """Return the path of an object, or of its collection; without `namespace` that of all namespaces."""
     return path_at(KINDS[kind], name, namespace)
 
 

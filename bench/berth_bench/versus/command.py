@@ -1,4 +1,4 @@
-"""`berth bench versus`: reads its options, lets the contenders take turns, prints what came of it."""
+"""`berth bench versus`: read the options, run the contenders in turns, print the results."""
 
 from __future__ import annotations
 
@@ -33,13 +33,17 @@ _PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler")
 @click.option(
     "--runs", type=click.IntRange(min=1), default=RUNS, show_default=True, help="Turns of each scheduler."
 )
-@click.option("--nodes", type=click.IntRange(min=20), metavar="N", help="So many nodes instead.")
-@click.option("--pods", type=click.IntRange(min=2), metavar="N", help="So many pods instead.")
+@click.option(
+    "--nodes", type=click.IntRange(min=20), metavar="N", help="Number of nodes, instead of the workload's."
+)
+@click.option(
+    "--pods", type=click.IntRange(min=2), metavar="N", help="Number of pods, instead of the workload's."
+)
 @click.option(
     "--latency-pods",
     type=click.IntRange(min=2),
     metavar="N",
-    help="In place of pods that wait, make so many one by one, and say how soon each has its node.",
+    help="Create this number of pods one by one instead, and report how soon each has its node.",
 )
 @output_option("json prints a line, yaml a document per workload, and nothing else.")
 def versus(
@@ -51,11 +55,12 @@ def versus(
     latency_pods: int | None,
     output: str,
 ) -> None:
-    """Compare berth with kube-scheduler on one real API server, in turns: all workloads, or those named.
+    """Compare berth with kube-scheduler on one real API server, in turns: all workloads, or the named ones.
 
-    Needs etcd, kube-apiserver and kube-scheduler (`make envtest`), and Go where an HTTP extender takes part.
+    Needs etcd, kube-apiserver and kube-scheduler (`make envtest`), and Go for workloads with an HTTP
+    extender.
     """
-    # Not at the top: the scheduler's own process reads this module too, and pays for what it imports.
+    # Not at the top: the scheduler's own process imports this module too.
     from berth_bench.rendering.versus import comparisons_text
     from berth_bench.versus import extender, real_servers, workloads
 
@@ -95,7 +100,7 @@ def versus(
 
 @contextmanager
 def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """SIGTERM, as a job that takes too long gets it, ends the servers and the scheduler, too."""
+    """Make SIGTERM, which a job gets that takes too long, end the servers and the scheduler too."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -110,7 +115,9 @@ async def _all(
     folder: Path,
     report: Callable[[Comparison], None],
 ) -> None:
-    """One workload after the other; what fails is said on standard error, and the next one runs."""
+    """Run one workload after the other. An error is reported on standard error, and the next workload
+    runs.
+    """
     from berth_bench.versus.api import ApiError
     from berth_bench.versus.extender import ExtenderError
     from berth_bench.versus.real_servers import RealServers
@@ -130,7 +137,7 @@ async def _all(
 
 
 async def _one(yard: Yard, workload: Versus, runs: int, latency_pods: int) -> Comparison:
-    """The contenders in turns, so that what else the machine does meets all of them."""
+    """Run the contenders in turns, so that other work on the machine affects all of them."""
     from berth_bench.versus.figures import Comparison, Latency, Standing, Turn
 
     turns: dict[str, list[Turn]] = {one.name: [] for one in workload.contenders}

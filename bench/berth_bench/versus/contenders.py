@@ -1,7 +1,7 @@
-"""A contender: a scheduler with its configuration, and perhaps a plugin or an extender beside it.
+"""A contender: a scheduler with its configuration, and optionally a plugin or an extender beside it.
 
-`workloads` says which of them meet, `yard` starts them. None has a limit of its own on requests, and
-percentageOfNodesToScore is written out for each.
+`workloads` selects the contenders of a workload, `yard` starts them. No contender has a limit on requests,
+and each sets percentageOfNodesToScore explicitly.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ UNLIMITED: Final = {"qps": "100000", "burst": "100000"}
 """Fields of clientConnection."""
 _ALL_NODES: Final = 100
 _SAMPLED: Final = 0
-"""kube-scheduler's own choice: 50 % of 100 nodes down to 5 % of large clusters, but 100 at least."""
+"""kube-scheduler's own sampling: 50 % of 100 nodes down to 5 % of large clusters, but at least 100 nodes."""
 _PATIENCE_S: Final = 30
 
 
 class Beside(Enum):
-    """What does Filter and Score in a process of its own."""
+    """The process beside the scheduler that does Filter and Score."""
 
     NOTHING = 0
     PLUGIN = 1
     """`LabelRank`, which the host starts."""
     NODE_CACHING_EXTENDER = 2
-    """It has the nodes already, and is asked by their names."""
+    """An extender that has cached the nodes, and receives their names."""
     EXTENDER = 3
-    """It is sent every node with every pod."""
+    """An extender that receives every node with every pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One of those that take turns. `percentage`: percentageOfNodesToScore."""
+    """A scheduler that takes turns with others. `percentage`: percentageOfNodesToScore."""
 
     name: str
     is_berth: bool
@@ -47,11 +47,13 @@ class Contender:
 
     @property
     def extends(self) -> bool:
-        """Whether an HTTP extender has to run."""
+        """True if an HTTP extender must run."""
         return self.beside in (Beside.NODE_CACHING_EXTENDER, Beside.EXTENDER)
 
     def configuration(self, extender_url: str = "") -> str:
-        """KubeSchedulerConfiguration as YAML, without clientConnection. `extender_url`: where it listens."""
+        """Return the KubeSchedulerConfiguration as YAML, without clientConnection. `extender_url`: the
+        extender's address.
+        """
         content: dict[str, Any] = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
@@ -76,14 +78,14 @@ class Contender:
         return _yaml(content)
 
     def berth_configuration(self) -> str:
-        """BerthConfiguration as YAML, "" for none."""
+        """Return the BerthConfiguration as YAML, "" for none."""
         if self.beside is not Beside.PLUGIN:
             return ""
         served = f"{LabelRank.__module__}:{LabelRank.__qualname__}"
         plugin = {
             "name": LabelRank.__name__,
             "command": [sys.executable, "-m", "berth_sdk", "serve", served],
-            # Without it everything would be faster.
+            # Required, because a run without the plugin would be faster for the wrong reason.
             "required": True,
         }
         return _yaml(

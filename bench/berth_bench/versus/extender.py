@@ -1,6 +1,6 @@
-"""The HTTP extender beside kube-scheduler: one small Go program, built on demand and started for a turn.
+"""The HTTP extender for kube-scheduler: one small Go program, built on demand and started for a turn.
 
-Its source is `tests/cluster/envtest/extender`, so it takes a clone of berth, and Go. Called by the command
+Its source is `tests/cluster/envtest/extender`, so it needs a clone of berth, and Go. Called by the command
 and by `yard`.
 """
 
@@ -18,21 +18,21 @@ from typing import Final
 from berth_bench.versus.real_servers import free_port
 
 MODULE: Final = Path("tests/cluster/envtest")
-"""The Go module with the extender, from the root of a clone."""
+"""The Go module with the extender, relative to the root of a clone."""
 PROGRAM: Final = Path(".cache/versus/extender")
-"""The program, from the root of a clone."""
+"""The program, relative to the root of a clone."""
 _SHOWN: Final = 1000
-"""Characters of a log."""
+"""Number of characters of a log in errors."""
 _STARTS_WITHIN_S: Final = 30.0
 
 
 class ExtenderError(RuntimeError):
-    """It cannot be built, or does not start. The text says why and names the cure."""
+    """The extender cannot be built, or does not start. The text gives the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extender:
-    """A process that listens."""
+    """A running extender process."""
 
     url: str
     pid: int
@@ -45,7 +45,7 @@ def clone() -> Path:
 
 
 def missing() -> str:
-    """Return what is missing to build the extender, and the cure; empty where nothing is."""
+    """Return what is missing to build the extender, and the remedy; empty if nothing is missing."""
     module = clone() / MODULE
     if not (module / "extender/main.go").exists():
         return f"no extender in {module}: run this in a clone of berth, or choose workloads without one"
@@ -58,7 +58,7 @@ def missing() -> str:
 
 
 def build() -> None:
-    """Build it where it changed. Raises ExtenderError."""
+    """Build the extender if its source changed. Raises ExtenderError."""
     if problem := missing():
         raise ExtenderError(problem)
     root = clone()
@@ -78,9 +78,10 @@ def build() -> None:
 async def running(
     folder: Path, *, caches: Path | None, server: str, ca_file: Path
 ) -> AsyncIterator[Extender]:
-    """One that runs meanwhile, with its log in `folder`. Raises ExtenderError.
+    """Run an extender until the block ends, with its log in `folder`. Raises ExtenderError.
 
-    `caches`: a file with a token, by which it lists the nodes at `server` once; None: it is sent whole nodes.
+    `caches`: a file with a token, with which the extender lists the nodes at `server` once; None: it receives
+    whole nodes.
     """
     port = free_port()
     flags = [f"-listen=127.0.0.1:{port}"]
@@ -102,7 +103,9 @@ async def running(
 
 
 async def _listens(process: asyncio.subprocess.Process, port: int) -> bool:
-    """Wait until it does; False: it ended. Raises ExtenderError where it does neither."""
+    """Wait until the extender listens; return False if it ended. Raises ExtenderError if it does neither in
+    time.
+    """
     try:
         async with asyncio.timeout(_STARTS_WITHIN_S):
             while process.returncode is None:

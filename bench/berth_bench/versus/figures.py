@@ -1,7 +1,7 @@
-"""Turns -> medians and ratios of medians; the shape of one line of `-o json`.
+"""Compute medians of turns and ratios of medians; the shape of one line of `-o json`.
 
-Made by `yard`, printed by `rendering.versus`. CPU and memory are those of the scheduler's process; what a
-plugin's or an extender's process uses beside it stands apart.
+Made by `yard`, printed by `rendering.versus`. CPU and memory are those of the scheduler's process; those of
+the plugin's or the extender's process are separate figures.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One run of one contender over pods that waited.
+    """One run of one contender over pods that exist before the scheduler starts.
 
-    `pods_per_s` and CPU: from the first pod that is bound to the last. `memory_mb`: the most that it had
-    until then. `beside_...`: of the plugin's or the extender's process, 0 without one. `servers_...`: of etcd
-    and the API server. `startup_s`: from the scheduler's start to the first bind; `load`: of the machine in
-    the last minute.
+    `pods_per_s` and CPU: from the first bound pod to the last. `memory_mb`: the maximum until then.
+    `beside_...`: of the plugin's or the extender's process, 0 without one. `servers_...`: of etcd and the API
+    server. `startup_s`: from the scheduler's start to the first binding; `load`: load average of the machine
+    over the last minute.
     """
 
     pods_per_s: float
@@ -34,8 +34,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """One run over pods made one by one on the idle cluster: ms from the request that makes one until its
-    node is seen.
+    """One run over pods created one by one on the idle cluster: ms from the request that creates a pod until
+    its node is seen.
     """
 
     p50_ms: float
@@ -58,16 +58,16 @@ class Standing:
 
     @property
     def median(self) -> Turn | None:
-        """The median of each figure on its own; None without a turn."""
+        """The median of each figure separately; None without a turn."""
         return _median(self.turns)
 
     @property
     def median_latency(self) -> Latency | None:
-        """The same of the latencies."""
+        """The median of each latency figure; None without a run."""
         return _median(self.latencies)
 
     def as_json(self) -> dict[str, Any]:
-        """A contender of a line."""
+        """Return the contender's part of a line of `-o json`."""
         shown: dict[str, Any] = {"contender": self.contender}
         if (median := self.median) is not None:
             shown |= {"median": _rounded(median), "turns": [_rounded(turn) for turn in self.turns]}
@@ -78,8 +78,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """berth's median pods/s over another's, and its CPU ms per pod over the other's. Above 1 in `pods_per_s`
-    and below 1 in `cpu`: berth does better. `cpu` is None where the other's was too little to be seen.
+    """berth's median pods/s divided by another contender's, and the same for CPU ms per pod. berth is better
+    if `pods_per_s` is above 1, and `cpu` below 1. `cpu` is None if the other's is too small to measure.
     """
 
     contender: str
@@ -90,7 +90,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One workload, the standings in the order of its contenders: the first is berth."""
+    """One workload with the results of its contenders, in order: the first is berth."""
 
     workload: str
     nodes: int
@@ -99,7 +99,7 @@ class Comparison:
 
     @property
     def ratios(self) -> list[Ratio]:
-        """Of the first contender over each of the others; empty without turns."""
+        """The ratios of the first contender to each of the others; empty without turns."""
         first, *others = self.standings
         own = first.median
         found = []
@@ -117,7 +117,7 @@ class Comparison:
         return found
 
     def as_json(self, command: str) -> dict[str, Any]:
-        """One line of `-o json`; `command`: what runs this workload alone."""
+        """Return one line of `-o json`. `command`: the command that runs this workload alone."""
         return {
             "workload": self.workload,
             "nodes": self.nodes,

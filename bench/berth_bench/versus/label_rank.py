@@ -1,7 +1,7 @@
-"""The plugin that `berth bench versus` runs in a process of its own: Filter and Score by two labels.
+"""The served plugin of `berth bench versus`: Filter and Score by two labels.
 
-The extender (`tests/cluster/envtest/extender`) does the same work, and decides the same. Served by
-`berth-sdk serve berth_bench.versus.label_rank:LabelRank`.
+The extender (`tests/cluster/envtest/extender`) does the same work with the same results. Served by `berth-sdk
+serve berth_bench.versus.label_rank:LabelRank`.
 """
 
 from __future__ import annotations
@@ -17,28 +17,26 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 CLOSED: Final = "versus.berth.io/closed"
-"""`true`: no pod may run there."""
+"""`true`: no pod may run on the node."""
 RANK: Final = "versus.berth.io/rank"
-"""0 to 10: the higher, the better."""
+"""0 to 10: higher is better."""
 _POINTS: Final = 10
-"""For each rank: an extender says 0 to 10 where a plugin says 0 to 100."""
+"""Points per rank: an extender scores 0 to 10, a plugin 0 to 100."""
 _REASON: Final = Status.unresolvable("node is closed")
 
 
 class LabelRank(Plugin):
-    """An ordinary class over the table. It says nothing of what its answers depend on, so it is asked about
-    every pod.
-    """
+    """A plugin over the table. It declares no `depends_on`, so it is called about every pod."""
 
     # A node's score does not depend on other nodes.
     normalization: ClassVar[ScoreNormalization] = ScoreNormalization.NONE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Nodes that are not closed."""
+        """Accept nodes that are not closed."""
         return Verdicts.reject_where(nodes.has_label(CLOSED, "true"), _REASON)
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """Ten for each rank."""
+        """Return ten points per rank."""
         codes, ranks = nodes.label(RANK)
         points = np.array([_POINTS * int(value or 0) for value in ranks.values], dtype=np.int64)
         return points[codes]

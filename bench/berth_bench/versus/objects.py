@@ -1,4 +1,4 @@
-"""Nodes and pods as manifests, and many of them made at a time.
+"""Nodes and pods as manifests, and their creation in bulk.
 
 Called by `workloads`, `yard` and the tests of real servers.
 """
@@ -15,7 +15,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 def node(name: str, cpu: str = "8", pods: str = "110", **labels: str) -> Json:
-    """A Node that is ready for pods."""
+    """Return a Node that is ready for pods."""
     amounts = {"cpu": cpu, "memory": "32Gi", "pods": pods}
     return {
         "apiVersion": "v1",
@@ -26,7 +26,7 @@ def node(name: str, cpu: str = "8", pods: str = "110", **labels: str) -> Json:
 
 
 def pod(name: str, cpu: str = "10m", **spec: Any) -> Json:
-    """A pod that is deleted at once. `spec`: further fields."""
+    """Return a pod without a grace period. `spec`: further fields."""
     resources = {"requests": {"cpu": cpu, "memory": "10Mi"}}
     container = {"name": "c", "image": "registry.example.com/app:v1", "resources": resources}
     return {
@@ -38,7 +38,7 @@ def pod(name: str, cpu: str = "10m", **spec: Any) -> Json:
 
 
 async def create_all(api: ApiClient, objects: Iterable[Json], at_once: int = 16) -> None:
-    """Make many objects, some at a time. Raises ApiError for the first that is refused."""
+    """Create many objects, some at a time. Raises ApiError for the first that is refused."""
     limit = asyncio.Semaphore(at_once)
 
     async def create(content: Json) -> None:

@@ -1,4 +1,4 @@
-"""Processes that a measurement starts: what they can import, and what they have used, as Linux says in /proc.
+"""Processes that a measurement starts: their environment, and their usage as in Linux' /proc.
 
 Called by `versus`, `attach` and `soak`.
 """
@@ -11,25 +11,27 @@ from pathlib import Path
 from typing import Final
 
 MOST: Final = "VmHWM"
-"""The most resident memory that a process has had so far."""
+"""The line of the highest resident memory of a process so far."""
 _PROC: Final = Path("/proc")
 _PARENT, _USER, _SYSTEM = 1, 11, 12
 """Fields of /proc/PID/stat, counted after the name of the program."""
 
 
 def environment() -> dict[str, str]:
-    """This process's own, and in reach what this process can import: plugins of its own among it."""
+    """Return this process's environment, extended so that a child can import everything that this process
+    can.
+    """
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time of one process so far, in seconds. Raises OSError for one that is gone."""
+    """Return the CPU time of one process so far, in seconds. Raises OSError if it has ended."""
     fields = _fields(pid)
     return (int(fields[_USER]) + int(fields[_SYSTEM])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mb(pid: int, what: str = MOST) -> float:
-    """Memory of one process in MB (1024 * 1024 bytes): a line of /proc/PID/status."""
+    """Return memory of one process in MB (1024 * 1024 bytes), from a line of /proc/PID/status."""
     for line in (_PROC / str(pid) / "status").read_text().splitlines():
         if line.startswith(f"{what}:"):
             return int(line.split()[1]) / 1024
@@ -37,7 +39,7 @@ def memory_mb(pid: int, what: str = MOST) -> float:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started itself and that are there now, in the order of their ids."""
+    """Return the running children of a process, in the order of their ids."""
     found = []
     for path in _PROC.iterdir():
         if path.name.isdecimal():
@@ -45,10 +47,10 @@ def children(pid: int) -> list[int]:
                 if int(_fields(int(path.name))[_PARENT]) == pid:
                     found.append(int(path.name))
             except OSError:
-                continue  # it ended meanwhile
+                continue  # the process has ended meanwhile
     return sorted(found)
 
 
 def _fields(pid: int) -> list[str]:
-    """The name of the program may hold spaces and parentheses; the rest does not."""
+    """Return the fields after the program's name, which may contain spaces and parentheses."""
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()

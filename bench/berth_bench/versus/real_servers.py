@@ -49,18 +49,18 @@ def programs_folder() -> Path:
 
 
 def program(name: str) -> Path:
-    """The path of one program."""
+    """Return the path of one program."""
     return programs_folder() / name
 
 
 def missing_programs(names: Sequence[str] = PROGRAMS) -> str:
-    """Which of them are missing, and the cure; empty where all are there."""
+    """Return the missing programs, and the remedy; empty if all exist."""
     missing = [name for name in names if not os.access(program(name), os.X_OK)]
     return f"no {', '.join(missing)} in {programs_folder()}: {CURE}" if missing else ""
 
 
 def free_port() -> int:
-    """A port of loopback on which no process listens now."""
+    """Return a port of loopback on which no process listens now."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
@@ -68,16 +68,16 @@ def free_port() -> int:
 
 
 class ServerError(RuntimeError):
-    """A server did not start, or answered with an error. The text holds the end of its log."""
+    """A server did not start, or answered with an error. The text contains the end of its log."""
 
 
 class RealServers:
-    """One API server with its etcd. Not for several threads.
+    """One API server with its etcd. Not for use by several threads.
 
-    `audit_policy`: writes `audit_log` by this policy, before a request is answered. `rbac` False: all may
-    do everything. `client_ca`: as PEM, the authority whose client certificates are trusted. `more`: further
-    flags of kube-apiserver. `controllers`: the caller runs kube-controller-manager beside it, so nothing that
-    relies on that is switched off.
+    `audit_policy`: the server writes `audit_log` by this policy, before it answers a request. `rbac` False:
+    every user may do everything. `client_ca`: in PEM, the authority of trusted client certificates. `more`:
+    further flags of kube-apiserver. `controllers`: the caller runs kube-controller-manager, so nothing that
+    depends on it is switched off.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class RealServers:
         self._peer_port = free_port()
         self._audit_policy = audit_policy
         self._rbac = rbac
-        # Without controllers nobody makes service accounts or takes the not-ready taint away.
+        # Without controllers, service accounts are not created and the not-ready taint is not removed.
         admission = (
             () if controllers else ("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",)
         )
@@ -118,7 +118,7 @@ class RealServers:
         self.stop()
 
     def start(self) -> None:
-        """Start both and wait until they can be used. Raises ServerError."""
+        """Start both servers and wait until they can be used. Raises ServerError."""
         if problem := missing_programs(_OWN):
             raise ServerError(problem)
         self._prepare()
@@ -130,7 +130,7 @@ class RealServers:
             raise
 
     def start_etcd(self) -> None:
-        """Start etcd, on the data that it had before."""
+        """Start etcd, on its existing data."""
         client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
         self._spawn(
             "etcd",
@@ -147,12 +147,12 @@ class RealServers:
         )
 
     def start_api_server(self) -> None:
-        """Start kube-apiserver, on the port that it had before, and wait until it can be used."""
+        """Start kube-apiserver, on the same port as before, and wait until it can be used."""
         key = self.service_account_key
         flags = [
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
             "--bind-address=127.0.0.1",
-            # The address of the Service of the API server itself; nothing uses it.
+            # The address of the API server's own Service, which nothing uses.
             "--advertise-address=127.0.0.1",
             "--endpoint-reconciler-type=none",
             f"--secure-port={self.port}",
@@ -177,22 +177,22 @@ class RealServers:
         self._wait_until_ready()
 
     def stop_api_server(self, *, kill: bool = False) -> None:
-        """End the API server alone; etcd keeps the data."""
+        """Stop the API server alone; etcd keeps the data."""
         self._end("kube-apiserver", kill=kill)
 
     def stop(self) -> None:
-        """End both; harmless when repeated."""
+        """Stop both servers; harmless when repeated."""
         for name in ("kube-apiserver", "etcd"):
             self._end(name, kill=False)
 
     @property
     def api_server_pid(self) -> int:
-        """For tests that stop it for a while."""
+        """The process of the API server, for tests that stop it for a while."""
         return self._processes["kube-apiserver"].pid
 
     @property
     def pids(self) -> list[int]:
-        """Of those that run."""
+        """The processes of the running servers."""
         return [process.pid for process in self._processes.values()]
 
     # --- use -----------------------------------------------------------------------------------
@@ -204,12 +204,12 @@ class RealServers:
 
     @property
     def ca_file(self) -> Path:
-        """The certificate that the API server made for itself, which is its own authority."""
+        """The certificate that the API server made for itself, and that is its own authority."""
         return self.folder / "certificates/apiserver.crt"
 
     @property
     def service_account_key(self) -> Path:
-        """The private key that service accounts' tokens are signed with."""
+        """The private key that signs service accounts' tokens."""
         return self.folder / "service-accounts.key"
 
     def kubeconfig(
@@ -221,9 +221,9 @@ class RealServers:
         insecure: bool = False,
         url: str = "",
     ) -> Path:
-        """A kubeconfig file for a user, or with any `token`. `url`: of a proxy in between.
+        """Write a kubeconfig file for a user, or with any `token`. `url`: of a proxy in front of the server.
 
-        `certificate`: with a client certificate and its key, as PEM, instead of a token.
+        `certificate`: use a client certificate and its key, in PEM, instead of a token.
         """
         cluster: dict[str, Any] = {"server": url or self.url}
         if insecure:
@@ -260,7 +260,9 @@ class RealServers:
         content_type: str = "application/json",
         user: str = ADMIN,
     ) -> Any:
-        """One request; parsed JSON, or text. Raises urllib.error.HTTPError for an answer of 400 and above."""
+        """Make one request; return parsed JSON, or text. Raises urllib.error.HTTPError for status 400 and
+        above.
+        """
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -274,7 +276,7 @@ class RealServers:
         return json.loads(text) if is_json else text.decode()
 
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Make one object; `path` is that of its collection. A status is written in a second step."""
+        """Create one object. `path` is that of its collection. A status is written in a second step."""
         made = self.request("POST", path, body)
         if body.get("status") and body.get("kind") == "Node":
             name = made["metadata"]["name"]
@@ -337,7 +339,7 @@ class RealServers:
                     raise ServerError(f"{name} ended with {process.returncode}:\n{self._log_of(name)}")
             try:
                 self.request("GET", "/readyz")
-                # Made by the API server a moment after it is ready.
+                # The API server creates it a moment after it is ready.
                 self.request("GET", "/api/v1/namespaces/default")
                 self.request("GET", "/api/v1/namespaces/kube-system")
                 self.request("GET", "/apis/scheduling.k8s.io/v1/priorityclasses/system-node-critical")

@@ -1,4 +1,4 @@
-"""A scheduler as a real child process against a real API server: berth, or kube-scheduler beside it.
+"""A scheduler as a child process against a real API server: berth or kube-scheduler.
 
 Used by `berth bench versus`, and by the tests and tools of `tests/cluster`. A process is ended by its own id.
 """
@@ -26,15 +26,15 @@ leaderElection: {leaderElect: false}
 
 
 class SchedulerError(Exception):
-    """The process ended, or did not become ready. The text ends with what it printed last."""
+    """The process ended, or did not become ready. The text ends with its last output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSetup:
-    """How to start one. `program`: `berth`, or the path of a kube-scheduler.
+    """How to start a scheduler. `program`: `berth`, or the path of a kube-scheduler.
 
-    `configuration`: a KubeSchedulerConfiguration without clientConnection, and for berth perhaps documents
-    after it, which come in `more_documents`.
+    `configuration`: a KubeSchedulerConfiguration without clientConnection; `more_documents`: further
+    documents of the file, for berth.
     """
 
     program: str
@@ -47,12 +47,12 @@ class SchedulerSetup:
 
     @property
     def is_berth(self) -> bool:
-        """Whether it is ours."""
+        """True if the program is berth."""
         return self.program == "berth"
 
 
 class SchedulerProcess:
-    """One process. `start`, `ready`, then `stop` or `kill`; its output is in `log`."""
+    """One process. Call `start`, `ready`, then `stop` or `kill`; its output is in `log`."""
 
     def __init__(self, setup: SchedulerSetup, name: str = "scheduler") -> None:
         self.setup = setup
@@ -62,7 +62,7 @@ class SchedulerProcess:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start it; nothing is waited for."""
+        """Start the process; do not wait."""
         self._config.write_text(_configuration(self.setup))
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -74,35 +74,37 @@ class SchedulerProcess:
             )
 
     async def ready(self) -> None:
-        """Wait until it says so itself. Raises SchedulerError."""
+        """Wait until the scheduler reports that it is ready. Raises SchedulerError."""
         url = f"https://127.0.0.1:{self.port}/readyz"
         connector = aiohttp.TCPConnector(ssl=False)
         try:
             async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession(connector=connector) as session:
                 while not await _answers_ok(session, url):
                     if self.ended_with is not None:
-                        raise SchedulerError(f"it ended with {self.ended_with}:\n{self.last_lines()}")
+                        raise SchedulerError(
+                            f"the scheduler ended with {self.ended_with}:\n{self.last_lines()}"
+                        )
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise SchedulerError(f"not ready within {PATIENCE_S:.0f} s:\n{self.last_lines()}") from None
 
     @property
     def pid(self) -> int:
-        """The process; 0 before it was started."""
+        """The process id; 0 before the start."""
         return 0 if self._process is None else self._process.pid
 
     @property
     def ended_with(self) -> int | None:
-        """Its exit code, None while it runs."""
+        """The exit code, None while the process runs."""
         return None if self._process is None else self._process.returncode
 
     def last_lines(self, count: int = 15) -> str:
-        """The end of what it printed."""
+        """Return the last lines of the output."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-count:])
 
     async def stop(self) -> int | None:
-        """TERM, and its exit code; what does not end in time is killed."""
+        """Send SIGTERM and return the exit code; kill the process if it does not end in time."""
         process = self._process
         if process is None:
             return None
@@ -116,18 +118,18 @@ class SchedulerProcess:
         return await process.wait()
 
     async def kill(self) -> None:
-        """End it at once, as a crash would (SIGKILL)."""
+        """End the process at once (SIGKILL), as a crash would."""
         process = self._process
         if process is not None and process.returncode is None:
             process.kill()
             await process.wait()
 
     def cpu_s(self) -> float:
-        """Processor time that it has used so far, in seconds."""
+        """Return the CPU time so far, in seconds."""
         return processes.cpu_s(self.pid)
 
     def memory_mb(self, what: str = processes.MOST) -> float:
-        """Its memory in MB: the most it had, or with `VmRSS` what it has."""
+        """Return the memory in MB: the maximum so far, or with `VmRSS` the current one."""
         return processes.memory_mb(self.pid, what)
 
     def _command(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""What `berth bench versus` runs: pods that wait from the beginning, on plain nodes in ten zones.
+"""The workloads of `berth bench versus`: pods that exist from the beginning, on plain nodes in ten zones.
 
-Called by the command and by `yard`. The first contender of a workload is berth; the ratios are over each of
-the others.
+Called by the command and by `yard`. The first contender of a workload is berth; the ratios are to each of the
+others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HOST: Final = "kubernetes.io/hostname"
 _MILLI_CPU: Final = 100
 _RANKS: Final = 11
 _CLOSED_OF: Final = 10
-"""Of so many nodes one is closed."""
+"""One of this many nodes is closed."""
 _ZONE: Final = "topology.kubernetes.io/zone"
 _ZONES: Final = 10
 _SKEW: Final = 5
@@ -29,7 +29,7 @@ _SKEW: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versus:
-    """One workload. Of the pod of that number, `spec`: further fields; `milli_cpu`: its request; `labels`."""
+    """One workload. For the pod of a number, `spec`: further fields; `milli_cpu`: its request; `labels`."""
 
     name: str
     nodes: int
@@ -40,11 +40,11 @@ class Versus:
     labels: Callable[[int], dict[str, str]] = lambda _: {"app": "app-0"}
 
     def resized(self, nodes: int | None, pods: int | None) -> Versus:
-        """The same with other numbers; None: as they are."""
+        """Return the workload with other numbers; None: unchanged."""
         return replace(self, nodes=nodes or self.nodes, pods=pods or self.pods)
 
     def manifests(self, prefix: str, count: int) -> Iterator[Json]:
-        """So many pods, called PREFIX-0 and so on."""
+        """Yield `count` pods, named PREFIX-0 and so on."""
         for number in range(count):
             content = pod(f"{prefix}-{number}", f"{self.milli_cpu(number)}m", **self.spec(number))
             content["metadata"]["labels"] = self.labels(number)
@@ -52,10 +52,10 @@ class Versus:
 
 
 def node_manifests(count: int) -> Iterator[Json]:
-    """The nodes of all workloads: one in ten is closed to `LabelRank`, which ranks the others."""
+    """Yield the nodes of all workloads: one in ten is closed to `LabelRank`, which ranks the others."""
     for number in range(count):
         labels = {_ZONE: f"zone-{number % _ZONES}", RANK: str(number % _RANKS)}
-        # Not by the last digit, which is that of the zone.
+        # Not by the last digit, which selects the zone.
         if number // _ZONES % _CLOSED_OF == 0:
             labels[CLOSED] = "true"
         yield node(f"node-{number}", "32", **labels)
@@ -122,7 +122,9 @@ WORKLOADS: Final = (
 
 
 def chosen(names: Sequence[str]) -> list[Versus]:
-    """Those workloads in the order of WORKLOADS; all without a name. Raises KeyError for an unknown name."""
+    """Return these workloads in the order of WORKLOADS; all without a name. Raises KeyError for an unknown
+    name.
+    """
     for name in names:
         if name not in {workload.name for workload in WORKLOADS}:
             raise KeyError(name)

@@ -1,7 +1,7 @@
-"""One turn: an API server, nodes, pods, one scheduler, and what was measured.
+"""One turn: an API server, nodes, pods, one scheduler, and the measurements.
 
-Called by the command. Pods that wait from the beginning are counted from the first that is bound to the last;
-pods made one by one from the request that makes one until its node is seen.
+Called by the command. Pods that exist from the beginning are measured from the first bound pod to the last.
+Pods created one by one are measured from the request until their node is seen.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from berth_bench.versus.scheduler_process import SchedulerError, SchedulerProces
 from berth_bench.versus.workloads import Versus, node_manifests
 
 MORE_FLAGS: Final = ("--max-requests-inflight=2000",)
-"""Of kube-apiserver, so that it holds up neither of them."""
+"""Flags of kube-apiserver with which it delays neither scheduler."""
 PATIENCE_S: Final = 60.0
-"""How long no pod is bound before a turn is given up."""
+"""A turn is given up if no pod is bound for this time, in seconds."""
 _AT_ONCE: Final = 32
 _LOOK_S: Final = 1.0
 _PAUSE_S: Final = 0.005
@@ -39,14 +39,14 @@ _REST_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A scheduler at work, and perhaps the process that does Filter and Score beside it."""
+    """A running scheduler, and optionally the process beside it that does Filter and Score."""
 
     process: SchedulerProcess
     contender: Contender
     extender_pid: int = 0
 
     def beside(self) -> int:
-        """The other process, 0 where there is none."""
+        """Return the id of the other process, 0 if there is none."""
         if self.contender.beside is not Beside.PLUGIN:
             return self.extender_pid
         return next(iter(processes.children(self.process.pid)), 0)
@@ -56,7 +56,9 @@ class _Running:
 
 
 class Yard:
-    """One API server that is started for it, some nodes, one scheduler at a time. `folder`: for all files."""
+    """One API server started for this purpose, some nodes, one scheduler at a time. `folder`: for all
+    files.
+    """
 
     def __init__(self, servers: RealServers, folder: Path) -> None:
         self._servers = servers
@@ -69,18 +71,18 @@ class Yard:
         self._serial = 0
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self._api.close()
 
     async def have_nodes(self, count: int) -> None:
-        """Exactly so many nodes, those of `workloads`."""
+        """Make the cluster have exactly `count` nodes, those of `workloads`."""
         if count != self._nodes:
             await self._api.delete_all("Node")
             await create_all(self._api, node_manifests(count), _AT_ONCE)
             self._nodes = count
 
     async def turn(self, contender: Contender, workload: Versus) -> Turn:
-        """Bind the workload's pods, which wait when the scheduler starts.
+        """Bind the workload's pods, which exist when the scheduler starts.
 
         Raises SchedulerError, ExtenderError and ApiError.
         """
@@ -116,12 +118,12 @@ class Yard:
         )
 
     async def latency(self, contender: Contender, workload: Versus, count: int) -> Latency:
-        """Make so many pods one by one, each when the one before is bound. Raises as `turn` does."""
+        """Create `count` pods one by one, each after the previous one is bound. Raises as `turn` does."""
         times_ms: list[float] = []
         try:
             async with self._bound() as bound, self._scheduler(contender) as running:
                 await running.process.ready()
-                await asyncio.sleep(_REST_S)  # let it come to rest
+                await asyncio.sleep(_REST_S)  # let the scheduler become idle
                 cpu_s = running.process.cpu_s()
                 for content in workload.manifests(self._prefix(), count):
                     began_s = time.monotonic()
@@ -183,8 +185,10 @@ class Yard:
 
     @asynccontextmanager
     async def _bound(self) -> AsyncIterator[asyncio.Queue[float]]:
-        """The moments at which pods were seen on nodes; one change for each pod, so that looking is cheap."""
-        _, version = await self._api.all_of("Lease")  # whatever is quick to list
+        """Yield the times at which pods were seen on nodes. The watch has one change per pod, so that it
+        costs little.
+        """
+        _, version = await self._api.all_of("Lease")  # a kind with few objects
         seen: asyncio.Queue[float] = asyncio.Queue()
 
         async def follow() -> None:
@@ -201,7 +205,7 @@ class Yard:
 
 
 async def _next(bound: asyncio.Queue[float], running: _Running) -> float:
-    """When the next pod was seen on its node. Raises SchedulerError where none comes."""
+    """Return when the next pod was seen on its node. Raises SchedulerError if none is."""
     if not bound.empty():
         return bound.get_nowait()
     ends_s = time.monotonic() + PATIENCE_S
@@ -211,7 +215,7 @@ async def _next(bound: asyncio.Queue[float], running: _Running) -> float:
                 return await bound.get()
         except TimeoutError:
             if (code := running.process.ended_with) is not None:
-                raise SchedulerError(f"it ended with {code}:\n{running.log_end()}") from None
+                raise SchedulerError(f"the scheduler ended with {code}:\n{running.log_end()}") from None
             if time.monotonic() > ends_s:
                 text = f"no pod was bound for {PATIENCE_S:.0f} s:\n{running.log_end()}"
                 raise SchedulerError(text) from None

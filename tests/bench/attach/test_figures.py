@@ -49,4 +49,4 @@ def test_text_says_what_each_costs_and_whether_all_took_part() -> None:
     lines = attach_text(start_figures(STARTS), attach_figures(SIZE, TURNS)).splitlines()
     assert lines[2].split()[-4:] == ["200", "240", "2.00", "1.50"]
     assert lines[6].split()[-4:] == ["15.00", "7.50", "1.20", "1.20"]
-    assert lines[8].startswith("9 of 10 plugins in 5 processes were asked about 20 pods")
+    assert lines[8].startswith("9 of 10 plugins in 5 processes were called about 20 pods")

@@ -48,7 +48,7 @@ def test_process_to_stop_needs_a_server_that_is_meant() -> None:
     command = ["bench", "soak", "--api-server-pid", "4711"]
     result = CliRunner().invoke(berth, command)
     assert result.exit_code == 2
-    assert "--api-server-pid says which server --kubeconfig leads to: give both" in result.output
+    assert "--api-server-pid needs --kubeconfig: give both" in result.output
 
 
 @pytest.mark.slow

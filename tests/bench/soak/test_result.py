@@ -51,7 +51,7 @@ def test_calls_lost_in_swaps_are_a_problem_and_no_field() -> None:
 
 def test_pods_that_a_required_plugin_refused_are_a_problem_and_no_field() -> None:
     found = replace(CLEAN, misplaced_pods=2)
-    assert found.problems() == ["pods on nodes that a required plugin refuses: 2"]
+    assert found.problems() == ["pods on nodes that a required plugin rejects: 2"]
     assert found.as_json() == CLEAN.as_json()
 
 

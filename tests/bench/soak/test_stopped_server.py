@@ -59,7 +59,7 @@ def test_server_of_another_cluster_is_refused(server: tuple[int, int]) -> None:
 
 
 def test_another_program_is_refused() -> None:
-    with pytest.raises(SoakError, match="no kube-apiserver"):
+    with pytest.raises(SoakError, match="not kube-apiserver"):
         StoppedServer(os.getpid(), HOST, 6443)
 
 
