@@ -20,7 +20,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.cache.generations": "host/cache/test_objects.py",
         "berth_host.cache.node_info": "host/cache/test_cache.py",
         "berth_host.cache.resources": "host/cache/test_objects.py",
-        "berth_host.cache.row_log": "host/cache/test_change_log.py",
         "berth_host.framework.binding": "host/framework/test_framework.py",
         "berth_host.framework.concern": "host/framework/kept/test_signing.py",
         "berth_host.framework.filtering": "host/framework/test_framework.py",

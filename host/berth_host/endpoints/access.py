@@ -6,24 +6,61 @@
     then: a path that every user may see | system:masters | SubjectAccessReview -> yes or no
 
 Source: `k8s.io/apiserver/pkg/server/options` (DelegatingAuthenticationOptions,
-DelegatingAuthorizationOptions) and the chains they build, v1.36. An API server that cannot be asked has not
-said yes.
+DelegatingAuthorizationOptions) and the chains they build, v1.36. If the API server cannot be
+asked, the answer is no.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 from urllib.parse import unquote
 
-from berth_host.endpoints.expiring import Expiring
 from berth_host.endpoints.options import ServingOptions
 from berth_host.errors.endpoints import ReviewError
 from berth_host.log import get_logger
 from berth_host.model.user import ANONYMOUS, AUTHENTICATED_GROUP, MASTERS_GROUP, ClientTrust, User
+
+V = TypeVar("V")
+MOST = 4096
+"""The number of kept answers of each kind."""
+
+
+class Expiring(Generic[V]):
+    """The API server's answers about tokens and permissions, each kept for some seconds.
+
+    `now_s`: reads a monotonic clock. `most`: the number of answers to keep; the oldest are dropped first.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic, most: int = MOST) -> None:
+        self._now_s = now_s
+        self._most = most
+        self._kept: OrderedDict[Hashable, tuple[float, V]] = OrderedDict()
+
+    def get(self, key: Hashable) -> V | None:
+        """Return the answer for `key`; None if it is not kept or has expired."""
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        ends_s, value = found
+        if self._now_s() >= ends_s:
+            del self._kept[key]
+            return None
+        return value
+
+    def put(self, key: Hashable, value: V, ttl_s: float) -> None:
+        """Keep `value` for `ttl_s` seconds; do nothing for 0."""
+        if ttl_s <= 0:
+            return
+        self._kept.pop(key, None)
+        self._kept[key] = (self._now_s() + ttl_s, value)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
 
 log = get_logger()
 

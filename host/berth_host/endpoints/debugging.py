@@ -1,7 +1,9 @@
-"""`/debug/pprof/` and `/debug/flags/v`: the process's current work, and its log level.
+"""The pages for debugging: `/debug/pprof/`, `/debug/flags/v`, `/statusz` and `/flagz`.
 
-There is no pprof in Python: the pages show asyncio's tasks with their stacks, the threads, and a profile
-of some seconds as text. Source of the paths: `k8s.io/apiserver/pkg/server/routes`, v1.36.
+There is no pprof in Python: `/debug/pprof/` shows asyncio's tasks with their stacks, the threads, and a
+profile of some seconds as text. `/statusz` and `/flagz` answer as text and as `config.k8s.io` objects.
+Sources: `k8s.io/apiserver/pkg/server/routes` for the paths, component-base `zpages/statusz` and
+`zpages/flagz`, v1.36.
 """
 
 from __future__ import annotations
@@ -9,13 +11,24 @@ from __future__ import annotations
 import asyncio
 import cProfile
 import io
+import platform
 import pstats
 import sys
+import time
 import traceback
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-from berth_host.endpoints.answer import NO_SNIFF, Answer, Handler, Request, not_found, text
+from berth_host.endpoints.answer import (
+    NO_SNIFF,
+    Answer,
+    Handler,
+    Request,
+    as_json,
+    not_acceptable,
+    not_found,
+    text,
+)
 
 PREFIX: Final = "/debug/pprof/"
 MAX_PROFILE_S: Final = 60.0
@@ -33,13 +46,13 @@ _INDEX: Final = """<html><head><title>/debug/pprof/</title></head><body>
 
 
 class Profiling:
-    """One profile at a time: it slows the loop down."""
+    """Answers `/debug/pprof/`. Makes one profile at a time, as a profile slows the loop down."""
 
     def __init__(self) -> None:
         self._busy = False
 
     async def answer(self, request: Request) -> Answer:
-        """The page below PREFIX."""
+        """Answer one path below PREFIX."""
         name = request.path.removeprefix(PREFIX)
         if not name:
             return Answer(_INDEX.encode(), "text/html; charset=utf-8", 200, NO_SNIFF)
@@ -74,7 +87,7 @@ class Profiling:
 
 
 def verbosity(set_verbosity: Callable[[int], None]) -> Handler:
-    """`PUT /debug/flags/v` with a number as the body."""
+    """Make the handler of `PUT /debug/flags/v`, whose body is a number."""
 
     async def answer(request: Request) -> Answer:
         if request.method != "PUT":
@@ -103,3 +116,102 @@ def _stacks() -> str:
         out.write(f"\nthread {ident}\n")
         out.writelines(traceback.format_stack(frame))
     return out.getvalue()
+
+
+COMPONENT: Final = "berth"
+KUBERNETES_MINOR: Final = "1.36"
+"""The version of kube-scheduler whose behaviour this build has."""
+_WARNING: Final = (
+    "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees "
+    "and is for debugging purposes only."
+)
+_GROUP: Final = "config.k8s.io"
+_VERSIONS: Final = ("v1beta1", "v1alpha1")
+
+
+class Statusz:
+    """Answers `/statusz`. `paths`: returns the server's other paths. `now_s`: reads the clock, in Unix
+    seconds.
+    """
+
+    def __init__(
+        self, started_s: float, paths: Callable[[], Sequence[str]], now_s: Callable[[], float] = time.time
+    ) -> None:
+        self._started_s = started_s
+        self._paths = paths
+        self._now_s = now_s
+
+    async def answer(self, request: Request) -> Answer:
+        """Answer with text, or with a Statusz object if the request accepts that."""
+        up_s = int(self._now_s() - self._started_s)
+        python = platform.python_version()
+        version = _object_version(request.accept, "Statusz")
+        if version is None:
+            return not_acceptable()
+        if version:
+            return _object(
+                "Statusz",
+                version,
+                {
+                    "startTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started_s)),
+                    "uptimeSeconds": up_s,
+                    "goVersion": f"python{python}",
+                    "binaryVersion": KUBERNETES_MINOR,
+                    "emulationVersion": KUBERNETES_MINOR,
+                    "paths": list(self._paths()),
+                },
+            )
+        started = time.strftime("%a %b %e %H:%M:%S UTC %Y", time.gmtime(self._started_s))
+        rows = {
+            "Started": started,
+            "Up": f"{up_s // 3600} hr {up_s // 60 % 60:02d} min {up_s % 60:02d} sec",
+            "Python version": python,
+            "Binary version": KUBERNETES_MINOR,
+            "Emulation version": KUBERNETES_MINOR,
+            "Paths": " ".join(self._paths()),
+        }
+        lines = "".join(f"{name}  {value}\n" for name, value in rows.items())
+        return text(f"\n{COMPONENT} statusz\n{_WARNING}\n\n{lines}", sniff=True)
+
+
+class Flagz:
+    """`flags`: every flag and its value as text, sorted by name."""
+
+    def __init__(self, flags: Mapping[str, str]) -> None:
+        self._flags = dict(sorted(flags.items()))
+
+    async def answer(self, request: Request) -> Answer:
+        """As text, or as a Flagz object where that is asked for."""
+        version = _object_version(request.accept, "Flagz")
+        if version is None:
+            return not_acceptable()
+        if version:
+            return _object("Flagz", version, {"flags": self._flags})
+        lines = "".join(f"{name}: {value}\n" for name, value in self._flags.items())
+        return text(f"\n{COMPONENT} flagz\n{_WARNING}\n{lines}", sniff=True)
+
+
+def _object_version(accept: str, kind: str) -> str | None:
+    """Empty for text, the version of the object that is asked for, None where neither can be had."""
+    if not accept:
+        return ""
+    for media_type in accept.split(","):
+        name, *parameters = (part.strip() for part in media_type.split(";"))
+        given = dict(part.partition("=")[::2] for part in parameters)
+        if name in ("text/plain", "text/*", "*/*"):
+            return ""
+        if name != "application/json" or given.get("as") != kind or given.get("g") != _GROUP:
+            continue
+        if given.get("v") in _VERSIONS:
+            return given["v"]
+    return None
+
+
+def _object(kind: str, version: str, fields: Mapping[str, Any]) -> Answer:
+    value = {
+        "kind": kind,
+        "apiVersion": f"{_GROUP}/{version}",
+        "metadata": {"name": COMPONENT},
+        **fields,
+    }
+    return as_json(value, content_type=f"application/json;g={_GROUP};v={version};as={kind}")

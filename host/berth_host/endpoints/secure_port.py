@@ -23,13 +23,12 @@ from berth_host.config.rendering import completed_document
 from berth_host.config.secrets import masked_object
 from berth_host.endpoints.access import NoReviewer, Reviewer
 from berth_host.endpoints.answer import Answer, Request, as_json, text
-from berth_host.endpoints.debugging import PREFIX, Profiling, verbosity
+from berth_host.endpoints.debugging import PREFIX, Flagz, Profiling, Statusz, verbosity
 from berth_host.endpoints.health import PING, Check
 from berth_host.endpoints.options import ServingOptions
 from berth_host.endpoints.pages import PREFIX as ANSWERS
 from berth_host.endpoints.pages import Answers, HostOnPages
 from berth_host.endpoints.server import EndpointServer
-from berth_host.endpoints.z_pages import Flagz, Statusz
 from berth_host.metrics import families
 from berth_host.metrics.exposition import CONTENT_TYPE, Exposition
 from berth_host.metrics.pod_resources import pod_resources_text

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.endpoints.plugins import plugins_answer
+from berth_host.endpoints.pages import plugins_answer
 from berth_host.model.user import User
 from berth_host.rpc.conduct import DRIFTS, VIOLATIONS
 from berth_sdk.kube_object import ObjectRef
