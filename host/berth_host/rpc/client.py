@@ -39,7 +39,7 @@ from berth_host.rpc import calls
 from berth_host.rpc.batches import ask_batch
 from berth_host.rpc.call import Call
 from berth_host.rpc.call_rules import Policy
-from berth_host.rpc.cycle import Cycle, CycleEnd, EarlyScores
+from berth_host.rpc.cycle import Cycle, CycleEnd, EarlyScores, Part
 from berth_host.rpc.early import early_scores, early_verdicts, keep_early, keep_scores
 from berth_host.rpc.normalize import normalize
 from berth_host.rpc.relay import PluginRelay, StandIn
@@ -88,6 +88,8 @@ class PluginClient:
         """The descriptor of the instance that the cycle began with; before the plugin's first call in it, of
         the one that is asked now.
         """
+        if self._local is not None:
+            return self._local.descriptor
         way: Transport | None = cycle.part(self.name).instance
         return self.route.descriptor if way is None else way.descriptor
 
@@ -252,14 +254,15 @@ class PluginClient:
         return (
             self.is_served
             and not cycle.part(self.name).skips_score
-            and self._early_scores(cycle, nodes) is None
+            and self._early_scores(cycle, cycle.part(self.name), nodes) is None
         )
 
     async def pre_score(self, cycle: Cycle, nodes: NodeTable) -> Status:
         """SKIP: the plugin does not score this pod. No call is made where early scores came."""
-        if cycle.part(self.name).skips_score:
+        part = cycle.part(self.name)
+        if part.skips_score:
             return SKIP
-        if self._early_scores(cycle, nodes) is not None:
+        if self._early_scores(cycle, part, nodes) is not None:
             return SUCCESS
 
         answer = await self._relay.ask(
@@ -276,7 +279,7 @@ class PluginClient:
         if isinstance(answer, Status):
             return answer
         if answer.scores is not None:
-            keep_scores(cycle.part(self.name), nodes.slots, answer.scores)
+            keep_scores(part, nodes.slots, answer.scores)
         return answer.status
 
     async def score(self, cycle: Cycle, nodes: NodeTable, *, raw_only: bool = False) -> ScoreOutcome:
@@ -284,11 +287,12 @@ class PluginClient:
 
         `raw_only`: the caller normalises, over more rows. Scores that need no normalising are checked.
         """
-        if cycle.part(self.name).skips_score:
+        part = cycle.part(self.name)
+        if part.skips_score:
             return zeros(len(nodes), skipped=True)
         how = self.descriptor_in(cycle).normalization
         final = how is not ScoreNormalization.RPC
-        early = self._early_scores(cycle, nodes)
+        early = self._early_scores(cycle, part, nodes)
 
         def scored(checker: Checker, answer: NDArray[np.int64] | Status) -> ScoreOutcome:
             if isinstance(answer, Status):
@@ -432,9 +436,9 @@ class PluginClient:
             return Status(Code.ERROR, (failure.text,), self.name)
         return otherwise
 
-    def _early_scores(self, cycle: Cycle, nodes: NodeTable) -> NDArray[np.int64] | None:
+    def _early_scores(self, cycle: Cycle, part: Part, nodes: NodeTable) -> NDArray[np.int64] | None:
         """The early scores for the rows of `nodes`; kept for the next question about the same rows."""
-        answers = cycle.part(self.name).early_scores
+        answers = part.early_scores
         if answers is None:
             return None
         rows = answers[-1].rows

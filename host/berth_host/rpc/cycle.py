@@ -261,7 +261,9 @@ class Cycle:
 
     def state(self, plugin: str) -> CycleState:
         """Return the cycle state of one plugin, made at its first use."""
-        part = self.part(plugin)
+        part = self.parts.get(plugin)
+        if part is None:
+            part = self.parts[plugin] = Part()
         state = part.state
         if state is None:
             state = part.state = CycleState(self.cycle_id, plugin=plugin, shared=self.shared)

@@ -39,7 +39,7 @@ from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.in_process import SETTLED
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
-from berth_host.rpc.terms import Terms
+from berth_host.rpc.terms import Kind, Terms
 from berth_host.rpc.transport import Transport
 from berth_host.rpc.validate import Checker, ClusterFacts
 
@@ -70,6 +70,8 @@ class PluginRelay:
         self._stats = stats
         self._facts = facts
         self._local = route.transport if isinstance(route, LocalRoute) else None
+        self._at_once: dict[str, Kind] = {}
+        """The calls of the queue that an in-process plugin answers without waiting."""
         self._terms: dict[int, Terms] = {}
         self._current = self._new_terms(route.descriptor)
 
@@ -156,10 +158,14 @@ class PluginRelay:
         plain method cannot be interrupted, so one that overruns its deadline is reported afterwards.
         """
         local, check_one = self._local, call.check_one
-        if local is None or check_one is None or local.awaits(call):
+        if local is None or check_one is None:
             return None
-        terms = self._current
-        kind = terms.of(call)
+        kind = self._at_once.get(call.rpc)
+        if kind is None:
+            if local.awaits(call):
+                return None
+            kind = self._at_once[call.rpc] = self._current.of(call)
+        observe = kind.stats.times.observe
         started_s = instant_s()
         answer: T
         try:
@@ -171,12 +177,12 @@ class PluginRelay:
                 if iscoroutine(raw):
                     raw.close()  # `ask` begins another one, and awaits it
                 return None
-            answer = check_one(terms.check, call, raw)
+            answer = check_one(self._current.check, call, raw)
         except PluginError as failure:
-            kind.observe(None, instant_s() - started_s)
+            observe(instant_s() - started_s)
             return stand_in(self._failed(call, kind.rule, None, failure), failure)
         duration_s = instant_s() - started_s
-        kind.observe(None, duration_s, answer)
+        observe(duration_s)
         if duration_s > kind.rule.deadline_s:
             self._overran(call, kind.rule, None, duration_s)
         if self.failing:
