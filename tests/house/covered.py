@@ -27,7 +27,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.framework.score_roles": "host/framework/kept/test_keep_answers.py",
         "berth_host.framework.scoring": "host/framework/test_framework.py",
         "berth_host.framework.what_if": "host/scheduler/preemption/test_evaluator.py",
-        "berth_host.queue.moves": "host/queue/test_scheduling_queue.py",
         "berth_host.queue.nominated_columns": "host/scheduler/test_nominations.py",
         "berth_host.queue.places": "host/queue/test_scheduling_queue.py",
         "berth_host.rpc.in_process": "host/rpc/test_relay.py",

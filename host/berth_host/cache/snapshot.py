@@ -1,7 +1,8 @@
 """`Snapshot`: the state of the cluster that one cycle reads, copied from the cache row by row.
 
 The scheduler updates the snapshot with the changes at the start of a cycle (and while idle). It does not
-change until the cycle releases it. Plugins read it as `NodeTable`; `ChangeLog` lists the changes.
+change until the cycle releases it. Plugins read it as `NodeTable`. `RowLog` says when each part of
+each row last changed, and which rows were removed; `ChangeLog` reads it.
 Source: kube-scheduler `backend/cache/snapshot.go` and `cache.go` (UpdateSnapshot), v1.36.
 """
 

@@ -9,6 +9,13 @@ The queue has no locks, because one event loop owns it. It is called by the even
 (`cluster.handlers`), the scheduler and its failure handler; `app` passes the late answers of served plugins
 to it. A queued pod is in exactly one of activeQ, backoffQ and the pool of unschedulable pods; a popped pod is
 in flight until its attempt ends. So no pod is lost.
+
+An event requeues the unschedulable pods that it helps:
+
+    event -> pods whose rejecting plugins registered for it -> hints -> gates -> backoffQ | activeQ | stay
+
+If the plugins answer the same for alike pods, only one of them is judged, so that thousands of pods that wait
+for the same event cost no more than one.
 Source: kube-scheduler `backend/queue/scheduling_queue.go`, v1.36.
 """
 
@@ -27,15 +34,16 @@ from berth_host.queue.events import PluginRequest, QueueEvent
 from berth_host.queue.flush_timers import FlushTimers
 from berth_host.queue.hints import Hints, Strategy, strategy_of
 from berth_host.queue.in_flight import InFlight
-from berth_host.queue.moves import Moves
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.queue.nominator import Nominator
 from berth_host.queue.places import Place, Places
+from berth_host.queue.pool import Alike
 from berth_host.queue.queued_pod import TRIED, QueuedPodInfo
 from berth_host.queue.readiness import Readiness
 from berth_host.queue.registrations import Registration, RegistrationIndex
 from berth_host.queue.requests import PluginRequests
 from berth_host.queue.seams import (
+    Evicting,
     GateQuestion,
     HintQuestion,
     PreCheck,
@@ -43,6 +51,61 @@ from berth_host.queue.seams import (
     QueueSeams,
     SortKeyQuestion,
 )
+
+
+class Moves:
+    """The moves out of the pool of unschedulable pods."""
+
+    def __init__(self, places: Places, hints: Hints, evicting: Evicting) -> None:
+        self._places = places
+        self._hints = hints
+        self._evicting = evicting
+
+    def by_event(self, event: QueueEvent, pre_check: PreCheck | None = None) -> None:
+        """Requeue all pods that `event` helps and that pass `pre_check`."""
+        pool = self._places.pool
+        if event.is_wildcard:
+            self.each([info for info in pool if pre_check is None or pre_check(info.pod)], event)
+            return
+        pool.renew(self._evicting.take_changed())
+        leaving: list[tuple[QueuedPodInfo, Strategy]] = []
+        for alike in pool.rejected_by(self._hints.interested(event)):
+            if alike.is_gated and not _concerns(alike.gating_plugin_events, event):
+                continue
+            strategy = None
+            if pre_check is None and not _is_about(event, alike):
+                strategy = self._hints.judge_alike(alike, event)
+            if strategy is None:
+                chosen = (info for info in alike.infos if pre_check is None or pre_check(info.pod))
+                leaving.extend((info, self._hints.judge(info, event)) for info in chosen)
+            elif strategy is not Strategy.SKIP and not self._places.stay_gated(alike, strategy, event.label):
+                leaving.extend((info, strategy) for info in alike.infos)
+        if len(leaving) > 1:
+            leaving.sort(key=lambda item: pool.place_of(item[0]))
+        self._requeue(leaving, event)
+
+    def each(self, infos: Iterable[QueuedPodInfo], event: QueueEvent) -> None:
+        """Requeue the pods of `infos` (all in the pool) that `event` helps; each is judged by itself."""
+        asked = (info for info in infos if not info.is_gated or _concerns(info.gating_plugin_events, event))
+        self._requeue([(info, self._hints.judge(info, event)) for info in asked], event)
+
+    def _requeue(self, leaving: Iterable[tuple[QueuedPodInfo, Strategy]], event: QueueEvent) -> None:
+        for info, strategy in leaving:
+            if strategy is not Strategy.SKIP:
+                self._places.requeue(info, strategy, event.label)
+
+
+def _concerns(registrations: Iterable[Registration], event: QueueEvent) -> bool:
+    return any(item.matches(event) for item in registrations)
+
+
+def _is_about(event: QueueEvent, alike: Alike) -> bool:
+    """Return True if one of the pods is the event's object: plugins may judge that pod differently."""
+    old, new = event.old, event.new
+    if isinstance(old, Pod) and alike.find(old) is not None:
+        return True
+    return new is not old and isinstance(new, Pod) and alike.find(new) is not None
+
 
 log = get_logger()
 

@@ -23,8 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from berth_host.cluster.kube import exec_plugin, server
 from berth_host.cluster.kube.connection import Connection
-from berth_host.cluster.kube.exec_cluster import cluster_of
-from berth_host.cluster.kube.exec_plugin import ExecPluginError
+from berth_host.cluster.kube.exec_plugin import ExecPluginError, cluster_of
 from berth_host.cluster.kube.kubeconfig import Entry, read_kubeconfig
 from berth_host.cluster.kube.kubeconfig_fields import check_proxy, check_server_name
 from berth_host.cluster.kube.server import Server

@@ -1,6 +1,6 @@
 """Builds the events.k8s.io/v1 object of an event, in kube-scheduler's shape.
 
-Called by `event_series`. Source: client-go `tools/events/event_recorder.go`, `event_broadcaster.go`, v1.36.
+Called by `events`. Source: client-go `tools/events/event_recorder.go`, `event_broadcaster.go`, v1.36.
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
 """`Informer`: lists one resource and then watches it, and reconnects as often as needed.
 
-Started by `cluster.KubeCluster`, one per resource. Its changes go through `delivery` into a `view`.
+Started by `cluster.KubeCluster`, one per resource. Its changes go through `delivery` into a
+`View`, which keeps the objects as they were last handed over, and finds the changes to hand over.
 
     listing -all handed over-> watching -connection ends-> watching (from the last resource version)
     watching -410, too old-> listing (unchanged objects are not handed over)
 
 Source: client-go `tools/cache/reflector.go`, v1.36.
+
+A `View` keeps uid and resource version of every object. A version that was handed over is
+skipped. If an object was replaced by another one of the same name, a delete is handed over first.
 """
 
 from __future__ import annotations
@@ -17,16 +21,111 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
+from berth_sdk.kube_object import LAST_APPLIED, KubeObject
 
 from berth_host.cluster.kube.answers import error_of_status
 from berth_host.cluster.kube.backoff import Backoff
 from berth_host.cluster.kube.client import KubeClient, Stream
 from berth_host.cluster.kube.delivery import Delivery
 from berth_host.cluster.kube.resources import ApiResource, Resources
-from berth_host.cluster.kube.view import NoObjectError, View
-from berth_host.cluster.port import WatchHandler
+from berth_host.cluster.port import WatchEvent, WatchHandler
 from berth_host.errors.cluster import ClusterError, ForbiddenError, GoneError, NotFoundError, UnavailableError
 from berth_host.log import get_logger
+
+
+class NoObjectError(Exception):
+    """The received value is not a Kubernetes object."""
+
+
+class View:
+    """The view of one resource. `handler` is called for each change, in the order of the calls."""
+
+    def __init__(self, resource: ApiResource, handler: WatchHandler) -> None:
+        self._resource = resource
+        self._handler = handler
+        self._known: dict[str, tuple[str, str]] = {}
+        # Other kinds may be written back whole (PUT), so no annotation of theirs may be left out.
+        self._drops_last_applied = resource.name in ("pods", "nodes")
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def versions(self) -> Mapping[str, tuple[str, str]]:
+        """Uid and resource version by key."""
+        return self._known
+
+    def show(self, item: Any, seen: set[str] | None = None) -> None:
+        """Hand over an object if it is new or changed; add its key to `seen`. Raises NoObjectError."""
+        metadata = _metadata(item)
+        key = _key(metadata)
+        if seen is not None:
+            seen.add(key)
+        now = (metadata.get("uid") or "", metadata.get("resourceVersion") or "")
+        known = self._known.get(key)
+        if known == now:
+            return
+        old: KubeObject | None = None
+        if known is not None:
+            old = self._remembered(key, known)
+            if known[0] != now[0]:
+                del self._known[key]
+                self._handler(WatchEvent(self._resource.watch_kind, old, None))
+                old = None
+        self._known[key] = now
+        self._handler(WatchEvent(self._resource.watch_kind, old, self._object(item, metadata)))
+
+    def remove(self, item: Any) -> None:
+        """Hand over the deletion of an object. Raises NoObjectError."""
+        metadata = _metadata(item)
+        key = _key(metadata)
+        known = self._known.get(key)
+        if known is None or known[0] != (metadata.get("uid") or ""):
+            return
+        del self._known[key]
+        self._handler(WatchEvent(self._resource.watch_kind, self._object(item, metadata), None))
+
+    def keep_only(self, keys: set[str]) -> None:
+        """Hand over the deletion of every object whose key a complete list does not contain."""
+        for key in [key for key in self._known if key not in keys]:
+            known = self._known.pop(key)
+            self._handler(WatchEvent(self._resource.watch_kind, self._remembered(key, known), None))
+
+    def _object(self, item: Mapping[str, Any], metadata: dict[str, Any]) -> KubeObject:
+        metadata.pop("managedFields", None)
+        if self._drops_last_applied:
+            annotations = metadata.get("annotations")
+            if annotations and LAST_APPLIED in annotations:
+                del annotations[LAST_APPLIED]
+        resource = self._resource
+        # The items of a list do not contain their kind.
+        parsed = item
+        if "kind" not in item:
+            parsed = {"kind": resource.kind, "apiVersion": resource.api_version, **item}
+        return KubeObject(resource.api_version, resource.kind, parsed=parsed)
+
+    def _remembered(self, key: str, known: tuple[str, str]) -> KubeObject:
+        """Return an object of which only the identity was kept."""
+        namespace, _, name = key.rpartition("/")
+        metadata = {"name": name, "uid": known[0], "resourceVersion": known[1]}
+        if namespace:
+            metadata["namespace"] = namespace
+        resource = self._resource
+        parsed = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+        return KubeObject(resource.api_version, resource.kind, parsed=parsed)
+
+
+def _metadata(item: Any) -> dict[str, Any]:
+    metadata = item.get("metadata") if isinstance(item, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
+        raise NoObjectError("an object without a name")
+    return metadata
+
+
+def _key(metadata: Mapping[str, Any]) -> str:
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
 
 log = get_logger()
 

@@ -6,6 +6,7 @@ Source: apiserver `registry/generic/registry/store.go`, `pkg/registry/core/pod/{
 Differs: a missing namespace is created. There is no kubelet, so a deleted pod without finalizers is removed
 at once. There are no controllers other than `volume_controller` and `claim_controller`, which callers may
 run.
+A binding is made as with ClearingNominatedNodeNameAfterBinding (v1.36).
 """
 
 from __future__ import annotations
@@ -19,17 +20,55 @@ from berth_host.cluster.memory import answers, strategic_merge
 from berth_host.cluster.memory.admission import Admission
 from berth_host.cluster.memory.admission.gatekeeping import READ, Gatekeeping, is_new_for_certain
 from berth_host.cluster.memory.admission.pod import new_pod_status
-from berth_host.cluster.memory.binding import bound
 from berth_host.cluster.memory.event_log import EventLog
 from berth_host.cluster.memory.kinds import BY_KIND, BY_RESOURCE, NAMESPACE, POD, Kind
 from berth_host.cluster.memory.resize import resize_problems, resized
 from berth_host.cluster.memory.store import ObjectStore
 from berth_host.cluster.memory.validation import own_problems, problems_of, status_problems
+from berth_host.cluster.memory.validation.fields import Problems, check_object_name
 from berth_host.cluster.memory.validation.schema import with_zero_values
 from berth_host.errors.cluster import ConflictError, FieldProblem, InvalidError, NotFoundError
 from berth_host.model.clock import Clock, rfc3339
 from berth_host.model.merge_patch import merged
 from berth_host.model.patch_type import PatchType
+
+_BINDING: Final = Kind("v1", "Binding", "pods")
+
+
+def bound(pod: KubeObject, node_name: str, now: str) -> dict[str, Any]:
+    """Return the bound pod.
+
+    Raises ConflictError if the pod cannot be bound (bound, terminating or gated), and InvalidError for an
+    invalid node name.
+    """
+    problems = Problems()
+    check_object_name(problems, node_name, "target.name")
+    if problems.found:
+        raise answers.invalid(_BINDING, pod.ref.key, pod.ref.name, problems.found)
+    parsed = pod.parsed
+    spec = parsed["spec"]
+    if parsed["metadata"].get("deletionTimestamp") is not None:
+        raise answers.cannot_bind(POD, pod.ref, "is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise answers.cannot_bind(POD, pod.ref, f'is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise answers.cannot_bind(POD, pod.ref, "has non-empty .spec.schedulingGates")
+    status = dict(parsed.get("status") or {})
+    status.pop("nominatedNodeName", None)
+    status["conditions"] = _with_scheduled(status.get("conditions") or [], now)
+    return {**parsed, "spec": {**spec, "nodeName": node_name}, "status": status}
+
+
+def _with_scheduled(conditions: list[dict[str, Any]], now: str) -> list[dict[str, Any]]:
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
+    types = [condition.get("type") for condition in conditions]
+    if "PodScheduled" not in types:
+        return [*conditions, scheduled]
+    place = types.index("PodScheduled")
+    if conditions[place].get("status") == "True":
+        scheduled["lastTransitionTime"] = conditions[place].get("lastTransitionTime") or now
+    return [*conditions[:place], scheduled, *conditions[place + 1 :]]
+
 
 _SERVER_FIELDS: Final = (
     "name",

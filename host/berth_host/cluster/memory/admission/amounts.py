@@ -1,4 +1,4 @@
-"""Formats amounts as the API server does in its refusals. Used by `limit_ranges` and `quotas`.
+"""Formats amounts as the API server does in its refusals. Used by `gatekeeping` and `quotas`.
 
 A sum has the form of its first amount: binary (`1536Mi`) or decimal (`1500M`, `1700m`).
 Source: apimachinery `pkg/api/resource/quantity.go` (CanonicalizeBytes), v1.36.

@@ -1,6 +1,6 @@
 """`History`: the latest changes of the embedded cluster, for watches that start at an older version.
 
-Used by `watching`. A change has the version that the store gave the object. A deletion gets a version of its
+Used by `serving`. A change has the version that the store gave the object. A deletion gets a version of its
 own, as in etcd. Source: apiserver `storage/cacher/watch_cache.go`.
 """
 

@@ -1,6 +1,6 @@
 """Parses a path of the API server into kind, namespace, object and subresource.
 
-Called by `handlers`. Source: the Kubernetes API's paths, `/api/v1/...` and `/apis/GROUP/VERSION/...`.
+Called by `serving`. Source: the Kubernetes API's paths, `/api/v1/...` and `/apis/GROUP/VERSION/...`.
 """
 
 from __future__ import annotations

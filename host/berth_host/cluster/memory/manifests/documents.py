@@ -1,6 +1,6 @@
 """Splits a text into its YAML or JSON documents as plain values, and finds the line of a field.
 
-Called by `reading`. `berth_host.yaml` reads YAML as Kubernetes does. The last value of a repeated key counts,
+Called by `loading`. `berth_host.yaml` reads YAML as Kubernetes does. The last value of a repeated key counts,
 as in kubectl; the caller warns.
 """
 

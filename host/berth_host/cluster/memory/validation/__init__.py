@@ -2,20 +2,243 @@
 
 The embedded server calls `problems_of` for every object that is created or changed. The manifest loader adds
 file and line to the problems.
+
+Each kind has one function for what goes beyond its metadata. `KnownGood` is a cache of valid values, keyed by
+their JSON, because workloads repeat values. An update of a pod may change only some fields; updates of other
+kinds are not checked.
+Source: the validation packages of core (ValidatePodUpdate), apps, batch, policy, scheduling and storage,
+v1.36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from berth_host.cluster.memory.kinds import Kind
-from berth_host.cluster.memory.validation.fields import Problems, check_metadata, check_object_name
-from berth_host.cluster.memory.validation.kinds import KIND_CHECKS
-from berth_host.cluster.memory.validation.known_good import KnownGood
+import orjson
+
+from berth_host.cluster.memory.kinds import POD, Kind
+from berth_host.cluster.memory.validation.fields import (
+    Problems,
+    check_amounts,
+    check_int32,
+    check_label_key,
+    check_metadata,
+    check_object_name,
+    items,
+    label_value_problem,
+)
+from berth_host.cluster.memory.validation.pod import check_pod_spec
 from berth_host.cluster.memory.validation.schema import field_problems
-from berth_host.cluster.memory.validation.updates import update_problems
+from berth_host.cluster.memory.validation.selectors import check_label_selector, check_node_selector
 from berth_host.errors.cluster import FieldProblem
+from berth_host.model.compact_json import compacted
+
+Object = Mapping[str, Any]
+_TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_BINDING_MODES: Final = ("Immediate", "WaitForFirstConsumer")
+_ACCESS_MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+MAX_USER_PRIORITY: Final = 1_000_000_000
+
+
+def _pod(problems: Problems, pod: Object) -> None:
+    check_pod_spec(problems, pod.get("spec") or {})
+
+
+def _node(problems: Problems, node: Object) -> None:
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    seen: list[tuple[str, Any]] = []
+    for here, taint in items(spec, "spec", "taints"):
+        check_label_key(problems, taint.get("key"), f"{here}.key")
+        if (problem := label_value_problem(taint.get("value") or "")) is not None:
+            problems.add(f"{here}.value", problem)
+        problems.one_of(taint.get("effect"), f"{here}.effect", _TAINT_EFFECTS)
+        seen.append((here, (taint.get("key"), taint.get("effect"))))
+    problems.unique(seen)
+    check_amounts(problems, status.get("capacity"), "status.capacity")
+    check_amounts(problems, status.get("allocatable"), "status.allocatable")
+
+
+def _workload(problems: Problems, workload: Object) -> None:
+    spec = workload.get("spec") or {}
+    check_int32(problems, spec, "spec", "replicas", "parallelism", "completions")
+    for key in ("replicas", "parallelism", "completions"):
+        if (spec.get(key) or 0) < 0:
+            problems.add(f"spec.{key}", f"must not be below zero, but is {spec[key]}")
+    if not problems.required(spec, "spec", "template"):
+        return
+    template = spec["template"]
+    check_metadata(problems, template.get("metadata") or {}, "spec.template.metadata")
+    check_pod_spec(problems, template.get("spec") or {}, "spec.template.spec")
+    for path, claim in items(spec, "spec", "volumeClaimTemplates"):
+        # The API server accepts any template, but the claims cannot be created without these fields.
+        metadata = claim.get("metadata") or {}
+        check_object_name(problems, metadata.get("name"), f"{path}.metadata.name")
+        problems.required(claim, path, "spec")
+
+
+def _selecting_workload(problems: Problems, workload: Object) -> None:
+    _workload(problems, workload)
+    spec = workload.get("spec") or {}
+    if not problems.required(spec, "spec", "selector"):
+        return
+    check_label_selector(problems, spec["selector"], "spec.selector")
+    wanted = spec["selector"].get("matchLabels") or {}
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    for key, value in wanted.items():
+        if labels.get(key) != value:
+            problems.add(
+                f"spec.selector.matchLabels.{key}",
+                f"does not select the template's own pods: give spec.template.metadata.labels {key}: {value}",
+            )
+
+
+def _priority_class(problems: Problems, obj: Object) -> None:
+    check_int32(problems, obj, "", "value")
+    value = obj.get("value")
+    name = (obj.get("metadata") or {}).get("name") or ""
+    if value is None:
+        problems.add("value", "is required")
+    elif value > MAX_USER_PRIORITY and not name.startswith("system-"):
+        problems.add("value", f"{value} is above {MAX_USER_PRIORITY}, the highest for classes of your own")
+    if obj.get("preemptionPolicy") is not None:
+        problems.one_of(obj["preemptionPolicy"], "preemptionPolicy", ("PreemptLowerPriority", "Never"))
+
+
+def _disruption_budget(problems: Problems, obj: Object) -> None:
+    spec = obj.get("spec") or {}
+    check_label_selector(problems, spec.get("selector"), "spec.selector")
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        problems.add("spec.maxUnavailable", "minAvailable is set as well: remove one of the two")
+
+
+def _volume(problems: Problems, obj: Object) -> None:
+    spec = obj.get("spec") or {}
+    problems.required(spec, "spec", "capacity", "accessModes")
+    check_amounts(problems, spec.get("capacity"), "spec.capacity")
+    _check_access_modes(problems, spec)
+    required = (spec.get("nodeAffinity") or {}).get("required")
+    if required is not None:
+        check_node_selector(problems, required, "spec.nodeAffinity.required")
+
+
+def _claim(problems: Problems, obj: Object) -> None:
+    spec = obj.get("spec") or {}
+    problems.required(spec, "spec", "accessModes", "resources")
+    _check_access_modes(problems, spec)
+    requests = (spec.get("resources") or {}).get("requests") or {}
+    if spec.get("resources") and requests.get("storage") is None:
+        problems.add("spec.resources.requests.storage", "is required")
+    check_amounts(problems, requests, "spec.resources.requests")
+    check_label_selector(problems, spec.get("selector"), "spec.selector")
+
+
+def _check_access_modes(problems: Problems, spec: Object) -> None:
+    for i, mode in enumerate(spec.get("accessModes") or ()):
+        problems.one_of(mode, f"spec.accessModes[{i}]", _ACCESS_MODES)
+
+
+def _storage_class(problems: Problems, obj: Object) -> None:
+    problems.required(obj, "", "provisioner")
+    if obj.get("volumeBindingMode") is not None:
+        problems.one_of(obj["volumeBindingMode"], "volumeBindingMode", _BINDING_MODES)
+
+
+def _csi_node(problems: Problems, obj: Object) -> None:
+    for here, driver in items(obj.get("spec") or {}, "spec", "drivers"):
+        problems.required(driver, here, "name", "nodeID")
+
+
+KIND_CHECKS: Final[Mapping[str, Callable[[Problems, Object], None]]] = {
+    "Pod": _pod,
+    "Node": _node,
+    "Deployment": _selecting_workload,
+    "ReplicaSet": _selecting_workload,
+    "StatefulSet": _selecting_workload,
+    "Job": _workload,
+    "ReplicationController": _workload,
+    "PriorityClass": _priority_class,
+    "PodDisruptionBudget": _disruption_budget,
+    "PersistentVolume": _volume,
+    "PersistentVolumeClaim": _claim,
+    "StorageClass": _storage_class,
+    "CSINode": _csi_node,
+}
+
+
+_FREE: Final = frozenset(
+    {"tolerations", "schedulingGates", "activeDeadlineSeconds", "terminationGracePeriodSeconds"}
+)
+_FREE_WHILE_GATED: Final = frozenset({"nodeSelector", "affinity"})
+_CONTAINERS: Final = ("containers", "initContainers")
+Spec = Mapping[str, Any]
+
+
+def update_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldProblem]:
+    """Return the changes that the API server refuses. Both objects must be valid."""
+    if kind is not POD:
+        return []
+    old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}
+    free = _FREE | (_FREE_WHILE_GATED if old_spec.get("schedulingGates") else frozenset())
+    problems = [
+        FieldProblem(f"spec.{key}", "cannot be changed: delete the pod and make a new one")
+        for key in sorted({*old_spec, *new_spec} - free)
+        if _fixed(key, old_spec.get(key)) != _fixed(key, new_spec.get(key))
+    ]
+    tolerations = new_spec.get("tolerations") or []
+    if any(item not in tolerations for item in old_spec.get("tolerations") or []):
+        problems.append(FieldProblem("spec.tolerations", "can only be added to"))
+    gates = [gate.get("name") for gate in old_spec.get("schedulingGates") or []]
+    if any(gate.get("name") not in gates for gate in new_spec.get("schedulingGates") or []):
+        problems.append(FieldProblem("spec.schedulingGates", "can only be removed"))
+    return problems
+
+
+def _fixed(key: str, value: Any) -> Any:
+    """Return the part of a field that must not change: of containers, everything except the image."""
+    if key not in _CONTAINERS or not value:
+        return value
+    return [{name: item for name, item in container.items() if name != "image"} for container in value]
+
+
+# Only JSON's own types: a time must not equal the string that it is written as.
+_EXACT: Final = (
+    orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
+)
+
+
+class KnownGood:
+    """A cache of at most `most` values of at most `max_bytes` each; drops the least recently used one."""
+
+    def __init__(self, most: int, max_bytes: int) -> None:
+        self._most = most
+        self._max_bytes = max_bytes
+        self._values: OrderedDict[bytes, None] = OrderedDict()
+
+    def key(self, value: Any) -> bytes | None:
+        """Return the value as JSON; None if its JSON is ambiguous or longer than `max_bytes`."""
+        try:
+            key = orjson.dumps(value, option=_EXACT)
+        except TypeError:
+            return None
+        # Other values are written as null too, such as NaN.
+        return None if len(key) > self._max_bytes or b"null" in key else key
+
+    def holds(self, key: bytes | None) -> bool:
+        """Return True if the value with this key is known to be valid."""
+        if key is None or key not in self._values:
+            return False
+        self._values.move_to_end(key)
+        return True
+
+    def add(self, key: bytes | None) -> None:
+        """Record that the value with this key is valid."""
+        if key is not None:
+            self._values[compacted(key)] = None
+            if len(self._values) > self._most:
+                self._values.popitem(last=False)
+
 
 __all__ = ["own_problems", "problems_of", "status_problems"]
 _good_specs: Final = KnownGood(512, max_bytes=1024 * 1024)
