@@ -1,4 +1,4 @@
-"""What the tests of `berth bench` share: a file of scheduler_perf with its templates, as a workload."""
+"""Fixtures for the tests of `berth bench`: a file of scheduler_perf with its templates, as a workload."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def measured(count: int = 3, **more: Any) -> Op:
 
 @pytest.fixture
 def template(tmp_path: Path) -> Callable[..., str]:
-    """Write a template (an object or a text) and give its path as a case names it."""
+    """Write a template (an object or a text) and return its path as a case names it."""
 
     def written(content: Any, name: str = "other.yaml") -> str:
         text = content if isinstance(content, str) else yaml.safe_dump(content)
@@ -78,7 +78,7 @@ def write_case(tmp_path: Path) -> WriteCase:
 
 @pytest.fixture
 def case(write_case: WriteCase) -> ReadCase:
-    """The workload of such a file."""
+    """Return the workload of such a file."""
 
     def read(*ops: Op, **more: Any) -> Workload:
         (workload,) = read_workloads(write_case(*ops, **more))

@@ -1,6 +1,6 @@
-"""A small workload for each of scheduler_perf's seven areas, with the ops and templates that its file uses.
+"""A small workload for each of scheduler_perf's seven areas, with the ops and templates of its file.
 
-Every one runs to its end on the embedded cluster, and every measured pod gets a node.
+Each runs to its end on the embedded cluster, and every measured pod gets a node.
 """
 
 from __future__ import annotations

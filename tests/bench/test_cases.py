@@ -1,4 +1,4 @@
-"""Files of scheduler_perf: what is read, which workloads are chosen, and what is wrong with a file."""
+"""Files of scheduler_perf: reading them, choosing workloads, and errors in a file."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_bad_op_is_named_with_file_line_case_and_number(
     assert ".yaml:" in text
 
 
-def test_all_problems_are_said_at_once_with_their_lines(write_case: WriteCase) -> None:
+def test_all_problems_of_a_file_are_reported_at_once_with_their_lines(write_case: WriteCase) -> None:
     path = write_case({"opcode": "x"}, {"opcode": "z"}, threshold="high")
     lines = problems(path).splitlines()
     assert len(lines) == 3
@@ -187,7 +187,7 @@ def test_all_problems_are_said_at_once_with_their_lines(write_case: WriteCase) -
     assert any("threshold: must be a number" in line for line in lines)
 
 
-def test_a_template_that_the_cluster_would_refuse_is_named(
+def test_template_that_the_cluster_would_refuse_is_named(
     write_case: WriteCase, template: Callable[..., str]
 ) -> None:
     bad = POD | {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "much"}}}]}}
@@ -198,7 +198,7 @@ def test_a_template_that_the_cluster_would_refuse_is_named(
 
 @pytest.fixture
 def several(tmp_path: Path, write_case: WriteCase) -> Path:
-    """Two cases, names with slashes, labels."""
+    """Write a file with two cases, names with slashes, and labels."""
     path = write_case(nodes(1), measured(1))
     (one,) = yaml.safe_load(path.read_text())
     workloads = [
@@ -253,7 +253,7 @@ def test_file_of_another_kind_is_refused(tmp_path: Path, text: str | None, probl
     assert problem in problems(path)
 
 
-def test_gates_thresholds_and_selectors_become_notes(case: ReadCase) -> None:
+def test_gates_thresholds_and_selectors_without_effect_become_notes(case: ReadCase) -> None:
     workload = case(
         nodes(1),
         measured(1),
@@ -343,6 +343,6 @@ def test_thresholds_alone_need_no_templates(tmp_path: Path) -> None:
     assert read_thresholds(path) == {"C/a": 30.0}
 
 
-def test_own_workloads_are_good() -> None:
+def test_own_workloads_have_no_errors() -> None:
     names = [workload.name for workload in read_workloads(own.FILE)]
     assert len(names) == len(set(names)) >= 5

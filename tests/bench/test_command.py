@@ -1,4 +1,4 @@
-"""`berth bench`: its line of JSON, its table, its exit codes, and children of its own."""
+"""`berth bench`: its line of JSON, its table, its exit codes, and its child processes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def result(name: str = "C/w", **more: Any) -> Result:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Workload, Settings]]:
-    """No workload is run: each gives `result`. What would have been run."""
+    """Record the workloads that would run; each returns `result` instead."""
     asked: list[tuple[Workload, Settings]] = []
 
     def instead(workload: Workload, settings: Settings) -> Result:
@@ -216,7 +216,9 @@ def test_yaml_is_a_document_per_workload(run: Run, seen: list[tuple[Workload, Se
         (["no/such"], "berth bench own --list names them"),
     ],
 )
-def test_workload_in_place_of_a_command_says_what_to_type(run: Run, arguments: list[str], hint: str) -> None:
+def test_workload_given_as_a_command_is_an_error_that_says_what_to_type(
+    run: Run, arguments: list[str], hint: str
+) -> None:
     done = run("bench", *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert hint in done.stderr
@@ -321,14 +323,14 @@ def test_command_as_a_process_runs_each_workload_in_one_of_its_own(
 
 @pytest.fixture
 def ctrl_c_counts() -> Iterator[None]:
-    """Processes started here heed SIGINT, also where a shell put these tests into the background."""
+    """Make processes started here react to SIGINT, even if a shell runs these tests in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def with_modules_of(folder: Path) -> dict[str, str]:
-    """The environment of a command that imports from `folder` as well."""
+    """Return the environment of a command that can import from `folder` as well."""
     path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
     return {**os.environ, "PYTHONPATH": path}
 
@@ -338,7 +340,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def is_bench(pid: int) -> bool:
-    """Whether a process is the one of a workload; the other child of the command only tracks resources."""
+    """Return True for the process of a workload; the other child of the command only tracks resources."""
     try:
         return "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
@@ -346,7 +348,7 @@ def is_bench(pid: int) -> bool:
 
 
 def bench_child(pid: int, ends_s: float) -> int:
-    """The process of a workload, once there is one."""
+    """Wait for the process of a workload and return it."""
     while not (found := [child for child in children_of(pid) if is_bench(child)]):
         assert time.monotonic() < ends_s
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""The ops about devices: what a driver publishes, and claims that are allocated without a pod."""
+"""The ops about devices: the slices of a driver, and claims that are allocated without a pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features that exist for a benchmark only: which objects have them, and that nothing is left of them."""
+"""Features that exist for a benchmark only: which objects have them, and their removal."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def test_pods_with_resources_of_their_own_need_the_mocked_features() -> None:
     assert NodeDeclaredFeatures.required_features(OF_A_USER)
 
 
-def test_nothing_is_left_after_a_failure() -> None:
+def test_mocked_features_are_removed_after_a_failure() -> None:
     before = NodeDeclaredFeatures.features
     with pytest.raises(RuntimeError), feature_mocks.known(("A",)):
         raise RuntimeError
     assert NodeDeclaredFeatures.features is before
 
 
-def test_without_features_the_plugin_stays_as_it_is() -> None:
+def test_plugin_is_unchanged_without_mocked_features() -> None:
     before = NodeDeclaredFeatures.features
     with feature_mocks.known(()):
         assert NodeDeclaredFeatures.features is before

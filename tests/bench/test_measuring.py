@@ -41,7 +41,7 @@ def test_percentiles_take_the_nearest_rank() -> None:
     assert (rate.p50, rate.p99) == (2.0, 4.0)
 
 
-def test_nothing_bound_is_a_rate_of_zero() -> None:
+def test_window_without_bindings_has_a_rate_of_zero() -> None:
     assert (rate_of([]).avg, rate_of([(1.0, [])]).p99) == (0.0, 0.0)
 
 
@@ -100,5 +100,5 @@ def test_plugins_figures_are_those_of_the_windows() -> None:
     assert meter.figures(1).plugins[0].total_ms == pytest.approx(2.0)
 
 
-def test_memory_is_of_this_process() -> None:
+def test_peak_memory_is_that_of_this_process() -> None:
     assert 10 < peak_rss_mb() < 10_000

@@ -1,4 +1,4 @@
-"""The openb trace as manifests and as a workload: names, order, sizes, and what is wrong with a file."""
+"""The openb trace as manifests and as a workload: names, order, sizes, and errors in a file."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_copies_of_the_nodes_are_whole_before_the_tasks_come(
     assert set(seen[1:]) == {(2, 0)}
 
 
-def test_other_sizes_are_taken_evenly_and_repeat_lines(data: Path) -> None:
+def test_other_numbers_of_nodes_are_taken_at_even_distances_and_repeat_lines(data: Path) -> None:
     names = [[node["metadata"]["name"] for node in nodes_of(data, count)] for count in (1, 2, 5)]
     assert names == [["n0"], ["n0", "n1"], ["n0", "n1", "n0-1", "n1-1", "n0-2"]]
 
@@ -114,7 +114,7 @@ def test_files_that_are_not_the_trace_are_refused(
         pytest.param(TASKS, TASK_LINES + "t4,1000,10\n", "6: ends before num_gpu", id="cut off"),
     ],
 )
-def test_files_that_are_not_whole_are_refused(data: Path, name: str, text: str, problem: str) -> None:
+def test_incomplete_files_are_refused(data: Path, name: str, text: str, problem: str) -> None:
     (data / name).write_text(text)
     with pytest.raises(ManifestError, match=f"{name}:{problem}"):
         workload_of(data, 3)

@@ -1,4 +1,4 @@
-"""`--remote`: which plugins can run in another process, and how the host finds them there."""
+"""`--remote`: which plugins can be served from another process, and how the host finds them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_class_is_enabled_at_its_points_behind_the_others() -> None:
     assert "Steady" not in [plugin.name for plugin in profile.plugins_at("bind")]
 
 
-def test_class_that_the_profile_has_already_is_only_moved() -> None:
+def test_class_that_the_profile_already_enables_is_only_served() -> None:
     own = BerthConfiguration(plugins=(BerthPlugin(name="Steady", in_process="support.gatekeeper:Steady"),))
     configuration = enabling("Steady", Steady, own)
     moved = with_remote(configuration, ["Steady"], {})
@@ -68,7 +68,7 @@ def test_plugin_of_the_program_is_served_from_its_module() -> None:
     assert command_of(moved, "Mine") == serve("support.gatekeeper:Steady")
 
 
-def test_plugin_that_is_remote_already_stays_remote() -> None:
+def test_plugin_that_is_already_served_stays_served() -> None:
     elsewhere = BerthPlugin(name="Steady", endpoint="unix:///run/steady.sock")
     configuration = enabling("Steady", Steady, BerthConfiguration(plugins=(elsewhere,)))
     assert with_remote(configuration, ["Steady"], {}) == configuration
@@ -91,7 +91,7 @@ Main.__module__ = "__main__"
         pytest.param("support.gatekeeper:Nobody", "cannot be loaded", id="no class"),
     ],
 )
-def test_plugin_that_cannot_leave_the_process_is_refused(name: str, problem: str) -> None:
+def test_plugin_that_cannot_be_served_is_refused(name: str, problem: str) -> None:
     with pytest.raises(PluginLoadError, match=problem):
         with_remote(enabling("Main", Main), [name], {"Main": Main})
 

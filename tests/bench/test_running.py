@@ -1,4 +1,4 @@
-"""Workloads on the embedded cluster, op by op, and what is measured."""
+"""Workloads on the embedded cluster, op by op, and their figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ Template = Callable[..., str]
 
 
 async def ran(workload: Workload, tmp_path: Path, **settings: Any) -> tuple[Result, dict[str, list[str]]]:
-    """The result, and per pod (`namespace/name`) its node and what plugins wrote."""
+    """Run a workload; return the result, and per pod (`namespace/name`) its node and the plugins'
+    annotations.
+    """
     placements = tmp_path / "placements.csv"
     result = await running.run(workload, Settings(placements=str(placements), **settings))
     with placements.open(newline="") as file:
@@ -37,7 +39,7 @@ def per_namespace(placements: dict[str, list[str]]) -> dict[str, int]:
 
 
 @pytest.mark.slow
-async def test_measured_pods_alone_are_counted(case: ReadCase, tmp_path: Path) -> None:
+async def test_only_measured_pods_are_counted(case: ReadCase, tmp_path: Path) -> None:
     workload = case(nodes(4), pods(5), measured(3), threshold=2)
     result, placements = await ran(workload, tmp_path)
     figures = result.figures
@@ -63,7 +65,7 @@ async def test_default_nodes_have_room_for_forty_pods_of_a_tenth(case: ReadCase,
     assert note.startswith("1 of 41 pods stay pending; one of them: 0/1 nodes are available")
 
 
-async def test_labels_go_round_and_every_node_has_its_hostname(
+async def test_label_values_are_used_in_turn_and_every_node_has_its_hostname(
     case: ReadCase, tmp_path: Path, template: Template
 ) -> None:
     pod = POD | {"spec": POD["spec"] | {"nodeSelector": {"zone": "b"}}}
@@ -77,7 +79,9 @@ async def test_labels_go_round_and_every_node_has_its_hostname(
 
 
 @pytest.mark.slow
-async def test_unique_labels_differ(case: ReadCase, tmp_path: Path, template: Template) -> None:
+async def test_unique_label_strategy_gives_each_node_another_value(
+    case: ReadCase, tmp_path: Path, template: Template
+) -> None:
     constraint = {"key": "own", "operator": "Exists"}
     terms = [{"matchExpressions": [constraint]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
@@ -105,7 +109,9 @@ async def test_allocatable_strategy_adds_to_the_capacity(
 
 
 @pytest.mark.slow
-async def test_namespaces_and_sets_of_pods(case: ReadCase, tmp_path: Path, template: Template) -> None:
+async def test_pod_sets_are_created_in_numbered_namespaces(
+    case: ReadCase, tmp_path: Path, template: Template
+) -> None:
     labelled = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"labels": {"team": "a"}}}
     inner = {"opcode": "createPods", "countParam": "$each"}
     workload = case(
@@ -126,7 +132,9 @@ async def test_namespaces_and_sets_of_pods(case: ReadCase, tmp_path: Path, templ
 
 
 @pytest.mark.slow
-async def test_create_and_update_any(case: ReadCase, tmp_path: Path, template: Template) -> None:
+async def test_objects_of_any_kind_are_created_and_updated(
+    case: ReadCase, tmp_path: Path, template: Template
+) -> None:
     small: Obj = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n-{{.Index}}"}}
     small["status"] = {"capacity": {"cpu": "100m", "memory": "1Gi", "pods": "{{.Count}}"}}
     large = small | {"status": {"capacity": {"cpu": "1", "memory": "1Gi", "pods": "9"}}}
@@ -149,7 +157,7 @@ async def test_create_and_update_any(case: ReadCase, tmp_path: Path, template: T
 
 
 @pytest.mark.slow
-async def test_deleted_pods_are_gone(case: ReadCase, tmp_path: Path) -> None:
+async def test_delete_pods_removes_the_pods(case: ReadCase, tmp_path: Path) -> None:
     workload = case(
         nodes(1),
         pods(6, namespace="leaving"),
@@ -161,7 +169,7 @@ async def test_deleted_pods_are_gone(case: ReadCase, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_pods_with_the_label_alone_are_deleted(
+async def test_delete_pods_removes_only_pods_with_the_label(
     case: ReadCase, tmp_path: Path, template: Template
 ) -> None:
     pod = POD | {"metadata": {"generateName": "pod-", "labels": {"app": "b"}}}
@@ -177,7 +185,9 @@ async def test_pods_with_the_label_alone_are_deleted(
 
 
 @pytest.mark.slow
-async def test_gated_pods_are_attempted_and_stay(case: ReadCase, tmp_path: Path, template: Template) -> None:
+async def test_gated_pods_count_as_attempted_and_stay_pending(
+    case: ReadCase, tmp_path: Path, template: Template
+) -> None:
     gated = POD | {"spec": POD["spec"] | {"schedulingGates": [{"name": "example.com/wait"}]}}
     workload = case(
         nodes(1),
@@ -193,7 +203,7 @@ async def test_gated_pods_are_attempted_and_stay(case: ReadCase, tmp_path: Path,
 
 
 @pytest.mark.slow
-async def test_churn_goes_on_beside_the_others(case: ReadCase, tmp_path: Path, template: Template) -> None:
+async def test_churn_runs_beside_the_other_ops(case: ReadCase, tmp_path: Path, template: Template) -> None:
     service: Obj = {"apiVersion": "v1", "kind": "Service", "metadata": {"generateName": "s-"}}
     service["spec"] = {"ports": [{"port": 80}]}
     create = {"opcode": "churn", "mode": "create", "number": 3, "intervalMilliseconds": 1}
@@ -214,7 +224,9 @@ async def test_churn_goes_on_beside_the_others(case: ReadCase, tmp_path: Path, t
 
 
 @pytest.mark.slow
-async def test_start_and_stop_bound_the_measured_pods(case: ReadCase, tmp_path: Path) -> None:
+async def test_only_pods_between_start_and_stop_collecting_are_measured(
+    case: ReadCase, tmp_path: Path
+) -> None:
     workload = case(
         nodes(1),
         pods(2, namespace="a"),
@@ -271,7 +283,9 @@ async def test_template_without_a_name_of_its_own_that_is_made_twice_is_an_error
 
 
 def without_hurry(tmp_path: Path, name: str, where: str) -> str:
-    """A configuration of this plugin: calls are counted here, on machines that may be busy."""
+    """Return a configuration of this plugin with long deadlines, because these tests count calls on busy
+    machines.
+    """
     points = {point: {"deadline": "10s"} for point in ("preFilter", "filter", "score")}
     own: Obj = {"apiVersion": "config.berth.io/v1alpha1", "kind": "BerthConfiguration", "cycleBudget": "60s"}
     own["plugins"] = [{"name": name, "inProcess": where, "points": points}]
@@ -299,7 +313,7 @@ async def test_served_plugin_of_the_defaults_costs_bytes(case: ReadCase, tmp_pat
 
 
 @pytest.mark.slow
-async def test_remote_class_is_added_at_its_points(
+async def test_remote_class_is_enabled_at_its_extension_points(
     case: ReadCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tests = TESTS
@@ -334,7 +348,7 @@ async def test_config_of_the_case_is_used(case: ReadCase, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_profile_is_of_the_measured_part(case: ReadCase, tmp_path: Path) -> None:
+async def test_profile_covers_the_measured_part(case: ReadCase, tmp_path: Path) -> None:
     path = tmp_path / "out.pstats"
     await ran(case(nodes(1), measured(5)), tmp_path, profile=str(path))
     functions = {name for _, _, name in pstats.Stats(str(path)).stats}  # type: ignore[attr-defined]  # typeshed lacks it
@@ -342,9 +356,9 @@ async def test_profile_is_of_the_measured_part(case: ReadCase, tmp_path: Path) -
 
 
 async def ran_until(op: str, workload: Workload, tmp_path: Path) -> tuple[Result, float]:
-    """The result of a workload that its limit ended in `op`, and that limit in seconds.
+    """Return the result of a workload that its limit ended in `op`, and that limit in seconds.
 
-    The limit is the shortest one that leaves this machine the time for the ops before.
+    The limit is the shortest one that leaves time for the ops before on this machine.
     """
     for limit_s in (0.5, 2.0, 8.0, 32.0):
         result, _ = await ran(workload, tmp_path, limit_s=limit_s)

@@ -1,4 +1,4 @@
-"""Templates: actions, arithmetic, field names, and what is wrong with one."""
+"""Templates: actions, arithmetic, field names, and errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_actions_are_computed(expression: str, value: Any) -> None:
         pytest.param('{{AddInt "a" 1}}', "'a' is not a number", id="no number"),
     ],
 )
-def test_template_that_is_not_understood_is_refused_with_its_line(expression: str, problem: str) -> None:
+def test_unsupported_template_is_refused_with_its_line(expression: str, problem: str) -> None:
     with pytest.raises(TemplateError, match=r".") as caught:
         value_of(expression)
     assert problem in caught.value.problem

@@ -1,4 +1,4 @@
-"""Kubernetes' own files of scheduler_perf: where they are, what is missing, and later thresholds."""
+"""Kubernetes' own files of scheduler_perf: their places, missing files, and later thresholds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Folder = Path
 
 @pytest.fixture
 def data(tmp_path: Path, write_case: WriteCase) -> Folder:
-    """Two areas of one workload each, C/w, as the script puts them."""
+    """Write two areas with one workload C/w each, as the script does."""
     write_case(nodes(1), measured(1), threshold=10)
     made = tmp_path / "data"
     for area in ("misc", "event_handling"):
@@ -42,7 +42,7 @@ def refusal(data: Folder, *given: str) -> str:
     return str(caught.value)
 
 
-def test_names_are_areas_and_nothing_is_all_of_them(data: Folder) -> None:
+def test_names_select_areas_and_no_name_selects_all(data: Folder) -> None:
     own = data / upstream.VERSION
     every = [own / area / "performance-config.yaml" for area in ("event_handling", "misc")]
     assert upstream.files((), data) == every
@@ -54,14 +54,14 @@ def test_names_are_areas_and_nothing_is_all_of_them(data: Folder) -> None:
     ]
 
 
-def test_missing_data_and_areas_are_named_with_their_cure(data: Folder, tmp_path: Path) -> None:
+def test_missing_data_and_areas_are_named_with_the_remedy(data: Folder, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     assert "run `make scheduler-perf-data` in a clone of berth" in refusal(nothing)
     assert "there is no misc, nor any other file of scheduler_perf: run `make" in refusal(nothing, "misc")
     assert "there is no volumes: there are event_handling, misc" in refusal(data, "volumes")
 
 
-def test_later_thresholds_stand_beside_their_workloads(
+def test_later_thresholds_are_added_to_their_workloads(
     data: Folder, tmp_path: Path, write_case: WriteCase
 ) -> None:
     write_case(nodes(1), measured(1), threshold=25)

@@ -1,4 +1,4 @@
-"""These tests need helm: without it they are skipped and say how to get it; in CI they fail."""
+"""Skip these tests without helm, and say how to get it; in CI they fail instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip those of this folder where there is no helm."""
+    """Skip the tests of this folder if there is no helm."""
     if os.access(program("helm"), os.X_OK) or os.environ.get("CI"):
         return
     for item in items:

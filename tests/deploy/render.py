@@ -1,9 +1,9 @@
-"""Makes the plain manifests of deploy/manifests from the chart, one for each file of deploy/values.
+"""Make the plain manifests of deploy/manifests from the chart, one for each file of deploy/values.
 
     python tests/deploy/render.py            write them
-    python tests/deploy/render.py --check    say which are not what the chart says, and exit with 1
+    python tests/deploy/render.py --check    list those that differ from the chart, and exit with 1
 
-Needs helm (`make envtest`). They are meant for `kubectl apply`, in kube-system, which every cluster has.
+Needs helm (`make envtest`). The manifests are for `kubectl apply`, in kube-system, which every cluster has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OF_HELM: Final = ("helm.sh/chart:", "app.kubernetes.io/managed-by:")
 
 
 def made(values: Path) -> str:
-    """The plain manifests for one values file: without what says that helm looks after them."""
+    """Return the plain manifests for one values file, without the labels of helm."""
     lines = [
         line
         for line in rendered_text(values).splitlines()
@@ -35,7 +35,7 @@ def made(values: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Write the manifests, or with --check list those that differ."""
     parser = argparse.ArgumentParser(description="Make the plain manifests from the chart.")
     parser.add_argument("--check", action="store_true", help="write nothing, say what differs")
     options = parser.parse_args(argv)

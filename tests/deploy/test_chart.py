@@ -1,4 +1,4 @@
-"""What the chart makes of values: one mechanism a test; and values that it refuses."""
+"""What the chart renders for values, one mechanism per test, and values that it refuses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pod_of(manifests: list[Json]) -> Json:
 
 
 @each_file
-def test_the_configuration_is_one_that_berth_takes(values: Path, tmp_path: Path) -> None:
+def test_berth_accepts_the_configuration(values: Path, tmp_path: Path) -> None:
     path = tmp_path / "scheduler.yaml"
     path.write_text(scheduler_yaml(rendered(values)))
     loaded = configuration.load(str(path), {})
@@ -54,7 +54,7 @@ def test_the_configuration_is_one_that_berth_takes(values: Path, tmp_path: Path)
 
 
 @each_file
-def test_helm_finds_no_fault(values: Path) -> None:
+def test_helm_lint_finds_no_error(values: Path) -> None:
     line = [str(program("helm")), "lint", "--strict", "--quiet", str(chart.CHART), "--values", str(values)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
@@ -128,7 +128,7 @@ def test_the_name_of_a_sidecar_is_made_of_the_plugins(plugin: str, container: st
     assert name == container
 
 
-def test_plugins_of_another_place_get_no_container() -> None:
+def test_plugins_without_a_container_get_none() -> None:
     plugins = [{"name": "A", "inProcess": "m:A"}, {"name": "B", "command": ["b"]}]
     manifests = rendered(values={"plugins": plugins})
     own = list(yaml.safe_load_all(scheduler_yaml(manifests)))[1]
@@ -136,7 +136,7 @@ def test_plugins_of_another_place_get_no_container() -> None:
     assert [container["name"] for container in pod_of(manifests)["initContainers"]] == ["folders"]
 
 
-def test_the_token_is_the_schedulers_alone() -> None:
+def test_only_the_scheduler_container_has_the_token() -> None:
     manifests = rendered(values={"plugins": [SIDECAR]})
     pod = pod_of(manifests)
     assert pod["automountServiceAccountToken"] is False
@@ -160,7 +160,7 @@ def test_no_container_is_root_or_writes_to_its_image(values: Path) -> None:
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
-def test_a_name_with_dots_or_a_long_one_is_one_that_a_service_may_have() -> None:
+def test_release_name_with_dots_or_a_long_one_becomes_a_valid_service_name() -> None:
     assert the(rendered(name="team-a.berth"), "Service")["metadata"]["name"] == "team-a-berth"
     long = the(rendered(name="r" * 53, values={"nameOverride": "n" * 20}), "Service")["metadata"]["name"]
     assert long == f"{'r' * 53}-{'n' * 9}"
@@ -175,7 +175,7 @@ def test_names_that_are_numbers_stay_names() -> None:
     assert service["spec"]["selector"]["app.kubernetes.io/name"] == "3"
 
 
-def test_the_test_of_a_release_is_a_pod_that_its_scheduler_places() -> None:
+def test_helm_test_is_a_pod_that_the_releases_scheduler_places() -> None:
     profiles = [{"schedulerName": "mine"}, {"schedulerName": "other"}]
     values = {"config": {"profiles": profiles}}
     manifests = rendered(values=values, hooks=True)
@@ -188,7 +188,7 @@ def test_the_test_of_a_release_is_a_pod_that_its_scheduler_places() -> None:
     assert of_kind(rendered(values=values), "Pod") == []
 
 
-def test_releases_side_by_side_share_no_name() -> None:
+def test_two_releases_share_no_object_name() -> None:
     def names(name: str, namespace: str) -> set[tuple[str, str, str]]:
         return {
             (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"])
@@ -246,7 +246,7 @@ def test_more_rules_are_added_and_readers_may_read_metrics() -> None:
     assert "/metrics" in roles["kube-system:berth:metrics-reader"][0]["nonResourceURLs"]
 
 
-def test_nobody_but_the_scheduler_is_granted_anything_by_default() -> None:
+def test_only_the_scheduler_has_rights_by_default() -> None:
     subjects = [(one["kind"], subject["kind"]) for one in rendered() for subject in one.get("subjects", [])]
     assert {kind for _, kind in subjects} == {"ServiceAccount"}
 
@@ -290,12 +290,12 @@ def test_group_gets_the_rights_that_kubectl_berth_needs(lease: Json, is_beside: 
 
 
 def granted(rule: Json) -> set[tuple[str, str]]:
-    """The rights of a rule: verb, and resource or path."""
+    """Return the rights of a rule: verb, and resource or path."""
     things = rule.get("nonResourceURLs", []) + rule.get("resources", [])
     return {(verb, thing) for verb in rule["verbs"] for thing in things}
 
 
-def test_on_the_nodes_network_an_old_pod_goes_first() -> None:
+def test_on_the_host_network_an_old_pod_ends_first() -> None:
     """Two pods with one port do not fit on a node."""
     deployment = the(rendered(values={"hostNetwork": True}), "Deployment")
     assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
@@ -303,20 +303,20 @@ def test_on_the_nodes_network_an_old_pod_goes_first() -> None:
     assert "strategy" not in the(rendered(), "Deployment")["spec"]
 
 
-def test_the_only_scheduler_keeps_off_the_port_of_the_one_before() -> None:
+def test_only_scheduler_uses_another_port_than_kube_scheduler() -> None:
     (scheduler,) = pod_of(rendered(chart.VALUES / "only-scheduler.yaml"))["containers"]
     assert scheduler["ports"] == [{"name": "https", "containerPort": 10269}]
     assert "--secure-port=10269" in scheduler["args"]
 
 
-def test_a_digest_beats_the_tag() -> None:
+def test_digest_takes_precedence_over_the_tag() -> None:
     digest = f"sha256:{'a' * 64}"
     image = {"repository": "r/berth", "tag": "v1", "digest": digest}
     (scheduler,) = pod_of(rendered(values={"image": image}))["containers"]
     assert scheduler["image"] == f"r/berth@{digest}"
 
 
-def test_the_network_policy_says_who_and_where_to() -> None:
+def test_network_policy_has_sources_and_destinations() -> None:
     who: list[Json] = [{"namespaceSelector": {}}]
     where: list[Json] = [{"ports": [{"port": 6443}]}]
     policy = the(rendered(values={"networkPolicy": {"from": who, "egress": where}}), "NetworkPolicy")["spec"]
@@ -453,7 +453,7 @@ HANDLE: Json = {
 }
 
 
-def test_plugins_behind_tls_reach_the_replica_that_attached_them(tmp_path: Path) -> None:
+def test_plugins_with_tls_reach_the_replica_that_attached_them(tmp_path: Path) -> None:
     manifests = rendered(values={"handle": HANDLE})
     path = tmp_path / "scheduler.yaml"
     path.write_text(scheduler_yaml(manifests))
@@ -471,7 +471,7 @@ def test_plugins_behind_tls_reach_the_replica_that_attached_them(tmp_path: Path)
     ]
 
 
-def test_without_handle_no_port_is_open_for_them() -> None:
+def test_without_handle_no_port_is_open_for_plugins() -> None:
     manifests = rendered()
     (scheduler,) = pod_of(manifests)["containers"]
     assert [port["name"] for port in scheduler["ports"]] == ["https"]

@@ -1,4 +1,4 @@
-"""The plain manifests are what the chart says."""
+"""The plain manifests equal what the chart renders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_no_manifest_differs_from_the_chart(capsys: pytest.CaptureFixture[str]) 
     assert (code, capsys.readouterr().out) == (0, ""), "run: python tests/deploy/render.py"
 
 
-def test_a_changed_a_missing_and_a_forgotten_manifest_are_found_and_mended(
+def test_changed_missing_and_surplus_manifests_are_found_and_repaired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(render, "MANIFESTS", tmp_path)
@@ -39,7 +39,7 @@ def test_a_changed_a_missing_and_a_forgotten_manifest_are_found_and_mended(
 
 
 @each_file
-def test_a_plain_manifest_is_not_helms(values: Path) -> None:
+def test_plain_manifest_has_no_labels_of_helm(values: Path) -> None:
     text = (chart.MANIFESTS / values.name).read_text()
     assert "helm.sh" not in text
     assert "managed-by" not in text

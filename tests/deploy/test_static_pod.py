@@ -1,4 +1,4 @@
-"""The static pod in kube-scheduler's place on kubeadm: berth takes its flags and its configuration."""
+"""The static pod in kube-scheduler's place on kubeadm: berth accepts its flags and its configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POD: dict[str, Any] = yaml.safe_load((FOLDER / "kube-scheduler.yaml").read_text(
 (CONTAINER,) = POD["spec"]["containers"]
 
 
-def test_its_flags_are_berths_and_name_files_that_are_mounted() -> None:
+def test_static_pod_flags_are_berths_and_name_mounted_files() -> None:
     command, *flags = CONTAINER["args"]
     assert command == "scheduler"
     parse(flags)  # raises for one that is not there
@@ -26,7 +26,7 @@ def test_its_flags_are_berths_and_name_files_that_are_mounted() -> None:
             assert any(Path(value).is_relative_to(path) for path in mounted), flag
 
 
-def test_its_configuration_takes_the_name_and_the_lease_of_kube_scheduler() -> None:
+def test_static_pod_configuration_has_the_name_and_the_lease_of_kube_scheduler() -> None:
     loaded = configuration.load(str(FOLDER / "scheduler.yaml"), {})
     election = loaded.scheduler.leader_election
     assert (election.resource_namespace, election.resource_name) == ("kube-system", "kube-scheduler")
@@ -35,7 +35,7 @@ def test_its_configuration_takes_the_name_and_the_lease_of_kube_scheduler() -> N
     assert loaded.scheduler.client_connection.kubeconfig == "/etc/kubernetes/scheduler.conf"
 
 
-def test_its_probes_ask_where_it_listens() -> None:
+def test_static_pod_probes_use_the_port_that_it_listens_on() -> None:
     assert "--bind-address=127.0.0.1" in CONTAINER["args"]
     for which in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = CONTAINER[which]["httpGet"]

@@ -1,4 +1,4 @@
-"""`berth bench attach` as a user runs it, with real processes: 100 plugins that all take part."""
+"""`berth bench attach` as a user runs it, with real processes: 100 plugins that are all called."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def attach(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_a_hundred_plugins_attach_and_are_asked_about_every_pod() -> None:
+def test_hundred_plugins_attach_and_are_called_about_every_pod() -> None:
     done = attach("--turns", "1", "--starts", "1", "-o", "json")
     assert done.returncode == 0, done.stderr
     start, attached = (json.loads(line) for line in done.stdout.splitlines())

@@ -15,7 +15,7 @@ STARTS = Starts(
 
 
 def one_by_one(*costs_s: float, asked: int = 10) -> Turn:
-    """Each takes half as much CPU time."""
+    """Return a turn in which each process takes half as much CPU time."""
     return Turn(costs=tuple(Cost(wall_s=s, cpu_s=s / 2) for s in costs_s), asked=asked, bound=20)
 
 
@@ -45,7 +45,7 @@ def test_costs_are_per_plugin_and_without_the_first_process_of_a_host() -> None:
     assert (line["plugins_asked"], line["pods_bound"], line["turns"]) == (9, 20, 1)
 
 
-def test_text_says_what_each_costs_and_whether_all_took_part() -> None:
+def test_text_has_the_costs_and_whether_all_plugins_were_called() -> None:
     lines = attach_text(start_figures(STARTS), attach_figures(SIZE, TURNS)).splitlines()
     assert lines[2].split()[-4:] == ["200", "240", "2.00", "1.50"]
     assert lines[6].split()[-4:] == ["15.00", "7.50", "1.20", "1.20"]

@@ -1,4 +1,4 @@
-"""Classes by number."""
+"""Plugin classes by number."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def test_every_number_is_a_plugin_of_that_name() -> None:
     assert list(load_plugins(f"{plugins.__name__}:{name}" for name in wanted)) == wanted
 
 
-def test_other_names_are_not_there() -> None:
+def test_module_has_no_other_names() -> None:
     with pytest.raises(AttributeError, match="has no attribute Anything"):
         plugins.Anything  # noqa: B018

@@ -10,7 +10,7 @@ SIZE = Size(nodes=10, pods=20, warm_up_s=5.0)
 
 
 def turn(rate: float, p99_ms: float) -> Turn:
-    """One in which settled pods are twice as fast."""
+    """Return a turn in which settled pods are placed twice as fast."""
     whole = Phase(pods_per_second=rate, p99_ms=p99_ms, asked_per_pod=1.0)
     return Turn(whole=whole, settled=Phase(pods_per_second=2 * rate, p99_ms=p99_ms / 2, asked_per_pod=0.0))
 

@@ -85,7 +85,7 @@ def test_pod_that_goes_by_itself_is_lost() -> None:
 
 
 def test_list_says_of_all_pods_where_they_are() -> None:
-    """As after a watch that missed what became of them."""
+    """As after a watch that missed changes."""
     account = Account(["n1"])
     for name in "abc":
         account.is_there(a_pod(name))

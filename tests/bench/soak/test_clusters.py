@@ -1,4 +1,4 @@
-"""The embedded cluster of a soak, as the account and as a client see it."""
+"""The embedded cluster of a soak, as the account and a client see it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BINDING = {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n1"}}
 PODS = "/api/v1/namespaces/default/pods"
 
 
-async def test_account_hears_of_pods_that_come_are_bound_and_go(tmp_path: Path) -> None:
+async def test_account_records_pods_that_are_created_bound_and_deleted(tmp_path: Path) -> None:
     account = Account(["n1"])
     async with embedded_cluster(account, tmp_path) as cluster:
         client = await KubeClient.open(Connection(kubeconfig=str(cluster.kubeconfig)))
@@ -36,7 +36,7 @@ async def test_account_hears_of_pods_that_come_are_bound_and_go(tmp_path: Path) 
     assert cluster.rebinds == 0
 
 
-async def test_cut_cluster_answers_nobody_until_it_is_mended(tmp_path: Path) -> None:
+async def test_cut_cluster_answers_no_request_until_it_is_repaired(tmp_path: Path) -> None:
     async with embedded_cluster(Account([]), tmp_path) as cluster:
         client = await KubeClient.open(Connection(kubeconfig=str(cluster.kubeconfig)))
         try:

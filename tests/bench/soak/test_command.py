@@ -1,4 +1,4 @@
-"""`berth bench soak` as a user runs it: two minutes of misfortune, or BERTH_SOAK_MINUTES."""
+"""`berth bench soak` as a user runs it: two minutes, or BERTH_SOAK_MINUTES."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINUTES = os.environ.get("BERTH_SOAK_MINUTES", "2")
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_soak_ends_clean() -> None:
+def test_soak_ends_without_problems() -> None:
     """The host, four plugins and the cluster's connections fail again and again, and nothing is lost."""
     command = ["bench", "soak", "--minutes", MINUTES, "--seed", "7", "-o", "json"]
     result = subprocess.run(
@@ -44,7 +44,7 @@ def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     assert "file/in-it: Not a directory" in result.output
 
 
-def test_process_to_stop_needs_a_server_that_is_meant() -> None:
+def test_process_to_stop_needs_a_kubeconfig() -> None:
     command = ["bench", "soak", "--api-server-pid", "4711"]
     result = CliRunner().invoke(berth, command)
     assert result.exit_code == 2
@@ -52,7 +52,7 @@ def test_process_to_stop_needs_a_server_that_is_meant() -> None:
 
 
 @pytest.mark.slow
-async def test_terminated_soak_takes_its_processes_along(tmp_path: Path) -> None:
+async def test_terminated_soak_ends_its_processes(tmp_path: Path) -> None:
     command = ["bench", "soak", "--minutes", "5", "--nodes", "10", "--keep", str(tmp_path)]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "berth_host", *command), stderr=asyncio.subprocess.PIPE
@@ -73,7 +73,7 @@ async def test_terminated_soak_takes_its_processes_along(tmp_path: Path) -> None
 
 
 def running(folder: Path) -> list[str]:
-    """The command lines of processes that name the folder."""
+    """Return the command lines of processes that name the folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

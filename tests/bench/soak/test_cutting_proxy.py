@@ -15,7 +15,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
-async def test_proxy_that_is_down_cuts_what_is_open_and_lets_nobody_in_until_it_is_up() -> None:
+async def test_proxy_that_is_down_cuts_and_refuses_connections_until_it_is_up() -> None:
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, asyncio.timeout(60), cutting_proxy(f"http://127.0.0.1:{port}", 0) as proxy:

@@ -1,4 +1,4 @@
-"""What a process holds open, by name."""
+"""The names of what a process holds open."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_file_pipe_and_sockets_have_names(tmp_path: Path) -> None:
     assert more(before, descriptors(os.getpid())) == {}
 
 
-def test_connections_are_told_by_the_ports_of_their_ends() -> None:
+def test_connections_are_identified_by_the_ports_of_their_ends() -> None:
     before = connections_of(os.getpid())
     with (
         socket.create_server(("127.0.0.1", 0)) as server,

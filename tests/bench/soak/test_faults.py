@@ -1,4 +1,4 @@
-"""Every misfortune is mended, also where the soak ends in the middle of it."""
+"""Every fault is repaired, even if the soak ends during the fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT_ONCE_S = (0.0, 0.0)
 
 
 class Noted(PluginProcess):
-    """Without a process: what would be done to it, in order."""
+    """A plugin without a process: records the calls of its methods in order."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__("SoakFit", folder)
@@ -47,7 +47,7 @@ class Noted(PluginProcess):
 
 
 async def nothing() -> None:
-    """Done at once."""
+    """Do nothing."""
 
 
 async def no_failures(plugin: str) -> Failures | None:
@@ -74,7 +74,7 @@ async def end(running: asyncio.Task[None]) -> None:
     ],
     ids=["killed", "hung", "slowed", "lied"],
 )
-async def test_plugin_is_well_after_a_soak_that_ended_in_its_misfortune(
+async def test_plugin_is_repaired_after_a_soak_that_ended_during_its_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mended: list[str]
 ) -> None:
     monkeypatch.setattr(faults_module, "_PLUGIN_REST_S", AT_ONCE_S)
@@ -92,7 +92,7 @@ async def test_plugin_is_well_after_a_soak_that_ended_in_its_misfortune(
     pytest.fail(f"no seed begins with {mended[0]}")
 
 
-async def test_cluster_is_whole_after_a_soak_that_ended_while_it_was_cut() -> None:
+async def test_cluster_is_repaired_after_a_soak_that_ended_while_it_was_cut() -> None:
     done: list[str] = []
 
     async def begin() -> None:

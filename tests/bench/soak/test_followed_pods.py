@@ -19,7 +19,7 @@ BINDING = {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n1"}}
 WITHIN_S = 60.0
 
 
-async def test_watch_tells_of_every_change_also_after_the_server_was_away(tmp_path: Path) -> None:
+async def test_watch_reports_every_change_even_after_the_server_was_unreachable(tmp_path: Path) -> None:
     theirs, ours = Account(["n1"]), Account(["n1"])
     async with embedded_cluster(theirs, tmp_path) as cluster:
         client = await KubeClient.open(Connection(kubeconfig=str(cluster.kubeconfig)))

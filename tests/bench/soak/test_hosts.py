@@ -1,4 +1,4 @@
-"""The host of a soak, as a process: it is missed where nobody has ended it."""
+"""The host of a soak as a process: an end that the soak did not cause is an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.waiting import until
 
 
 @pytest.mark.slow
-async def test_host_that_ends_by_itself_is_an_error_and_not_made_good_by_the_next_kill(
+async def test_host_that_ends_by_itself_stays_an_error_after_the_next_kill(
     tmp_path: Path,
 ) -> None:
     plugins = [PluginProcess(one.__name__, tmp_path) for one in (SoakFit, SoakRank, SoakKeeper, SoakGate)]
@@ -43,7 +43,7 @@ async def test_host_that_ends_by_itself_is_an_error_and_not_made_good_by_the_nex
 
 
 def is_missed(hosts: Hosts) -> bool:
-    """Its end is known a moment after it."""
+    """Wait until the soak reports the end of the host."""
     try:
         hosts.check()
     except SchedulerError:

@@ -1,4 +1,4 @@
-"""The load of a soak: how many pods are there, and on which nodes they may be."""
+"""The load of a soak: how many pods exist, and on which nodes they may run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_load_keeps_to_its_share_of_the_nodes(tmp_path: Path) -> None:
 async def test_pod_that_waits_for_long_stays_until_it_has_a_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a lost pod would be gone before it is missed."""
+    """Otherwise a lost pod would be deleted before the account reports it."""
     monkeypatch.setattr(load_module, "STAYS_S", 0.0)
     account = Account(open_nodes(NODES))
     async with embedded_cluster(account, tmp_path) as cluster:
@@ -48,7 +48,7 @@ async def test_pod_that_waits_for_long_stays_until_it_has_a_node(
         assert account.unbound == [lost]
 
 
-async def test_no_pod_comes_while_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_pod_is_created_while_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_module, "WAITING_MOST", 5)
     monkeypatch.setattr(load_module, "_TICK_S", 0.001)
     monkeypatch.setattr(load_module, "PODS_PER_S", 1000.0)
@@ -68,7 +68,7 @@ async def test_no_pod_comes_while_many_wait(tmp_path: Path, monkeypatch: pytest.
         await running
 
 
-async def test_load_ends_when_it_is_told_to_and_may_begin_again(tmp_path: Path) -> None:
+async def test_load_ends_on_request_and_may_start_again(tmp_path: Path) -> None:
     account = Account(open_nodes(NODES))
     async with embedded_cluster(account, tmp_path) as cluster:
         load = Load(cluster, account, NODES, random.Random(1))

@@ -55,7 +55,7 @@ berth_plugin_failures_total{plugin="B",extension_point="Score",kind="absent"} 5
 
 @pytest.fixture
 async def port(tmp_path: Path) -> AsyncIterator[int]:
-    """Where a host answers at /metrics."""
+    """Serve /metrics like a host; return the port."""
     pair = Authority().issue("host")
     (tmp_path / "pair.pem").write_bytes(pair.certificate + pair.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -109,7 +109,9 @@ RECORDED = [
 
 
 def soaked(minutes: float, leak_percent: float = 0.0) -> list[Memory]:
-    """The recorded run, cut off or going on as it ended; with a leak of so much from third to third."""
+    """Return the recorded run, shortened or extended at its end; with a leak of this size from third to
+    third.
+    """
     wanted = round(len(RECORDED) * minutes / 10)
     at_rest = RECORDED[-60:]
     run = [*RECORDED, *(at_rest[place % len(at_rest)] for place in range(wanted))][:wanted]
@@ -120,13 +122,13 @@ def soaked(minutes: float, leak_percent: float = 0.0) -> list[Memory]:
 LENGTHS = pytest.mark.parametrize("minutes", [6, 7.5, 10, 15, 30, 60])
 
 
-def test_stores_that_fill_looked_like_a_leak() -> None:
+def test_memory_with_filling_stores_included_looks_like_a_leak() -> None:
     assert growth_percent([Memory(one.mb, {}) for one in soaked(7.5)]) > 2 * MAX_GROWTH_PERCENT
     assert set(RECORDED[0].kept) == set(ENTRY_KB)
 
 
 @LENGTHS
-def test_stores_that_fill_are_no_leak(minutes: float) -> None:
+def test_filling_stores_are_not_a_leak(minutes: float) -> None:
     assert abs(growth_percent(soaked(minutes))) < 0.7 * MAX_GROWTH_PERCENT
 
 
@@ -137,13 +139,13 @@ def test_a_leak_is_found_in_short_and_in_long_runs(minutes: float) -> None:
 
 @LENGTHS
 def test_a_leak_in_one_step_is_found(minutes: float) -> None:
-    """As of a list that is copied to twice its room, when two thirds of the run are over."""
+    """A leak in one step, like a list that is copied to twice its size after two thirds of the run."""
     run = soaked(minutes)
     stepped = [Memory(one.mb + 16.0 * (place > len(run) * 0.66), one.kept) for place, one in enumerate(run)]
     assert growth_percent(stepped) > MAX_GROWTH_PERCENT
 
 
-def test_what_is_under_way_at_one_reading_does_not_count() -> None:
+def test_work_in_flight_at_one_reading_does_not_count() -> None:
     rest = Reading(tasks={"run": 8, "wait": 4}, reservations=0, assumed=0, waiting=2, open={"pipe": 2})
     # A keeper probes: it waits in one task instead of two.
     probing = replace(rest, tasks={"run": 9, "wait": 2})
@@ -156,7 +158,7 @@ def test_what_is_under_way_at_one_reading_does_not_count() -> None:
 @pytest.mark.parametrize(
     "more", [{"tasks": {"run": 7, "other": 1}}, {"reservations": 1}, {"assumed": 1}, {"open": {"pipe": 3}}]
 )
-def test_host_is_back_where_it_was_with_nothing_held(more: dict[str, Any]) -> None:
+def test_host_without_open_work_is_within_its_first_reading(more: dict[str, Any]) -> None:
     before = Reading(tasks={"run": 7}, reservations=0, assumed=0, waiting=0, open={"pipe": 2})
     assert replace(before, tasks={"run": 6}, waiting=5).is_within(before)
     assert not replace(before, **more).is_within(before)

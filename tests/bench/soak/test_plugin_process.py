@@ -1,4 +1,4 @@
-"""A plugin of the soak as a process: in a socket folder its upgrade is a hot swap."""
+"""A plugin of the soak as a process: in a socket folder its upgrade has no gap."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def listening(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_older_process_lives_until_the_newer_is_asked(tmp_path: Path) -> None:
+async def test_older_process_runs_until_the_newer_is_called(tmp_path: Path) -> None:
     sockets = tmp_path / "sockets"
     sockets.mkdir()
     plugin = PluginProcess("SoakFit", tmp_path, sockets)
@@ -38,7 +38,7 @@ async def test_older_process_lives_until_the_newer_is_asked(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-async def test_newer_process_that_nobody_asks_takes_over_all_the_same(
+async def test_newer_process_takes_over_even_if_it_is_not_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugin_process, "ASKED_WITHIN_S", 0.1)
@@ -52,7 +52,7 @@ async def test_newer_process_that_nobody_asks_takes_over_all_the_same(
 
 
 @pytest.mark.slow
-async def test_process_is_gone_also_where_nobody_waits_for_its_end_any_more(tmp_path: Path) -> None:
+async def test_process_ends_even_if_the_wait_for_its_end_is_cancelled(tmp_path: Path) -> None:
     plugin = PluginProcess("SoakFit", tmp_path)
     socket = tmp_path / "SoakFit.sock"
     try:
@@ -78,6 +78,6 @@ async def test_call_before_now_does_not_count(tmp_path: Path) -> None:
     assert not await plugin.is_asked(0.1)
 
 
-def test_mood_is_a_word_in_a_file(tmp_path: Path) -> None:
+def test_behaviour_is_read_from_a_file(tmp_path: Path) -> None:
     PluginProcess("SoakFit", tmp_path).behave(Mood.LYING)
     assert (tmp_path / "SoakFit.mood").read_text() == "lying"

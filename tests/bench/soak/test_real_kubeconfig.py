@@ -1,4 +1,4 @@
-"""A user's kubeconfig leads through the proxy, and everything else of it stays as it is."""
+"""A user's kubeconfig is changed to use the proxy, and all else in it stays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def written(folder: Path, cluster: dict[str, Any], user: dict[str, Any] | None =
 
 
 def through(path: Path, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The cluster and the user of the file that the host gets."""
+    """Return the cluster and the user of the file that the host gets."""
     made = folder / "made.json"
     RealKubeconfig(path).write_through("http://127.0.0.1:7", made)
     assert made.stat().st_mode & 0o777 == 0o600
@@ -48,18 +48,18 @@ def test_certificate_is_checked_for_the_servers_own_name(tmp_path: Path) -> None
     assert user == {"token": "t"}
 
 
-def test_name_that_the_file_gives_stays(tmp_path: Path) -> None:
+def test_server_name_in_the_file_stays(tmp_path: Path) -> None:
     path = written(tmp_path, {"server": "https://10.0.0.1:6443", "tls-server-name": "api"})
     assert through(path, tmp_path)[0] == {"server": "https://127.0.0.1:7", "tls-server-name": "api"}
 
 
-def test_server_without_tls_and_one_that_is_not_checked_get_no_name(tmp_path: Path) -> None:
+def test_server_without_tls_or_without_verification_gets_no_server_name(tmp_path: Path) -> None:
     for cluster in ({"server": "http://h:1"}, {"server": "https://h:1", "insecure-skip-tls-verify": True}):
         made, _ = through(written(tmp_path, cluster), tmp_path)
         assert "tls-server-name" not in made
 
 
-def test_files_are_found_from_the_other_folder(tmp_path: Path) -> None:
+def test_relative_file_names_work_from_the_other_folder(tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
     user = {
@@ -78,13 +78,13 @@ def test_files_are_found_from_the_other_folder(tmp_path: Path) -> None:
     assert made["exec"]["command"] == str(inner / "bin/login")
 
 
-def test_proxy_of_the_users_own_is_refused(tmp_path: Path) -> None:
+def test_kubeconfig_with_a_proxy_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, {"server": "https://h:1", "proxy-url": "http://proxy:3128"})
     with pytest.raises(SoakError, match="has a proxy-url"):
         RealKubeconfig(path)
 
 
-def test_file_that_is_no_kubeconfig_is_refused_in_the_clients_words(tmp_path: Path) -> None:
+def test_file_that_is_not_a_kubeconfig_is_refused_with_the_clients_message(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("kind: Pod")
     with pytest.raises(ClientConfigError, match="is not a kubeconfig"):
         RealKubeconfig(tmp_path / "config")

@@ -1,4 +1,4 @@
-"""The account of a soak, and when it is not clean."""
+"""The result of a soak, and when it has problems."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_memory_that_grows_by_a_twentieth_is_a_leak() -> None:
     assert "is a leak" in problem
 
 
-def test_run_that_bound_nothing_proves_nothing() -> None:
+def test_run_without_bound_pods_is_a_problem() -> None:
     assert replace(CLEAN, bound=0).problems() == ["no pod was bound"]
 
 
@@ -55,7 +55,7 @@ def test_pods_that_a_required_plugin_refused_are_a_problem_and_no_field() -> Non
     assert found.as_json() == CLEAN.as_json()
 
 
-def test_fields_of_the_json() -> None:
+def test_json_has_exactly_the_fields_of_the_result() -> None:
     assert list(CLEAN.as_json()) == [
         "seed",
         "minutes",

@@ -1,4 +1,4 @@
-"""Only the API server that the kubeconfig leads to may be stopped."""
+"""Only the API server of the kubeconfig may be stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[int, int]]:
-    """A process of that name, and its port."""
+    """Start a process of that name; return it and its port."""
     program = tmp_path / PROGRAM
     program.symlink_to(sys.executable)
     with subprocess.Popen([program, "-I", "-S", "-c", LISTENS], stdout=subprocess.PIPE) as process:
@@ -39,7 +39,7 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_server_stops_and_goes_on(server: tuple[int, int]) -> None:
+def test_server_is_stopped_and_continued(server: tuple[int, int]) -> None:
     pid, port = server
     stopped = StoppedServer(pid, HOST, port)
     stopped.stop()
@@ -63,7 +63,7 @@ def test_another_program_is_refused() -> None:
         StoppedServer(os.getpid(), HOST, 6443)
 
 
-def test_process_that_is_not_there_is_refused() -> None:
+def test_missing_process_is_refused() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     with pytest.raises(SoakError, match="there is no such process"):

@@ -1,4 +1,4 @@
-"""Which upgrades count, and what counts against them."""
+"""Which upgrades count, and which calls count as lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from berth_bench.soak.swaps import Failures, Swaps
 
 
 class Swapped(PluginProcess):
-    """A plugin whose processes are not started: only whether they are asked matters here."""
+    """A plugin without processes: only whether the host calls it matters here."""
 
     def __init__(self, folder: Path, *, old: bool, new: bool) -> None:
         super().__init__("SoakFit", folder, folder)
@@ -36,7 +36,7 @@ async def counted(folder: Path, seen: list[Failures | None], *, old: bool = True
     return swaps
 
 
-async def test_calls_that_found_no_instance_meanwhile_are_lost(tmp_path: Path) -> None:
+async def test_calls_that_found_no_instance_during_an_upgrade_are_lost(tmp_path: Path) -> None:
     swaps = await counted(tmp_path, [Failures(1, 4), Failures(1, 5), Failures(1, 7)])
     assert (swaps.counted, swaps.lost_calls) == (1, 2)
 
@@ -50,14 +50,14 @@ async def test_calls_that_found_no_instance_meanwhile_are_lost(tmp_path: Path) -
         [None, Failures(1, 5), Failures(1, 5)],
     ],
 )
-async def test_host_that_was_killed_meanwhile_tells_nothing(
+async def test_upgrade_does_not_count_if_the_host_was_killed_meanwhile(
     tmp_path: Path, seen: list[Failures | None]
 ) -> None:
     assert (await counted(tmp_path, seen)).counted == 0
 
 
 @pytest.mark.parametrize(("old", "new"), [(False, True), (True, False)])
-async def test_plugin_that_was_not_well_before_or_after_tells_nothing(
+async def test_upgrade_does_not_count_if_the_plugin_was_not_called_before_or_after(
     tmp_path: Path, *, old: bool, new: bool
 ) -> None:
     swaps = await counted(tmp_path, [Failures(1, 0), Failures(1, 0), Failures(1, 9)], old=old, new=new)

@@ -17,13 +17,13 @@ def test_names_are_listed(run: Run) -> None:
     assert done.output.splitlines() == [workload.name for workload in WORKLOADS]
 
 
-def test_unknown_workload_is_named_beside_those_that_there_are(run: Run) -> None:
+def test_unknown_workload_is_reported_with_the_known_ones(run: Run) -> None:
     done = run("bench", "versus", "Plane/1000Nodes")
     assert done.exit_code == 2
     assert "there is no workload Plane/1000Nodes: there are Plain/1000Nodes, " in done.output
 
 
-def test_missing_programs_are_named_with_their_cure(
+def test_missing_programs_are_named_with_the_remedy(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
@@ -33,7 +33,7 @@ def test_missing_programs_are_named_with_their_cure(
     assert f"no kube-apiserver, kube-scheduler in {tmp_path}: run `make envtest`" in done.output
 
 
-def test_extender_without_go_or_without_a_clone_says_the_cure(
+def test_extender_without_go_or_a_clone_is_an_error_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as elsewhere:

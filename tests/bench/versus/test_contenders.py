@@ -1,4 +1,4 @@
-"""What each contender is configured with."""
+"""The configuration of each contender."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def first(contender: Contender) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("contender", ALL, ids=lambda one: one.name)
-def test_share_of_nodes_is_written_out(contender: Contender) -> None:
+def test_percentage_of_nodes_to_score_is_set_explicitly(contender: Contender) -> None:
     samples = contender is contenders.KUBE_SCHEDULER
     assert first(contender)["percentageOfNodesToScore"] == (0 if samples else 100)
 
 
 @pytest.mark.parametrize("contender", ALL, ids=lambda one: one.name)
-def test_extender_is_asked_by_names_only_where_it_caches_nodes(contender: Contender) -> None:
+def test_extender_receives_names_only_if_it_caches_nodes(contender: Contender) -> None:
     extenders = first(contender).get("extenders", [])
     assert contender.extends == bool(extenders)
     cached = contender.beside is Beside.NODE_CACHING_EXTENDER

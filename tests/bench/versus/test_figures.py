@@ -33,7 +33,7 @@ OURS = Standing(contender="berth", turns=turns(300.0, 900.0, 330.0, cpu_ms=3.0))
 THEIRS = Standing(contender="kube-scheduler", turns=turns(220.0, 100.0, 210.0, cpu_ms=4.0))
 
 
-def test_median_is_of_each_figure_on_its_own() -> None:
+def test_median_is_computed_for_each_figure_separately() -> None:
     runs = (
         replace(TURN, pods_per_s=1.0, memory_mb=30.0),
         replace(TURN, pods_per_s=3.0, memory_mb=10.0),
@@ -78,7 +78,7 @@ def test_json_has_medians_turns_ratios_and_the_command() -> None:
     assert "latency" not in own
 
 
-def test_latencies_stand_by_themselves() -> None:
+def test_latencies_are_separate_from_turns() -> None:
     late = Standing(contender="berth", latencies=(LATE, replace(LATE, p99_ms=40.0), LATE))
     said = comparison(late).as_json("command")
     assert said["contenders"][0]["latency"]["p99_ms"] == 20.0

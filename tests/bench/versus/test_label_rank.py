@@ -1,4 +1,4 @@
-"""The plugin decides by two labels of a node."""
+"""The plugin filters and scores by two labels of a node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from berth_bench.versus.label_rank import CLOSED, RANK, LabelRank
 from berth_sdk.testing import PluginHost, make_node, make_pod
 
 
-def test_closed_nodes_are_out_and_ranks_become_points() -> None:
+def test_closed_nodes_are_rejected_and_ranks_become_points() -> None:
     nodes = [
         make_node("open", labels={RANK: "10"}),
         make_node("closed", labels={RANK: "3", CLOSED: "true"}),

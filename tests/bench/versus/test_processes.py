@@ -1,4 +1,4 @@
-"""What /proc says of other processes."""
+"""Figures of /proc about other processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_child_is_found_with_what_it_uses() -> None:
         child.kill()
 
 
-def test_a_process_that_is_gone_and_an_unknown_line_are_errors() -> None:
+def test_ended_process_and_unknown_line_are_errors() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
     with pytest.raises(OSError):

@@ -1,4 +1,4 @@
-"""The pods and nodes of each workload, and how one is chosen."""
+"""The pods and nodes of each workload, and the choice of workloads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_all_are_chosen_without_a_name_and_in_their_own_order_with_some() -> Non
         chosen(["Plane/1000Nodes"])
 
 
-def test_berth_comes_first_and_has_somebody_to_be_compared_with() -> None:
+def test_berth_is_the_first_contender_and_has_others_to_compare_with() -> None:
     for workload in WORKLOADS:
         ours, *others = workload.contenders
         assert ours.is_berth
@@ -30,7 +30,7 @@ def test_berth_comes_first_and_has_somebody_to_be_compared_with() -> None:
         assert not any(other.is_berth for other in others)
 
 
-def test_only_given_numbers_replace_a_workloads_own() -> None:
+def test_only_given_numbers_replace_those_of_a_workload() -> None:
     workload = named("Plain/1000Nodes")
     assert workload.resized(None, None) == workload
     small = workload.resized(20, 7)
@@ -38,7 +38,7 @@ def test_only_given_numbers_replace_a_workloads_own() -> None:
     assert workload.resized(None, 7).nodes == 1000
 
 
-def test_pods_are_alike_or_have_a_label_of_their_own_or_are_of_sixty_apps() -> None:
+def test_pods_are_equal_or_have_a_label_of_their_own_or_belong_to_sixty_apps() -> None:
     def label_sets(name: str) -> int:
         pods = named(name).manifests("p", 2 * APPS)
         return len({tuple(sorted(pod["metadata"]["labels"].items())) for pod in pods})
@@ -61,7 +61,7 @@ def test_pods_of_sixty_kinds_ask_for_sixty_amounts_about_the_usual_one() -> None
 
 
 @pytest.mark.parametrize("name", ["ZoneSpread/5000Nodes", "AntiAffinity/5000Nodes"])
-def test_pods_keep_away_from_those_of_their_own_app(name: str) -> None:
+def test_pods_prefer_nodes_without_pods_of_their_app(name: str) -> None:
     for pod in named(name).manifests("p", 3):
         spec = pod["spec"]
         if "affinity" in spec:
