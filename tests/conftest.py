@@ -1,7 +1,7 @@
 """Fixtures and options for every test.
 
-`pytest --late SEED tests/host/app tests/host/scheduler tests/host/attach` runs those suites as they are on a
-cluster that is slow and mixes kinds and answers (`support.faulty_cluster`); `make soak` does so.
+`pytest --late SEED tests/host/app` runs the same tests on a cluster that is slow and that mixes kinds and
+answers (`support.faulty_cluster`). `make soak` does so for every suite that runs whole hosts.
 
 Every run of one file begins here: what takes long to import is imported where it is needed.
 """

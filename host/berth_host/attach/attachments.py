@@ -1,4 +1,6 @@
-"""`Attachments`: the attachments of all places of a configuration. Composed by `app`; clients get routes."""
+"""`Attachments`: the attachments of all places of a configuration. Made by `host_attachments`; clients get
+routes.
+"""
 
 from __future__ import annotations
 

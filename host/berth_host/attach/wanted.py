@@ -1,7 +1,7 @@
 """Derives from the configuration the places to attach, the plugins expected there, and their rules.
 
 Several plugins may name one endpoint: then one process serves them over one attachment. Every command is a
-separate process. Called by `app`.
+separate process. Called by `host_attachments`.
 """
 
 from __future__ import annotations

@@ -175,13 +175,13 @@ class Statusz:
 
 
 class Flagz:
-    """`flags`: every flag and its value as text, sorted by name."""
+    """Answers `/flagz`. `flags`: the value of every flag as text, by name."""
 
     def __init__(self, flags: Mapping[str, str]) -> None:
         self._flags = dict(sorted(flags.items()))
 
     async def answer(self, request: Request) -> Answer:
-        """As text, or as a Flagz object where that is asked for."""
+        """Answer with text, or with a Flagz object if the request accepts that."""
         version = _object_version(request.accept, "Flagz")
         if version is None:
             return not_acceptable()
@@ -192,7 +192,7 @@ class Flagz:
 
 
 def _object_version(accept: str, kind: str) -> str | None:
-    """Empty for text, the version of the object that is asked for, None where neither can be had."""
+    """Return the version of the object that the request accepts; empty: text; None: neither."""
     if not accept:
         return ""
     for media_type in accept.split(","):

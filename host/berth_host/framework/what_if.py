@@ -1,6 +1,6 @@
 """Filter over what-ifs: every plugin is asked about all scenarios that are left in one call.
 
-Called by `Framework` for the preemption evaluator, and by `app` for plugins that ask through their handle.
+Called by `Framework` for the preemption evaluator, and by `handle` for plugins that ask through their handle.
 Source: kube-scheduler `framework/runtime/framework.go` (RunFilterPluginsWithNominatedPods), v1.36.
 """
 

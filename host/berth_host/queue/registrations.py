@@ -1,6 +1,6 @@
 """The events that each plugin registered for, and how they match.
 
-Built once per profile by `app` from the plugins' declarations; read by `hints` and `gates`. Source:
+Built once per profile by `wiring` from the plugins' declarations; read by `hints` and `gates`. Source:
 kube-scheduler `framework/events.go` (MatchClusterEvents), `scheduler.go` (buildQueueingHintMap,
 registration of node taints) and `framework/interface.go` (EnqueueExtensions), v1.36.
 """

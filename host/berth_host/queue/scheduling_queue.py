@@ -6,7 +6,7 @@
                             backoffQ <---- pool <--+        (an error goes to backoffQ at once)
 
 The queue has no locks, because one event loop owns it. It is called by the event handlers
-(`cluster.handlers`), the scheduler and its failure handler; `app` passes the late answers of served plugins
+(`cluster.handlers`), the scheduler and its failure handler; `wiring` passes late answers of served plugins
 to it. A queued pod is in exactly one of activeQ, backoffQ and the pool of unschedulable pods; a popped pod is
 in flight until its attempt ends. So no pod is lost.
 

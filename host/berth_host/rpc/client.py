@@ -2,7 +2,8 @@
 
 It has a method for each call of the table (`calls`). Answers are checked and safe to act on. The relay makes
 the call; the client says which answer stands in where none came and the policy allows that, and keeps early
-answers. Errors that escape: CycleRestartError. Called by `framework`, and by `app` for the queue's batches.
+answers. Errors that escape: CycleRestartError. Called by `framework`, and by `queue.questions` for the
+queue's batches.
 """
 
 from __future__ import annotations

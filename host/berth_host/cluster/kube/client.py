@@ -1,8 +1,8 @@
 """`KubeClient`: sends requests to one API server, with credentials, rate limit and retries.
 
-Opened by `app`. Used by `cluster`, `informer`, `calls`, `events`, leader election and the delegated checks of
-the secure port. Bodies are bytes or plain JSON values, without models.
-Source: client-go `rest/request.go` (retries on Retry-After), v1.36.
+Opened by `process`. Used by `cluster`, `informer`, `calls`, `events`, leader election and the delegated
+checks of the secure port. Bodies are bytes or plain JSON values, without models. Source: client-go
+`rest/request.go` (retries on Retry-After), v1.36.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`KubeCluster`: a real API server as a `ClusterPort`.
 
-Composed by `app` from an open `client.KubeClient`. The caller closes that client: leader election and health
+Made by `process` from an open `client.KubeClient`. The caller closes that client: leader election and health
 checks still use it after `cut`.
 """
 

@@ -1,7 +1,7 @@
 """`KubeReviewer`: delegated authentication and authorization of the secure port's callers.
 
-Composed by `app`; `endpoints.access` has the Protocol. Source: `authentication.k8s.io/v1` TokenReview,
-`authorization.k8s.io/v1` SubjectAccessReview, and the ConfigMap that the API server publishes
+Made by `endpoints.secure_port`; `endpoints.access` has the Protocol. Source: `authentication.k8s.io/v1`
+TokenReview, `authorization.k8s.io/v1` SubjectAccessReview, and the ConfigMap that the API server publishes
 for extension servers (`kube-system/extension-apiserver-authentication`).
 """
 
