@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from berth_sdk.extension_points import NoConcern
+from berth_sdk.kept.follows import concern
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 
-from berth_host.framework.concern import concern
 from berth_host.framework.filtering import Rows, candidates, nominated_pass, passed_by
 from berth_host.framework.pre_filtering import PreFiltering
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import DependsOn
+from berth_sdk.extension_points import DependsOn, NoConcern
 from berth_sdk.handle import Handle, ObjectReader
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.pod import Pod
@@ -28,6 +28,17 @@ Sign = Callable[[Pod, NodeTable], Hashable]
 BY_ROW: Final = (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES)
 """The parts of the tables for which an answer is kept row by row."""
 _LOG: Final = logging.getLogger("berth_sdk.plugin")
+
+
+def concern(signature: Hashable) -> NoConcern | None:
+    """Return the NoConcern in a signature, alone or as the first part of a pair; None: the pod concerns the
+    plugin at all points.
+    """
+    if type(signature) is NoConcern:
+        return signature
+    if type(signature) is tuple and len(signature) == 2 and type(signature[0]) is NoConcern:
+        return signature[0]
+    return None
 
 
 class Follows:

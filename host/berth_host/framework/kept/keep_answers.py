@@ -16,13 +16,12 @@ from typing import Final, TypeAlias, cast
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import ExtensionPoint, NoConcern
-from berth_sdk.kept.follows import BySignature, JointVersions
+from berth_sdk.kept.follows import BySignature, JointVersions, concern
 from berth_sdk.results import PreFilterResult
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework.answers import AskEveryone
-from berth_host.framework.concern import concern
 from berth_host.framework.filtering import Rows, candidates, nominated_pass, passed_by
 from berth_host.framework.kept.judging_early import judge_early
 from berth_host.framework.kept.merged_answers import MergedAnswers, Skips

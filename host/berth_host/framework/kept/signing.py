@@ -10,14 +10,13 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from berth_sdk.extension_points import ExtensionPoint, ScoreNormalization
-from berth_sdk.kept.follows import BY_ROW, Sign
+from berth_sdk.kept.follows import BY_ROW, Sign, concern
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.runtime.raised import raised_text
 from berth_sdk.signature import wishes
 from berth_sdk.tables import NodeTable
 
-from berth_host.framework.concern import concern
 from berth_host.log import get_logger
 from berth_host.rpc.client import PluginClient
 

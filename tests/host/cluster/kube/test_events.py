@@ -9,8 +9,15 @@ import pytest
 from berth_host.cluster.kube import events as events_module
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
-from berth_host.cluster.kube.event_body import cut_note, event_name, micro_time
-from berth_host.cluster.kube.events import MAX_KEPT, REFRESH_S, SERIES_END_S, EventSeries
+from berth_host.cluster.kube.events import (
+    MAX_KEPT,
+    REFRESH_S,
+    SERIES_END_S,
+    EventSeries,
+    cut_note,
+    event_name,
+    micro_time,
+)
 from berth_host.cluster.port import EventRecord
 from berth_host.model.clock import ManualClock
 from berth_sdk.kube_object import ObjectRef

@@ -8,9 +8,9 @@ from collections.abc import Hashable
 from typing import ClassVar
 
 import pytest
-from berth_host.framework.concern import concern
 from berth_host.framework.kept.signing import Signers
 from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
+from berth_sdk.kept.follows import concern
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable, NodeView
