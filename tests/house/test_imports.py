@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from berth_bench.soak.account import Account
+from berth_bench.soak.clusters import embedded_cluster
+from berth_bench.versus.objects import node, pod
+from berth_bench.versus.real_servers import free_port
+from support.waiting import PATIENCE_S
 
 V1 = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 OLDER = V1.replace("/v1", "/v1beta3")
+REPORT = "\nprint(*sys.modules)"
 
 
 def imported_by(code: str, *arguments: str) -> set[str]:
     """Run `code` in a child with the arguments, and return the modules that it imported."""
-    report = "\nimport sys; print(*sys.modules)"
     child = subprocess.run(
-        [sys.executable, "-c", code + report, *arguments], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code + REPORT, *arguments], capture_output=True, text=True, check=True
     )
     return set(child.stdout.splitlines()[-1].split())
 
@@ -62,3 +69,41 @@ def test_scheduler_imports_the_conversion_of_older_forms_for_an_older_file_alone
     modules = imported_by(LOAD, str(file))
     assert "berth_host.config.loading" in modules
     assert packages_among(modules, "berth_host.older_config") == expected
+
+
+SERVED = """---
+apiVersion: config.berth.io/v1alpha1
+kind: BerthConfiguration
+plugins: [{name: Absent, endpoint: 'unix:///run/berth/absent.sock', required: false}]
+"""
+ENABLED = "profiles: [{plugins: {filter: {enabled: [{name: Absent}]}}}]\n"
+
+
+@pytest.mark.parametrize(
+    ("configuration", "expected"),
+    [pytest.param(V1, [], id="defaults"), pytest.param(V1 + ENABLED + SERVED, ["grpc"], id="served plugin")],
+)
+async def test_scheduler_that_has_bound_a_pod_has_imported_what_its_configuration_needs(
+    configuration: str, expected: list[str], tmp_path: Path
+) -> None:
+    pods = Account(["n1"])
+    (tmp_path / "config.yaml").write_text(configuration)
+    async with embedded_cluster(pods, tmp_path) as cluster:
+        await cluster.create(node("n1", "4"))
+        await cluster.create(pod("a"))
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", COMMAND + REPORT, "scheduler", f"--config={tmp_path / 'config.yaml'}"),
+            *("--leader-elect=false", "--bind-address=127.0.0.1", f"--secure-port={free_port()}"),
+            env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            assert await pods.until(lambda: pods.bound == 1, PATIENCE_S)
+        finally:
+            child.terminate()
+            output, _ = await child.communicate()
+    modules = set(output.decode().splitlines()[-1].split())
+    assert "berth_host.scheduler.schedule_one" in modules
+    other = ("berth_bench", "cel_expr_python", "grpc", "kubernetes", "rich", "watchfiles")
+    own = ("berth_host.cluster.memory", "berth_host.older_config", "berth_host.simulation", "berth_sdk.serve")
+    assert packages_among(modules, *other, *own) == expected

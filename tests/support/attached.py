@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from berth_host.attach.attachments import Attachments
-from berth_host.attach.configure import HandleGrants
-from berth_host.attach.reconciling import LiveCycle
 from berth_host.attach.retrying import Backoff
-from berth_host.attach.seams import AttachSeams
+from berth_host.attach.seams import AttachSeams, HandleGrants, LiveCycle
 from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
 from berth_host.cache.cache import Cache

@@ -33,7 +33,7 @@ from berth_host.attach.dialing import dial, frames_to, offered, peer_at
 from berth_host.attach.feed import InstanceFeed
 from berth_host.attach.handshake import ArgumentsRefusedError, Introduction, RefusedError, read_handshake
 from berth_host.attach.identity_calls import Greeting, IdentityCalls, credential_for
-from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
+from berth_host.attach.keeper import Keeper, Signals, probe, watch_connection
 from berth_host.attach.peer import DialError, Peer
 from berth_host.attach.reconciling import TakenUp
 from berth_host.attach.remarks import Remarks
@@ -46,7 +46,7 @@ from berth_host.attach.retrying import (
     identity_of,
 )
 from berth_host.attach.routes import AttachedPlugin
-from berth_host.attach.seams import AttachSeams
+from berth_host.attach.seams import AttachSeams, LostError
 from berth_host.attach.standing import Standing
 from berth_host.attach.state import ATTACHED, NOT_NEEDED, PlaceChange, State
 from berth_host.attach.wanted import Place

@@ -8,20 +8,20 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from berth_host.attach.attachment import Attachment
-from berth_host.attach.dialing import socket_path
-from berth_host.attach.folder import SocketFolder
-from berth_host.attach.routes import AttachedPlugin, PluginRoute
 from berth_host.attach.seams import AttachSeams
-from berth_host.attach.standing import Standing
-from berth_host.attach.state import PlaceChange, State, Swap
-from berth_host.attach.trial import Refusal, changed_places, try_place
+from berth_host.attach.state import PlaceChange, Refusal, State, Swap
 from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.breaker import BreakerState
-from berth_host.rpc.served.outbox import Outbox
+
+# These bring gRPC, which a host without places never imports.
+if TYPE_CHECKING:
+    from berth_host.attach.attachment import Attachment
+    from berth_host.attach.folder import SocketFolder
+    from berth_host.attach.routes import AttachedPlugin, PluginRoute
+    from berth_host.attach.standing import Standing
 
 RESTORING_S: Final = 60.0
 """Seconds for which a lost plugin may still come back; settling waits that long."""
@@ -83,15 +83,25 @@ class Attachments:
         self._folder_place: Place | None = None
         self._stands_by = False
         for place in places:
-            members = {wanted.name: self._plugin(wanted) for wanted in place.plugins}
-            self.plugins |= members
-            if place.is_open:
-                self._folder_place = place
-                self.folder = SocketFolder(socket_path(place.endpoint), self._attach_in_folder)
-            else:
-                self._fixed.append(Attachment(place, members, self._seams))
+            self._add(place)
+
+    def _add(self, place: Place) -> None:
+        from berth_host.attach.attachment import Attachment
+        from berth_host.attach.dialing import socket_path
+        from berth_host.attach.folder import SocketFolder
+
+        members = {wanted.name: self._plugin(wanted) for wanted in place.plugins}
+        self.plugins |= members
+        if place.is_open:
+            self._folder_place = place
+            self.folder = SocketFolder(socket_path(place.endpoint), self._attach_in_folder)
+        else:
+            self._fixed.append(Attachment(place, members, self._seams))
 
     def _plugin(self, wanted: WantedPlugin) -> AttachedPlugin:
+        from berth_host.attach.routes import AttachedPlugin
+        from berth_host.rpc.served.outbox import Outbox
+
         return AttachedPlugin(wanted, Outbox(wanted.name), self)
 
     @property
@@ -110,6 +120,10 @@ class Attachments:
 
         Returns the refusals.
         """
+        if not self._wanted:
+            return []
+        from berth_host.attach.trial import changed_places, try_place
+
         places = changed_places(self._wanted, running._wanted)
         found = await asyncio.gather(*(try_place(place, self._seams) for place in places))
         return [refusal for refusal in found if refusal is not None]
@@ -130,6 +144,8 @@ class Attachments:
         await self.settled(patience_s)
 
     def _attach_in_folder(self, endpoint: str) -> Attachment:
+        from berth_host.attach.attachment import Attachment
+
         place = self._folder_place
         if place is None:
             raise InvariantError("there is no folder of sockets")

@@ -7,8 +7,7 @@ contract's identity.proto.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.runtime.descriptor import Descriptor
@@ -17,49 +16,14 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.struct_pb2 import Struct
 
 from berth_host.attach.handshake import Introduction, why_no_way_back
+from berth_host.attach.seams import HandleGrants, WayBack
 from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
 from berth_host.rpc.call_rules import call_rules, deadlines_by_point
 from berth_host.rpc.served.grpc_transport import DEFAULT_CONCURRENCY
-from berth_host.rpc.served.link import MAX_MESSAGE_BYTES
+from berth_host.rpc.state_chunks import MAX_MESSAGE_BYTES
 
 # NormalizeScore belongs to Score and has no list of its own in a profile.
 _OF_PROFILE: Final[Mapping[str, str]] = {"normalizeScore": "score"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WayBack:
-    """The address and the token for an attachment's calls to HandleService.
-
-    `server_name`: the name in the host's certificate; empty for plaintext on this machine.
-    """
-
-    target: str
-    token: str = field(repr=False)
-    server_name: str = ""
-
-
-class HandleGrants(Protocol):
-    """The grants of the way back. Implemented by `handle`, composed by `app`."""
-
-    @property
-    def over_tls(self) -> bool:
-        """True if plugins behind TLS can get a way back."""
-        ...
-
-    async def grant(
-        self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool = False, tls_name: str = ""
-    ) -> WayBack:
-        """Grant the way back to one attachment.
-
-        `loopback_tcp`: the plugins are reached over loopback TCP, and cannot open Unix sockets. `tls_name`:
-        the name in the certificate of plugins behind TLS. Raises DialError if the host cannot serve the way
-        back now.
-        """
-        ...
-
-    def revoke(self, attachment_id: str, plugin: str = "") -> None:
-        """Revoke the attachment's token, or its use by one plugin."""
-        ...
 
 
 def accept(

@@ -32,8 +32,9 @@ from berth_host.attach.peer import DialError, Peer, PeerRefusedError
 from berth_host.attach.wanted import Place
 from berth_host.config.berth.configuration import Transport
 from berth_host.rpc.served.frames import FramedConnections
-from berth_host.rpc.served.link import MAX_MESSAGE_BYTES, channel_options
+from berth_host.rpc.served.link import channel_options
 from berth_host.rpc.served.peer_user import may_serve, peer_user
+from berth_host.rpc.state_chunks import MAX_MESSAGE_BYTES
 
 
 def dial(endpoint: str, place: Place) -> grpc.aio.Channel:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from berth_host.attach.state import PlaceChange, State, Swap
-from berth_host.attach.trial import Refusal
+from berth_host.attach.state import PlaceChange, Refusal, State, Swap
 
 _ACTION_MAX: Final = 128
 """The longest action of an Event that the API server accepts, in characters."""

@@ -12,18 +12,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.attach.attachments import Attachments
-from berth_host.attach.configure import HandleGrants
 from berth_host.attach.events import AttachmentEvents
 from berth_host.attach.feed import HostState
-from berth_host.attach.keeper import LostError
-from berth_host.attach.reconciling import LiveCycles
-from berth_host.attach.routes import PluginRoute
-from berth_host.attach.seams import AttachSeams
+from berth_host.attach.seams import AttachSeams, HandleGrants, LiveCycles, LostError
 from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.wanted import wanted_places
 from berth_host.config.berth.configuration import BerthPlugin
@@ -33,6 +29,9 @@ from berth_host.errors.plugins import PluginError, PluginLoadError
 from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.model.fate import Fate
+
+if TYPE_CHECKING:  # brings gRPC
+    from berth_host.attach.routes import PluginRoute
 
 log = get_logger()
 REFRESH_S: Final = 1.0

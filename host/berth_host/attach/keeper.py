@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import grpc
 from berth_sdk.plugin.v1 import identity_pb2
 
-from berth_host.errors import HostError
+from berth_host.attach.seams import LostError
 from berth_host.errors.plugins import PluginError
 from berth_host.log import get_logger
 from berth_host.rpc.served.grpc_errors import in_time, plugin_error, readable
@@ -33,10 +33,6 @@ idle after half of this time without calls, because two ticks may follow each ot
 SYNC_S: Final = 10.0
 CHILD_END_S: Final = 1.0
 _LOG = get_logger()
-
-
-class LostError(HostError):
-    """The instance cannot be reached, or another one answers in its place."""
 
 
 async def probe(link: InstanceLink, plugin: str) -> identity_pb2.ProbeResponse:

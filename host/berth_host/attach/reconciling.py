@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import ObjectRef
@@ -20,11 +19,10 @@ from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire import records as wire
 
-from berth_host.attach.keeper import LostError
 from berth_host.attach.routes import AttachedPlugin
+from berth_host.attach.seams import LiveCycle, LiveCycles, LostError
 from berth_host.errors.plugins import PluginError, PluginProtocolError, PluginUnavailableError
 from berth_host.log import get_logger
-from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.served.grpc_errors import is_unimplemented
 from berth_host.rpc.served.grpc_transport import GrpcTransport
 from berth_host.rpc.served.link import InstanceLink
@@ -38,37 +36,6 @@ _AROUND_BYTES: Final = 8
 """The most bytes that tag and length of a nested message take."""
 _POINTS: Final = frozenset({ExtensionPoint.RESERVE, ExtensionPoint.PERMIT})
 _LOG = get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class LiveCycle:
-    """A cycle with a reservation or a wait of one plugin. `permit_deadline_s`: a wait's end, Unix seconds."""
-
-    cycle: Cycle
-    permit_deadline_s: float | None = None
-
-
-class LiveCycles(Protocol):
-    """The cycles under way (`scheduler.running_attempts.CyclesUnderWay`)."""
-
-    def live(self, plugin: str) -> list[LiveCycle]:
-        """Return the cycles in which the plugin has a reservation, or keeps the pod waiting at Permit."""
-        ...
-
-    def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
-        """End these cycles, which the plugin does not know, at their next step; their pods are retried."""
-        ...
-
-
-class NothingAlive:
-    """`LiveCycles` without a host: there are no cycles."""
-
-    def live(self, plugin: str) -> list[LiveCycle]:
-        """Return no cycles."""
-        return []
-
-    def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
-        """Do nothing."""
 
 
 class TakenUp:

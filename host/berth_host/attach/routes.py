@@ -16,12 +16,13 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from berth_sdk.extension_points import ExtensionPoint, NodeMode, PodSensitivity
 from berth_sdk.runtime.descriptor import Descriptor
 
-from berth_host.attach.state import PlaceChange, Swap
+from berth_host.attach.seams import AttachListener
+from berth_host.attach.state import Swap
 from berth_host.attach.wanted import WantedPlugin, WantedProfile
 from berth_host.log import get_logger
 from berth_host.rpc.conduct import Conduct
@@ -82,26 +83,6 @@ def on_trial(offers: Sequence[Offer], asked: Offer | None) -> Offer | None:
 
 
 _LOG = get_logger()
-
-
-class AttachListener(Protocol):
-    """The receiver of attached and lost plugins, called on the event loop. Its methods must not raise."""
-
-    def attached(self, plugin: str) -> None:
-        """Take that a plugin can be called again; pods that failed because of the plugin may be retried."""
-        ...
-
-    def lost(self, plugin: str, reason: str) -> None:
-        """Take that a plugin has no instance any more."""
-        ...
-
-    def swapped(self, swap: Swap) -> None:
-        """Take that another instance of a plugin gets the calls."""
-        ...
-
-    def place_changed(self, change: PlaceChange) -> None:
-        """Take that a place has entered a lasting state."""
-        ...
 
 
 class AttachedPlugin:

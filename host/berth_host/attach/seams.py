@@ -1,22 +1,118 @@
-"""`AttachSeams`: the host's services for attachments. Filled by `app`, and by tests."""
+"""`AttachSeams`: the host's services for attachments, with their types. Filled by `app`, and by tests.
+
+A host without served plugins imports this module as well, so the module imports nothing that brings gRPC.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from berth_sdk.runtime.descriptor import Descriptor
 
-from berth_host.attach.configure import HandleGrants
 from berth_host.attach.feed import HostState
-from berth_host.attach.reconciling import LiveCycles, NothingAlive
-from berth_host.attach.routes import AttachListener
+from berth_host.attach.state import PlaceChange, Swap
+from berth_host.errors import HostError
 from berth_host.errors.state import InvariantError
-from berth_host.rpc.served.link import Traffic
+from berth_host.rpc.cycle import Cycle
+
+if TYPE_CHECKING:  # brings gRPC
+    from berth_host.rpc.served.link import Traffic
 
 Declare: TypeAlias = Callable[[Sequence[Descriptor]], Awaitable[None]]
+
+
+class LostError(HostError):
+    """The instance cannot be reached, or another one answers in its place."""
+
+
+class AttachListener(Protocol):
+    """The receiver of attached and lost plugins, called on the event loop. Its methods must not raise."""
+
+    def attached(self, plugin: str) -> None:
+        """Take that a plugin can be called again; pods that failed because of the plugin may be retried."""
+        ...
+
+    def lost(self, plugin: str, reason: str) -> None:
+        """Take that a plugin has no instance any more."""
+        ...
+
+    def swapped(self, swap: Swap) -> None:
+        """Take that another instance of a plugin gets the calls."""
+        ...
+
+    def place_changed(self, change: PlaceChange) -> None:
+        """Take that a place has entered a lasting state."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCycle:
+    """A cycle with a reservation or a wait of one plugin. `permit_deadline_s`: a wait's end, Unix seconds."""
+
+    cycle: Cycle
+    permit_deadline_s: float | None = None
+
+
+class LiveCycles(Protocol):
+    """The cycles under way (`scheduler.running_attempts.CyclesUnderWay`)."""
+
+    def live(self, plugin: str) -> list[LiveCycle]:
+        """Return the cycles in which the plugin has a reservation, or keeps the pod waiting at Permit."""
+        ...
+
+    def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
+        """End these cycles, which the plugin does not know, at their next step; their pods are retried."""
+        ...
+
+
+class NothingAlive:
+    """`LiveCycles` without a host: there are no cycles."""
+
+    def live(self, plugin: str) -> list[LiveCycle]:
+        """Return no cycles."""
+        return []
+
+    def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayBack:
+    """The address and the token for an attachment's calls to HandleService.
+
+    `server_name`: the name in the host's certificate; empty for plaintext on this machine.
+    """
+
+    target: str
+    token: str = field(repr=False)
+    server_name: str = ""
+
+
+class HandleGrants(Protocol):
+    """The grants of the way back. Implemented by `handle`, composed by `app`."""
+
+    @property
+    def over_tls(self) -> bool:
+        """True if plugins behind TLS can get a way back."""
+        ...
+
+    async def grant(
+        self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool = False, tls_name: str = ""
+    ) -> WayBack:
+        """Grant the way back to one attachment.
+
+        `loopback_tcp`: the plugins are reached over loopback TCP, and cannot open Unix sockets. `tls_name`:
+        the name in the certificate of plugins behind TLS. Raises DialError if the host cannot serve the way
+        back now.
+        """
+        ...
+
+    def revoke(self, attachment_id: str, plugin: str = "") -> None:
+        """Revoke the attachment's token, or its use by one plugin."""
+        ...
 
 
 async def _declare_nothing(descriptors: Sequence[Descriptor]) -> None:

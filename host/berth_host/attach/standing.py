@@ -15,9 +15,9 @@ from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.attach.configure import effective_concurrency
 from berth_host.attach.handshake import Introduction
-from berth_host.attach.keeper import LostError
-from berth_host.attach.reconciling import RECONCILE_S, LiveCycle, LiveCycles, TakenUp
+from berth_host.attach.reconciling import RECONCILE_S, TakenUp
 from berth_host.attach.routes import AttachedPlugin, Offer
+from berth_host.attach.seams import LiveCycle, LiveCycles, LostError
 from berth_host.attach.state import State
 from berth_host.log import get_logger
 from berth_host.rpc.call_rules import call_rules

@@ -54,3 +54,14 @@ class Swap:
     instance_id: str
     falls_back: bool
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A refusal of arguments. `plugins`: their names. `place`: the place's title. `reason`: begins with a
+    verb.
+    """
+
+    plugins: str
+    place: str
+    reason: str

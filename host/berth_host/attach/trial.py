@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import grpc
 from berth_sdk.wire.requests import TRIAL
@@ -25,23 +25,13 @@ from berth_host.attach.handshake import Introduction, RefusedError, read_handsha
 from berth_host.attach.identity_calls import Greeting, IdentityCalls, credential_for
 from berth_host.attach.peer import DialError
 from berth_host.attach.seams import AttachSeams
+from berth_host.attach.state import Refusal
 from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.config.source.node import Json
 from berth_host.errors.plugins import PluginError
 from berth_host.log import get_logger
 
 _LOG = get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """A refusal of arguments. `plugins`: their names. `place`: the place's title. `reason`: begins with a
-    verb.
-    """
-
-    plugins: str
-    place: str
-    reason: str
 
 
 def changed_places(places: Iterable[Place], running: Iterable[Place]) -> Iterator[Place]:

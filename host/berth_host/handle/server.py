@@ -9,20 +9,21 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import grpc
-from berth_sdk.plugin.v1 import handle_pb2
-
-from berth_host.attach.configure import WayBack
+from berth_host.attach.seams import WayBack
 from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.errors.state import InvariantError
 from berth_host.handle.calls import HandleSeams
 from berth_host.handle.grants import Grants
-from berth_host.handle.registration import register
-from berth_host.handle.service import HandleService
-from berth_host.handle.tls_port import TlsPort
-from berth_host.rpc.served.link import MAX_MESSAGE_BYTES
+from berth_host.rpc.state_chunks import MAX_MESSAGE_BYTES
+
+# These bring gRPC, which a host without served plugins never imports.
+if TYPE_CHECKING:
+    import grpc
+
+    from berth_host.handle.service import HandleService
+    from berth_host.handle.tls_port import TlsPort
 
 _STOP_GRACE_S: Final = 0.5
 
@@ -41,7 +42,8 @@ class HandleServer:
         TLS, and ask there.
         """
         self.grants = Grants()
-        self._service = HandleService(seams, self.grants)
+        self._seams = seams
+        self._service: HandleService | None = None
         self._tcp = tcp
         self._tls = tls
         self._server: grpc.aio.Server | None = None
@@ -99,9 +101,15 @@ class HandleServer:
 
     def _made(self) -> grpc.aio.Server:
         """A server without a port, of the one service."""
-        # Imported late: a host without such plugins needs neither.
-        from berth_host.handle.health import add_health_and_reflection
+        import grpc
+        from berth_sdk.plugin.v1 import handle_pb2
 
+        from berth_host.handle.health import add_health_and_reflection
+        from berth_host.handle.registration import register
+        from berth_host.handle.service import HandleService
+
+        if self._service is None:
+            self._service = HandleService(self._seams, self.grants)
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -124,9 +132,9 @@ def handle_server(berth: BerthConfiguration, own_address: str, seams: HandleSeam
     over_tcp = [
         plugin for plugin in berth.plugins if plugin.endpoint and not plugin.endpoint.startswith("unix:")
     ]
-    behind_tls = any(plugin.tls is not None for plugin in over_tcp)
-    return HandleServer(
-        seams,
-        tcp=any(plugin.tls is None for plugin in over_tcp),
-        tls=TlsPort(berth.handle, own_address) if berth.handle is not None and behind_tls else None,
-    )
+    tls: TlsPort | None = None
+    if berth.handle is not None and any(plugin.tls is not None for plugin in over_tcp):
+        from berth_host.handle.tls_port import TlsPort
+
+        tls = TlsPort(berth.handle, own_address)
+    return HandleServer(seams, tcp=any(plugin.tls is None for plugin in over_tcp), tls=tls)

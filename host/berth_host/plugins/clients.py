@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from berth_sdk.errors import PluginArgsError, PluginDefinitionError
 from berth_sdk.extension_points import ExtensionPoint
@@ -22,7 +22,6 @@ from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.runtime.raised import place_of_class, raised_text
 from berth_sdk.selectors import LabelSelector
 
-from berth_host.attach.routes import AttachedPlugin
 from berth_host.cache.objects import ObjectStores
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin, PluginScope
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
@@ -37,6 +36,9 @@ from berth_host.rpc.client import PluginClient
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
 from berth_host.rpc.validate import ClusterFacts
+
+if TYPE_CHECKING:  # brings gRPC
+    from berth_host.attach.routes import AttachedPlugin
 
 PointPlugins = dict[ExtensionPoint, list[WeightedPlugin]]
 

@@ -15,6 +15,8 @@ from berth_sdk.pod import Pod
 from berth_host.errors import HostError
 from berth_host.model.state_changes import NodeChange, ObjectChange, StateChanges
 
+MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
+"""The largest message in either direction, as Configure tells it: gRPC's own default."""
 CHUNK_BYTES: Final = 16 * 1024
 """The largest chunk, whatever the agreed limit: a chunk is serialised and sent in one step."""
 _ENVELOPE_BYTES: Final = 192

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from berth_host.attach.reconciling import LiveCycle
+from berth_host.attach.seams import LiveCycle
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.rpc.cycle import POD_DELETED
 from berth_host.rpc.relay import LOST

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from berth_host.attach.configure import WayBack, accept, lacks_way_back, refuse, way_back_of
+from berth_host.attach.configure import accept, lacks_way_back, refuse, way_back_of
 from berth_host.attach.handshake import Introduction, read_handshake
+from berth_host.attach.seams import WayBack
 from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.config.berth.configuration import TlsFiles
 from berth_host.rpc.call_rules import PointPolicy

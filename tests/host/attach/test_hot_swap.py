@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import pytest
 from berth_host.attach import attachment, keeper, retrying
-from berth_host.attach.reconciling import LiveCycle
 from berth_host.attach.retrying import Backoff
+from berth_host.attach.seams import LiveCycle
 from berth_host.attach.state import State
 from berth_host.attach.wanted import Place
 from berth_host.rpc.breaker import IN_A_ROW

@@ -13,9 +13,9 @@ from pathlib import Path
 import grpc
 import pytest
 from berth_host.attach import keeper, retrying
-from berth_host.attach.configure import WayBack
 from berth_host.attach.dialing import host_and_port
 from berth_host.attach.peer import DialError
+from berth_host.attach.seams import WayBack
 from berth_host.attach.state import State
 from berth_host.attach.tls import Renewal, behind_tls, channel_credentials, names_of, own_certificate, trust
 from berth_host.attach.wanted import Place

@@ -10,7 +10,8 @@ import grpc
 import pytest
 from berth_host.attach import identity_calls
 from berth_host.attach.seams import AttachSeams
-from berth_host.attach.trial import Refusal, changed_places, try_place
+from berth_host.attach.state import Refusal
+from berth_host.attach.trial import changed_places, try_place
 from berth_host.attach.wanted import Place
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.wire.requests import TRIAL

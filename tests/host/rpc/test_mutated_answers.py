@@ -25,9 +25,9 @@ from berth_host.rpc.cycle import Cycle, CycleEnd
 from berth_host.rpc.route import ClientSettings
 from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.grpc_transport import GrpcTransport
-from berth_host.rpc.served.link import MAX_MESSAGE_BYTES
 from berth_host.rpc.served.outbox import Outbox, Parcel
 from berth_host.rpc.served.sender import LinkSender
+from berth_host.rpc.state_chunks import MAX_MESSAGE_BYTES
 from berth_host.rpc.validate import (
     MAX_KEY_BYTES,
     MAX_PATCHES,

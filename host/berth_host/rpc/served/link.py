@@ -34,6 +34,7 @@ from berth_host.errors.plugins import (
 from berth_host.rpc.pace import Pace
 from berth_host.rpc.served.frames import LARGEST_BYTES, FramedConnections
 from berth_host.rpc.served.grpc_errors import in_time, plugin_error, readable
+from berth_host.rpc.state_chunks import MAX_MESSAGE_BYTES
 
 R = TypeVar("R")
 _Send: TypeAlias = Callable[..., Awaitable[bytes]]
@@ -45,8 +46,6 @@ UNARY: Final = "unary"
 
 CATCH_UP_S: Final = 10.0
 """How long a synchronisation may take that a call found necessary; the call itself has its own deadline."""
-MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
-"""The largest message in either direction, as Configure tells it: gRPC's own default."""
 
 
 class StateFeed(Protocol):
