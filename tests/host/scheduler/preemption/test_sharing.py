@@ -385,7 +385,7 @@ def test_nominations_that_cannot_be_compared_share_no_outcome(tried: list[int]) 
 
 def test_victims_of_many_preemptions_are_let_go() -> None:
     world = full_world()
-    with mock.patch("berth_host.scheduler.preemption.outcomes.SPARE_PODS", 4):
+    with mock.patch("berth_host.scheduler.preemption.kept_outcomes.SPARE_PODS", 4):
         for _ in range(30):
             world.remove_pod(min(world.pods, key=lambda key: int(key[1:])))
             for name in NODES:
