@@ -1,4 +1,4 @@
-"""The secure port: health, metrics, configuration and state of the host over HTTPS. READ server.py FIRST.
+"""The secure port: health, metrics, configuration and state of the host over HTTPS. Read server.py first.
 
-`secure_port` adds the pages. Paths, answers and access rules are kube-scheduler's; `/berth/v1/` is our own.
+`secure_port` adds the pages. Paths, answers and access rules are kube-scheduler's, except `/berth/v1/`.
 """

@@ -1,9 +1,9 @@
-"""Identifies a request's user and checks its rights, by the API server; answers are kept for seconds.
+"""Authentication and authorization of requests by the API server; its answers are cached for seconds.
 
     front proxy's certificate -> the user in its headers
     client certificate        -> common name and organisations
-    bearer token              -> TokenReview          nothing of these -> system:anonymous
-    then: a path that every user may see | system:masters | SubjectAccessReview -> yes or no
+    bearer token              -> TokenReview          none of these -> system:anonymous
+    then: a path open to every user | system:masters | SubjectAccessReview -> allowed or denied
 
 Source: `k8s.io/apiserver/pkg/server/options` (DelegatingAuthenticationOptions,
 DelegatingAuthorizationOptions) and the chains they build, v1.36. If the API server cannot be
@@ -66,40 +66,40 @@ log = get_logger()
 
 
 class Reviewer(Protocol):
-    """The API server, as far as it knows people (`cluster.kube.reviews`). Calls raise ReviewError."""
+    """The API server's reviews of users (`cluster.kube.reviews`). The calls raise ReviewError."""
 
     async def user_of(self, token: str) -> User | None:
-        """TokenReview: the user of the token; None: no user."""
+        """Return the token's user by a TokenReview; None if the token is not valid."""
         ...
 
     async def may(self, user: User, verb: str, path: str) -> bool:
-        """SubjectAccessReview for a path that is no resource."""
+        """Return True if a SubjectAccessReview allows the verb on a nonresource path."""
         ...
 
     async def trust(self) -> ClientTrust:
-        """The ConfigMap kube-system/extension-apiserver-authentication; empty where there is none."""
+        """Read the ConfigMap kube-system/extension-apiserver-authentication; empty if it does not exist."""
         ...
 
 
 class NoReviewer:
-    """There is no API server to ask, as on the embedded cluster: no user is known, nothing is allowed."""
+    """A reviewer without an API server, as on the embedded cluster: every token and right is refused."""
 
     async def user_of(self, token: str) -> User | None:
-        """No user."""
+        """Return no user."""
         return None
 
     async def may(self, user: User, verb: str, path: str) -> bool:
-        """No."""
+        """Return False."""
         return False
 
     async def trust(self) -> ClientTrust:
-        """None."""
+        """Return no CAs."""
         return ClientTrust()
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A client's certificate that the handshake has verified. `by_proxy_ca`: by the front proxies' CA."""
+    """A verified client certificate. `by_client_ca`, `by_proxy_ca`: which of the CAs issued it."""
 
     common_name: str
     organisations: tuple[str, ...]
@@ -108,7 +108,7 @@ class Certificate:
 
 
 class Authentication:
-    """Requests -> users."""
+    """The authentication of requests, with a cache of token reviews."""
 
     def __init__(
         self, options: ServingOptions, reviewer: Reviewer, now_s: Callable[[], float] = time.monotonic
@@ -117,12 +117,15 @@ class Authentication:
         self._reviewer = reviewer
         self._known: Expiring[User | str] = Expiring(now_s)
         self.trust = options.trust
-        """The CAs whose client certificates count; the server renews it."""
+        """The CAs whose client certificates are accepted; the server updates them."""
 
     async def user_of(
         self, headers: Mapping[str, Sequence[str]], certificate: Certificate | None
     ) -> User | None:
-        """The user; None: credentials were shown, and are not good. `headers`: names in lower case."""
+        """Return the request's user; None if its credentials are not valid.
+
+        `headers`: by name in lower case.
+        """
         if certificate is not None and certificate.by_proxy_ca:
             names = self.trust.proxy_names
             if not names or certificate.common_name in names:
@@ -137,7 +140,7 @@ class Authentication:
         return await self._user_of_token(token)
 
     async def _user_of_token(self, token: str) -> User | None:
-        # The token itself is not kept.
+        # The token itself must not be stored.
         key = hashlib.sha256(token.encode()).digest()
         known = self._known.get(key)
         if known is not None:
@@ -154,7 +157,7 @@ class Authentication:
 
 
 class Authorization:
-    """Users -> their rights."""
+    """The authorization of users, with a cache of access reviews."""
 
     def __init__(
         self, options: ServingOptions, reviewer: Reviewer, now_s: Callable[[], float] = time.monotonic
@@ -164,7 +167,7 @@ class Authorization:
         self._known: Expiring[bool] = Expiring(now_s)
 
     async def may(self, user: User, method: str, path: str) -> bool:
-        """Whether `user` may do `method` (GET) to `path`."""
+        """Return True if `user` may use `method` (GET) on `path`."""
         if _is_open(path, self._options.always_allowed) or MASTERS_GROUP in user.groups:
             return True
         verb = method.lower()
@@ -183,7 +186,7 @@ class Authorization:
 
 
 def _is_open(path: str, paths: Sequence[str]) -> bool:
-    """`/a` stands for itself, `/a/*` for all below it."""
+    """Return True if a pattern matches the path: `/a` only itself, `/a/*` all paths below."""
     return any(
         path.startswith(one[:-1]) if one.endswith("*") else path.strip("/") == one.strip("/") for one in paths
     )
@@ -197,14 +200,14 @@ def _authenticated(user: User) -> User:
 
 
 def _bearer_token(headers: Mapping[str, Sequence[str]]) -> str | None:
-    """None where no token is shown."""
+    """Return the bearer token; None without one."""
     scheme, _, token = (headers.get("authorization") or ("",))[0].strip().partition(" ")
     token = token.strip()
     return token if scheme.lower() == "bearer" and token else None
 
 
 def _user_in(headers: Mapping[str, Sequence[str]], trust: ClientTrust) -> User | None:
-    """The user that a front proxy speaks for."""
+    """Return the user that a front proxy names in headers; None without one."""
 
     def first(names: Sequence[str]) -> str:
         return next((headers[name.lower()][0] for name in names if headers.get(name.lower())), "")

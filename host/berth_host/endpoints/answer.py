@@ -1,4 +1,4 @@
-"""A request as the pages see it, and their answers: bodies, headers, and the API's Status objects."""
+"""Requests to the pages, and answers: texts, JSON, and the API's Status objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_SNIFF: Final[Mapping[str, str]] = {"X-Content-Type-Options": "nosniff"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """`query`: every value of each parameter. `accept`: the Accept header, empty without one."""
+    """A request. `query`: all values by parameter. `accept`: the Accept header, empty without one."""
 
     method: str
     path: str
@@ -28,7 +28,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`content_type` empty: none is sent."""
+    """An answer. `content_type`: empty to send none."""
 
     body: bytes = b""
     content_type: str = PLAIN
@@ -40,19 +40,19 @@ Handler = Callable[[Request], Awaitable[Answer]]
 
 
 def text(body: str, status: int = 200, *, sniff: bool = False) -> Answer:
-    """Plain text. `sniff`: without the header that forbids guessing the type, as kube-scheduler has it."""
+    """Return plain text. `sniff`: without the header `nosniff`, as on some pages of kube-scheduler."""
     return Answer(body.encode(), PLAIN, status, {} if sniff else NO_SNIFF)
 
 
 def as_json(value: Any, status: int = 200, content_type: str = JSON, *, sniff: bool = True) -> Answer:
-    """A value as JSON, with a line end as kube-scheduler writes it."""
+    """Return a value as JSON with a final line feed, as kube-scheduler writes it."""
     headers = {} if sniff else NO_SNIFF
     body = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return Answer(f"{body}\n".encode(), content_type, status, headers)
 
 
 def failure(status: int, reason: str, message: str, *, details: bool = False) -> Answer:
-    """A Status object of the API: `reason` is one word, such as Forbidden."""
+    """Return a Status object of the API. `reason`: one word, such as Forbidden."""
     value: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -67,22 +67,22 @@ def failure(status: int, reason: str, message: str, *, details: bool = False) ->
 
 
 def not_found() -> Answer:
-    """The path does not exist."""
+    """Return the answer for a path that does not exist."""
     return text("404 page not found\n", 404)
 
 
 def unauthorized() -> Answer:
-    """The credentials are not good."""
+    """Return the answer for credentials that are not valid."""
     return failure(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(request: Request) -> Answer:
-    """The user is known, and may not see this."""
+    """Return the answer for a user without the right."""
     message = f'forbidden: User "{request.user.name}" cannot {request.method.lower()} path "{request.path}"'
     return failure(403, "Forbidden", message, details=True)
 
 
 def not_acceptable() -> Answer:
-    """The page does not have the requested form."""
+    """Return the answer for a media type that the page does not have."""
     media_types = "application/json, application/yaml, text/plain"
     return failure(406, "NotAcceptable", f"only the following media types are accepted: {media_types}")

@@ -1,7 +1,7 @@
-"""The secure port's certificate, and the users of client certificates: files or PEM -> SSL contexts.
+"""The secure port's certificate, and the check of client certificates.
 
-Asked by `EndpointServer` at its start, and again now and then: files that were replaced take effect without
-a restart. Source: `k8s.io/apiserver/pkg/server/options/serving.go` (MaybeDefaultWithSelfSignedCerts) and
+Used by `EndpointServer` at its start and periodically, so that replaced files take effect without a restart.
+Source: `k8s.io/apiserver/pkg/server/options/serving.go` (MaybeDefaultWithSelfSignedCerts) and
 `server/dynamiccertificates`, v1.36.
 """
 
@@ -43,11 +43,11 @@ _CIPHERS: Final = {
     "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
 }
-"""IANA names -> OpenSSL's; ciphers of TLS 1.3 cannot be chosen, as in kube-scheduler."""
+"""OpenSSL's cipher names by IANA name. As in kube-scheduler, the ciphers of TLS 1.3 cannot be chosen."""
 
 
 class ServingCertificate:
-    """The server's certificate and key. Raises EndpointError where they cannot be had."""
+    """The server's certificate and key. Raises EndpointError if they cannot be read or made."""
 
     def __init__(self, options: ServingOptions) -> None:
         self._options = options
@@ -57,14 +57,16 @@ class ServingCertificate:
         self._seen = self._stamp()
 
     def has_changed(self) -> bool:
-        """Whether the files changed since the last call, or the start."""
+        """Return True if the files changed since the last call, or since the start."""
         stamp = self._stamp()
         changed, self._seen = stamp != self._seen, stamp
         return changed
 
     def context(self, trust: ClientTrust) -> ssl.SSLContext:
-        """For handshakes from now on. Clients need no certificate; a certificate that they show must be
-        good."""
+        """Return the context for new handshakes.
+
+        Clients need no certificate, but a certificate that they send must be valid. Raises EndpointError.
+        """
         options = self._options
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = _VERSIONS[options.min_tls]
@@ -90,12 +92,13 @@ class ServingCertificate:
 
     def _load(self, context: ssl.SSLContext) -> None:
         if self._files is not None:
-            # An encrypted key is refused; without a password its own would be asked for, at the terminal.
+            # An encrypted key is refused; without this argument OpenSSL would ask for a password at the
+            # terminal.
             context.load_cert_chain(*self._files, password="")
             return
         if self._pair is None:
             raise EndpointError("there is no certificate")
-        # The standard library reads files alone.
+        # `ssl` loads certificates from files only.
         with tempfile.TemporaryDirectory(prefix="berth-") as folder:
             paths = Path(folder, "tls.crt"), Path(folder, "tls.key")
             for path, pem in zip(paths, self._pair, strict=True):
@@ -109,12 +112,12 @@ class ServingCertificate:
         try:
             found = [path.stat() for path in self._files]
         except OSError:
-            return self._seen  # in the middle of being replaced
+            return self._seen  # The files are being replaced.
         return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
 
 
 def check_options(options: ServingOptions) -> None:
-    """Raise EndpointError for a TLS version, cipher or pair of files that is none."""
+    """Raise EndpointError for an unknown TLS version or cipher, or an incomplete pair of files."""
     if options.min_tls not in _VERSIONS:
         known = ", ".join(name for name in _VERSIONS if name)
         raise EndpointError(
@@ -131,7 +134,10 @@ def check_options(options: ServingOptions) -> None:
 
 
 def _files(options: ServingOptions) -> tuple[Path, Path] | None:
-    """The pair of files that is used; None: one in memory."""
+    """Return the certificate's and the key's file; None for a pair in memory.
+
+    Makes a missing pair in `cert_dir`. Raises EndpointError.
+    """
     if options.cert_file is not None and options.key_file is not None:
         return options.cert_file, options.key_file
     if options.cert_dir is None:
@@ -150,7 +156,7 @@ def _files(options: ServingOptions) -> tuple[Path, Path] | None:
 
 
 def self_signed() -> tuple[bytes, bytes]:
-    """A certificate of this host, and its key, PEM. Clients that check it have to be given it."""
+    """Return a new self-signed certificate of this host and its key, in PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     host = socket.gethostname()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{host}@berth"[-64:])])
@@ -183,15 +189,17 @@ def self_signed() -> tuple[bytes, bytes]:
 
 
 class ClientAuthorities:
-    """The trusted CA that signed a client's certificate which the handshake accepted."""
+    """The trusted CAs of client certificates, to find the CA of an accepted certificate."""
 
     def __init__(self, trust: ClientTrust) -> None:
         self._clients = _authorities(trust.client_ca)
         self._proxies = _authorities(trust.proxy_ca)
 
     def certificate(self, der: bytes) -> Certificate:
-        """The user of the certificate. With one kind of CA alone, chains over intermediate ones count as
-        well."""
+        """Return the certificate's names and CA.
+
+        If only one kind of CA is trusted, chains with intermediate CAs are accepted too.
+        """
         leaf = x509.load_der_x509_certificate(der)
         by_client = any(_issued(leaf, one) for one in self._clients)
         by_proxy = any(_issued(leaf, one) for one in self._proxies)

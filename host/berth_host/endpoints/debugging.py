@@ -46,7 +46,7 @@ _INDEX: Final = """<html><head><title>/debug/pprof/</title></head><body>
 
 
 class Profiling:
-    """Answers `/debug/pprof/`. Makes one profile at a time, as a profile slows the loop down."""
+    """The pages `/debug/pprof/`. Only one profile runs at a time, as a profile slows the event loop down."""
 
     def __init__(self) -> None:
         self._busy = False
@@ -130,7 +130,7 @@ _VERSIONS: Final = ("v1beta1", "v1alpha1")
 
 
 class Statusz:
-    """Answers `/statusz`. `paths`: returns the server's other paths. `now_s`: reads the clock, in Unix
+    """The page `/statusz`. `paths`: returns the server's other paths. `now_s`: reads the clock, in Unix
     seconds.
     """
 

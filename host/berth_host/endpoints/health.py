@@ -1,4 +1,4 @@
-"""`/healthz`, `/livez`, `/readyz`: named checks -> one answer, in kube-scheduler's words.
+"""The pages `/healthz`, `/livez` and `/readyz`: named checks, answered in kube-scheduler's words.
 
 Source: `k8s.io/apiserver/pkg/server/healthz/healthz.go`, v1.36.
 """
@@ -19,10 +19,11 @@ KINDS: Final = ("healthz", "livez", "readyz")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`problem` returns why it does not pass, "" when it does; only a user with more rights sees the reason.
+    """A health check.
 
-    `applies`: asked at each request; a check that does not apply is left out. `remark`: what is worth knowing
-    of a check that passes, "" for nothing; seen by the same users as the reason.
+    `problem`: returns why the check fails, "" if it passes; only users with the right to the check's own path
+    see the reason. `applies`: called at each request; a check that does not apply is left out. `remark`:
+    returns a remark about a check that passes, "" for none; the same users see it.
     """
 
     name: str
@@ -35,18 +36,18 @@ PING: Final = Check("ping", lambda: "")
 
 
 class Health:
-    """The checks by kind, in the order in which they are shown."""
+    """The checks of each page, in the order in which they are shown."""
 
     def __init__(self, metrics: HealthMetrics) -> None:
         self._metrics = metrics
         self._checks: dict[str, list[Check]] = {kind: [] for kind in KINDS}
 
     def add(self, kind: str, checks: Iterable[Check]) -> None:
-        """More checks for one of KINDS."""
+        """Add checks to one of KINDS."""
         self._checks[kind] += checks
 
     def answer(self, kind: str, name: str, request: Request) -> Answer:
-        """All checks of a kind, or the one called `name`."""
+        """Run all checks of a kind, or the one called `name`, and return the answer."""
         checks = [check for check in self._checks[kind] if check.applies()] or [PING]
         if not name:
             return self._all(kind, checks, request)

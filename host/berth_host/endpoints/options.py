@@ -1,4 +1,4 @@
-"""`ServingOptions`: the flags of the secure port. Made by the command line, read by `EndpointServer`."""
+"""`ServingOptions`: the flags of the secure port, from the command line, for `EndpointServer`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ALWAYS_ALLOWED: Final = ("/healthz", "/readyz", "/livez")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingOptions:
-    """One field per flag of kube-scheduler; times in seconds.
+    """The options of the secure port, one field per flag of kube-scheduler; times in seconds.
 
-    `port` 0: no server. Without `cert_file` a certificate is made: in `cert_dir` if that is given, where it
-    stays for the next start, else in memory. `min_tls` is `VersionTLS12` or `VersionTLS13`, `ciphers` IANA
-    names of TLS 1.2. `always_allowed`: paths that need no permission. `trust` has the flags' settings; the
-    rest is read from the cluster unless `skip_lookup`.
+    `port`: 0 for no server. `cert_file`: if None, a certificate is made, in `cert_dir` if that is given (and
+    used again at the next start), else in memory. `min_tls`: `VersionTLS12` or `VersionTLS13`. `ciphers`:
+    IANA names of TLS 1.2. `always_allowed`: paths that need no right. `trust`: the CAs from flags; the others
+    are read from the cluster unless `skip_lookup`.
     """
 
     bind_address: str = "0.0.0.0"

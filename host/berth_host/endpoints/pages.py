@@ -1,6 +1,6 @@
-"""`/berth/v1` on the secure port: answers about pods and plugins, and errors as Kubernetes Status objects.
+"""The pages `/berth/v1`: answers about pods and plugins, and errors as Kubernetes Status objects.
 
-The server checks who may read the paths (nonResourceURLs).
+The server checks the rights to the paths (nonResourceURLs).
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class AnsweringProcess(Protocol):
 
 
 class Answers:
-    """Handles all paths below PREFIX."""
+    """The handler of all paths below PREFIX."""
 
     def __init__(self, process: AnsweringProcess) -> None:
         self._process = process
@@ -195,9 +195,9 @@ class Answers:
         process = self._process
         host = process.host
         if host is None or not process.is_connected:
-            return _not_ready("it does not know the cluster yet")
+            return _not_ready("it has not listed the cluster yet")
         if not process.is_leading:
-            return _not_ready("it stands by: only the leader tries pods, ask that one")
+            return _not_ready("it is on standby, and only the leader schedules pods: ask the leader")
         node = (request.query.get("node") or ("",))[0]
         count = (request.query.get("attempts") or ("1",))[0]
         if count not in _COUNTS:

@@ -1,6 +1,6 @@
 """The secure port of a process: the server with all its pages.
 
-The process makes it, and so do tests over an embedded cluster. `Endpoints.server` takes further routes.
+Made by the process, and by tests with an embedded cluster. `Endpoints.server` accepts further routes.
 Source: kube-scheduler `cmd/kube-scheduler/app/server.go` (Run, newEndpointsHandler), v1.36.
 """
 
@@ -232,7 +232,7 @@ def _absent_plugins(process: Observed) -> str:
 
 
 def _unusable_plugins(process: Observed) -> str:
-    """Return the plugins that contradict the configuration, so that one of the two has to change."""
+    """Return the plugins that contradict the configuration and so cannot be used; "" for none."""
     host = process.host
     conditions = [] if host is None else host.attachments.attached_places.conditions()
     faults = [
@@ -315,13 +315,13 @@ class LateReviewer:
         return client
 
     async def user_of(self, token: str) -> User | None:
-        """See Reviewer."""
+        """Return the token's user; see `Reviewer`."""
         return await self._reviewer.user_of(token)
 
     async def may(self, user: User, verb: str, path: str) -> bool:
-        """See Reviewer."""
+        """Return True if the user has the right; see `Reviewer`."""
         return await self._reviewer.may(user, verb, path)
 
     async def trust(self) -> ClientTrust:
-        """See Reviewer."""
+        """Return the CAs of client certificates; see `Reviewer`."""
         return await self._reviewer.trust()

@@ -1,8 +1,9 @@
-"""`EndpointServer`: HTTPS requests -> the user, its rights, the page. READ THIS FIRST (endpoints).
+"""`EndpointServer`: serves HTTPS requests: identifies the user, checks the right, calls the page.
 
-    handshake (certificates.py) -> user (access.py) -> permission (access.py) -> health.py, a page, a route
+    handshake (certificates.py) -> user (access.py) -> right (access.py) -> health.py, a page, a route
 
-Made by `endpoints.secure_port`, which adds the pages; others add theirs with `add_checks` and `add_route`.
+Read this module first. Made by `endpoints.secure_port`, which adds the pages. Other callers add pages with
+`add_checks` and `add_route`.
 Source: kube-scheduler `cmd/kube-scheduler/app/server.go` (buildHandlerChain), v1.36.
 """
 
@@ -42,19 +43,19 @@ from berth_host.model.user import ClientTrust
 
 log = get_logger()
 RENEW_S: Final = 60.0
-"""How often certificate files, and the cluster's CAs of clients, are looked at again."""
+"""Seconds between checks of the certificate files and of the cluster's CAs for clients."""
 _SHUTDOWN_S: Final = 2.0
 _MAX_BODY_BYTES: Final = 64 * 1024
 _CACHE_CONTROL: Final = ("Cache-Control", "no-cache, private")
 
 
 class EndpointServer:
-    """`start` listens, `stop` ends it; pages may be added before and after. On one asyncio loop."""
+    """The HTTPS server of one event loop; pages may be added before and after `start`."""
 
     def __init__(self, options: ServingOptions, reviewer: Reviewer | None = None) -> None:
-        """`reviewer`: asked about users; None: only health can be seen.
+        """Create the server. `reviewer`: reviews users; None: only the health pages can be read.
 
-        Raises EndpointError for options that can never work.
+        Raises EndpointError for options that cannot work.
         """
         check_options(options)
         self.options = options
@@ -83,36 +84,36 @@ class EndpointServer:
     # --- answers ---------------------------------------------------------------------------------
 
     def add_checks(self, kind: str, checks: Iterable[Check]) -> None:
-        """More checks for `healthz`, `livez` or `readyz`, behind the existing ones."""
+        """Add checks to `healthz`, `livez` or `readyz`, behind the existing ones."""
         self._health.add(kind, checks)
 
     def add_page(self, path: str, handler: Handler, *, listed: bool = False) -> None:
-        """Answer exactly `path`; `listed`: `/statusz` names it."""
+        """Add the page of exactly `path`. `listed`: `/statusz` lists it."""
         self._pages[path] = handler
         if listed:
             self._listed.add(path)
 
     def add_route(self, prefix: str, handler: Handler) -> None:
-        """Answer every path that begins with `prefix`, which ends with a slash."""
+        """Add the handler of every path that begins with `prefix`, which ends with a slash."""
         self._routes[prefix] = handler
 
     @property
     def paths(self) -> list[str]:
-        """The paths that are worth naming."""
+        """The listed paths, sorted."""
         return sorted(self._listed)
 
     # --- life ------------------------------------------------------------------------------------
 
     @property
     def port(self) -> int:
-        """The port that it listens on; 0 while it does not."""
+        """The port that the server listens on; 0 while it does not listen."""
         return 0 if self._socket is None else int(self._socket.getsockname()[1])
 
     async def start(self, listening: socket.socket | None = None) -> None:
-        """Listen, on a socket of the caller's if there is one. Does nothing with port 0.
+        """Listen, on the caller's socket if there is one. Does nothing with port 0.
 
-        Raises EndpointError: the port is in use, the address is not here, no certificate can be had, or
-        (where that is not tolerated) the cluster does not name the CAs whose client certificates count.
+        Raises EndpointError if the port is in use, the machine does not have the address, there is no usable
+        certificate, or (unless tolerated) the cluster's CAs for clients cannot be read.
         """
         if listening is None and not self.options.port:
             return
@@ -126,7 +127,10 @@ class EndpointServer:
         log.info("endpoints.started", address=self.options.bind_address, port=self.port)
 
     async def stop(self) -> None:
-        """Requests under way have a moment to end. Harmless when it was never started."""
+        """Stop listening and close the connections, after a short wait for running requests.
+
+        Has no effect without `start`.
+        """
         if self._renewing is not None:
             self._renewing.cancel()
             with suppress(asyncio.CancelledError):
@@ -144,7 +148,7 @@ class EndpointServer:
             self._socket = None
 
     async def renew(self) -> None:
-        """Look at the certificate's files and at the cluster's CAs; new ones count for new connections."""
+        """Check the certificate's files and the cluster's CAs, and use changed ones for new connections."""
         if self._certificate is None:
             return
         changed = self._certificate.has_changed()
@@ -165,7 +169,7 @@ class EndpointServer:
             await self.renew()
 
     async def _listen(self, context: ssl.SSLContext) -> None:
-        """Take new connections with `context`; open connections stay as they are."""
+        """Accept new connections with `context`; open connections stay unchanged."""
         web_server = self._web
         if self._socket is None or web_server is None:
             return
@@ -186,7 +190,7 @@ class EndpointServer:
             before.close()
 
     async def _look_up_trust(self, *, tolerate: bool) -> bool:
-        """Read again the CAs whose client certificates count; whether they changed."""
+        """Read the CAs of client certificates again; return True if they changed."""
         given = self.options.trust
         if self.options.skip_lookup:
             return False
@@ -195,7 +199,7 @@ class EndpointServer:
         except ReviewError as err:
             if not tolerate:
                 raise EndpointError(
-                    f"the cluster does not say whose client certificates count: {err}. Give the rights of the"
+                    f"the cluster's CAs of client certificates cannot be read: {err}. Grant the rights of the"
                     " Role extension-apiserver-authentication-reader in kube-system, or set"
                     " --authentication-tolerate-lookup-failure or --authentication-skip-lookup"
                 ) from err
@@ -218,7 +222,7 @@ class EndpointServer:
         self._patience.asked(raw.protocol)
         try:
             answer = await self._answer(raw)
-        except Exception as err:  # a page that fails must not end the connection, nor more
+        except Exception as err:  # An error of a page must not end the connection or the server.
             log.error("endpoints.failed", path=raw.path, exc_info=err)
             answer = failure(500, "InternalError", f"an error on the server: {type(err).__name__}")
         finally:
@@ -250,7 +254,7 @@ class EndpointServer:
         if not await self._authorization.may(user, request.method, request.path):
             return forbidden(request)
         if request.method == "PUT":
-            # A caller without the right is not waited for.
+            # The body is read only after the right was checked.
             request = replace(request, body=await raw.content.read(_MAX_BODY_BYTES))
         return await self._page(request)
 
@@ -273,7 +277,7 @@ class EndpointServer:
 
 
 def _merged(given: ClientTrust, found: ClientTrust) -> ClientTrust:
-    """The flags' settings, and for the rest the cluster's."""
+    """Return the CAs from the flags, and for unset ones the cluster's."""
     proxy = given if given.proxy_ca else found
     return ClientTrust(
         client_ca=given.client_ca or found.client_ca,
@@ -287,7 +291,7 @@ def _merged(given: ClientTrust, found: ClientTrust) -> ClientTrust:
 
 
 def _bound(address: str, port: int) -> socket.socket:
-    """A listening socket; `::` takes IPv4 as well."""
+    """Return a listening socket; `::` also accepts IPv4. Raises EndpointError."""
     shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
     try:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
@@ -295,7 +299,7 @@ def _bound(address: str, port: int) -> socket.socket:
         return socket.create_server((address, port), family=family, dualstack_ipv6=both, backlog=128)
     except OSError as err:
         if err.errno == errno.EADDRINUSE:
-            problem = "the port is in use; end its process, or choose another --secure-port (0: none)"
+            problem = "the port is in use; stop its process, or choose another --secure-port (0: none)"
         elif err.errno == errno.EADDRNOTAVAIL:
             problem = "this machine does not have the address; correct --bind-address"
         elif err.errno == errno.EACCES:

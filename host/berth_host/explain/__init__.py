@@ -1,1 +1,1 @@
-"""The findings of attempts, kept in a bounded ring; messages and `berth why` are views of it."""
+"""The records of attempts, and the explanations made from them for messages and `berth why`."""

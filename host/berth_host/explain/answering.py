@@ -1,4 +1,4 @@
-"""A running host and a pod's name -> `PodAnswer`: why the pod has its node or has none, and its history.
+"""Makes a `PodAnswer` from a running host: why a pod has its node or has none, and its history.
 
 With the name of a node, the answer also says why the pod is not on that node.
 """
@@ -28,7 +28,7 @@ from berth_host.explain.pod_answer import OnNode, PodAnswer, PodState, timestamp
 from berth_host.explain.whereabouts import AnsweringHost, Whereabouts, timeline, wakings, whereabouts
 
 _NODES_PER_TURN: Final = 50
-"""Nodes to examine before other tasks of the loop run, so that scheduling goes on."""
+"""The number of nodes to examine before other tasks of the loop run, so that scheduling continues."""
 _PENDING: Final = (PodState.UNSCHEDULABLE, PodState.BACKOFF, PodState.QUEUED, PodState.GATED)
 
 
@@ -69,14 +69,14 @@ async def _answer(
     host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosis | None, *, node: str, attempts: int
 ) -> PodAnswer:
     running = None if where.attempt is None else where.attempt.diagnosis
-    # A running attempt counts once it has a node. Before that, the last attempt that is over says more.
+    # A running attempt counts after it has chosen a node. Before that the last ended attempt explains more.
     shown = running if running is not None and running.node_name else latest
     kept = [] if latest is None else list(latest.attempts())
     listed = [item for item in (running, *kept) if item is not None]
     history = where.info.history if where.info is not None else (latest.history if latest is not None else ())
     queue = where.queue
     blamed = () if queue is None else (queue.gated_by,) if queue.gated_by else queue.rejected_by
-    # All facts so far are of one moment; `_nearest` takes several turns of the loop.
+    # All values so far are from one moment; `_nearest` takes several turns of the loop.
     answer = PodAnswer(
         explanation=explanation_of(pod.key, where.node, _message(host, pod, where, latest), shown),
         uid=pod.uid,
@@ -109,10 +109,10 @@ def _message(host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosi
     if state is PodState.BOUND:
         if latest is not None and latest.outcome is Outcome.BOUND:
             return f"placed on {where.node}"
-        return f"is on {where.node}; it was placed before this process scheduled, or by somebody else"
+        return f"is on {where.node}; it was bound before this process started, or by another scheduler"
     if where.permit is not None:
         held = ", ".join(where.permit.plugins)
-        return f"waits on Permit of {held} until {timestamp(where.permit.until_s)}, for {where.permit.node}"
+        return f"waits at Permit for {held} until {timestamp(where.permit.until_s)}, for {where.permit.node}"
     if state is PodState.BINDING and where.attempt is not None:
         return f"is being bound to {where.attempt.node_name}"
     if state is PodState.SCHEDULING:
@@ -163,7 +163,7 @@ def _on_node(
         return OnNode(node=node, verdict="waiting", text=f"{node} is reserved for it")
     found = None if latest is None else _found_out(host, pod, latest, node)
     if host.queue.nominator.node_of(pod.uid) == node:
-        text = f"{node} is promised to it: it goes there when its victims have left, unless it fits elsewhere"
+        text = f"it is nominated to {node}: it goes there after its victims left, unless another node fits"
         reasons = found.reasons if found else ()
         plugin = found.plugin if found else ""
         return OnNode(node=node, verdict="nominated", text=text, plugin=plugin, reasons=reasons)
@@ -187,8 +187,8 @@ def _found_out(host: AnsweringHost, pod: Pod, latest: Diagnosis, node: str) -> O
             node=node, verdict="notKept", text=f"the attempt ended before its nodes: {latest.message}"
         )
     if not len(slots):
-        return OnNode(node=node, verdict="new", text=f"{node} came after the last attempt")
-    return OnNode(node=node, verdict="notKept", text=f"{node} was not looked at")
+        return OnNode(node=node, verdict="new", text=f"{node} was added after the last attempt")
+    return OnNode(node=node, verdict="notKept", text=f"the last attempt did not visit {node}")
 
 
 def _rejected(host: AnsweringHost, pod: Pod, status: Status, node: str) -> OnNode:
@@ -204,7 +204,7 @@ def _rejected(host: AnsweringHost, pod: Pod, status: Status, node: str) -> OnNod
 
 
 def _not_chosen(latest: Diagnosis, node: str) -> OnNode:
-    """Return the answer for an attempt that found a node. Its record has the best nodes only."""
+    """Return the answer for an attempt that found a node. Its record has only the best nodes."""
     scores = latest.top_scores
     chosen = next((item for item in scores if item.node_name == latest.node_name), None)
     own = next((item for item in scores if item.node_name == node), None)

@@ -1,7 +1,7 @@
-"""One attempt's diagnosis, and the ring that keeps the latest ones.
+"""`Diagnosis`: the record of one attempt; `Diagnoses`: the latest records.
 
-Written once per attempt by the scheduler; read by `berth why`, the simulation's report and, later, by
-events and traces. Node sets are kept as packed bits over the snapshot's slots: 625 bytes for 5000 nodes.
+Written once per attempt by the scheduler; read by `berth why` and the simulation's report. Node sets are
+packed bits over the snapshot's slots: 625 bytes for 5000 nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.node_statuses import NodeStatuses
 
 ATTEMPTS_KEPT: Final = 5
-"""Attempts kept per pod. Most pods have one; the limit is for pods that are tried for ever."""
+"""The most attempts kept per pod. Most pods have one; the limit is for pods that are retried forever."""
 
 
 class Outcome(Enum):
@@ -38,20 +38,20 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rejection:
-    """The nodes that one plugin rejected for one list of reasons. `nodes`: packed bits over slots."""
+    """The nodes that one plugin rejected with one list of reasons. `nodes`: packed bits over slots."""
 
     status: Status
     node_count: int
     nodes: NDArray[np.uint8]
 
     def slots(self) -> NDArray[np.intp]:
-        """The nodes' slots, ascending."""
+        """Return the nodes' slots, ascending."""
         return np.flatnonzero(np.unpackbits(self.nodes, bitorder="little"))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeScore:
-    """One of the best nodes: its total, and per plugin (raw, normalized, weight)."""
+    """One of the best nodes: its total score, and (raw, normalized, weight) by plugin."""
 
     node_name: str
     total: int
@@ -60,8 +60,10 @@ class NodeScore:
 
 @dataclass(slots=True, eq=False)
 class TopScores:
-    """The best nodes of an attempt as lists of equal length, which cost least to write: nearly all of them
-    are never read. `plugins`: (name, weight, raw, normalized).
+    """The best nodes of an attempt, as lists of equal length.
+
+    This form is the cheapest to write, and most records are never read. `plugins`: (name, weight, raw,
+    normalized).
     """
 
     node_names: list[str]
@@ -69,7 +71,7 @@ class TopScores:
     plugins: list[tuple[str, int, list[int], list[int]]]
 
     def nodes(self) -> list[NodeScore]:
-        """Node by node, the best one first."""
+        """Return the nodes, best first."""
         found = [
             NodeScore(
                 name,
@@ -83,16 +85,15 @@ class TopScores:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Diagnosis:
-    """The findings of one attempt. Times: Unix seconds, durations in milliseconds.
+    """The record of one attempt. Times are Unix seconds, durations milliseconds.
 
-    `timings_s`: seconds per (plugin, extension point) of this attempt. `notes`: plugins without whose
-    answer the attempt went on, and overruns. `cycle_ms`: the scheduling cycle, `duration_ms`: from the same
-    start to the end of the attempt. `algorithm_ms`: from PreFilter to the chosen node, 0 without one.
-    `first_tried_at_s`: when the pod first came into activeQ. `after_flush`: it was tried this time for no
-    other reason than that it had waited too long. `history`: the pod's events in the queue, `(Unix
-    microseconds, event, detail)`, shared by all its attempts. `slot_names`: the node in each slot at the
-    time of the rejections, for as long as this is the latest attempt. `previous`: the attempt before, of
-    those that are kept; its pod is the latest attempt's.
+    `timings_s`: seconds by (plugin, extension point). `notes`: plugins whose missing answer was ignored, and
+    overruns. `cycle_ms`: the scheduling cycle. `duration_ms`: from the same start to the end of the attempt.
+    `algorithm_ms`: from PreFilter to the chosen node, 0 without one. `first_tried_at_s`: when the pod first
+    entered activeQ. `after_flush`: the only reason for the attempt was that the pod had waited too long.
+    `history`: the pod's events in the queue, as (Unix microseconds, event, detail), shared by all its
+    attempts. `slot_names`: the node in each slot at the time of the rejections; only in the latest attempt.
+    `previous`: the kept attempt before this one; all of them have the latest attempt's pod.
     """
 
     pod: Pod
@@ -127,14 +128,16 @@ class Diagnosis:
 
     @property
     def top_scores(self) -> list[NodeScore]:
-        """The best nodes with each plugin's scores; none if no plugin scored."""
+        """The best nodes with each plugin's scores; empty if no plugin scored."""
         return [] if self.scores is None else self.scores.nodes()
 
     def record_rejections(
         self, statuses: NodeStatuses, counted: Iterable[tuple[Status, int]], names: SlotNames | None = None
     ) -> None:
-        """Keep the node set of every explicit rejection. `counted`: the `group_counts` of `statuses`;
-        `names`: the names by which the sets are read later, when other nodes may have the slots.
+        """Record the node set of every explicit rejection.
+
+        `counted`: the `group_counts` of `statuses`. `names`: the nodes' names, to read the sets later, when
+        other nodes may have the slots.
         """
         table = statuses.table
         if names is not None:
@@ -144,26 +147,26 @@ class Diagnosis:
                 self.record_rejection(table, status, statuses.groups == statuses.group_of(status))
 
     def record_rejection(self, table: NodeTable, status: Status, rows: NDArray[np.bool_]) -> None:
-        """Keep the node set of one rejection, and blame its plugin. `rows`: bool[n] over `table`."""
+        """Record the node set of one rejection, and its plugin. `rows`: bool[n] over `table`."""
         self.rejections.append(Rejection(status, int(np.count_nonzero(rows)), pack_rows(table, rows)))
         self.blame(status)
 
     def record_at_node(self, status: Status, node_name: str) -> None:
-        """Keep the rejection of the chosen node at Reserve or Permit, and blame its plugin."""
-        # The slots of that time may belong to other nodes by now; no other set of this attempt is kept.
+        """Record the rejection of the chosen node at Reserve or Permit, and its plugin."""
+        # The slots may belong to other nodes now, so the attempt's other sets are dropped.
         self.slot_names = np.array([node_name], dtype=np.object_)
         self.rejections = [Rejection(status, 1, np.packbits([True], bitorder="little"))]
         self.blame(status)
 
     def attempts(self) -> Iterator[Diagnosis]:
-        """This one and those before it that are kept, the latest first."""
+        """Yield this attempt and the kept ones before it, latest first."""
         one: Diagnosis | None = self
         while one is not None:
             yield one
             one = one.previous
 
     def blame(self, status: Status) -> None:
-        """Note which plugin rejected; Pending is remembered in both sets."""
+        """Record the plugin of a rejection; a Pending rejection is recorded in both sets."""
         if status.plugin and status.is_rejected:
             self.unschedulable_plugins.add(status.plugin)
             if status.code.name == "PENDING":
@@ -171,7 +174,7 @@ class Diagnosis:
 
 
 def pack_rows(table: NodeTable, chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """The slots of the chosen rows as packed bits, least significant bit first."""
+    """Return the slots of the chosen rows as packed bits, least significant bit first."""
     slots = table.slots[chosen]
     bits = np.zeros(int(slots.max()) + 1 if len(slots) else 0, dtype=np.bool_)
     bits[slots] = True
@@ -179,8 +182,10 @@ def pack_rows(table: NodeTable, chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
 
 
 class Diagnoses:
-    """The latest attempt of each of the `capacity` pods that were tried last, by pod uid. Earlier attempts of
-    these pods while there are as many of them at most; those of the pods tried longest ago go first.
+    """The records of ended attempts.
+
+    Kept are the latest attempt of each of the `capacity` pods that were tried last, and at most `capacity`
+    earlier attempts of these pods. The records of the pods tried longest ago are dropped first.
     """
 
     def __init__(
@@ -189,27 +194,27 @@ class Diagnoses:
         on_added: Callable[[Diagnosis], None] = lambda _: None,
         now_s: Callable[[], float] | None = None,
     ) -> None:
-        """`on_added` is told of every attempt at its end, which `now_s` (Unix seconds) dates."""
+        """Create the records. `on_added`: called with every ended attempt. `now_s`: returns Unix seconds."""
         self._capacity = capacity
         self._on_added = on_added
         self._now_s = now_s
         self._by_uid: OrderedDict[str, Diagnosis] = OrderedDict()
         self._earlier: OrderedDict[str, int] = OrderedDict()
-        """How many attempts of a pod are kept besides its latest, where there are any."""
+        """The number of kept attempts before the latest one, by pod; only for pods that have any."""
         self._earlier_count = 0
 
     def add(self, diagnosis: Diagnosis) -> None:
-        """Keep it, with the ATTEMPTS_KEPT - 1 before it; the oldest pod makes room."""
+        """Add an ended attempt; keep up to ATTEMPTS_KEPT - 1 before it, and drop the oldest pod if needed."""
         uid = diagnosis.pod.uid
         if self._now_s is not None:
             diagnosis.ended_at_s = self._now_s()
         previous = self._by_uid.get(uid)
         if previous is not None:
-            # The nodes of earlier attempts are never asked for: the names of many moments would be a lot.
+            # The node sets of earlier attempts are never read, and their names would take much memory.
             previous.slot_names = None
             diagnosis.previous = previous
             self._note_earlier(uid, _cut(diagnosis))
-            # It is one pod, and one of its forms is enough.
+            # One version of the pod is enough for all its attempts.
             for earlier in previous.attempts():
                 earlier.pod = diagnosis.pod
         self._by_uid[uid] = diagnosis
@@ -224,11 +229,11 @@ class Diagnoses:
         self._on_added(diagnosis)
 
     def get(self, uid: str) -> Diagnosis | None:
-        """The latest attempt of a pod, or None."""
+        """Return the latest attempt of a pod, or None."""
         return self._by_uid.get(uid)
 
     def find(self, key: str) -> Diagnosis | None:
-        """The latest attempt of the pod called `namespace/name`."""
+        """Return the latest attempt of the pod called `namespace/name`, or None."""
         return next((item for item in reversed(self._by_uid.values()) if item.pod.key == key), None)
 
     def _note_earlier(self, uid: str, count: int) -> None:
@@ -238,7 +243,7 @@ class Diagnoses:
 
     @property
     def attempt_count(self) -> int:
-        """All attempts that are kept: the latest of each pod, and the earlier ones."""
+        """The number of all kept attempts."""
         return len(self._by_uid) + self._earlier_count
 
     def __iter__(self) -> Iterator[Diagnosis]:
@@ -249,7 +254,7 @@ class Diagnoses:
 
 
 def _cut(latest: Diagnosis) -> int:
-    """Drop the attempts before the kept ones. Returns how many are left before this one."""
+    """Drop the attempts beyond ATTEMPTS_KEPT; return how many are left before the latest one."""
     kept = latest
     for count in range(ATTEMPTS_KEPT - 1):
         if kept.previous is None:
@@ -260,11 +265,11 @@ def _cut(latest: Diagnosis) -> int:
 
 
 _RESULTS: Final = {Outcome.BOUND: "scheduled", Outcome.UNSCHEDULABLE: "unschedulable", Outcome.ERROR: "error"}
-"""Outcomes in the words of kube-scheduler's metrics."""
+"""The outcomes as labels of kube-scheduler's metrics."""
 
 
 class AttemptMetrics:
-    """Counts every attempt at its end. `now_s`: reads the clock, in Unix seconds. `told`: called afterwards.
+    """The metrics of attempts. `now_s`: returns Unix seconds. `told`: called after an attempt was counted.
 
     Source: kube-scheduler `schedule_one.go` and `metrics/metrics.go`, v1.36.
     """
@@ -278,7 +283,7 @@ class AttemptMetrics:
         self._told = told
 
     def ended(self, diagnosis: Diagnosis) -> None:
-        """Count one attempt."""
+        """Count one ended attempt."""
         metrics, outcome = self._metrics, diagnosis.outcome
         result = _RESULTS.get(outcome, "error")
         metrics.attempt_durations.of(diagnosis.profile, result).observe(diagnosis.duration_ms / 1000)

@@ -1,4 +1,4 @@
-"""`Explanation`: why one pod has its node, or has none, as values. Printed by `cli.rendering.why`.
+"""`Explanation`: why one pod has its node or has none. Printed by `cli.rendering.why`.
 
 Made by `cli.why` from a simulation and by `answering` from a running host, which sends it as JSON;
 `kubectl berth why` reads it back. Rejections and scores are those of the pod's latest attempt.
@@ -19,14 +19,14 @@ NO_REASON: Final = "rejected without a reason"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedNodes:
-    """The nodes that one plugin rejected for one reason."""
+    """The nodes that one plugin rejected with one reason."""
 
     plugin: str
     reason: str
     node_names: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """As it is printed."""
+        """Return the object for JSON."""
         return {"plugin": self.plugin, "reason": self.reason, "nodes": list(self.node_names)}
 
     @classmethod
@@ -37,9 +37,9 @@ class RejectedNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """All that is known. `node` empty: pending; `attempts` 0: the pod was never tried.
+    """The explanation of one pod. `node`: empty for a pending pod. `attempts`: 0 if it was never tried.
 
-    `node_count`, `feasible_count`: nodes of the latest attempt, and how many of them passed.
+    `node_count`, `feasible_count`: the nodes of the latest attempt, and the feasible ones among them.
     """
 
     pod: str
@@ -54,7 +54,7 @@ class Explanation:
     notes: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The one object of `berth why -o json`."""
+        """Return the object of `berth why -o json`."""
         return {
             "pod": self.pod,
             "node": self.node or None,
@@ -73,8 +73,7 @@ class Explanation:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Explanation:
-        """Read the result of `as_json`; extra keys are ignored. Raises KeyError and TypeError for other
-        values."""
+        """Read the result of `as_json`; ignore extra keys. Raises KeyError and TypeError for other values."""
         return cls(
             pod=value["pod"],
             node=value["node"] or "",
@@ -94,7 +93,7 @@ class Explanation:
 def explanation_of(
     key: str, node: str, message: str, diagnosis: Diagnosis | None, nearest: Sequence[Shortage] = ()
 ) -> Explanation:
-    """The pod `namespace/name` with the findings of its latest attempt; None: it was never tried."""
+    """Return the explanation of the pod `namespace/name`. `diagnosis`: its latest attempt, or None."""
     if diagnosis is None:
         return Explanation(pod=key, node=node, message=message, nearest=nearest)
     return Explanation(
@@ -112,7 +111,7 @@ def explanation_of(
 
 
 def rejected_nodes(diagnosis: Diagnosis | None) -> list[RejectedNodes]:
-    """Per plugin and reason the nodes of an attempt, the most first."""
+    """Return the rejected nodes of an attempt by plugin and reason, most nodes first."""
     if diagnosis is None or diagnosis.slot_names is None:
         return []
     names = diagnosis.slot_names
@@ -132,7 +131,7 @@ def too_small_nodes(rejections: Sequence[RejectedNodes]) -> set[str]:
 
 
 def gated_text(scheduling_gates: Sequence[str], plugin: str, said: str) -> str:
-    """The pod's gates that keep it out of the queue, or a plugin's PreEnqueue with its message."""
+    """Return why a pod is gated: its scheduling gates, or a plugin's PreEnqueue with its message."""
     if scheduling_gates:
         return f"gated: waiting for scheduling gates: {', '.join(scheduling_gates)}"
     return f"gated: kept out of the queue by plugin {plugin}{f': {said}' if said else ''}"

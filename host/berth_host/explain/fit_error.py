@@ -1,6 +1,6 @@
-"""An attempt's verdicts -> the one sentence that owners, events and autoscalers read.
+"""Builds the message of an unschedulable pod, which users, Kubernetes Events and autoscalers read.
 
-Called when no node fits, or Reserve or Permit rejects the chosen one.
+Called when no node fits, or when Reserve or Permit rejects the chosen node.
 Source: kube-scheduler `framework/types.go` (FitError.Error), v1.36: entries sort as strings.
 """
 
@@ -18,7 +18,7 @@ def fit_error_message(
     pre_filter_message: str = "",
     post_filter_message: str = "",
 ) -> str:
-    """`0/<node_count> nodes are available: ...`; `reasons` counts the nodes that gave each reason.
+    """Return `0/<node_count> nodes are available: ...`. `reasons`: the number of nodes by reason.
 
     >>> fit_error_message(3, {"Insufficient cpu": 2, "node(s) were unschedulable": 1})
     '0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu.'

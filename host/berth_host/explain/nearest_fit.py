@@ -1,7 +1,7 @@
-"""A pod that fits nowhere, the nodes that lack resources for it -> how much they lack, the nearest first.
+"""Finds the nodes that lack the fewest resources for a pod that fits on no node.
 
-Called by `berth why` and by a running host (`answering`) with the nodes whose only obstacle is
-NodeResourcesFit. Figures are of the cluster at that moment: cpu in milli, all else in base units.
+Called by `berth why` and by a running host (`answering`) with the nodes that only NodeResourcesFit rejected.
+Amounts are those of the cluster at that moment: cpu in milli, all else in base units.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _BYTES: Final = ("memory", "ephemeral-storage", "storage")
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """`lacking`: resource and amount, by name; `node_names`: the nodes that lack exactly that."""
+    """A shortage. `lacking`: resources and amounts, by name. `node_names`: the nodes with this shortage."""
 
     lacking: tuple[tuple[str, int], ...]
     node_names: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """`12 nodes lack 2 CPU and 1Gi memory`."""
+        """The shortage in words: `12 nodes lack 2 CPU and 1Gi memory`."""
         count = len(self.node_names)
         subject = f"node {self.node_names[0]} lacks" if count == 1 else f"{count} nodes lack"
         return f"{subject} {' and '.join(shown_amount(name, amount) for name, amount in self.lacking)}"
@@ -37,15 +37,18 @@ Lacking = tuple[tuple[str, int], ...]
 
 
 def shortages(pod: Pod, nodes: Iterable[Node], pods: Iterable[Pod]) -> list[Shortage]:
-    """The resources that `nodes` lack for `pod` beside `pods` (the ones with a node), grouped; nearest
-    first."""
+    """Return the resources that `nodes` lack for `pod`, grouped, nearest first.
+
+    `pods`: all pods; those with a node use its resources.
+    """
     used = requested_by_node(pods)
     return grouped(pod, ((node.name, lacking(pod, node, used.get(node.name, Counter()))) for node in nodes))
 
 
 def grouped(pod: Pod, found: Iterable[tuple[str, Lacking]]) -> list[Shortage]:
-    """Nodes that lack the same, together; a node that lacks nothing is in no group. Nearest first: the
-    smallest sum of missing amounts, each as a share of the pod's request.
+    """Return nodes with equal shortages in groups, nearest first; nodes without a shortage are left out.
+
+    The nearest group has the smallest sum of missing amounts, each as a share of the pod's request.
     """
     groups: dict[Lacking, list[str]] = {}
     for name, missing in found:
@@ -56,7 +59,7 @@ def grouped(pod: Pod, found: Iterable[tuple[str, Lacking]]) -> list[Shortage]:
 
 
 def requested_by_node(pods: Iterable[Pod]) -> dict[str, Counter[str]]:
-    """Requests of the pods on each node; `pods` counts the pods themselves."""
+    """Return the requests of the pods on each node, with the number of pods as `pods`."""
     used: dict[str, Counter[str]] = {}
     for pod in pods:
         if pod.node_name:
@@ -67,7 +70,7 @@ def requested_by_node(pods: Iterable[Pod]) -> dict[str, Counter[str]]:
 
 
 def lacking(pod: Pod, node: Node, used: Mapping[str, int]) -> Lacking:
-    """The resources that a node lacks for `pod`; `used`: its pods' requests, with `pods` for their number."""
+    """Return the resources that a node lacks for `pod`. `used`: its pods' requests and their number."""
     wanted = {name: amount for name, amount in pod.requests.items() if amount > 0} | {"pods": 1}
     missing = {
         name: amount - (node.allocatable.get(name, 0) - used.get(name, 0)) for name, amount in wanted.items()
@@ -80,7 +83,7 @@ def _distance(pod: Pod, shortage: Shortage) -> float:
 
 
 def shown_amount(resource: str, amount: int) -> str:
-    """`2 CPU`, `500m CPU`, `1536Mi memory`, `1 example.com/gpu`, `room for 1 pod`."""
+    """Format an amount: `2 CPU`, `500m CPU`, `1536Mi memory`, `1 example.com/gpu`, `room for 1 pod`."""
     if resource == "pods":
         return f"room for {amount} pod{'s' if amount > 1 else ''}"
     if resource == "cpu":
@@ -91,7 +94,7 @@ def shown_amount(resource: str, amount: int) -> str:
 
 
 def shown_bytes(amount: int) -> str:
-    """With the largest binary suffix that leaves a whole number, or one decimal of a large one."""
+    """Format bytes with the largest binary suffix that gives a whole number; large ones with a decimal."""
     for suffix, power in _POWERS:
         if amount >= 1 << power:
             if amount % (1 << power) == 0:
@@ -102,7 +105,7 @@ def shown_bytes(amount: int) -> str:
 
 
 def totals(nodes: Sequence[Node], pods: Iterable[Pod]) -> Mapping[str, tuple[int, int]]:
-    """Requested and allocatable over all nodes, per resource that any node offers."""
+    """Return (requested, allocatable) of all nodes together, by resource."""
     offered: Counter[str] = Counter()
     for node in nodes:
         offered.update(node.allocatable)

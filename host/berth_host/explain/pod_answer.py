@@ -1,7 +1,7 @@
-"""`PodAnswer`: a running host's answer about one pod: an `Explanation`, and where the pod is and has been.
+"""`PodAnswer`: a running host's answer about one pod: an `Explanation`, the pod's state and its history.
 
-Made by `explain.answering`, sent as JSON (docs/reference/http-api.md), read back by `kubectl berth why`.
-All times are Unix seconds here and RFC 3339 with microseconds in the JSON.
+Made by `explain.answering`, sent as JSON (docs/reference/http-api.md), read by `kubectl berth why`. Times are
+Unix seconds here, and RFC 3339 with microseconds in the JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from berth_host.explain.explanation import Explanation
 
 
 class PodState(Enum):
-    """Where a pod is."""
+    """The state of a pod."""
 
     GATED = "gated"
     QUEUED = "queued"
@@ -31,10 +31,11 @@ class PodState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """A pod that is queued. `retry_at_s`: when it is tried again without any event; None: at its turn.
+    """A queued pod.
 
-    `rejected_by`: the plugins of its last attempt, which decide the events that wake it; `gated_by` "": no
-    gate.
+    `retry_at_s`: when the pod is retried without an event; None if that is not known. `rejected_by`: the
+    plugins that rejected it in the last attempt, whose events requeue it. `gated_by`: the plugin that gates
+    it, "" for none.
     """
 
     since_s: float
@@ -44,7 +45,7 @@ class QueueState:
     gate_message: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """As it is sent."""
+        """Return the object for JSON."""
         return {
             "since": timestamp(self.since_s),
             "retryAt": None if self.retry_at_s is None else timestamp(self.retry_at_s),
@@ -67,14 +68,14 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermitState:
-    """A pod that Permit holds, with a node reserved, until `until_s` if the plugins say nothing before."""
+    """A pod that waits at Permit with a reserved node, at the longest until `until_s`."""
 
     plugins: tuple[str, ...]
     node: str
     until_s: float
 
     def as_json(self) -> dict[str, Any]:
-        """As it is sent."""
+        """Return the object for JSON."""
         return {"plugins": list(self.plugins), "node": self.node, "until": timestamp(self.until_s)}
 
     @classmethod
@@ -85,8 +86,9 @@ class PermitState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waking:
-    """An event that may bring a pod back that `plugin` rejected: one resource and its actions. `asks`: the
-    plugin is asked whether it helps this pod; otherwise it always does.
+    """An event that may requeue a pod that `plugin` rejected: a resource and its actions.
+
+    `asks`: True if the plugin's hint decides; else the event always requeues the pod.
     """
 
     plugin: str
@@ -95,7 +97,7 @@ class Waking:
     asks: bool
 
     def as_json(self) -> dict[str, Any]:
-        """As it is sent."""
+        """Return the object for JSON."""
         return {
             "plugin": self.plugin,
             "resource": self.resource,
@@ -116,8 +118,8 @@ class Waking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Something that happened to the pod. `step`: one word, as in the reference; `cause`: the event or the
-    plugins, "" for none; `text`: a sentence.
+    """A step in the pod's history. `step`: one word, as in the reference. `cause`: the event or the plugins,
+    "" for none. `text`: a sentence.
     """
 
     at_s: float
@@ -126,7 +128,7 @@ class Step:
     cause: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """As it is sent."""
+        """Return the object for JSON."""
         return {"time": timestamp(self.at_s), "step": self.step, "cause": self.cause, "text": self.text}
 
     @classmethod
@@ -137,8 +139,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnNode:
-    """Why the pod is not on the node that was asked about. `verdict`: `bound`, `waiting`, `nominated`,
-    `rejected`, `fits`, `new`, `unknown`, `untried` or `notKept`. `text`: all of it in a sentence.
+    """Why the pod is not on the requested node. `verdict`: `bound`, `waiting`, `nominated`, `rejected`,
+    `fits`, `new`, `unknown`, `untried` or `notKept`. `text`: the whole answer in a sentence.
     """
 
     node: str
@@ -148,7 +150,7 @@ class OnNode:
     reasons: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """As it is sent."""
+        """Return the object for JSON."""
         return {
             "node": self.node,
             "verdict": self.verdict,
@@ -171,7 +173,10 @@ class OnNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodAnswer:
-    """All of it. `last_attempts`: as JSON, the latest first; `on_node`: only where a node was asked about."""
+    """The answer about one pod.
+
+    `last_attempts`: as objects for JSON, latest first. `on_node`: only if a node was requested.
+    """
 
     explanation: Explanation
     uid: str
@@ -187,7 +192,7 @@ class PodAnswer:
     on_node: OnNode | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The answer of `GET /berth/v1/pods/NAMESPACE/NAME`."""
+        """Return the answer of `GET /berth/v1/pods/NAMESPACE/NAME`."""
         value = self.explanation.as_json()
         return {
             "pod": value.pop("pod"),
@@ -207,7 +212,7 @@ class PodAnswer:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PodAnswer:
-        """Read the result of `as_json`; extra keys are ignored. Raises KeyError, TypeError, ValueError."""
+        """Read the result of `as_json`; ignore extra keys. Raises KeyError, TypeError and ValueError."""
         queue, permit, on_node = value["queue"], value["permit"], value["onNode"]
         return cls(
             explanation=Explanation.from_json(value),
@@ -226,10 +231,10 @@ class PodAnswer:
 
 
 def timestamp(moment_s: float) -> str:
-    """Unix seconds -> `2026-01-01T00:00:00.000000Z`."""
+    """Format Unix seconds as `2026-01-01T00:00:00.000000Z`."""
     return datetime.fromtimestamp(moment_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def seconds(text: str) -> float:
-    """The result of `timestamp` -> Unix seconds."""
+    """Parse the result of `timestamp` into Unix seconds."""
     return datetime.fromisoformat(text).timestamp()

@@ -1,4 +1,4 @@
-"""Where a pod is in a running host (`whereabouts`), and the steps that it has taken (`timeline`)."""
+"""The state of a pod in a running host (`whereabouts`), and the steps of its history (`timeline`)."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _STATES: Final = {
     Place.POOL: PodState.UNSCHEDULABLE,
 }
 _LAST_SECOND: Final = 253_402_300_799
-"""The last second of the year 9999. In a simulation the flush of pods is after that time, and not shown."""
+"""The last second of the year 9999. In a simulation pods are flushed after that time, which is not shown."""
 _CAUSES: Final[Mapping[str, str]] = {
-    events.POD_ADD: "the pod came",
+    events.POD_ADD: "the pod was added",
     events.POD_UPDATE: "the pod was changed",
     events.BACKOFF_COMPLETE: "its backoff is over",
-    events.FORCE_ACTIVATE: "a plugin wanted it tried now",
-    events.UNSCHEDULABLE_TIMEOUT: "it has waited long enough",
-    events.PLUGIN_REQUEST: "a plugin asked for it to be tried again",
-    events.PLUGIN_RECOVERED: "a plugin that it needs can be asked again",
-    events.ATTEMPT_FAILED: "something that may help happened during the attempt",
+    events.FORCE_ACTIVATE: "a plugin activated it",
+    events.UNSCHEDULABLE_TIMEOUT: "it has waited too long for an event",
+    events.PLUGIN_REQUEST: "a plugin requested a requeue",
+    events.PLUGIN_RECOVERED: "a plugin that it needs can be called again",
+    events.ATTEMPT_FAILED: "an event that may help came during the attempt",
 }
 _ENDS: Final = {Outcome.BOUND: "bound", Outcome.UNSCHEDULABLE: "rejected", Outcome.ERROR: "failed"}
 _PLACES: Final = tuple(place.value for place in Place)
 
 
 class RunningAttempt(Protocol):
-    """An attempt under way (`scheduler.attempt.Attempt`)."""
+    """A running attempt (`scheduler.attempt.Attempt`)."""
 
     @property
     def pod(self) -> Pod:
@@ -92,12 +92,12 @@ class Preemptions(Protocol):
 
     @property
     def preempted_by(self) -> Mapping[str, str]:
-        """By uid of the latest victims: the pod (`namespace/name`) that preempted each."""
+        """The pod (`namespace/name`) that preempted each of the latest victims, by the victim's uid."""
         ...
 
 
 class AnsweringHost(Protocol):
-    """The parts of a running host where a pod can be, and the records of its attempts."""
+    """The parts of a running host that know about a pod and its attempts."""
 
     @property
     def clock(self) -> Clock:
@@ -106,7 +106,7 @@ class AnsweringHost(Protocol):
 
     @property
     def objects(self) -> ObjectStores:
-        """The objects that the watches show."""
+        """The objects from the watches."""
         ...
 
     @property
@@ -141,13 +141,13 @@ class AnsweringHost(Protocol):
 
     @property
     def diagnoses(self) -> Diagnoses:
-        """The records of attempts that are over."""
+        """The records of ended attempts."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whereabouts:
-    """Where a pod is. `node`: the node that the pod is on, or is being bound to; "" without a node.
+    """The state of a pod. `node`: the node that the pod is on or is being bound to; "" without a node.
 
     `info`: the pod's entry of the queue, also during an attempt; None if the pod is neither queued nor tried.
     `attempt`: the running attempt; None without one.
@@ -162,7 +162,7 @@ class Whereabouts:
 
 
 def whereabouts(host: AnsweringHost, pod: Pod, latest: Diagnosis | None) -> Whereabouts:
-    """Return where a pod is that exists. `latest`: its last attempt that is over."""
+    """Return the state of an existing pod. `latest`: its last ended attempt."""
     if pod.node_name:
         return Whereabouts(state=PodState.BOUND, node=pod.node_name)
     found = host.queue.places.find(pod.key)
@@ -262,7 +262,7 @@ def _step(at_s: float, what: str, about: str) -> Step:
     if what == GATED:
         return Step(at_s=at_s, step="gated", cause=about, text=f"kept out of the queue by plugin {about}")
     if what == WAITING:
-        return Step(at_s=at_s, step="waiting", cause=about, text=f"waits on Permit of {about}")
+        return Step(at_s=at_s, step="waiting", cause=about, text=f"waits at Permit for {about}")
     if what == PRE_BIND:
         return Step(at_s=at_s, step="preBind", cause=about, text=f"PreBind plugins prepare node {about}")
     cause = _CAUSES.get(about, f"{about} may help")
@@ -275,7 +275,7 @@ def _step(at_s: float, what: str, about: str) -> Step:
 
 
 def _end(number: int, at_s: float, attempt: Diagnosis | None) -> Iterator[Step]:
-    """Yield the end of an attempt; of an attempt without a kept record, only that it ended."""
+    """Yield the end of an attempt; without a kept record, only that the attempt ended."""
     if attempt is None or attempt.outcome not in _ENDS:
         yield Step(at_s=at_s, step="ended", text=f"attempt {number} ended")
         return

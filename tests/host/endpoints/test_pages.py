@@ -89,7 +89,7 @@ async def test_replica_that_stands_by_sends_to_the_leader(port: Served, process:
     process.is_leading = False
     reply = await port.ask("GET", "/berth/v1/pods/default/huge", token="reads")
     assert reply.status == 503
-    assert "it stands by: only the leader tries pods" in reply.body
+    assert "it is on standby, and only the leader schedules pods" in reply.body
     assert (await port.ask("GET", "/berth/v1/plugins", token="reads")).status == 200
     process.host = None
     reply = await port.ask("GET", "/berth/v1/plugins", token="reads")

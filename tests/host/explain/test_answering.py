@@ -43,14 +43,14 @@ async def test_every_state_is_told_with_its_reason(transport: str, tmp_path: Pat
             "web": ("bound", f"placed on {node_name}"),
             "old": (
                 "bound",
-                "is on small-1; it was placed before this process scheduled, or by somebody else",
+                "is on small-1; it was bound before this process started, or by another scheduler",
             ),
             "huge": ("unschedulable", world.message_of("huge")),
             "gated": ("gated", "gated: waiting for scheduling gates: example.com/approval"),
             "kept-out": ("gated", "gated: kept out of the queue by plugin Holding: no budget left"),
             "held": (
                 "waitingOnPermit",
-                "waits on Permit of Holding until 2026-01-01T00:01:00.000000Z, for "
+                "waits at Permit for Holding until 2026-01-01T00:01:00.000000Z, for "
                 + (await answer(world, "held")).permit.node,  # type: ignore[union-attr]  # it waits
             ),
         }
@@ -67,7 +67,7 @@ async def test_pod_that_waits_on_permit_names_plugin_node_and_time(transport: st
         assert found.permit.until_s - found.answered_at_s == 60
         assert found.explanation.scores, "the node that is reserved was chosen by its scores"
         assert steps(found) == ["queued", "tried", "waiting"]
-        assert found.timeline[-1].text == "waits on Permit of Holding"
+        assert found.timeline[-1].text == "waits at Permit for Holding"
         on_node = (await answer(world, "held", node=found.permit.node)).on_node
         assert on_node is not None
         assert on_node.verdict == "waiting"
@@ -139,7 +139,7 @@ async def test_timeline_tells_the_event_that_woke_the_pod_and_where_it_went_then
     [
         ("huge", "small-0", "rejected", "NodeResourcesFit rejected small-0: Insufficient cpu; node small-0"),
         ("huge", "tainted", "rejected", "TaintToleration rejected tainted: node(s) had untolerated taint(s)"),
-        ("huge", "fresh", "new", "fresh came after the last attempt"),
+        ("huge", "fresh", "new", "fresh was added after the last attempt"),
         ("huge", "tainte", "unknown", "there is no node tainte: did you mean tainted?"),
         ("gated", "small-0", "untried", "the pod has not been tried yet"),
         ("web", "tainted", "rejected", "the pod went to small-0; tainted did not pass the filters"),

@@ -132,7 +132,7 @@ async def test_replica_that_stands_by_is_no_answer(ask: Ask, process: FakeProces
     process.is_leading = False
     result = await ask("why", "huge")
     assert result.exit_code == 1
-    assert "only the leader tries pods" in result.stderr
+    assert "only the leader schedules pods" in result.stderr
 
 
 @pytest.mark.slow

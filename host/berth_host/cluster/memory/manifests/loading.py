@@ -5,8 +5,7 @@ storage classes) are created first. All others follow in the order of the input,
 All problems are collected; if there are any, ManifestError is raised and the server is not usable.
 
 Each object that is read from a text keeps its origin. Lists are split into their items. Kinds and versions
-are checked. The names of
-objects of unknown kinds are kept, for a warning.
+are checked. The names of objects of unknown kinds are kept, for a warning.
 """
 
 from __future__ import annotations
