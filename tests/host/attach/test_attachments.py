@@ -1,4 +1,4 @@
-"""Attachments over real sockets: how they begin, are refused, are lost, come back and end."""
+"""Attachments over real sockets: start, refusal, loss, recovery and stop."""
 
 from __future__ import annotations
 

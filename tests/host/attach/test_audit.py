@@ -1,4 +1,4 @@
-"""Audit lines of attachments to real servers: who came, what it serves, who went, and who was not let in."""
+"""Audit lines of attachments to real servers: attached, replaced, detached and refused instances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which failed attempts an instance is blamed for, through the relay and a real socket."""
+"""Which failed calls count against an instance, through the relay and a real socket."""
 
 from __future__ import annotations
 

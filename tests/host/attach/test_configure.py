@@ -1,4 +1,4 @@
-"""The host's answer to a handshake: final values only, and HandleService for the plugins that ask for it."""
+"""The host's answer to a handshake: effective values, and HandleService for the plugins that use it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_concurrency_is_the_smaller_of_both_wishes() -> None:
 
 
 class Grants:
-    """Grants whatever is asked for, and notes it."""
+    """Grants that accept and record every request."""
 
     def __init__(self, *, over_tls: bool = False) -> None:
         self.over_tls = over_tls

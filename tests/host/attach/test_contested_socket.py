@@ -1,4 +1,4 @@
-"""Two processes that fight for one socket: the id of the instance decides, and calls never mix."""
+"""Two processes use one socket: the instance id decides, and no call goes to the wrong instance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ECHO = "support.echo_plugin:Echo"
 
 @pytest.fixture
 async def rivals(tmp_path: Path) -> AsyncIterator[tuple[PluginProcess, PluginProcess]]:
-    """Each takes the path over when it starts, as a second container with the same volume would."""
+    """Two plugins; each takes over the path when it starts, like a second container with the same volume."""
     first, second = (PluginProcess(tmp_path / "p.sock", ECHO) for _ in range(2))
     yield first, second
     await first.kill()

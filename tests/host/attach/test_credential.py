@@ -1,4 +1,4 @@
-"""The secret by which a plugin recognises its host: named in the configuration, or given to a child."""
+"""The credential with which a host authenticates to a plugin: from the configuration, or given to a child."""
 
 from __future__ import annotations
 

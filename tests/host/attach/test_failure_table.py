@@ -351,7 +351,7 @@ async def test_row_32_child_that_floods_its_output_is_bounded_and_useful(tmp_pat
 
 @pytest.mark.parametrize("package", ["rpc", "attach"])
 def test_row_34_no_deadline_is_measured_on_a_clock_that_steps(package: str) -> None:
-    """Deadlines are monotonic: nothing on a call's way reads the wall clock. Certificates have dates."""
+    """Deadlines are monotonic: no code of a call reads the wall clock. Only certificates have dates."""
     readings = []
     modules = 0
     for path in (Path(berth_host.__file__).parent / package).rglob("*.py"):

@@ -1,4 +1,4 @@
-"""The folder of sockets: sidecars come, are replaced and go, with real processes."""
+"""The folder of sockets: sidecars start, are replaced and stop, with real processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLOW_RESCAN_S = 3600.0
 
 
 class Member:
-    """As much of an attachment as the folder looks at."""
+    """The part of an attachment that the folder reads."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -39,7 +39,7 @@ class Member:
 
 
 class Folder:
-    """A folder, and the attachments that it asked for."""
+    """A folder, and the attachments that it created."""
 
     def __init__(self, path: Path) -> None:
         self.made: list[Member] = []
@@ -199,7 +199,7 @@ async def test_folder_that_is_not_there_is_a_problem_until_it_is(tmp_path: Path)
 async def test_row_31_new_socket_is_noticed_and_rescans_make_up_for_what_was_missed(
     tmp_path: Path, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The watch misses an event, or the folder comes after the watch."""
+    """The watch misses an event, or the folder is created after the watch."""
     monkeypatch.setattr(folder_module, "RESCAN_S", SLOW_RESCAN_S if cause == "notified" else 0.05)
     path = tmp_path / "sockets"
     if cause == "notified":
@@ -272,7 +272,7 @@ def by_socket(host: AttachedHost) -> dict[str, Condition]:
 
 
 async def ask(host: AttachedHost) -> str:
-    """One cycle's Filter; the instance that answered. Fails where the plugin's rule did not run."""
+    """Run one cycle's Filter; return the instance that answered. Fails if the plugin's rule did not run."""
     cycle = host.cycle()
     verdicts = await host.client.filter(cycle, host.nodes)
     assert verdicts.passed.tolist() == (host.nodes.slots % 7 != 3).tolist(), (verdicts, cycle.notes)

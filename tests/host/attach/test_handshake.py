@@ -1,4 +1,4 @@
-"""What an instance says about itself: versions, names, needs, and values that the host does not know."""
+"""The handshake: versions, names, needs, and values that the host does not know."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_plugin_that_calls_its_host_is_refused_behind_tls_without_a_way_back() -
 
 
 def test_a_flood_of_unknown_values_costs_little_and_is_bounded() -> None:
-    """2.7 MB of features, each another one: compared with each other they took a quarter of an hour."""
+    """2.7 MB of different features. Comparing each with all others would take a quarter of an hour."""
     flood = reply(features=[f"{number:x}" for number in range(400_000)])
     began_s = time.monotonic()
     got = read_handshake(flood, PLACE)

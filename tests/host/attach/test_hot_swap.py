@@ -1,4 +1,4 @@
-"""Two instances of one plugin, whose cycles overlap: each goes by its own, whatever the other one is like."""
+"""Two instances of one plugin, whose cycles overlap: each cycle stays with its own instance."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def versions(old: tuple[str, ...] = ALL, new: tuple[str, ...] = ALL) -> tuple[Sc
 
 @dataclass
 class Folder:
-    """A host that waits for Demo in a folder, which it looks through at once."""
+    """A host that waits for Demo in a folder, which is scanned at once."""
 
     host: AttachedHost
     path: Path
     stack: AsyncExitStack
 
     async def add(self, plugin: ScriptedPlugin) -> None:
-        """Start it; returns when it is asked, or stands by."""
+        """Start an instance; return when it is active or on standby."""
         await self.stack.enter_async_context(plugin.serving(self.path / f"{plugin.instance_id}.sock"))
         await until(lambda: plugin.instance_id in [offer.instance_id for offer in self.remote.offers])
 
@@ -66,7 +66,7 @@ class Folder:
         return "" if self.remote.active is None else self.remote.active.instance_id
 
     async def began(self) -> Cycle:
-        """A cycle that has asked Filter of the instance that is asked now."""
+        """Return a cycle that has called Filter of the active instance."""
         cycle = self.host.cycle()
         await self.host.client.filter(cycle, self.host.nodes)
         return cycle
@@ -83,13 +83,13 @@ async def folder(tmp_path: Path, *names: str, **options: Any) -> AsyncIterator[F
 
 
 def calls(plugin: ScriptedPlugin) -> list[str]:
-    """What it was asked of cycles."""
+    """Return the calls about cycles that a plugin got."""
     of_cycles = ("Filter", "Reserve", "Permit", "PreBind", "PostBind", "Unreserve", "EndCycles")
     return [rpc for rpc, _ in plugin.asked if rpc in of_cycles]
 
 
 def ended(plugin: ScriptedPlugin) -> set[str]:
-    """The cycles whose end it has heard of."""
+    """Return the cycles whose end the plugin was told."""
     return {end.cycle_id for request in plugin.requests("EndCycles") for end in request.ended}
 
 

@@ -1,4 +1,4 @@
-"""What the host says of an instance that does not answer while it is attached."""
+"""The host's messages about an instance that does not answer while it is being attached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a copy counts as idle: not because one look followed another at once."""
+"""When an instance counts as idle, so that its copy is updated without a call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from berth_host.rpc.served.link import InstanceLink
 
 
 class Link:
-    """As much of `InstanceLink` as keeping in step reads. The snapshot is always further."""
+    """The part of `InstanceLink` that the keeper reads; the copy is always older than the snapshot."""
 
     def __init__(self) -> None:
         self.feed = SimpleNamespace(version=2)
@@ -29,7 +29,7 @@ class Link:
 
 
 class Watch:
-    """A keeper at a time that stands still."""
+    """A keeper on a clock that only the test advances."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 100.0
@@ -40,7 +40,7 @@ class Watch:
         self.keeper = Keeper(cast(InstanceLink, self.link), "Demo", signals, watched)
 
     async def look(self, after_s: float = 0.0, calls: int = 0) -> int:
-        """One look, so long after the one before, with so many calls in between; how often it synced."""
+        """Run one tick after some time and some calls; return the number of syncs."""
         self.now_s += after_s
         self.link.calls_made += calls
         before = self.link.syncs

@@ -1,4 +1,4 @@
-"""What a log line says of the process at an endpoint."""
+"""The fields of a log line about the process at an endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host that does not lead configures no instance and asks none before its term begins."""
+"""A host on standby configures and calls no instance before its term begins."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_leader_keeps_its_instance_until_the_standby_host_begins_its_term(
 
 
 async def asked(host: AttachedHost) -> bool:
-    """Whether the plugin answers a Filter."""
+    """Return True if the plugin answers a Filter."""
     (route,) = host.attachments.plugins["Echo"].routes.values()
     if route.transport is None:
         raise PluginError("Echo", "Filter", "lost its instance")

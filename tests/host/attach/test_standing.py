@@ -1,4 +1,4 @@
-"""What becomes of an attached instance: circuits, silence, and cycles of an instance that is gone."""
+"""The states of an attached instance: circuit breakers, silence, and cycles of a lost instance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attaching over TLS to a real plugin server: by whom, and what a condition says of every other one."""
+"""Attaching over TLS to a real plugin server, and the condition if either side is refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SECRET = "a credential that must not travel in plaintext"
 
 
 class Party:
-    """Both sides' files, signed by one authority, and a host that trusts it."""
+    """The files of both sides, signed by one CA, and a host that trusts the CA."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority()
@@ -97,7 +97,7 @@ def condition(host: AttachedHost) -> tuple[State, str]:
 
 
 async def backing_off(host: AttachedHost, words: str) -> None:
-    """Wait until the condition says so; nothing can be asked then."""
+    """Wait until the condition has this reason; the plugin cannot be called then."""
     await until(lambda: condition(host)[0] is State.BACKOFF and words in condition(host)[1])
     assert not host.client.available
 
@@ -253,7 +253,7 @@ async def test_a_silent_endpoint_is_given_up_after_the_timeout(party: Party) -> 
 
 
 class Asks(Plugin):
-    """Wants the way back."""
+    """A plugin that uses the handle."""
 
     def __init__(self, args: object, handle: Handle) -> None:
         self.handle = handle
@@ -263,7 +263,7 @@ class Asks(Plugin):
 
 
 class NoGrants:
-    """Must not be asked."""
+    """Grants that must not be requested."""
 
     over_tls = False
 

@@ -1,4 +1,4 @@
-"""Which plugins try their arguments before another configuration is used, and what is no refusal."""
+"""Which plugins try their arguments before a new configuration is used, and what counts as a refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BerthConfiguration and profiles -> places, and what is expected there."""
+"""The places and their plugins that follow from BerthConfiguration and profiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the change log lists as changed, part by part."""
+"""The changes that the change log returns, by part of the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The informer stores: objects by name and uid, and which of them changed since a version."""
+"""The object stores: objects by name and uid, and their changes since a generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a snapshot takes over from the cache, and that it does not change while it is held."""
+"""The snapshot gets the changes of the cache, and does not change while it is held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The differences between two versions of an object, as events."""
+"""The events for the differences between two versions of an object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What watch events do to object stores, cache and queue."""
+"""The effects of watch events on object stores, cache and queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host watches what its plugins and it itself read, and nothing else."""
+"""The host watches only the resources that the host and its plugins read."""
 
 from __future__ import annotations
 

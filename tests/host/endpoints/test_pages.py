@@ -21,7 +21,7 @@ READER = User(name="reader")
 
 
 class Readers(KnownUsers):
-    """As the default roles, and a user with a role that allows GET on /berth/v1/*."""
+    """Reviews as with the default roles, and a user with a role that allows GET on /berth/v1/*."""
 
     def __init__(self) -> None:
         super().__init__({"reads": READER, "other": User(name="other")})

@@ -24,7 +24,7 @@ MASKED_LINES = ("Started", "Up", "Python version")
 
 
 def configuration_text() -> str:
-    """What `/configz` was recorded with, as a file."""
+    """Return the configuration with which `/configz` was recorded, as a file's text."""
     answers = RECORDED["endpoints"]["/configz"]["answers"]
     shown = next(
         one["answer"]["json"] for one in answers if "componentconfig" in one["answer"].get("json", {})
@@ -42,7 +42,7 @@ def flags() -> list[tuple[str, str]]:
 
 @pytest.fixture(autouse=True)
 def kept_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log's level is the whole process's."""
+    """Restore the log level, which is global."""
     monkeypatch.setattr(log, "change_level", lambda _: None)
 
 
@@ -78,13 +78,13 @@ def ours(value: str) -> str:
 
 
 def masked(body: str) -> str:
-    """Without what is another one at every start."""
+    """Return the answer without values that differ at every start."""
     lines = [line for line in body.split("\n") if not line.startswith(MASKED_LINES)]
     return "\n".join(lines)
 
 
 def check(reply: Reply, wanted: dict[str, Any], credentials: str = "clusterAdmin") -> None:
-    """The reply is the recorded one."""
+    """Assert that the reply equals the recorded one."""
     assert (reply.status, reply.content_type) == (wanted["status"], wanted["contentType"])
     if "body" in wanted:
         assert masked(reply.body) == masked(ours(wanted["body"]))

@@ -1,4 +1,4 @@
-"""What a running host says of pods in every state, with a plugin on both transports."""
+"""The answers of a running host about pods in every state, with an in-process and a served plugin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def answer(world: World, name: str, **more: Any) -> PodAnswer:
 
 
 def steps(found: PodAnswer) -> list[str]:
-    """Without the moment in which a plugin elsewhere is asked whether the pod may enter."""
+    """Return the steps without the moment in which a served PreEnqueue plugin is called."""
     return [item.step for item in found.timeline if item.step != "gated"]
 
 

@@ -1,4 +1,4 @@
-"""The ring of diagnoses, and the contents of one."""
+"""The kept records of attempts, and the contents of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The FitError sentence."""
+"""The message of an unschedulable pod."""
 
 from __future__ import annotations
 

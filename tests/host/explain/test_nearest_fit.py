@@ -1,4 +1,4 @@
-"""What nodes lack for a pod, in words."""
+"""The resources that nodes lack for a pod, in words."""
 
 from __future__ import annotations
 

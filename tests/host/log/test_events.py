@@ -1,4 +1,4 @@
-"""The list of log events equals their use."""
+"""The list of log events equals the events in the code."""
 
 from __future__ import annotations
 

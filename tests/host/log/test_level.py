@@ -1,4 +1,4 @@
-"""The level can be changed while loggers are in use. In a process of its own: the configuration is global."""
+"""The level can be changed while loggers are in use. Runs in a subprocess, as the configuration is global."""
 
 from __future__ import annotations
 

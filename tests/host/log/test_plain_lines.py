@@ -23,7 +23,7 @@ except KeyError:
 
 
 def written(form: str, reader: str) -> list[str]:
-    """In a process of its own: the configuration is global."""
+    """Return the log of a subprocess, because the configuration is global."""
     command = [sys.executable, "-c", PROGRAM, form, reader]
     return subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
 

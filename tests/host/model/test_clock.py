@@ -1,4 +1,4 @@
-"""The clock that moves only when a test moves it."""
+"""`ManualClock`, whose time changes only when it is advanced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that are kept take as much memory as they have bytes."""
+"""Kept bytes take no more memory than their length."""
 
 import tracemalloc
 

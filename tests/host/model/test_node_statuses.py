@@ -1,4 +1,4 @@
-"""Verdicts over the snapshot's nodes."""
+"""The statuses of the snapshot's nodes after one attempt."""
 
 from __future__ import annotations
 

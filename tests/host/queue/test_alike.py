@@ -1,4 +1,4 @@
-"""Pods that are alike are judged together; each ends up as if it were judged by itself."""
+"""Alike pods are judged together, and end up as if each was judged by itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SIGNS: dict[str, Callable[[Pod], Hashable]] = {
 
 
 def hint(question: HintQuestion) -> bool:
-    """By the pod's wishes, by the event, and by whether the event is the pod's own."""
+    """Return an answer that depends on the pod's wishes, the event, and whether the pod is its object."""
     event, pod = question.event, question.pod
     subject = event.new or event.old
     assert isinstance(subject, Pod)
@@ -71,7 +71,7 @@ def bench_with(*sharing: str) -> QueueBench:
 
 @dataclass(frozen=True)
 class Waiting:
-    """How a pod came into the pool."""
+    """The reasons for which a pod entered the pool."""
 
     app: str
     priority: int
@@ -105,7 +105,7 @@ STEPS = st.one_of(
 
 
 class Life:
-    """One queue, to which the same happens as to another one."""
+    """A queue that gets the same calls as another one."""
 
     def __init__(self, sharing: tuple[str, ...]) -> None:
         self.bench = bench_with(*sharing)
@@ -210,7 +210,7 @@ def _records(bench: QueueBench) -> dict[str, tuple[object, ...]]:
 
 
 class Counting:
-    """Counts what is asked."""
+    """A plugin that counts its calls."""
 
     def __init__(self, *, later: bool = False) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""The names of events, and what hint functions get to see of them."""
+"""The labels of events, and their form for hint functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PreEnqueue: pods that a gate keeps out, and gates that answer late."""
+"""PreEnqueue: gated pods, and gates that answer late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rejected pods an event brings back, and how."""
+"""Which rejected pods an event requeues, and to which place."""
 
 from __future__ import annotations
 

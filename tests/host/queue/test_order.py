@@ -22,7 +22,7 @@ def bench_with(sort: QueueSort) -> QueueBench:
 
 
 class LateSorter:
-    """A QueueSort plugin elsewhere."""
+    """A served QueueSort plugin."""
 
     def __init__(self) -> None:
         self.questions: list[SortKeyQuestion] = []

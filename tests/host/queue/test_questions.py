@@ -85,7 +85,7 @@ def demo(
     signs: bool = True,
     depends_on: identity_pb2.DependsOn.ValueType = identity_pb2.DEPENDS_ON_NODE,
 ) -> ScriptedPlugin:
-    """Rejects every pod in PreFilter, and is asked about changes of nodes."""
+    """A plugin that rejects every pod in PreFilter and has a hint for changes of nodes."""
     events = [
         identity_pb2.EventInterest(resource="Node", hint=identity_pb2.EventInterest.HINT_ASK_PLUGIN),
     ]
@@ -104,7 +104,7 @@ def waiting() -> list[dict[str, Any]]:
 
 
 def asked(plugin: ScriptedPlugin) -> list[str]:
-    """The names of the pods in all questions."""
+    """Return the names of the pods in all questions."""
     return [one.summary.ref.name for request in plugin.requests("QueueingHints") for one in request.pods]
 
 

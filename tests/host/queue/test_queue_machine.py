@@ -25,7 +25,7 @@ HELPED_BY = {"node": "Node", "label": "Label"}
 
 @dataclass
 class Model:
-    """What is known of one pod. Times in milliseconds."""
+    """The model of one pod; times in milliseconds."""
 
     uid: str
     priority: int
@@ -52,7 +52,7 @@ class Model:
         return bool(self.wait_ms) and self.expiry_s >= now_ms // 1000
 
     def help_of(self, event: str) -> int:
-        """0: none, 1: after the backoff, 2: at once."""
+        """Return how an event helps a pod: 0 not, 1 after the backoff, 2 at once."""
         if event in ("wildcard", "for another pod"):
             return int(event == "wildcard")
         plugin = HELPED_BY[event]
@@ -96,7 +96,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.advance(1)
 
     def settle(self, name: str, strength: int) -> None:
-        """Put a pod where an answer of this strength takes it."""
+        """Move a pod to the place for an answer of this strength."""
         model = self.models[name]
         if not strength:
             model.place = "pool"

@@ -1,4 +1,4 @@
-"""A wait ends at the next notify, for all that wait, and not at one before."""
+"""`notify` ends all waits that began before it, and no later one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which events reach which plugin."""
+"""Which events match the registrations of which plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugins that ask for pods through their handle, or come back after an absence."""
+"""Requeues for plugins: on request through the handle, and after a plugin's recovery."""
 
 from __future__ import annotations
 

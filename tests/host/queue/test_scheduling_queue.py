@@ -1,4 +1,4 @@
-"""The queue as its callers see it: arrivals, pops, returns, updates, deletions."""
+"""The queue's interface: adds, pops, failed attempts, updates, deletions."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def configuration(where: str, folder: Path) -> str:
 
 @pytest.fixture(params=["in process", "served"])
 async def text(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    """A configuration with the plugin in the host or in a process of its own."""
+    """Return a configuration with the plugin in process or served."""
     if request.param == "in process":
         yield configuration(f"inProcess: '{CLASS}'", tmp_path)
         return
@@ -42,7 +42,7 @@ async def text(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 def expected() -> list[str]:
-    """The names in the order of their ranks, which turns round at some pods."""
+    """Return the names in the order of their ranks, which is reversed for some pods."""
     left, down, names = list(range(COUNT)), False, []
     while left:
         rank = left.pop(-1 if down else 0)

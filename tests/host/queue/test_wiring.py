@@ -1,4 +1,4 @@
-"""The queue goes by the `events` of a class, for default plugins as for any other."""
+"""The queue uses the `events` of a plugin class, for default plugins too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfigur
 
 
 def configuration(where: str) -> str:
-    """The default profile, with TaintToleration from elsewhere."""
+    """Return the default profile with a served TaintToleration."""
     return (
         f"{PLAIN}---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
         f"cycleBudget: 30s\nplugins:\n- name: TaintToleration\n  {where}\n  required: true\n"
@@ -33,7 +33,7 @@ def configuration(where: str) -> str:
 
 @pytest.fixture(params=["in process", "served"])
 async def edited(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    """The configuration whose TaintToleration has other events."""
+    """Return the configuration with other events for TaintToleration."""
     if request.param == "in process":
         yield configuration(f"inProcess: {EDITED}")
         return
@@ -43,14 +43,14 @@ async def edited(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 async def rejected(world: World) -> None:
-    """A pod that the one node's taint keeps out."""
+    """Return a pod that the only node's taint rejects."""
     world.server.create(pod("web"))
     await world.settle()
     assert "untolerated taint" in world.message_of("web")
 
 
 async def changed(world: World, change: dict[str, Any]) -> str:
-    """The node of the pod, after the one node changed."""
+    """Return the node of the pod, after the only node changed."""
     await world.cluster.patch("nodes", ObjectRef(name="n0"), change)
     await world.settle()
     return world.node_of("web")
@@ -70,7 +70,7 @@ async def test_the_default_plugin_says_that_a_lost_taint_helps() -> None:
 
 
 class Declaring:
-    """A client that counts how often it is asked what its plugin declares."""
+    """A client that counts the reads of its plugin's declaration."""
 
     local = None
 
@@ -85,7 +85,7 @@ class Declaring:
 
 
 async def unused() -> None:
-    """Nothing to refresh."""
+    """Do nothing."""
 
 
 def test_attaching_a_plugin_costs_the_same_however_many_are_attached() -> None:

@@ -1,4 +1,4 @@
-"""YAML means what it means to Kubernetes: every text that its own reader was recorded with.
+"""YAML is read as by Kubernetes: every recorded text gives the recorded value.
 
 The recording is made by `tests/cluster/envtest/yamltable`.
 """

@@ -1,4 +1,4 @@
-"""No code of berth reads YAML with PyYAML's loader, which takes words for other values than Kubernetes."""
+"""No code of berth reads YAML with PyYAML's loader, which resolves words differently from Kubernetes."""
 
 from __future__ import annotations
 

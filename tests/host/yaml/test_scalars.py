@@ -1,4 +1,4 @@
-"""Plain YAML words mean what they mean in yaml.v2, not what they mean in PyYAML."""
+"""Plain YAML words are resolved as by yaml.v2, not as by PyYAML."""
 
 from __future__ import annotations
 

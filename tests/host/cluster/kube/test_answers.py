@@ -1,4 +1,4 @@
-"""HTTP status -> error, with the server's own words."""
+"""Each HTTP status becomes its error, with the server's own message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of the port: which requests they make, and what they make of the answers."""
+"""The calls of the port: their requests, and their results and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests: what goes over the wire, what is retried, and which error each failure becomes."""
+"""Requests: their content, retries, and the error for each failure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RETRY = {"kind": "Status", "code": 429, "message": "too many requests, please tr
 
 @asynccontextmanager
 async def with_a_clock(connection: Connection) -> AsyncIterator[tuple[KubeClient, ManualClock]]:
-    """A client that waits on a clock that the test moves."""
+    """Return a client whose waits use a clock that the test advances."""
     clock = ManualClock()
     client = await KubeClient.open(connection, clock=clock)
     yield client, clock
@@ -157,7 +157,7 @@ async def test_requests_beyond_the_burst_wait_for_the_rate_limit(api: KubeApi) -
 
 
 async def test_concurrent_requests_are_limited_and_waiting_for_a_turn_is_not_timed(api: KubeApi) -> None:
-    """A request whose turn comes after an hour is still sent again; one without a limit passes by."""
+    """A request whose turn comes after an hour is still retried; an unlimited request does not wait."""
     for name in ("early", "late"):
         await api.put("nodes", name)
     api.held = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Kubeconfigs of all kinds against a server with TLS, and one clear line for each wrong one."""
+"""Kubeconfigs of all kinds with a TLS server, and a message in one line for each wrong one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One resource is followed: what the selector takes, and refused, broken and silent watches."""
+"""The list and watch of one resource: its selector, and refused, broken and silent watches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Law: whatever happens to the connections, the view becomes the server's, and no change is told twice."""
+"""Law: whatever happens to the connections, the view becomes equal to the server's objects, and no change is
+handed over twice."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ async def cluster_at(url: str) -> AsyncIterator[KubeCluster]:
 
 
 def objects_of(api: KubeApi, resource: str) -> dict[str, tuple[str, str]]:
-    """What a watcher of the resource must see in the end."""
+    """Return the objects that a watcher of the resource must have in the end."""
     return {
         key: (item["metadata"]["uid"], item["metadata"]["resourceVersion"])
         for key, item in api.objects[resource.rpartition("/")[2]].items()

@@ -39,7 +39,7 @@ def user(name: str = "p", *entries: Json) -> Json:
 
 
 class World:
-    """A server with the controller on it."""
+    """A server with a running controller."""
 
     def __init__(self) -> None:
         self.server = ApiServer(ManualClock(1_767_225_600.0))

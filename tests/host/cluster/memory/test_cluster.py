@@ -1,4 +1,4 @@
-"""The embedded cluster as a port: first what exists, then every change in order, a few per loop turn."""
+"""The embedded cluster as a port: existing objects first, then every change in order, a few per turn."""
 
 from __future__ import annotations
 

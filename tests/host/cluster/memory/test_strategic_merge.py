@@ -188,7 +188,7 @@ FINALIZERS = st.lists(st.sampled_from("uvwxyz"), unique=True, min_size=1)
 
 @st.composite
 def pods(draw: st.DrawFn) -> dict[str, Any]:
-    """A pod with conditions and finalizers, and containers that have lists of their own."""
+    """Draw a pod with conditions, finalizers, and containers with lists."""
     env = [{"name": name, **draw(VALUES)} for name in draw(TYPES)]
     return {
         "metadata": {"finalizers": draw(FINALIZERS), "labels": draw(VALUES)},
@@ -198,7 +198,7 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The patch of a client that knows `old` and wants `new`."""
+    """Return the patch of a client that changes `old` into `new`."""
     patch: dict[str, Any] = {key: None for key in old if key not in new}
     for key, value in new.items():
         if value == old.get(key):
@@ -241,7 +241,7 @@ def test_the_difference_of_two_pods_leads_from_one_to_the_other(
 
 
 def keyed(pod: dict[str, Any]) -> dict[str, Any]:
-    """The pod with each merged list as a map, as a JSON merge patch would merge it."""
+    """Return the pod with each merged list as a map, which a JSON merge patch merges in the same way."""
     containers = {
         item["name"]: {**item, "env": {env["name"]: env for env in item["env"]}}
         for item in pod["spec"]["containers"]

@@ -20,7 +20,7 @@ LOCAL = storage_class("local", provisioner="kubernetes.io/no-provisioner", mode=
 
 
 class World:
-    """A server with the controller on it."""
+    """A server with a running controller."""
 
     def __init__(self) -> None:
         self.server = ApiServer(ManualClock(1_767_225_600.0))

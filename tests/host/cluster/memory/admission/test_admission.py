@@ -169,7 +169,7 @@ def test_claim_gets_the_default_storage_class_unless_it_says_none(server: ApiSer
     ],
 )
 def test_pod_that_is_new_for_certain_has_no_priority_of_its_own(spec: dict[str, Any], problem: str) -> None:
-    """A pod without a namespace and without a time of creation comes from no cluster."""
+    """A pod without namespace and creationTimestamp cannot come from a cluster."""
     strict = ApiServer(ManualClock(1_800_000_000), Gatekeeping())
     pod = pod_object("web", **spec)
     del pod["metadata"]["namespace"]

@@ -1,4 +1,4 @@
-"""The changes that a watch may begin with."""
+"""The changes since a version, with which a watch begins."""
 
 from __future__ import annotations
 

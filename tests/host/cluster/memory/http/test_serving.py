@@ -1,4 +1,4 @@
-"""The embedded cluster over HTTP, asked by the host's own client for real clusters."""
+"""The embedded cluster over HTTP, used by the host's client for real clusters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ref(name: str, uid: str = "") -> ObjectRef:
 
 
 class Seen:
-    """The changes that a host was told of, newest last."""
+    """The changes that a host got, newest last."""
 
     def __init__(self) -> None:
         self.events: list[WatchEvent] = []

@@ -1,4 +1,4 @@
-"""YAML and JSON as Kubernetes reads them, and where a field stands."""
+"""YAML and JSON are read as by Kubernetes, and the line of a field is found."""
 
 from __future__ import annotations
 

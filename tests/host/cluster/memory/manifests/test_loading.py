@@ -1,4 +1,4 @@
-"""Files, folders and standard input -> the cluster; every problem with file, document, line and path."""
+"""Files, folders and standard input are loaded; every problem has file, document, line and path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The field table: types and unknown names, and that it says what Kubernetes' own models say."""
+"""The field table: types, unknown names, and agreement with Kubernetes' own models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API server would refuse: selectors, taints, ports, amounts; valid objects pass unchanged."""
+"""Invalid selectors, taints, ports and amounts are refused as by the API server; valid objects pass."""
 
 from __future__ import annotations
 
