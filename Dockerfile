@@ -1,4 +1,4 @@
-# The host with the SDK and the default plugins, all that they need included: `docker build -t berth .`
+# The host with the SDK, the default plugins and all dependencies: `docker build -t berth .`
 # Installed by an ordinary user from the files of the repository; the versions are those of host/constraints.txt.
 
 FROM debian:12-slim AS build
@@ -18,7 +18,7 @@ RUN python3 -m venv /berth/venv
 RUN pip install --no-cache-dir -c host/constraints.txt ./sdk './plugins[dra]' .
 RUN berth --version
 
-# No shell, no package manager, no root. Its Python is Debian 12's, as in the stage above.
+# This stage has no shell, no package manager and no root user. Its Python is Debian 12's, as in the stage above.
 FROM gcr.io/distroless/python3-debian12:nonroot
 LABEL org.opencontainers.image.title="berth" \
       org.opencontainers.image.description="A Kubernetes scheduler whose plugins run in other processes" \

@@ -1,14 +1,14 @@
-# Four targets: setup, demo, test, check. Each first makes .venv if it is missing or older than its sources.
+# `make` lists the targets. Those that need .venv first make it if it is missing or older than its sources.
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 MADE_FROM := pyproject.toml sdk/pyproject.toml plugins/pyproject.toml bench/pyproject.toml host/constraints.txt
-# The first Python on PATH that is new enough; `make PYTHON=/path/to/python3.11 setup` takes another one.
+# The first Python on PATH that is new enough; `make PYTHON=/path/to/python3.11 setup` uses another one.
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 
-# Two tests run at the same time: most of them wait for another process half of the time.
+# Run two tests at a time, because most of them wait for another process half of the time.
 TWO_AT_ONCE := --numprocesses=2 --dist=worksteal
 
 .DEFAULT_GOAL := help
@@ -18,12 +18,12 @@ help:
 	@echo 'make demo    watch a scheduler place workloads with plugins that run in other processes'
 	@echo 'make test    run the tests'
 	@echo 'make check   lint, formatting, types, layers, generated code'
-	@echo 'make setup   make .venv, which the others do by themselves'
-	@echo 'make envtest build the real API server and its like, for tests/cluster; needs Go'
+	@echo 'make setup   make .venv; the other targets do so when it is needed'
+	@echo 'make envtest build a real API server, etcd, kube-scheduler and helm for tests/cluster; needs Go'
 	@echo "make e2e     run Kubernetes' own scheduling specs against kube-scheduler and berth; needs Go, an hour"
-	@echo 'make scheduler-perf-data get the workloads that Kubernetes measures its scheduler with; needs Go'
-	@echo 'make test-long run what takes long and rarely fails: mutants, a short soak, spoilt answers'
-	@echo 'make soak    50 fail-overs, many kills, an outage, every recorded scenario, suites on a late cluster, berth bench soak, 100000 spoilt answers, 30000 spoilt command lines; 100 minutes'
+	@echo 'make scheduler-perf-data download the workloads of Kubernetes'"'"' scheduler_perf; needs Go'
+	@echo 'make test-long run tests that take long and rarely fail: mutants, a short soak, corrupted answers'
+	@echo 'make soak    50 fail-overs, many kills, an outage, every recorded scenario, tests with delayed events, berth bench soak, 100000 corrupted answers, 30000 corrupted command lines; 100 minutes'
 
 setup: $(STAMP)
 
@@ -69,17 +69,17 @@ check: $(STAMP)
 	$(BIN)/python proto/generate.py --check
 
 $(STAMP): $(MADE_FROM)
-	@test -n "$(PYTHON)" || { echo 'berth needs Python 3.11 or newer, and there is none on PATH:' \
+	@test -n "$(PYTHON)" || { echo 'berth needs Python 3.11 or newer, but there is none on PATH:' \
 		'install it (Debian: apt-get install python3.11 python3.11-venv),' \
 		'or name it: make PYTHON=/path/to/python3.11 setup' >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo 'berth needs Python 3.11 or newer, and $(PYTHON) is not:' \
+		echo 'berth needs Python 3.11 or newer, but $(PYTHON) is older:' \
 		'make PYTHON=/path/to/python3.11 setup' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo 'the venv module of $(PYTHON) is missing: apt-get install python3-venv' >&2; exit 1; }
-	@# A .venv that exists but is broken (it was moved, or its Python is gone) is made anew.
+	@# Make .venv anew if it does not work (it was moved, or its Python was removed).
 	@$(BIN)/python -c '' 2>/dev/null && $(BIN)/pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c host/constraints.txt -e ./sdk -e './plugins[dra]' -e '.[dev]' -e ./bench
-	@# What pip copies it compiles, and what it points to it does not: each start of a process would.
+	@# pip does not compile packages that are installed in place; then each start of a process would compile them.
 	@$(BIN)/python -m compileall -q sdk/berth_sdk host/berth_host plugins/berth_plugins bench/berth_bench
 	@touch $@

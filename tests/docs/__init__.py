@@ -1,1 +1,1 @@
-"""README.md and docs/ are tested like code: blocks run, links resolve, the reference equals its sources."""
+"""Tests of README.md and docs/: blocks run, links resolve, the reference equals its sources."""

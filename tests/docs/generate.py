@@ -1,6 +1,6 @@
-"""Writes the made parts of the reference pages anew: `python tests/docs/generate.py`.
+"""Generate the made parts of the reference pages: `python tests/docs/generate.py`.
 
-`tests/docs/test_reference.py` fails when a page differs from its sources; this is the cure.
+`tests/docs/test_reference.py` fails when a page differs from its sources; then run this program.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(next(folder for folder in Path(__file__).resolve().parents if folder.name == "tests")))
-# The folder of this file holds `docs`' own modules, which must not be found by their bare names.
+# The folder of this file contains modules of `docs`, which must not be found by their bare names.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
 from docs.pages import all_pages  # noqa: E402
@@ -17,7 +17,7 @@ from docs.reference.sections import filled  # noqa: E402
 
 
 def main() -> int:
-    """Write what changed; says which files."""
+    """Write the pages that changed, and print their names."""
     for page in all_pages():
         text = filled(page.text)
         if text != page.text:

@@ -1,9 +1,9 @@
-"""Measures for docs/performance.md: `python tests/docs/measure.py [--profile] [--nodes N]... [--pods N]`.
+"""Measure figures for docs/performance.md: `python tests/docs/measure.py [--profile] [--nodes N]... [--pods
+N]`.
 
-For each number of nodes the same pods are scheduled three times by the host that `berth simulate` runs: with
-the default plugins in process, with one more plugin in a process of its own, and with that plugin's class in
-the host. Prints a Markdown table; with `--profile` where the time goes instead. Nothing is measured while
-tests run: start it on an idle machine.
+For each number of nodes the host of `berth simulate` schedules the same pods three times: with the default
+plugins in-process, with one more plugin served, and with that plugin's class in-process. Prints a Markdown
+table; with `--profile` the time of each step instead. Run it on an idle machine, and not during tests.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _STEPS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One run. Times in milliseconds; `calls_ms`: in the one plugin's calls, per pod."""
+    """The figures of one run. Times in milliseconds; `calls_ms`: time in the one plugin's calls, per pod."""
 
     pods_per_s: float
     attempt_ms: float
@@ -104,7 +104,7 @@ def main() -> int:
         folder = Path(name)
         (folder / "reserved.py").write_text(_PLUGIN, encoding="utf-8")
         sys.path.insert(0, name)
-        # The child finds the plugin's module and the command beside this Python.
+        # The child finds the plugin's module and the command next to this Python.
         os.environ["PYTHONPATH"] = name
         os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         for node_count in options.nodes or (100, 1000, 5000):
@@ -138,7 +138,7 @@ def _prepared(manifests: Path, place: str | None, seed: int) -> Prepared:
 
 
 def _profiled(manifests: Path, place: str | None, options: argparse.Namespace) -> Iterator[tuple[str, float]]:
-    """Microseconds per pod of each step that took any; a step contains those that it calls."""
+    """Yield microseconds per pod of each step that took any; a step includes those that it calls."""
     prepared = _prepared(manifests, place, options.seed)
     profile = cProfile.Profile()
     profile.enable()

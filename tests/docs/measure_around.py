@@ -1,9 +1,9 @@
-"""What a pod costs around the choice of its node: `python tests/docs/measure_around.py [--nodes N]`.
+"""Measure the cost of a pod outside the scheduling cycle: `python tests/docs/measure_around.py [--nodes N]`.
 
-Step by step, every default plugin in the host: the embedded cluster's create, the watch showing the pod
-waiting, the pop, the assumption, the embedded cluster's bind, the watch showing the pod on its node. Plugins
-are asked at PreEnqueue and QueueSort alone. CPU time of the thread per pod, the best of several rounds:
-waiting for a core does not count.
+The steps, with all default plugins in-process: the embedded cluster's create, the watch event of the pending
+pod, the pop, the assumption, the embedded cluster's bind, the watch event of the bound pod. Plugins are
+called at PreEnqueue and QueueSort only. The figure is CPU time of the thread per pod, the best of several
+rounds; waiting for a core does not count.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def _measure(node_count: int) -> dict[str, float]:
     server = ApiServer(clock)
     host = Host(default_configuration(), MemoryCluster(clock, server), HostOptions(clock=clock))
     await host.clients.reconcile()
-    # The changes are handed over by hand.
+    # The changes are delivered explicitly.
     seen: list[WatchEvent] = []
     server.store.subscribe(seen.append)
     names = [f"n{i}" for i in range(node_count)]

@@ -1,8 +1,9 @@
-"""What choosing a node costs: `python tests/docs/measure_cycle.py [--nodes N]`.
+"""Measure the cost of choosing a node: `python tests/docs/measure_cycle.py [--nodes N]`.
 
-From PreFilter to the best node, every default plugin in the host, plain pods, one node moved since the
-pod before. Once with pods that are equal, once with pods of which each has a label of its own, so that
-nothing is known of it. CPU time of the thread, the best of several rounds: waiting for a core does not count.
+From PreFilter to the best node, with all default plugins in-process, plain pods, and one node changed since
+the previous pod. Once with equal pods, once with pods that each have a label of their own, for which no
+answers are kept. The figure is CPU time of the thread, the best of several rounds; waiting for a core does
+not count.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ async def _measure(alone: FrameworkAlone, node_count: int) -> None:
 
 
 async def _cycle(alone: FrameworkAlone, pod: Pod) -> float:
-    """Seconds of CPU time."""
+    """Return the CPU time in seconds."""
     cycle = alone.cycle(pod)
     started_s = time.thread_time()
     await alone.framework.run_pre_filter(cycle)

@@ -1,8 +1,8 @@
-"""Measures for docs/performance.md: `python tests/docs/measure_sync.py [--nodes N] [--pods N]`.
+"""Measure figures for docs/performance.md: `python tests/docs/measure_sync.py [--nodes N] [--pods N]`.
 
-A plugin process that reads nodes and pods attaches to a cluster of N nodes with N pods on them, and is
-brought up to date by SyncState. Prints what that took in bytes, chunks and seconds, for how long at most the
-host's loop was held, and what a call carries afterwards. Start it on an idle machine.
+A plugin process that reads nodes and pods attaches to a cluster of N nodes with N pods on them, and gets the
+state by SyncState. Prints bytes, chunks and seconds of that, the longest time that the host's loop was
+blocked, and the bytes of a later call. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ async def _full(link: InstanceLink) -> None:
 
 
 async def _longest_step() -> list[float]:
-    """CPU seconds of this thread between two turns of a task that is always ready."""
+    """Measure CPU seconds of this thread between two turns of a task that is always ready."""
     steps: list[float] = []
     last_s = time.thread_time()
     try:

@@ -1,13 +1,14 @@
-"""Markdown files -> pages with their fenced blocks, links and headings. Used by every test of this folder.
+"""Read Markdown files as pages with their fenced blocks, links and headings. Used by every test of this
+folder.
 
-A fenced block may carry directives, HTML comments on the lines right above it:
+A fenced block may have directives, HTML comments on the lines right above it:
 
     <!-- file: avoid_spot.py -->     write the block to this file of the page's working folder
-    <!-- run: background -->         a server: start it, go on, end it after the page
-    <!-- run: elsewhere -->          not run here; `test_blocks` holds the list of these
+    <!-- run: background -->         a server: start it, continue, end it after the page
+    <!-- run: elsewhere -->          not run here; `test_blocks` has the list of these
     <!-- run: refused -->            a file that the host must refuse
-    <!-- plugin: module:Class -->    a class that the program at hand gives to the host (configurations)
-    <!-- exit: 2 -->                 the exit code that the last command has
+    <!-- plugin: module:Class -->    a class that the page's program registers with the host (configurations)
+    <!-- exit: 2 -->                 the exit code of the last command
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from support.places import ROOT
 REPOSITORY: Final = ROOT
 DOCS: Final = REPOSITORY / "docs"
 LANGUAGES: Final = ("python", "sh", "console", "yaml", "json", "toml", "text")
-"""Known languages of blocks. `text` is for pictures and quotations; nothing is done with it."""
+"""Known languages of blocks. `text` is for pictures and quotations, which are not run."""
 
 _FENCE: Final = re.compile(r"^(?P<ticks>`{3,})(?P<language>[a-z]*)\s*$")
 _DIRECTIVE: Final = re.compile(r"^<!-- (?P<key>file|run|exit|plugin): (?P<value>\S+) -->$")
@@ -34,7 +35,7 @@ _CODE: Final = re.compile(r"(`+)(?:(?!\1).)+\1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One fenced block. `line`: that of its fence, from 1."""
+    """One fenced block. `line`: the line of its fence, from 1."""
 
     language: str
     text: str
@@ -43,7 +44,7 @@ class Block:
 
     @property
     def runs_elsewhere(self) -> bool:
-        """Whether the tests leave it alone."""
+        """True if another test runs the block."""
         return self.directives.get("run") == "elsewhere"
 
 
@@ -65,7 +66,7 @@ class Page:
 
     @property
     def name(self) -> str:
-        """The path inside the repository; of a file elsewhere the file's own name."""
+        """The path inside the repository; for a file outside it, the file's name."""
         inside = self.path.is_relative_to(REPOSITORY)
         return self.path.relative_to(REPOSITORY).as_posix() if inside else self.path.name
 
@@ -76,7 +77,7 @@ class Page:
 
     @property
     def anchors(self) -> set[str]:
-        """What a link may name after `#`: the headings as GitHub spells them."""
+        """The anchors that a link may name after `#`: the headings as GitHub spells them."""
         found: dict[str, int] = {}
         anchors: set[str] = set()
         for _, line in _prose(self.text.splitlines()):
@@ -129,7 +130,7 @@ def _blocks(name: str, lines: list[str]) -> Iterator[Block]:
 
 
 def _prose(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """(number, line) of what is not inside a fence."""
+    """Yield (number, line) of the lines outside fences."""
     ticks = ""
     for number, line in enumerate(lines, start=1):
         if ticks:

@@ -89,10 +89,10 @@ RUN_ELSEWHERE = {
         " --shared-gpus\n",
     ],
 }
-"""Blocks that are not run here, by page: what runs this very test, or runs too long."""
+"""Blocks that are not run here, by page: those that run this very test, or take too long."""
 
 NEED_A_CLUSTER = {"docs/how-to/deploy.md", "docs/how-to/run-on-a-cluster.md"}
-"""Pages that `tests/cluster/test_walk.py` runs, on a real API server."""
+"""Pages that `tests/cluster/test_walk.py` runs on a real API server."""
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 each_page_that_does_something = pytest.mark.parametrize(
@@ -103,7 +103,7 @@ each_page_that_does_something = pytest.mark.parametrize(
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder like a clone: the examples are there, and its modules can be imported."""
+    """Make a folder like a clone: it contains the examples, and its modules can be imported."""
     # Not tmp_path: the path of a Unix socket has 107 bytes at most.
     path = Path(tempfile.mkdtemp(prefix="berth-docs-"))
     shutil.copytree(REPOSITORY / "examples", path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
@@ -115,7 +115,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in set(sys.modules) - known:
         if str(path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
-    shutil.rmtree(path)  # the link to .venv goes, what it leads to stays
+    shutil.rmtree(path)  # removes the link to .venv, not its target
 
 
 @each_page_that_does_something

@@ -1,4 +1,4 @@
-"""Links and paths lead to files of the repository, and every page can be found from the first one."""
+"""Links and paths name existing files of the repository, and every page can be reached from the first one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FOLDERS: Final = {"berth_host": "host", "berth_sdk": "sdk", "berth_plugins": "p
 _SOURCE: Final = re.compile(
     r"`((?:sdk|host|plugins|tests|proto|berth_host|berth_sdk|berth_plugins)/[\w/.]+)`"
 )
-"""A file or a folder of the repository; a package may stand without the folder that it is in."""
+"""A file or a folder of the repository; the path of a package may omit the folder above it."""
 each_page = pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES.values()])
 
 

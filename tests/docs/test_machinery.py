@@ -23,7 +23,7 @@ kind: KubeSchedulerConfiguration
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short path, for sockets."""
+    """Make a folder with a short path, for sockets."""
     with tempfile.TemporaryDirectory(prefix="berth-docs-") as name:
         yield Path(name)
 

@@ -11,11 +11,13 @@ from support.places import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "map.md"
 WHOLE = ("host/berth_host", "sdk/berth_sdk", "plugins/berth_plugins", "bench/berth_bench")
-"""Below these every folder with Python files has a line; of `tests` those at its top have one."""
+"""Every folder with Python files below these must have a line; of `tests` only the top-level folders."""
 
 
 def named(page: str) -> set[str]:
-    """The paths of the page, from the root: those in a section about a folder are told from there."""
+    """Return the paths that the page names, from the root. A section about a folder names paths relative to
+    it.
+    """
     found: set[str] = set()
     base = ""
     for line in page.splitlines():
@@ -31,7 +33,7 @@ def named(page: str) -> set[str]:
 
 
 def folders(root: Path) -> set[str]:
-    """The folders that are to have a line."""
+    """Return the folders that must have a line."""
     whole = {
         path.parent.relative_to(root).as_posix()
         for base in WHOLE

@@ -1,4 +1,4 @@
-"""The reference pages say what the code says: their made parts are up to date, their tables complete."""
+"""The reference pages equal the code: their made parts are up to date, their tables complete."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_part_that_is_made_stands_in_one_page() -> None:
 
 
 def _names(page: str, heading: str) -> list[str]:
-    """The first column of the table below a heading."""
+    """Return the first column of the table below a heading."""
     text = (REFERENCE / page).read_text(encoding="utf-8")
     _, _, rest = text.partition(f"\n## {heading}\n")
     assert rest, f"{page} has no heading {heading}"
@@ -48,7 +48,7 @@ def test_every_way_in_which_a_call_can_fail_is_described() -> None:
     text = (DOCS / "explanation" / "verdicts-and-policies.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| `(\w+)` \| .* \| (yes|no) \|$", text, re.MULTILINE)
     assert {outcome: unknown == "yes" for outcome, unknown in found} == {
-        # Of the classes with one outcome the uppermost says what is usual.
+        # Of the classes with the same outcome, the uppermost has the usual text.
         failure.outcome: failure.outcome_unknown
         for failure in vars(plugins).values()
         if isinstance(failure, type) and issubclass(failure, PluginError) and PluginError in failure.__bases__
@@ -112,7 +112,7 @@ def _output(tmp_path: Path, *command: str) -> Any:
 
 
 def _paths(value: Any, prefix: str = "") -> set[str]:
-    """`a[].b` for every leaf of a JSON object; maps whose keys are names are leaves."""
+    """Return `a[].b` for every leaf of a JSON object; maps whose keys are names are leaves."""
     if isinstance(value, Mapping) and not prefix.endswith(("annotations", "lacking", "plugins")):
         names = {f"{prefix}.{key}" if prefix else key: inner for key, inner in value.items()}
         return {path for name, inner in names.items() for path in _paths(inner, name)}
@@ -128,7 +128,7 @@ def test_every_field_that_simulate_prints_is_described(tmp_path: Path) -> None:
 def test_every_field_that_why_prints_is_described(tmp_path: Path) -> None:
     printed = _paths(_output(tmp_path, "why", "web-0")) | _paths(_output(tmp_path, "why", "web-2"))
     described = set(_names("simulate-json.md", "berth why"))
-    # A list that is empty for one of the two pods is there under its own name.
+    # A list that is empty for one of the two pods is present under its own name.
     assert printed - {"rejections", "nearestFit", "scores"} == described
 
 
@@ -155,7 +155,7 @@ def test_the_life_of_a_pod_names_code_that_is_there() -> None:
 
 
 def _rows(heading: str) -> set[int]:
-    """The numbers in the first column of the table below a heading of the failures."""
+    """Return the numbers in the first column of the table below a heading of the failures."""
     text = (REFERENCE / "failures.md").read_text(encoding="utf-8")
     _, _, rest = text.partition(f"\n## {heading}\n")
     return {int(row) for row in re.findall(r"^\| (\d+) \|", rest.partition("\n## ")[0], re.M)}

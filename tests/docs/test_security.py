@@ -1,4 +1,4 @@
-"""docs/explanation/security.md: each claim names a test that is there, and is held by tests that run."""
+"""docs/explanation/security.md: each claim names an existing test that is not always skipped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
 def claims(page: str) -> Iterator[tuple[str, str, str]]:
-    """(section, claim, test) of every row of every table; the test is empty where a row names none."""
+    """Yield (section, claim, test) of every row of every table; the test is empty if a row names none."""
     section = ""
     for line in page.splitlines():
         if line.startswith("## "):
@@ -35,7 +35,7 @@ CLAIMS = list(claims(PAGE.read_text(encoding="utf-8")))
 
 
 def is_there(test: str) -> bool:
-    """Whether the file has that test at its top level, and nothing skips it always."""
+    """Return True if the file has that test at its top level, and nothing always skips it."""
     path, _, name = test.partition("::")
     file = ROOT / path
     if not file.is_file():

@@ -1,6 +1,6 @@
 """The working folder of one page, in which its blocks run in order, as a reader would run them.
 
-`/tmp/berth` in a block is this folder, so that pages can run beside each other.
+`/tmp/berth` in a block is replaced by this folder, so that pages can run at the same time.
 """
 
 from __future__ import annotations
@@ -41,14 +41,16 @@ _ALIVE: Final = re.compile(r"\bserving\b|\bhost\.started\b")
 
 
 class BlockError(Exception):
-    """A block that does not do what the page says; the message names page and line."""
+    """A block does not do what the page says; the message names page and line."""
 
     def __init__(self, page: Page, block: Block, problem: str) -> None:
         super().__init__(f"{page.name}:{block.line}: {problem}")
 
 
 class Workspace:
-    """Runs the blocks of one page. `folder` must be empty, with a short name: sockets lie in it."""
+    """Runs the blocks of one page. `folder` must be empty and have a short path, because it contains
+    sockets.
+    """
 
     def __init__(self, page: Page, folder: Path) -> None:
         self._page = page
@@ -66,7 +68,7 @@ class Workspace:
         }
 
     def run(self, after: Callable[[Block], None] = lambda _: None) -> None:
-        """All blocks, in order; `after` is told of each that has run. Raises BlockError."""
+        """Run all blocks in order; call `after` after each. Raises BlockError."""
         for block in self._page.blocks:
             if block.runs_elsewhere:
                 continue
@@ -86,13 +88,13 @@ class Workspace:
     # --- one kind each ---------------------------------------------------------------------------
 
     def _nothing(self, block: Block) -> None:
-        """A picture, or a file for some other tool."""
+        """Ignore a picture, or a file for another tool."""
 
     def _python(self, block: Block) -> None:
         if ">>>" in block.text:
             self._doctest(block)
             return
-        # A file is imported by whatever uses it; compiled, it is at least Python.
+        # A file is imported by its users; compiling checks that it is Python.
         code = compile(self._placed(block.text), f"{self._page.name}:{block.line}", "exec")
         if "file" in block.directives:
             return
@@ -157,7 +159,7 @@ class Workspace:
     def _environment(self) -> dict[str, str]:
         binaries = str(Path(sys.executable).parent)
         path = f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}"
-        # A user's terminal is no CI: there commands are not strict unless they are told.
+        # A user's terminal has no CI variable, so commands are not strict by default.
         mine = {name: value for name, value in os.environ.items() if name != "CI"}
         return mine | {"PATH": path, "COLUMNS": "200", "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -185,10 +187,10 @@ class Workspace:
 
 
 class _Server:
-    """A command that goes on; returns from `__init__` when it says that it serves."""
+    """A command that keeps running; `__init__` returns when the command reports that it serves."""
 
     def __init__(self, script: str, folder: Path, environment: Mapping[str, str]) -> None:
-        # `exec`, so that the process is the server itself and not a shell around it.
+        # `exec` makes the process the server itself, without a shell around it.
         self._process = subprocess.Popen(
             ["/bin/sh", "-euc", f"exec {script}"],
             cwd=folder,
@@ -210,7 +212,7 @@ class _Server:
                 raise RuntimeError(f"{script.strip()} does not serve:\n{''.join(self._said)}")
 
     def stop(self) -> None:
-        """End it, and wait for its end."""
+        """End the command, and wait for its end."""
         self._process.terminate()
         self._process.wait(_SERVER_STARTS_S)
         self._reader.join(_SERVER_STARTS_S)
@@ -225,7 +227,7 @@ class _Server:
 
 
 def _given(where: str | None) -> Mapping[str, type]:
-    """The class at `module:Class`, by its name."""
+    """Return the class at `module:Class`, by its name."""
     if where is None:
         return {}
     name = where.rpartition(":")[2]
@@ -233,7 +235,7 @@ def _given(where: str | None) -> Mapping[str, type]:
 
 
 def _transcript(text: str) -> Iterator[tuple[str, str]]:
-    """(command, what it prints) for each line that begins with `$ `."""
+    """Yield (command, its output) for each line that begins with `$ `."""
     command: str | None = None
     printed: list[str] = []
     for line in text.splitlines(keepends=True):

@@ -84,7 +84,7 @@ def test_fresh_environment_is_left_alone_and_a_stale_one_is_not(clone: Path) -> 
 def test_missing_python_is_named_with_its_cure(clone: Path, tmp_path: Path) -> None:
     done = make(clone, "test", path=tools(tmp_path / "bin"))
     assert done.returncode != 0
-    assert "berth needs Python 3.11 or newer, and there is none on PATH" in done.stderr
+    assert "berth needs Python 3.11 or newer, but there is none on PATH" in done.stderr
     assert "apt-get install python3.11" in done.stderr
 
 
@@ -98,7 +98,7 @@ def test_missing_venv_module_is_named_with_its_cure(clone: Path, tmp_path: Path)
 def test_python_that_is_too_old_is_named(clone: Path) -> None:
     done = make(clone, "PYTHON=false", "check")
     assert done.returncode != 0
-    assert "berth needs Python 3.11 or newer, and false is not" in done.stderr
+    assert "berth needs Python 3.11 or newer, but false is older" in done.stderr
 
 
 def test_ci_builds_the_servers_then_checks_and_tests_without_standard_input(tmp_path: Path) -> None:

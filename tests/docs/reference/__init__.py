@@ -1,1 +1,1 @@
-"""The parts of the reference pages that are made from the code. `sections.SECTIONS` lists them all."""
+"""Generators of the reference pages' made parts. `sections.SECTIONS` lists them all."""

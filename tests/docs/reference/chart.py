@@ -1,4 +1,4 @@
-"""The chart's values -> deploy/helm/berth/README.md: key, default, and the comment above it."""
+"""Generate deploy/helm/berth/README.md from the chart's values: key, default, and the comment above it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from docs.reference.markdown import code, table
 
 VALUES: Final = REPOSITORY / "deploy/helm/berth/values.yaml"
 _AS_ONE: Final = frozenset({"config", "resources", "pluginResources", "nodeSelector", "tlsConfig"})
-"""Mappings whose keys are another document's."""
+"""Values whose keys belong to another document."""
 
 
 def values() -> str:
-    """Every value that may be set."""
+    """Return a table of every value that may be set."""
     text = VALUES.read_text(encoding="utf-8")
     root = yaml.compose(text, yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
@@ -40,7 +40,7 @@ def _default(node: yaml.Node) -> str:
 
 
 def _comment(lines: Sequence[str], at: int) -> str:
-    """The first paragraph of the comment that ends right above the line."""
+    """Return the first paragraph of the comment that ends right above the line."""
     begin = at
     while begin and lines[begin - 1].lstrip().startswith("#"):
         begin -= 1

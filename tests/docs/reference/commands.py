@@ -1,4 +1,4 @@
-"""The commands `berth` and `berth-sdk` -> docs/reference/command-line.md."""
+"""Generate docs/reference/command-line.md from the commands `berth` and `berth-sdk`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from docs.reference.markdown import code, one_line, table
 
 
 def berth_commands() -> str:
-    """Every command of `berth`, with every option."""
+    """Return every command of `berth`, with every option."""
     return "\n\n".join(_click_commands("berth", berth))
 
 
 def kubectl_commands() -> str:
-    """Every command of `kubectl berth`, with every option."""
+    """Return every command of `kubectl berth`, with every option."""
     return "\n\n".join(_click_commands("kubectl berth", kubectl_berth))
 
 
 def sdk_commands() -> str:
-    """Every command of `berth-sdk`, with every option."""
+    """Return every command of `berth-sdk`, with every option."""
     parser = sdk_main.build_parser()
     parts = list(_argparse_command(parser, parser.description or ""))
     for action in parser._actions:
@@ -38,7 +38,7 @@ def sdk_commands() -> str:
 
 
 def _click_commands(path: str, command: click.Command) -> Iterator[str]:
-    """A command, and those below it."""
+    """Yield the text of a command, and of those below it."""
     yield from _click_command(path, command)
     if isinstance(command, Commands):
         for name, below in command.each(click.Context(command)).items():

@@ -1,4 +1,6 @@
-"""Tables and types of `berth_host.config` -> docs/reference/configuration.md and default-plugins.md."""
+"""Generate docs/reference/configuration.md and default-plugins.md from tables and types of
+`berth_host.config`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _MS_NS: Final = 1_000_000
 
 
 def points() -> str:
-    """What may be set at each point of `plugins[].points`."""
+    """Return a table of the settings of each point of `plugins[].points`."""
     rows = []
     for name, rule in rules.POINT_RULES.items():
         policies = codes(policy.value for policy in rule.policies) or f"none: {rule.fixed}"
@@ -34,7 +36,7 @@ def points() -> str:
 
 
 def limits() -> str:
-    """The bounds of the other values."""
+    """Return a table of the limits of the other values."""
     rows = [
         (
             "`cycleBudget`",
@@ -53,7 +55,7 @@ def limits() -> str:
 
 
 def feature_gates() -> str:
-    """Every gate that bears on scheduling."""
+    """Return a table of every gate that affects scheduling."""
     rows = [
         (
             code(name),
@@ -68,7 +70,7 @@ def feature_gates() -> str:
 
 
 def emulation() -> str:
-    """The plugins that behave differently under emulation, by version."""
+    """Return a table of the plugins that behave differently under emulation, by version."""
     classes = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
     rows = []
     for version, found in EMULATIONS.items():
@@ -87,7 +89,7 @@ def _changes(events: Iterable[EventInterest]) -> set[str]:
 
 
 def default_plugins() -> str:
-    """Every default plugin: points, weight, and whether this build has it."""
+    """Return a table of every default plugin: points, weight, and whether this build has it."""
     here = {entry_point.name for entry_point in entry_points(group=GROUP)}
     rows = [
         (
@@ -104,7 +106,7 @@ def default_plugins() -> str:
 
 
 def berth_paths() -> list[str]:
-    """The path of every field of BerthConfiguration; filter stands for all points."""
+    """Return the path of every field of BerthConfiguration; filter stands for all points."""
     found = []
     for path in _paths(BerthConfiguration, ""):
         if "Selector." not in path:
@@ -115,7 +117,7 @@ def berth_paths() -> list[str]:
 
 
 def scheduler_paths() -> list[str]:
-    """The path of every field of KubeSchedulerConfiguration above plugin sets and extenders."""
+    """Return the path of every field of KubeSchedulerConfiguration above plugin sets and extenders."""
     deep = ("profiles[].plugins.", "extenders[].")
     return [path for path in _paths(types_v1.KubeSchedulerConfiguration, "") if not path.startswith(deep)]
 
@@ -132,7 +134,7 @@ def _paths(cls: type, prefix: str) -> Iterator[str]:
 
 
 def _inner(annotation: str, cls: type) -> tuple[Any, bool]:
-    """The dataclass that an annotation names, and whether it is a list of them."""
+    """Return the dataclass that an annotation names, and True if it is a list of them."""
     is_list = annotation.startswith("tuple[")
     word = annotation.removeprefix("tuple[").split(",")[0].split(" |")[0].strip(" []")
     module = __import__(cls.__module__, fromlist=["*"])

@@ -1,4 +1,4 @@
-"""The descriptors of `proto/berth/plugin/v1` -> docs/reference/contract.md."""
+"""Generate docs/reference/contract.md from the descriptors of `proto/berth/plugin/v1`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _declarations() -> tuple[walk.Declaration, ...]:
 
 
 def services() -> str:
-    """Every service and call, as the comments of the contract say it."""
+    """Return every service and call, with the comments of the contract."""
     parts: list[str] = []
     for declaration in _declarations():
         if isinstance(declaration.proto, ServiceDescriptorProto):
@@ -53,7 +53,7 @@ def services() -> str:
 
 
 def calls() -> str:
-    """One line per call."""
+    """Return a table with one line per call."""
     rows = [
         (_service(declaration), code(declaration.short_name), _shape(declaration.proto))
         for declaration in _declarations()
@@ -63,7 +63,7 @@ def calls() -> str:
 
 
 def grpc_codes() -> str:
-    """What the host makes of each gRPC status of a plugin's call."""
+    """Return a table of how the host treats each gRPC status of a plugin's call."""
     rows = []
     for status in grpc.StatusCode:
         if status is not grpc.StatusCode.OK:
@@ -74,7 +74,7 @@ def grpc_codes() -> str:
 
 
 def messages() -> str:
-    """Every message with its fields, by file."""
+    """Return every message with its fields, by file."""
     parts: list[str] = []
     file = ""
     for declaration in _declarations():
@@ -92,7 +92,7 @@ def messages() -> str:
 def _field(field: FieldDescriptorProto) -> str:
     repeated = "*" if field.label == FieldDescriptorProto.LABEL_REPEATED else ""
     kind = field.type_name.rpartition(".")[2] or _SCALARS[field.type]
-    if kind == f"{field.name.title().replace('_', '')}Entry":  # what protoc makes of map<,>
+    if kind == f"{field.name.title().replace('_', '')}Entry":  # the type that protoc makes for map<,>
         kind, repeated = "map", ""
     return f"{field.name} ({kind}{repeated})"
 
@@ -118,7 +118,7 @@ def _file(declaration: walk.Declaration) -> str:
 
 
 def _described(comment: str) -> Iterator[str]:
-    """Paragraphs; lines such as `UNAVAILABLE   the host stops` become a list."""
+    """Yield paragraphs; lines such as `UNAVAILABLE   the host stops` become a list."""
     for paragraph in comment.split("\n\n"):
         lead: list[str] = []
         items: list[str] = []
@@ -135,7 +135,7 @@ def _described(comment: str) -> Iterator[str]:
 
 
 def _paragraphs(comment: str) -> Iterator[str]:
-    """The description as text, `Caller`, `Errors` and `Repeat` as a list."""
+    """Yield the description as text, and `Caller`, `Errors` and `Repeat` as a list."""
     starts = [matched.start() for matched in _PARAGRAPH.finditer(comment)]
     yield one_line(comment[: starts[0]])
     items = []

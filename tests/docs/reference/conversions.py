@@ -1,4 +1,4 @@
-"""The mapping table of `berth_host.older_config` -> docs/reference/older-configurations.md."""
+"""Generate docs/reference/older-configurations.md from the mapping table of `berth_host.older_config`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HEADER: Final = ("Older name", "In", "In v1", "How near", "Since", "Note")
 
 
 def conversions() -> str:
-    """Every row of the mapping table, by what it is about."""
+    """Return every row of the mapping table, by subject."""
     parts = []
     for heading, rows in _TABLES.items():
         parts += [f"### {heading}", table(_HEADER, (_row(row) for row in rows))]

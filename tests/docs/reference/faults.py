@@ -1,6 +1,6 @@
-"""The tests that inject each failure of the table with real processes, by row.
+"""List the tests that cause each failure of the table with real processes, by row.
 
-Every one of `tests/host/faults` is one; elsewhere they are listed here.
+All tests of `tests/host/faults` belong to the list; tests of other folders are named here.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ STARTS: Final = frozenset(
         "sidecars",
     }
 )
-"""What starts a process, in these tests; `.start()` does so as well."""
+"""Names that start a process in these tests; `.start()` does so as well."""
 
 
 def process_tests() -> list[str]:
-    """`file::test` of each, by file and name. Raises LookupError for one that is not there, or starts no
-    process.
+    """Return `file::test` of each test, by file and name. Raises LookupError for a test that does not exist,
+    or starts no process.
     """
     wanted = {f"{path.relative_to(REPOSITORY)}::" for path in FOLDER.glob("test_*.py")}
     found: list[str] = []
@@ -66,7 +66,7 @@ def process_tests() -> list[str]:
 
 
 def rows_of(name: str) -> list[int]:
-    """`file::test_row_6_and_7_hot_swap` -> [6, 7]."""
+    """Return [6, 7] for `file::test_row_6_and_7_hot_swap`."""
     words = name.partition("::test_row_")[2].split("_")
     rows = [int(words[0])]
     while len(words) > 2 and words[1] == "and" and words[2].isdigit():
@@ -76,7 +76,7 @@ def rows_of(name: str) -> list[int]:
 
 
 def by_row() -> dict[int, list[str]]:
-    """The tests of each row."""
+    """Return the tests of each row."""
     found: dict[int, list[str]] = {}
     for name in process_tests():
         for row in rows_of(name):
@@ -85,13 +85,13 @@ def by_row() -> dict[int, list[str]]:
 
 
 def fault_tests() -> str:
-    """A table, one line for each row."""
+    """Return a table with one line for each row."""
     rows = [(str(row), codes(names)) for row, names in by_row().items()]
     return table(("Row", "Tests with real processes"), rows)
 
 
 def _tests(path: Path) -> dict[str, bool]:
-    """The tests of a file that are about rows, and whether each starts a process."""
+    """Return the tests of a file that are about rows, each with True if it starts a process."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {
         node.name: any(isinstance(part, ast.Call) and _starts(part.func) for part in ast.walk(node))

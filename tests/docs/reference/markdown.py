@@ -1,4 +1,4 @@
-"""Values -> Markdown. Used by every module that makes a part of a reference page."""
+"""Convert values to Markdown. Used by every module that makes a part of a reference page."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from types import ModuleType
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; a `|` in a cell is escaped, a line break becomes a space."""
+    """Return a table; a `|` in a cell is escaped, a line break becomes a space."""
     lines = [_row(header), _row(["---"] * len(header)), *(_row(row) for row in rows)]
     return "\n".join(lines)
 
 
 def code(text: object) -> str:
-    """`text`, or nothing for an empty one."""
+    """Return the text as `code`; nothing for an empty text."""
     return f"`{text}`" if str(text) else ""
 
 
 def codes(texts: Iterable[object]) -> str:
-    """`a`, `b`."""
+    """Return the texts as `a`, `b`."""
     return ", ".join(code(text) for text in texts)
 
 
 def one_line(text: str) -> str:
-    """The text without its line breaks."""
+    """Return the text without line breaks."""
     return " ".join(text.split())
 
 
 def attribute_docs(cls: type) -> Mapping[str, str]:
-    """The strings under the attributes of a class body, by attribute."""
+    """Return the strings under the attributes of a class body, by attribute."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(tree, ast.ClassDef)
     docs: dict[str, str] = {}
@@ -55,7 +55,7 @@ def attribute_docs(cls: type) -> Mapping[str, str]:
 
 
 def classes_of(module: ModuleType) -> list[type]:
-    """The classes that a module defines itself, in the order of its text."""
+    """Return the classes that a module itself defines, in the order of its text."""
     own = [
         value
         for value in vars(module).values()
@@ -65,7 +65,7 @@ def classes_of(module: ModuleType) -> list[type]:
 
 
 def docstring(value: object) -> str:
-    """The docstring as paragraphs of one line each; indented lines stay as they are."""
+    """Return the docstring as paragraphs of one line each; indented lines stay unchanged."""
     paragraphs = (inspect.getdoc(value) or "").split("\n\n")
     return "\n\n".join(one_line(paragraph) for paragraph in paragraphs if ">>>" not in paragraph)
 

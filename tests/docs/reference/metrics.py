@@ -1,4 +1,4 @@
-"""`berth_host.metrics.families` -> docs/reference/metrics.md."""
+"""Generate docs/reference/metrics.md from `berth_host.metrics.families`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from docs.reference.markdown import code, codes, table
 
 
 def kube_families() -> str:
-    """The families of kube-scheduler."""
+    """Return a table of kube-scheduler's families."""
     return _families(KUBE_SCHEDULER)
 
 
 def berth_families() -> str:
-    """berth's own."""
+    """Return a table of berth's own families."""
     return _families(BERTH)
 
 
 def resource_families() -> str:
-    """Those of `/metrics/resources`."""
+    """Return a table of the families of `/metrics/resources`."""
     return _families((POD_REQUEST, POD_LIMIT))
 
 

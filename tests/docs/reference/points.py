@@ -1,4 +1,6 @@
-"""`berth_sdk.extension_points` and the host's table of calls -> docs/reference/extension-points.md."""
+"""Generate docs/reference/extension-points.md from `berth_sdk.extension_points` and the host's table of
+calls.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 def points() -> str:
-    """Every point with its methods and the calls that it means for a served plugin."""
+    """Return a table of every extension point with its methods and its calls of a served plugin."""
     rows = []
     for point in ExtensionPoint:
         rpcs = [call.rpc for call in CALLS if call.point is point and call.rpc not in _NO_POINT]
@@ -39,7 +41,7 @@ def points() -> str:
 
 
 def calls() -> str:
-    """Deadline, policy, repeat of every call."""
+    """Return a table of deadline, policy and repetition of every call."""
     rows = [
         (
             code(call.rpc),
@@ -63,7 +65,7 @@ def calls() -> str:
 
 
 def protocols() -> str:
-    """What each method gets and answers, as its docstring says it."""
+    """Return the arguments and results of each method, from its docstring."""
     parts = []
     for cls in classes_of(extension_points):
         if getattr(cls, "_is_protocol", False):
@@ -72,7 +74,7 @@ def protocols() -> str:
 
 
 def attributes() -> str:
-    """The class attributes of a plugin, with their defaults."""
+    """Return a table of the class attributes of a plugin, with their defaults."""
     docs = attribute_docs(Plugin)
     rows = [
         (code(name), code(_shown(getattr(Plugin, name))), docs.get(name, ""))
@@ -82,14 +84,14 @@ def attributes() -> str:
 
 
 def codes_of_status() -> str:
-    """The codes of a Status."""
+    """Return a table of the codes of a Status."""
     docs = attribute_docs(status.Code)
     rows = [(code(item.name), code(item.kube_name), docs[item.name]) for item in status.Code]
     return table(("Code", "In kube-scheduler's words", "Meaning"), rows)
 
 
 def enumerations() -> str:
-    """The values that attributes and answers may have."""
+    """Return tables of the values that attributes and answers may have."""
     parts = []
     for cls in (
         extension_points.ScoreNormalization,
@@ -112,7 +114,7 @@ def enumerations() -> str:
 
 
 def answers() -> str:
-    """The result classes with their fields."""
+    """Return the result classes with their fields."""
     parts = []
     for cls in classes_of(results):
         if not issubclass(cls, Enum):
@@ -121,7 +123,7 @@ def answers() -> str:
 
 
 def needs() -> str:
-    """The ways to declare what it needs."""
+    """Return the ways to declare a need."""
     return "\n\n".join(
         part
         for name, method in vars(Need).items()
@@ -134,7 +136,7 @@ def needs() -> str:
 
 
 def event_words() -> str:
-    """The words of `EventInterest.actions`."""
+    """Return a table of the values of `EventInterest.actions`."""
     rows = [("any", codes(events.COMMON))]
     rows += [(code(resource), codes(words)) for resource, words in events.WORDS.items()]
     return table(("Resource", "Actions"), rows)
@@ -148,7 +150,7 @@ def _methods(cls: type) -> Iterator[str]:
 
 
 def signature_of(name: str, function: Any) -> str:
-    """`name(parameters) -> answer`, without self and cls."""
+    """Return `name(parameters) -> answer`, without self and cls."""
     signature = inspect.signature(function)
     parameters: list[str] = []
     for parameter in signature.parameters.values():

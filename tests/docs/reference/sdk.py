@@ -1,4 +1,4 @@
-"""The classes that an author's code reads and calls -> docs/reference/sdk.md."""
+"""Generate docs/reference/sdk.md from the classes that an author's code reads and calls."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _NOT_FOR_AUTHORS: Final = {
     "Attempt": {"ask_permit", "takes_part_in"},
     "PluginHost": {"place", "outcome", "ask_permit", "assume", "forget", "go_on", "at_work"},
 }
-"""What hosts and servers alone call."""
+"""Members that only hosts and servers call."""
 
 
 def data() -> str:
-    """Pods, nodes and tables."""
+    """Return the tables of pods, nodes and node tables."""
     classes = (
         pod.Pod,
         pod_affinity.PodAffinity,
@@ -60,27 +60,27 @@ def data() -> str:
 
 
 def verdicts() -> str:
-    """Status and Verdicts."""
+    """Return the tables of Status and Verdicts."""
     return _classes(status.Status, status.Verdicts)
 
 
 def state() -> str:
-    """What a cycle keeps."""
+    """Return the table of CycleState."""
     return _classes(cycle_state.CycleState)
 
 
 def the_handle() -> str:
-    """What a plugin may ask of the host."""
+    """Return the table of the handle."""
     return _classes(handle.Handle, handle.ObjectReader)
 
 
 def keys() -> str:
-    """The parts of a sort key."""
+    """Return the table of sort keys."""
     return _functions(sort_keys)
 
 
 def for_tests() -> str:
-    """`berth_sdk.testing`."""
+    """Return the tables of `berth_sdk.testing`."""
     parts = [
         _functions(testing),
         f"**Keywords of `make_pod` and `pod_object`.** {_keywords(PodFields)}",
@@ -115,14 +115,14 @@ def _classes(*classes: type) -> str:
 
 
 def _fields(cls: type) -> str:
-    """Of a value class: what it holds."""
+    """Return the fields of a value class."""
     if not is_dataclass(cls):
         return ""
     return f"Fields: {codes(f'{field.name}: {field.type}' for field in fields(cls))}."
 
 
 def _members(cls: type) -> Iterator[tuple[str, str]]:
-    """Public properties and methods with a docstring, in the order of the text."""
+    """Yield public properties and methods with a docstring, in the order of the text."""
     for name, member in vars(cls).items():
         if name.startswith("_") or name in _NOT_FOR_AUTHORS.get(cls.__name__, ()):
             continue
@@ -135,5 +135,5 @@ def _members(cls: type) -> Iterator[tuple[str, str]]:
 
 
 def _first(function: Any) -> str:
-    """The docstring without its examples."""
+    """Return the docstring without its examples."""
     return one_line((inspect.getdoc(function) or "").partition("\n>>>")[0])

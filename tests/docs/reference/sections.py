@@ -1,7 +1,7 @@
-"""The list of all parts that are made, and how they lie in their pages.
+"""The list of all made parts, and their places in pages.
 
-A part stands between two comments, `<!-- made: NAME -->` and `<!-- end: NAME -->`; around it a page says in
-its own words what the code cannot.
+A part is between two comments, `<!-- made: NAME -->` and `<!-- end: NAME -->`; the page around it has the
+text that the code does not contain.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _SECTION: Final = re.compile(
 
 
 def names_in(text: str) -> list[str]:
-    """The parts that a page has room for."""
+    """Return the names of the parts that a page contains."""
     return [matched["name"] for matched in _SECTION.finditer(text)]
 
 
 def filled(text: str) -> str:
-    """The page with every part as it is now. Raises KeyError for a part that no section makes."""
+    """Return the page with every part regenerated. Raises KeyError for a part that no section makes."""
     return _SECTION.sub(
         lambda matched: f"{matched['head']}\n{SECTIONS[matched['name']]()}\n\n{matched['tail']}", text
     )
