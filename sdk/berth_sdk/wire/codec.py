@@ -88,11 +88,14 @@ class Layout(Generic[R]):
                     items = value if write is None else [write(scope, item) for item in value]
                     getattr(message, part.field).extend(items)
             elif part.is_message:
+                written = value if write is None else write(scope, value)
+                if written is None:
+                    continue
                 target = getattr(message, part.field)
                 if part.is_optional:
                     target.SetInParent()  # set and empty says something else than unset
-                target.MergeFrom(write(scope, value) if write else value)
-            elif value:
+                target.MergeFrom(written)
+            elif value or part.kind:
                 setattr(message, part.field, value if write is None else write(scope, value))
         return message
 

@@ -23,17 +23,20 @@ from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.codec import Convert, Layout
 from berth_sdk.wire.scores import decode_aligned
 from berth_sdk.wire.status import CODES
 
 TRIAL: Final = "configure-trial"
 """The name that both sides give in the handshake where a host may try arguments: `ConfigureRequest.trial`."""
 _OUTCOMES: Final[Mapping[int, PatchOutcome]] = {
-    scheduling_pb2.PatchResult.OUTCOME_APPLIED: PatchOutcome.APPLIED,
-    scheduling_pb2.PatchResult.OUTCOME_CONFLICT: PatchOutcome.CONFLICT,
-    scheduling_pb2.PatchResult.OUTCOME_NOT_FOUND: PatchOutcome.NOT_FOUND,
-    scheduling_pb2.PatchResult.OUTCOME_SKIPPED: PatchOutcome.SKIPPED,
-    scheduling_pb2.PatchResult.OUTCOME_UNKNOWN: PatchOutcome.UNKNOWN,
+    scheduling_pb2.PatchResult.Outcome.Value(f"OUTCOME_{outcome.name}"): outcome for outcome in PatchOutcome
+}
+_PATCHED: Final = Layout(PatchResult, scheduling_pb2.PatchResult)
+_READERS: Final[Mapping[str, Convert]] = {
+    "Outcome": lambda _scope, number: _OUTCOMES.get(number, PatchOutcome.REFUSED),
+    "ObjectRef": lambda _scope, message: wire.decode_ref(message),
+    "KubeObject": lambda _scope, message: wire.decode_object(message),
 }
 
 
@@ -148,15 +151,7 @@ def decode_scores(message: scheduling_pb2.Scores, nodes: NodeTable) -> NDArray[n
 
 def decode_patched(messages: Sequence[scheduling_pb2.PatchResult]) -> tuple[PatchResult, ...]:
     """The outcomes of the patches; an outcome that is not known here reads as REFUSED."""
-    return tuple(
-        PatchResult(
-            outcome=_OUTCOMES.get(message.outcome, PatchOutcome.REFUSED),
-            ref=wire.decode_ref(message.ref),
-            object=wire.decode_object(message.object) if message.HasField("object") else None,
-            message=message.message,
-        )
-        for message in messages
-    )
+    return tuple(PatchResult(**_PATCHED.decode(_READERS, None, message)) for message in messages)
 
 
 def decode_queued_pod(message: queue_pb2.QueuedPod) -> QueuedPod:

@@ -1,13 +1,15 @@
 """A plugin's answers and its description -> the contract's messages. Used by the servicers.
 
-Rejections are grouped, one `NodeGroup` per distinct status, so that the size of a reply depends on the number
-of its reasons. Source: the contract's common.proto, identity.proto and scheduling.proto.
+`WRITERS` has one writer for each kind of value, whatever answer it is in (`wire.codec`). Rejections are
+grouped, one `NodeGroup` per distinct status, so that the size of a reply depends on the number of its
+reasons. Source: the contract's common.proto, identity.proto and scheduling.proto.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 import numpy as np
 from google.protobuf.duration_pb2 import Duration
@@ -24,6 +26,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.codec import Convert, Layout
 from berth_sdk.wire.status import encode_status
 
 _HINTS: Final = {
@@ -81,24 +84,49 @@ def encode_eligible(names: frozenset[str], nodes: NodeTable, mode: NodeMode) -> 
     return pb.NodeSet(names=sorted(names))
 
 
+class Answering(Protocol):
+    """What the writers of an answer read of its call."""
+
+    @property
+    def mode(self) -> NodeMode:
+        """How the plugin names nodes."""
+        ...
+
+    @property
+    def nodes(self) -> NodeTable:
+        """The nodes of the request."""
+        ...
+
+
 def encode_patch(patch: ObjectPatch) -> scheduling_pb2.ObjectPatch:
-    """A merge patch. Raises TypeError or ValueError for a patch that JSON cannot express."""
-    return scheduling_pb2.ObjectPatch(
-        resource=patch.resource,
-        ref=wire.encode_ref(patch.ref),
-        expected_resource_version=patch.expected_resource_version,
-        merge_patch_json=_JSON.encode(dict(patch.merge_patch)).encode(),
-        subresource=patch.subresource,
-        action=_ACTIONS[patch.action],
-    )
+    """Return a patch as its message. Raises TypeError or ValueError for a patch that JSON cannot express."""
+    message: scheduling_pb2.ObjectPatch = _PATCH.encode(WRITERS, None, patch)
+    return message
 
 
-_ACTIONS = {
-    # The default stays unsaid: most patches merge.
+def encode_duration(seconds: float) -> Duration:
+    """Return seconds as a Duration; never below zero."""
+    nanos = max(0, round(seconds * 1e9))
+    return Duration(seconds=nanos // 10**9, nanos=nanos % 10**9)
+
+
+_PATCH: Final = Layout(ObjectPatch, scheduling_pb2.ObjectPatch)
+_ACTIONS: Final = {
+    # The default stays unset: most patches merge.
     PatchAction.MERGE: scheduling_pb2.ObjectPatch.ACTION_UNSPECIFIED,
     PatchAction.CREATE: scheduling_pb2.ObjectPatch.ACTION_CREATE,
     PatchAction.DELETE: scheduling_pb2.ObjectPatch.ACTION_DELETE,
 }
+WRITERS: Final[Mapping[str, Convert]] = {
+    "NodeSet": lambda call, names: encode_eligible(names, call.nodes, call.mode),
+    "NodeVerdicts": lambda call, verdicts: encode_verdicts(verdicts, call.nodes, call.mode),
+    "ObjectRef": lambda _call, ref: wire.encode_ref(ref),
+    "ObjectPatch": lambda _call, patch: encode_patch(patch),
+    "Action": lambda _call, action: _ACTIONS[action],
+    "json": lambda _call, body: _JSON.encode(dict(body)).encode(),
+    "Duration": lambda _call, seconds: encode_duration(seconds),
+}
+"""(an `Answering`, the value) -> what travels, by kind."""
 
 
 def encode_published(state: CycleState) -> list[pb.CycleStateEntry]:
@@ -107,12 +135,6 @@ def encode_published(state: CycleState) -> list[pb.CycleStateEntry]:
         pb.CycleStateEntry(key=key, value=value or b"", deleted=value is None)
         for key, value in state.take_published().items()
     ]
-
-
-def encode_duration(seconds: float) -> Duration:
-    """Seconds -> Duration; never below zero."""
-    nanos = max(0, round(seconds * 1e9))
-    return Duration(seconds=nanos // 10**9, nanos=nanos % 10**9)
 
 
 def encode_descriptor(descriptor: Descriptor) -> identity_pb2.PluginDescriptor:
