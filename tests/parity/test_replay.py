@@ -15,7 +15,7 @@ from berth_host.framework import score_table
 from berth_host.framework.asked import Asked
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.plugins.registry import ClassRegistry
-from berth_host.rpc import normalize
+from berth_host.rpc import scores
 from berth_host.scheduler import schedule_one
 from berth_plugins.node_resources.fit import Demand
 from berth_sdk.tables import NodeColumns
@@ -241,7 +241,7 @@ def _no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _unreversed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(normalize, "host_max_reversed", normalize.host_max)
+    monkeypatch.setattr(scores, "host_max_reversed", scores.host_max)
 
 
 def _first_of_the_best(monkeypatch: pytest.MonkeyPatch) -> None:

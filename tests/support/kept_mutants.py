@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from berth_host.framework import score_roles
+from berth_host.framework import scoring
 from berth_host.framework.kept import (
     merged_answers,
     merged_scores,
@@ -205,7 +205,7 @@ def the_best_are_never_found_anew(patch: pytest.MonkeyPatch, world: KeptMachine)
 
 def score_roles_are_kept(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:
     """Others skip Score by now."""
-    patch.setattr(score_roles.ScoreRoles, "fit", lambda self, score, cycle: True)
+    patch.setattr(scoring.ScoreRoles, "fit", lambda self, score, cycle: True)
 
 
 def pre_filter_outlives_the_nodes(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:

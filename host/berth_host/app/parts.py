@@ -27,8 +27,7 @@ from berth_host.cluster.port import ClusterPort, EventRecord
 from berth_host.cluster.watching import BUDGETS, Watching, watched_resources
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.explain.diagnosis import AttemptMetrics, Diagnoses, Diagnosis
-from berth_host.framework.binding import PreBindRunner
-from berth_host.framework.device_wait import DeviceWaits
+from berth_host.framework.binding import DeviceWaits, PreBindRunner
 from berth_host.framework.framework import Framework
 from berth_host.framework.kept.keep_answers import KeepAnswers
 from berth_host.framework.waiting_pods import WaitingPods

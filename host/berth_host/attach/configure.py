@@ -20,7 +20,7 @@ from berth_host.attach.seams import HandleGrants, WayBack
 from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
 from berth_host.rpc.call_rules import call_rules, deadlines_by_point
 from berth_host.rpc.served.grpc_transport import DEFAULT_CONCURRENCY
-from berth_host.rpc.state_chunks import MAX_MESSAGE_BYTES
+from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
 
 # NormalizeScore belongs to Score and has no list of its own in a profile.
 _OF_PROFILE: Final[Mapping[str, str]] = {"normalizeScore": "score"}

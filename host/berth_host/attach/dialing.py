@@ -34,7 +34,7 @@ from berth_host.config.berth.configuration import Transport
 from berth_host.rpc.served.frames import FramedConnections
 from berth_host.rpc.served.link import channel_options
 from berth_host.rpc.served.peer_user import may_serve, peer_user
-from berth_host.rpc.state_chunks import MAX_MESSAGE_BYTES
+from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
 
 
 def dial(endpoint: str, place: Place) -> grpc.aio.Channel:

@@ -15,8 +15,7 @@ from berth_sdk.kept.follows import concern
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 
-from berth_host.framework.filtering import Rows, candidates, nominated_pass, passed_by
-from berth_host.framework.pre_filtering import PreFiltering
+from berth_host.framework.filtering import PreFiltering, Rows, candidates, nominated_pass, passed_by
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import score_nodes
 from berth_host.model.node_statuses import NodeStatuses

@@ -1,9 +1,13 @@
-"""Filter over a table: plugins in configured order, each asked about the rows that are left.
+"""PreFilter and Filter over a table: plugins in configured order, each asked about the rows that are left.
 
-Called by `Framework`. A plugin is asked once the plugins before it have answered, in this process or in
-another: it sees no row that one of them rejected, and is not asked at all when no row is left. A verdict on
-more rows would need a rule for errors, counts and the plugin's own memory about rows that do not count.
-Source: kube-scheduler `framework/runtime/framework.go` (RunFilterPlugins,
+Called by `Framework` and by both implementations of `Answers`. A plugin is asked once the plugins before it
+have answered, in process or served: it sees no row that one of them rejected, and is not asked at all when no
+row is left. A verdict on more rows would need a rule for errors, counts and the plugin's own memory about
+rows that do not count.
+
+`filter_scenarios` asks the same of what-ifs, for the preemption evaluator and for plugins that ask through
+their handle.
+Source: kube-scheduler `framework/runtime/framework.go` (RunPreFilterPlugins, RunFilterPlugins,
 RunFilterPluginsWithNominatedPods), v1.36; kube-scheduler asks node by node, which gives the same verdicts.
 """
 
@@ -11,16 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 from berth_sdk.extension_points import PodSensitivity
+from berth_sdk.results import PreFilterResult
 from berth_sdk.scenarios import Scenarios
-from berth_sdk.status import Code, Status, Verdicts
+from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable, PodChanges
 from numpy.typing import NDArray
 
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
+from berth_host.model.pre_filter_outcome import PreFilterOutcome, go_list
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle
 
@@ -140,3 +147,94 @@ def _positions(count: int) -> Rows:
     positions = np.arange(count, dtype=np.intp)
     positions.flags.writeable = False
     return positions
+
+
+_REJECTED: Final = (Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
+"""Pending has no meaning at PreFilter: it counts as an error."""
+
+
+class PreFiltering:
+    """One cycle's PreFilter: answers are taken in order until one ends it."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        self._skip_filter: set[str] = set()
+        self._skip: set[str] = set()
+        self._eligible: frozenset[str] | None = None
+        self._narrowed: list[tuple[str, frozenset[str]]] = []
+        self._rejections: list[Status] = []
+
+    def take(
+        self, client: PluginClient, answer: PreFilterResult, *, lasting: bool
+    ) -> PreFilterOutcome | None:
+        """The answer of the next plugin; not None: it ends PreFilter. `lasting`: a Skip is for the cycle."""
+        status = answer.status
+        if status.code is Code.SKIP:
+            self._skip_filter.add(client.name)
+            if lasting:
+                self._skip.add(client.name)
+        elif status.code in _REJECTED:
+            self._rejections.append(status.with_plugin(client.name))
+            # After UNSCHEDULABLE the others run on: preemption needs the state that they make.
+            if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+                return self.outcome()
+        elif not status.is_success:
+            text = f'running PreFilter plugin "{client.name}": {status.message}'
+            return self._ended(PreFilterOutcome(Status(Code.ERROR, (text,), client.name)))
+        elif answer.eligible is not None:
+            self._narrowed.append((client.name, answer.eligible))
+            eligible = answer.eligible if self._eligible is None else self._eligible & answer.eligible
+            self._eligible = eligible
+            if not eligible:
+                nobody = Status.unresolvable(_nobody_left([plugin for plugin, _ in self._narrowed]))
+                return self._ended(self._merged(nobody))
+        return None
+
+    def outcome(self) -> PreFilterOutcome:
+        """The merged result of all answers."""
+        return self._ended(self._merged(self._rejections[-1] if self._rejections else SUCCESS))
+
+    def _merged(self, status: Status) -> PreFilterOutcome:
+        return PreFilterOutcome(status, self._eligible, tuple(self._narrowed), tuple(self._rejections))
+
+    def _ended(self, outcome: PreFilterOutcome) -> PreFilterOutcome:
+        self._cycle.skip_filter = frozenset(self._skip_filter)
+        self._cycle.skip = frozenset(self._skip)
+        return outcome
+
+
+def _nobody_left(restricting: Sequence[str]) -> str:
+    if len(restricting) == 1:
+        return f"node(s) didn't satisfy plugin {restricting[0]}"
+    return f"node(s) didn't satisfy plugin(s) {go_list(restricting)} simultaneously"
+
+
+def sensitive(clients: Sequence[PluginClient]) -> list[PluginClient]:
+    """The plugins whose verdict other pods can change."""
+    return [client for client in clients if client.descriptor.pod_sensitivity is not PodSensitivity.NONE]
+
+
+async def filter_scenarios(
+    clients: Sequence[PluginClient], cycle: Cycle, scenarios: Scenarios
+) -> NodeStatuses:
+    """One verdict per scenario, signed by its plugin: a row of the answer's table is a scenario."""
+    statuses = NodeStatuses(scenarios.nodes)
+
+    async def ask(client: PluginClient, left: Rows) -> Verdicts:
+        if client.descriptor.pod_sensitivity is PodSensitivity.NONE:
+            return await _plain(client, cycle, scenarios.nodes.slots.take(left))
+        asked = scenarios if len(left) == len(scenarios) else scenarios.take(left)
+        return await client.filter_scenarios(cycle, asked)
+
+    await ask_in_order(clients, statuses, np.arange(len(scenarios)), ask)
+    return statuses
+
+
+async def _plain(client: PluginClient, cycle: Cycle, slots: NDArray[np.intp]) -> Verdicts:
+    """Other pods do not matter to it: its ordinary verdict, asked once for each node."""
+    nodes = cycle.nodes
+    if (slots[1:] > slots[:-1]).all():
+        return await client.filter(cycle, nodes.take(nodes.slots.searchsorted(slots)))
+    distinct, back = np.unique(slots, return_inverse=True)
+    verdicts = await client.filter(cycle, nodes.take(nodes.slots.searchsorted(distinct)))
+    return verdicts.take(back)

@@ -8,7 +8,8 @@ Source: kube-scheduler `framework/runtime/framework.go` (RunScorePlugins), v1.36
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, Self, TypeVar
 
@@ -16,12 +17,11 @@ import numpy as np
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 
-from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, Scores, ScoreTable, WeightedPlugin
 from berth_host.metrics.series import instant_s
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle
-from berth_host.rpc.score_outcome import ScoreOutcome
+from berth_host.rpc.scores import ScoreOutcome
 
 T = TypeVar("T")
 
@@ -173,3 +173,36 @@ class _Early(Generic[T]):
     async def answer(self, plugin: str) -> T:
         """The answer. Raises the question's exception."""
         return await self._tasks[plugin]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreRoles:
+    """The Score plugins `score`, in configured order, once PreScore is over and the same plugins `skip`
+    everything, or Score alone. `asked`: plugins with something to say; of these, `sharing` share their scores
+    with equal pods, `others` do not.
+    """
+
+    score: tuple[WeightedPlugin, ...]
+    skip: frozenset[str]
+    skip_score: frozenset[str]
+    asked: tuple[WeightedPlugin, ...]
+    sharing: tuple[WeightedPlugin, ...]
+    others: tuple[WeightedPlugin, ...]
+
+    @classmethod
+    def of(cls, score: tuple[WeightedPlugin, ...], cycle: Cycle, by_row: Collection[str]) -> ScoreRoles:
+        """As the cycle stands; `by_row`: the plugins that share."""
+        skip, skip_score = cycle.skip, frozenset(cycle.skip_score)
+        asked = tuple(plugin for plugin in score if plugin.client.name not in skip | skip_score)
+        return cls(
+            score,
+            skip,
+            skip_score,
+            asked,
+            tuple(plugin for plugin in asked if plugin.client.name in by_row),
+            tuple(plugin for plugin in asked if plugin.client.name not in by_row),
+        )
+
+    def fit(self, score: tuple[WeightedPlugin, ...], cycle: Cycle) -> bool:
+        """Whether these roles are this cycle's as well."""
+        return self.score is score and self.skip == cycle.skip and self.skip_score == cycle.skip_score

@@ -40,7 +40,7 @@ from berth_host.handle.backend import HandleBackend
 from berth_host.handle.reading import StateReader, readable
 from berth_host.rpc.pace import Pace
 from berth_host.rpc.served.statuses import cut
-from berth_host.rpc.state_chunks import CHUNK_BYTES
+from berth_host.rpc.state_codec import CHUNK_BYTES
 
 Args = TypeVarTuple("Args")
 Out = TypeVar("Out")

@@ -34,8 +34,8 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.errors.plugins import CycleRestartError
+from berth_host.framework.filtering import filter_scenarios
 from berth_host.framework.waiting_pods import WaitingPods
-from berth_host.framework.what_if import filter_scenarios
 from berth_host.handle.backend import NoOpenCallError, QuestionUnderWayError, UnknownNodesError
 from berth_host.log import get_logger
 from berth_host.plugins.clients import Clients

@@ -19,8 +19,7 @@ from berth_host.attach.feed import HostState
 from berth_host.errors.state import InvariantError
 from berth_host.handle.backend import UnknownNodesError
 from berth_host.rpc.pace import Pace
-from berth_host.rpc.state_chunks import MAX_MESSAGE_BYTES
-from berth_host.rpc.state_codec import StateEncoder
+from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES, StateEncoder
 
 
 def readable(

@@ -16,7 +16,7 @@ from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.errors.state import InvariantError
 from berth_host.handle.calls import HandleSeams
 from berth_host.handle.grants import Grants
-from berth_host.rpc.state_chunks import MAX_MESSAGE_BYTES
+from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
 
 # These bring gRPC, which a host without served plugins never imports.
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """`PreFilterOutcome`: the merged answers of all PreFilter plugins about one pod.
 
-Made by `framework.pre_filtering`, kept in the cycle's record, read by the scheduler for its messages.
+Made by `framework.filtering`, kept in the cycle's record, read by the scheduler for its messages.
 Source: kube-scheduler `framework/runtime/framework.go` (RunPreFilterPlugins), v1.36.
 """
 

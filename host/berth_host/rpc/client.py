@@ -42,10 +42,9 @@ from berth_host.rpc.call import Call
 from berth_host.rpc.call_rules import Policy
 from berth_host.rpc.cycle import Cycle, CycleEnd, EarlyScores, Part
 from berth_host.rpc.early import early_scores, early_verdicts, keep_early, keep_scores
-from berth_host.rpc.normalize import normalize
 from berth_host.rpc.relay import PluginRelay, StandIn
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
-from berth_host.rpc.score_outcome import ScoreOutcome, no_scores, score_error, zeros
+from berth_host.rpc.scores import ScoreOutcome, no_scores, normalize, score_error, zeros
 from berth_host.rpc.transport import Transport
 from berth_host.rpc.validate import Checker, ClusterFacts
 

@@ -9,6 +9,7 @@ by the relay before every call. Calls of the outbox are always made: the plugin 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -24,7 +25,6 @@ from berth_host.errors.plugins import (
 )
 from berth_host.rpc.breaker import Breaker, BreakerState
 from berth_host.rpc.call import AnyCall, Lane
-from berth_host.rpc.strikes import Strikes
 
 VIOLATIONS: Final = 3
 VIOLATIONS_WITHIN_S: Final = 60.0
@@ -172,3 +172,19 @@ def _says_something(failure: PluginError) -> bool:
     if isinstance(failure, HostFaultError | PluginStaleError):
         return False
     return not (isinstance(failure, PluginTimeoutError) and failure.others_spent)
+
+
+class Strikes:
+    """`limit` times within `within_s` seconds are too often. `clock`: monotonic seconds."""
+
+    def __init__(self, limit: int, within_s: float, clock: Callable[[], float]) -> None:
+        self.limit = limit
+        self.within_s = within_s
+        self._clock = clock
+        self._times_s: deque[float] = deque(maxlen=limit)
+
+    def again(self) -> bool:
+        """It was seen once more; whether this is too often."""
+        now_s = self._clock()
+        self._times_s.append(now_s)
+        return len(self._times_s) == self.limit and now_s - self._times_s[0] <= self.within_s

@@ -18,10 +18,10 @@ from berth_sdk.results import ObjectPatch, PatchAction, PatchOutcome, PatchResul
 from berth_host.cache.objects import ObjectStores
 from berth_host.errors.cluster import ClusterError, ConflictError, NotFoundError
 from berth_host.model.clock import Clock, sleep
+from berth_host.model.merge_patch import merged
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle
 from berth_host.scheduler.cluster_calls import ClusterCalls
-from berth_host.scheduler.object_writes import ObjectWrites
 
 READ_TRIES: Final = 4
 FIRST_PAUSE_S: Final = 0.1
@@ -159,3 +159,57 @@ def _refusal(client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> str:
     if patch.resource not in declared:
         return f'{patch.resource} is not among the plugin\'s needs: declare Need.objects("{patch.resource}")'
     return ""
+
+
+REPLACED_WHOLE: Final = frozenset(
+    {"persistentvolumes", "persistentvolumeclaims", "resource.k8s.io/resourceclaims"}
+)
+REMEMBERED: Final = 256
+"""Own writes whose answers are kept until the watch shows them; the oldest are dropped first."""
+
+
+class ObjectWrites:
+    """`stores`: the objects as the watches showed them."""
+
+    def __init__(self, cluster: ClusterCalls, stores: ObjectStores) -> None:
+        self._cluster = cluster
+        self._stores = stores
+        self._answers: dict[str, KubeObject] = {}
+
+    async def write(self, patch: ObjectPatch) -> KubeObject:
+        """The object as it is then. Raises ClusterError."""
+        base = await self._base(patch)
+        if base is None:
+            return await self._cluster.patch(
+                patch.resource,
+                patch.ref,
+                patch.merge_patch,
+                subresource=patch.subresource,
+                expected_resource_version=patch.expected_resource_version,
+            )
+        content = merged(base.parsed, patch.merge_patch)
+        answer = await self._cluster.update(patch.resource, content, subresource=patch.subresource)
+        self._remember(answer)
+        return answer
+
+    async def _base(self, patch: ObjectPatch) -> KubeObject | None:
+        """The object at the version that the patch is made for; None: a PATCH it is.
+
+        A PATCH also where that version is over: the server's answer says so in its own words.
+        """
+        version, ref = patch.expected_resource_version, patch.ref
+        if not version or patch.resource not in REPLACED_WHOLE:
+            return None
+        known = self._stores.of_resource(patch.resource).get(ref.name, ref.namespace)
+        if known is None or known.ref.resource_version != version:
+            known = self._answers.pop(known.ref.uid if known is not None else ref.uid, known)
+        if known is None or known.ref.resource_version != version:
+            known = await self._cluster.get(patch.resource, replace(ref, resource_version=""))
+        if known is None or known.ref.resource_version != version:
+            return None
+        return known if not ref.uid or ref.uid == known.ref.uid else None
+
+    def _remember(self, answer: KubeObject) -> None:
+        self._answers[answer.ref.uid] = answer
+        if len(self._answers) > REMEMBERED:
+            del self._answers[next(iter(self._answers))]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from berth_host.explain.diagnosis import Diagnosis, Outcome
-from berth_host.rpc.state_chunks import MAX_MESSAGE_BYTES
+from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2

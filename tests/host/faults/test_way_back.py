@@ -12,7 +12,7 @@ import grpc
 import pytest
 from berth_host.attach.state import State
 from berth_host.handle import rates
-from berth_host.rpc.state_chunks import MAX_MESSAGE_BYTES
+from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2, scheduling_pb2
 from structlog.testing import capture_logs
 from support.faults import (

@@ -13,7 +13,7 @@ import pytest
 from berth_host.cache.resources import kind_of
 from berth_host.handle.reading import StateReader
 from berth_host.handle.service import MAX_READS
-from berth_host.rpc import state_chunks
+from berth_host.rpc import state_codec
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, identity_pb2
@@ -136,7 +136,7 @@ def read_contents(chunks: Sequence[handle_pb2.ReadStateResponse]) -> dict[str, t
 async def test_reads_while_pods_are_scheduled_are_each_of_one_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(state_chunks, "CHUNK_BYTES", 2048)  # so that a read takes many turns of the loop
+    monkeypatch.setattr(state_codec, "CHUNK_BYTES", 2048)  # so that a read takes many turns of the loop
     async with serving(300) as host:
         state = host.state
         by_generation = {state.version.generation: contents(state)}
@@ -239,9 +239,9 @@ async def test_many_nominated_pods_come_in_chunks_below_the_agreed_size() -> Non
         chunks = [chunk async for chunk in open_list(host, all_nodes=True, with_objects=True)]
         assert [item.pod.ref.uid for chunk in chunks for item in chunk.pods] == [pod.uid for pod in pods]
         alone = max(chunk.pods[0].ByteSize() for chunk in chunks)
-        assert alone > state_chunks.CHUNK_BYTES > 1000
+        assert alone > state_codec.CHUNK_BYTES > 1000
         for chunk in chunks:
-            assert chunk.ByteSize() < state_chunks.CHUNK_BYTES + 1000 or len(chunk.pods) == 1
+            assert chunk.ByteSize() < state_codec.CHUNK_BYTES + 1000 or len(chunk.pods) == 1
 
 
 async def test_lists_are_among_the_reads_that_are_bounded() -> None:

@@ -22,7 +22,7 @@ from berth_host.errors.plugins import (
 )
 from berth_host.rpc.breaker import IN_A_ROW, BreakerState
 from berth_host.rpc.calls import FILTER, PRE_BIND, SCORE, SIMULATE_FILTER, UNRESERVE
-from berth_host.rpc.conduct import DRIFTS, VIOLATIONS, Conduct
+from berth_host.rpc.conduct import DRIFTS, VIOLATIONS, Conduct, Strikes
 from berth_sdk.extension_points import ExtensionPoint
 
 OWN = (
@@ -206,3 +206,17 @@ def test_a_point_is_refused_while_its_breaker_is_open_and_every_point_in_silence
     assert not conduct.refuses(ExtensionPoint.FILTER)  # one call is tried
     conduct.missed("did not answer 3 probes")
     assert conduct.refuses(ExtensionPoint.SCORE)
+
+
+def test_only_those_within_the_time_count() -> None:
+    now_s = 0.0
+    strikes = Strikes(3, 60.0, lambda: now_s)
+    seen = []
+    for now_s in (0.0, 10.0, 60.5, 69.9, 70.6, 200.0):  # noqa: B007  # the clock reads it
+        seen.append(strikes.again())
+    assert seen == [False, False, False, True, True, False]
+
+
+def test_all_at_once_are_too_many() -> None:
+    strikes = Strikes(2, 0.0, lambda: 5.0)
+    assert [strikes.again() for _ in range(3)] == [False, True, True]

@@ -27,7 +27,7 @@ from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.grpc_transport import GrpcTransport
 from berth_host.rpc.served.outbox import Outbox, Parcel
 from berth_host.rpc.served.sender import LinkSender
-from berth_host.rpc.state_chunks import MAX_MESSAGE_BYTES
+from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
 from berth_host.rpc.validate import (
     MAX_KEY_BYTES,
     MAX_PATCHES,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from berth_host.rpc.normalize import normalize
+from berth_host.rpc.scores import normalize
 from berth_sdk import (
     BindResult,
     ClusterEvent,

@@ -22,22 +22,26 @@ from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework.answers import AskEveryone
-from berth_host.framework.filtering import Rows, candidates, nominated_pass, passed_by
+from berth_host.framework.filtering import PreFiltering, Rows, candidates, nominated_pass, passed_by
 from berth_host.framework.kept.judging_early import judge_early
 from berth_host.framework.kept.merged_answers import MergedAnswers, Skips
 from berth_host.framework.kept.plugin_answers import PluginAnswers, SignatureAnswers
 from berth_host.framework.kept.signing import Signers
-from berth_host.framework.pre_filtering import PreFiltering
-from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
-from berth_host.framework.scoring import ask_scores, note_pre_score, pre_score_answers, put_together
+from berth_host.framework.scoring import (
+    ScoreRoles,
+    ask_scores,
+    note_pre_score,
+    pre_score_answers,
+    put_together,
+)
 from berth_host.metrics.series import instant_s
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
 from berth_host.model.pre_filter_outcome import PASSED, PreFilterOutcome
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle
-from berth_host.rpc.score_outcome import ScoreOutcome
+from berth_host.rpc.scores import ScoreOutcome
 
 Clients: TypeAlias = tuple[PluginClient, ...]
 MOST_SEEN: Final = 4096

@@ -19,7 +19,7 @@ from berth_sdk.tables.node_columns import NodeColumns
 
 from berth_host.framework.kept.merged_scores import MergedScores
 from berth_host.framework.kept.merged_verdicts import MergedVerdicts, NominatedVerdicts
-from berth_host.framework.score_roles import ScoreRoles
+from berth_host.framework.scoring import ScoreRoles
 from berth_host.rpc.client import PluginClient
 
 Clients: TypeAlias = tuple[PluginClient, ...]

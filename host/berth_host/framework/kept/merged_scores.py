@@ -21,8 +21,7 @@ from berth_host.framework.kept.leaders import Leaders, Rows
 from berth_host.framework.kept.merged_verdicts import within
 from berth_host.framework.score_table import PluginScores, Scores, WeightedPlugin
 from berth_host.rpc.cycle import Cycle
-from berth_host.rpc.normalize import normalize
-from berth_host.rpc.score_outcome import ScoreOutcome
+from berth_host.rpc.scores import ScoreOutcome, normalize
 from berth_host.rpc.validate import in_range
 
 _AS_THEY_COME: Final = (ScoreNormalization.NONE, ScoreNormalization.PLUGIN)

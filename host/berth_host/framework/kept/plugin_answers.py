@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from berth_host.framework.kept.signing import Signer
 from berth_host.rpc.cycle import Cycle
-from berth_host.rpc.normalize import normalize
-from berth_host.rpc.score_outcome import ScoreOutcome
+from berth_host.rpc.scores import ScoreOutcome, normalize
 from berth_host.rpc.validate import in_range
 
 MAX_SIGNATURES: Final = 1024

@@ -34,7 +34,7 @@ from berth_host.errors.plugins import (
 from berth_host.rpc.pace import Pace
 from berth_host.rpc.served.frames import LARGEST_BYTES, FramedConnections
 from berth_host.rpc.served.grpc_errors import in_time, plugin_error, readable
-from berth_host.rpc.state_chunks import MAX_MESSAGE_BYTES
+from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
 
 R = TypeVar("R")
 _Send: TypeAlias = Callable[..., Awaitable[bytes]]

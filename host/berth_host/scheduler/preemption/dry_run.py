@@ -20,8 +20,8 @@ from berth_sdk.status import Status
 from berth_sdk.tables import PodChanges
 from numpy.typing import NDArray
 
+from berth_host.framework.filtering import filter_scenarios, sensitive
 from berth_host.framework.framework import Framework
-from berth_host.framework.what_if import filter_scenarios, sensitive
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from berth_host.rpc.call_rules import PointPolicy
 from berth_host.rpc.served.link import InstanceLink, StateFeed
-from berth_host.rpc.state_chunks import CHUNK_BYTES
+from berth_host.rpc.state_codec import CHUNK_BYTES
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin, PodSensitivity, ScoreNormalization
 from berth_sdk.needs import Need

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from berth_host.rpc.normalize import host_max, host_max_reversed, host_min_max, normalize
+from berth_host.rpc.scores import host_max, host_max_reversed, host_min_max, normalize
 from berth_sdk.extension_points import ScoreNormalization
 from hypothesis import given
 from hypothesis import strategies as st

@@ -11,7 +11,7 @@ from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.errors.cluster import ConflictError, NotFoundError
 from berth_host.model.clock import ManualClock
 from berth_host.model.patch_type import PatchType
-from berth_host.scheduler.object_writes import ObjectWrites
+from berth_host.scheduler.patches import ObjectWrites
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.results import ObjectPatch
 from support.hosts import START_S, node

@@ -1,0 +1,107 @@
+"""Scores after Score: normalisation by the host, and the outcome that stands in for scores that did not come.
+
+Called by `PluginClient.score`, over the nodes that are scored in the end.
+Source: kube-scheduler `framework/plugins/helper/normalize_score.go` (HOST_MAX, HOST_MAX_REVERSED),
+`framework/plugins/interpodaffinity/scoring.go` (HOST_MIN_MAX) and `framework/runtime/framework.go` (the
+messages), v1.36.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from berth_sdk.extension_points import ScoreNormalization
+from berth_sdk.status import MAX_NODE_SCORE, SUCCESS, Code, Status
+from numpy.typing import NDArray
+
+from berth_host.errors.plugins import PluginError
+from berth_host.rpc.call_rules import Policy
+from berth_host.rpc.validate import ScoreRangeError
+
+Scores = NDArray[np.int64]
+
+
+def normalize(how: ScoreNormalization, scores: Scores) -> Scores:
+    """int64[n] -> int64[n]. PLUGIN, NONE and RPC are final as they come."""
+    if how is ScoreNormalization.HOST_MAX:
+        return host_max(scores)
+    if how is ScoreNormalization.HOST_MAX_REVERSED:
+        return host_max_reversed(scores)
+    if how is ScoreNormalization.HOST_MIN_MAX:
+        return host_min_max(scores)
+    return scores
+
+
+def host_max(scores: Scores) -> Scores:
+    """score * 100 / max, truncated towards zero; unchanged where no score is above 0."""
+    highest = int(scores.max(initial=0))
+    return scores if highest == 0 else _truncated(scores * MAX_NODE_SCORE, highest)
+
+
+def host_max_reversed(scores: Scores) -> Scores:
+    """100 - score * 100 / max; 100 for all where no score is above 0."""
+    highest = int(scores.max(initial=0))
+    if highest == 0:
+        return np.full(len(scores), MAX_NODE_SCORE, dtype=np.int64)
+    return MAX_NODE_SCORE - _truncated(scores * MAX_NODE_SCORE, highest)
+
+
+def host_min_max(scores: Scores) -> Scores:
+    """100.0 * ((score - min) / (max - min)), truncated; 0 for all where all are equal."""
+    if not len(scores):
+        return scores
+    lowest, highest = int(scores.min()), int(scores.max())
+    if lowest == highest:
+        return np.zeros(len(scores), dtype=np.int64)
+    # Divided first and multiplied after, in doubles, as upstream does: the other order rounds differently.
+    share = (scores - lowest).astype(np.float64) / float(highest - lowest)
+    return (float(MAX_NODE_SCORE) * share).astype(np.int64)
+
+
+def _truncated(numerators: Scores, divisor: int) -> Scores:
+    quotients = numerators // divisor
+    below = (numerators < 0) & (quotients * divisor != numerators)
+    return quotients + below if below.any() else quotients
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreOutcome:
+    """int64[n] each: the answer of Score, and the same normalised, before the weight.
+
+    A `status` other than SUCCESS ends the cycle; its text is complete. `skipped`: the plugin said with its
+    verdicts that it does not score this pod; its zeros mean nothing.
+    """
+
+    status: Status
+    raw: NDArray[np.int64]
+    normalized: NDArray[np.int64]
+    skipped: bool = False
+
+
+def zeros(count: int, *, skipped: bool = False) -> ScoreOutcome:
+    """The same score for all nodes."""
+    none = np.zeros(count, dtype=np.int64)
+    return ScoreOutcome(SUCCESS, none, none, skipped)
+
+
+def no_scores(plugin: str, count: int, policy: Policy, failure: PluginError, step: str) -> ScoreOutcome:
+    """The outcome that stands in, by policy, for scores that did not come. `step`: `Score` or `Normalize`."""
+    if policy is not Policy.FAIL:
+        return zeros(count)
+    if isinstance(failure, ScoreRangeError):
+        text = f"applying score defaultWeights on Score plugins: {failure.text}"
+        return _failed(count, Status(Code.ERROR, (text,), plugin))
+    return score_error(plugin, count, step, failure.text)
+
+
+def score_error(plugin: str, count: int, step: str, text: str) -> ScoreOutcome:
+    """kube-scheduler's message for a plugin that failed in a step of scoring."""
+    where = "Score plugins" if step == "Score" else "Normalize on Score plugins"
+    reason = f'running {where}: plugin "{plugin}" failed with: {text}'
+    return _failed(count, Status(Code.ERROR, (reason,), plugin))
+
+
+def _failed(count: int, status: Status) -> ScoreOutcome:
+    none = zeros(count)
+    return ScoreOutcome(status, none.raw, none.normalized)
