@@ -69,10 +69,11 @@ class FrameworkAlone:
         plugins: Mapping[str, type] | None = None,
         keep_answers: bool = True,
     ) -> None:
-        """`configuration` None: all default plugins. `keep_answers` False: every plugin is called for every
-        pod and node.
+        """Make the plugins of profile `scheduler_name`.
 
-        Raises PluginLoadError, and KeyError for a `scheduler_name` without a profile.
+        `configuration` None: all default plugins. `plugins`: classes of a custom scheduler, by plugin name.
+        `keep_answers` False: every plugin is called for every pod and node. Raises PluginLoadError, and
+        KeyError if the configuration has no such profile.
         """
         registry = ClassRegistry(plugins)
         configuration = configuration or default_configuration(registered=registry.points())
@@ -114,7 +115,7 @@ class FrameworkAlone:
     async def __aenter__(self) -> Self:
         """Start and attach the served plugins of the configuration.
 
-        Waits until each place was tried once, and at most ATTACH_S for missing plugins. Calls of a plugin
+        Wait until each place was tried once, and at most ATTACH_S for missing plugins. Calls of a plugin
         that is still missing follow its policy; the plugin is attached later, once it serves.
         """
         self.snapshot.update(self.cache)

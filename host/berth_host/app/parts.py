@@ -93,7 +93,7 @@ class HostParts:
     def __init__(
         self, configuration: LoadedConfiguration, cluster: ClusterPort, options: HostOptions
     ) -> None:
-        """Raises PluginLoadError and DuplicatePluginError."""
+        """Make all parts. Raises PluginLoadError and DuplicatePluginError."""
         self.configuration = configuration
         self.cluster = cluster
         self.options = options

@@ -1,7 +1,6 @@
-"""Families and series -> the text of `/metrics`, a family at a time, so that no other task waits for all of
-it.
+"""Families and series -> the text of `/metrics`. Other tasks of the loop run after each family.
 
-Asked by `endpoints`. The text is prometheus-client's, families sorted by name as kube-scheduler has them.
+`endpoints` serves the text. prometheus-client writes it. Families are sorted by name, as in kube-scheduler.
 """
 
 from __future__ import annotations
@@ -17,39 +16,39 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=unders
 
 
 class Named(Protocol):
-    """A family's name is all that is needed to sort it."""
+    """A family, of which only the name is read."""
 
     @property
     def name(self) -> str:
-        """As on `/metrics`."""
+        """The name, as on `/metrics`."""
         ...
 
 
 class Source(Protocol):
-    """Makes one family's part of the text."""
+    """The series of one family."""
 
     @property
     def family(self) -> Named:
-        """The text that it makes."""
+        """The family of the series."""
         ...
 
     def collect(self) -> Metric | None:
-        """The family, or None while it has no series."""
+        """Return the family, or None while it has no series."""
         ...
 
 
 class Exposition:
-    """Everything on `/metrics`, on a registry of its own."""
+    """Everything on `/metrics`; prometheus-client's global registry is not used."""
 
     def __init__(self, sources: Callable[[], Iterable[Source]], *, process: bool = True) -> None:
-        """`process`: with memory, CPU and files of this process."""
+        """Read `sources` at every request. `process`: add memory, CPU and files of this process."""
         self._sources = sources
         self._process = CollectorRegistry()
         if process:
             ProcessCollector(registry=self._process)
 
     async def text(self) -> bytes:
-        """All families that have a series. Others get their turn of the loop after each."""
+        """Return the text of all families that have a series. Other tasks run after each family."""
         parts: list[bytes] = []
         for metric in self._metrics():
             parts.append(generate_latest(_One(metric)))
@@ -69,14 +68,14 @@ class Exposition:
 
 
 class _One(CollectorRegistry):
-    """A registry of one family, as prometheus-client writes it as text."""
+    """A registry of one family, as prometheus-client writes the text of registries only."""
 
     def __init__(self, metric: Metric) -> None:
         super().__init__()
         self._metric = metric
 
     def collect(self) -> Iterable[Metric]:
-        """The one family."""
+        """Return the one family."""
         return (self._metric,)
 
 

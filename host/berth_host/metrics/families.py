@@ -1,8 +1,8 @@
 """Every metric family: name, type, stability, labels, buckets. kube-scheduler's families, then berth's own.
 
-Names, labels and buckets are the same as on kube-scheduler's `/metrics`; dashboards made for it work.
-Source: kube-scheduler `metrics/metrics.go`, component-base `metrics/prometheus/restclient`, v1.36, as
-recorded from its `/metrics`.
+Names, labels and buckets are the same as on kube-scheduler's `/metrics`, so dashboards for kube-scheduler
+work. Source: kube-scheduler `metrics/metrics.go`, component-base `metrics/prometheus/restclient`, v1.36, as
+recorded from kube-scheduler's `/metrics`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 
 class Kind(Enum):
-    """A family's type, as its TYPE line says it."""
+    """The type of a family, as in its TYPE line."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -22,10 +22,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`stability` stands in front of the help text. `buckets`: upper bounds without +Inf.
+    """A metric family. `stability`: written before the help text. `buckets`: upper bounds without +Inf.
 
-    `gate`: the feature gate without which kube-scheduler does not register the family; berth has none of
-    these features, so it does not show it either.
+    `gate`: the feature gate without which kube-scheduler does not register the family. berth has none of
+    these features, and does not show families with a gate.
     """
 
     name: str
@@ -38,7 +38,10 @@ class Family:
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
-    """`count` upper bounds, each `factor` times the one before; multiplied step by step, as Go does."""
+    """Return `count` upper bounds, each `factor` times the one before.
+
+    The bounds are multiplied step by step, as in Go, so that they round in the same way.
+    """
     bounds, bound = [], start
     for _ in range(count):
         bounds.append(bound)
@@ -179,7 +182,7 @@ EVENT_HANDLING: Final = _histogram(
     "ALPHA",
     "event",
     _POINT_S,
-    "Seconds in which one watch event was taken over.",
+    "Seconds that the handling of one watch event took.",
 )
 EXTENSION_POINT: Final = _histogram(
     "scheduler_framework_extension_point_duration_seconds",
@@ -196,7 +199,7 @@ NODE_HINT: Final = _histogram(
     "Seconds that the opportunistic batch took to name a node.",
 )
 GOROUTINES: Final = _gauge(
-    "scheduler_goroutines", "BETA", "operation", "Tasks at work now, by what they do: binding cycles."
+    "scheduler_goroutines", "BETA", "operation", "Tasks that run now, by what they do: binding cycles."
 )
 IN_FLIGHT_EVENTS: Final = _gauge(
     "scheduler_inflight_events",
@@ -215,14 +218,14 @@ PENDING_PODS: Final = _gauge(
     "scheduler_pending_pods",
     "STABLE",
     "queue",
-    "Pods that wait: in activeQ, in backoffQ, for an event that helps, or before a gate.",
+    "Pending pods: in activeQ, in backoffQ, unschedulable, or gated.",
 )
 PERMIT_WAIT: Final = _histogram(
     "scheduler_permit_wait_duration_seconds",
     "BETA",
     "result",
     _ATTEMPT_S,
-    "Seconds that pods waited on Permit, by how the wait ended.",
+    "Seconds that pods waited at Permit, by how the wait ended.",
 )
 PLUGIN_EVALUATIONS: Final = _counter(
     "scheduler_plugin_evaluation_total",
@@ -241,7 +244,7 @@ AFTER_FLUSH: Final = _counter(
     "scheduler_pod_scheduled_after_flush_total",
     "ALPHA",
     "",
-    "Pods that were scheduled only because they were tried without an event that helps.",
+    "Pods that were scheduled after the periodic flush of unschedulable pods, without an event that helps.",
 )
 POD_ATTEMPTS: Final = _histogram(
     "scheduler_pod_scheduling_attempts",
@@ -281,7 +284,7 @@ GROUP_DURATION: Final = _histogram(
     _GROUPS,
 )
 PREEMPTION_ATTEMPTS: Final = _counter(
-    "scheduler_preemption_attempts_total", "STABLE", "", "Times that DefaultPreemption looked for room."
+    "scheduler_preemption_attempts_total", "STABLE", "", "PostFilter calls of DefaultPreemption."
 )
 PREEMPTION_TASK_DURATION: Final = _histogram(
     "scheduler_preemption_goroutines_duration_seconds",
@@ -310,7 +313,7 @@ HINT_DURATION: Final = _histogram(
     "ALPHA",
     "event hint plugin",
     _CALL_S,
-    "Seconds that a plugin took to say whether an event may help.",
+    "Seconds that the queueing hint of a plugin took.",
 )
 CLAIM_CREATES: Final = _counter(
     "scheduler_resourceclaim_creates_total",
@@ -326,7 +329,7 @@ ALGORITHM_DURATION: Final = _histogram(
     "ALPHA",
     "",
     _ATTEMPT_S,
-    "Seconds in which a node was found for a pod: PreFilter to Score.",
+    "Seconds that the search for a node took: PreFilter to Score.",
 )
 ATTEMPT_DURATION: Final = _histogram(
     "scheduler_scheduling_attempt_duration_seconds",
@@ -340,13 +343,13 @@ STORE_RESULTS: Final = _histogram(
     "ALPHA",
     "profile",
     _BATCH_S,
-    "Seconds in which an attempt's results were kept for the opportunistic batch.",
+    "Seconds that the opportunistic batch took to store the results of an attempt.",
 )
 UNSCHEDULABLE_PODS: Final = _gauge(
     "scheduler_unschedulable_pods",
     "BETA",
     "plugin profile",
-    "Pods that wait because a plugin rejected them or keeps them out, by plugin.",
+    "Unschedulable and gated pods, by the plugin that rejected them.",
 )
 VOLUME_CACHE: Final = _counter(
     "scheduler_volume_binder_cache_requests_total", "ALPHA", "operation", "Look-ups of volumes in the cache."
@@ -362,7 +365,7 @@ KUBE_SCHEDULER: Final[tuple[Family, ...]] = tuple(
     family for family in list(globals().values()) if isinstance(family, Family)
 )
 
-# The cache's sizes under the names that kube-scheduler had for them before 1.36 put them into one family.
+# The cache's sizes under their names in kube-scheduler before 1.36, which has one family for them.
 CACHE_ASSUMED: Final = _gauge("scheduler_cache_size_assumed_pods", "ALPHA", "", "Assumed pods in the cache.")
 CACHE_PODS: Final = _gauge("scheduler_cache_size_pods", "ALPHA", "", "Pods on nodes in the cache.")
 CACHE_NODES: Final = _gauge("scheduler_cache_size_nodes", "ALPHA", "", "Nodes in the cache.")
@@ -371,22 +374,34 @@ PLUGIN_CALLS: Final = _counter(
     "berth_plugin_calls_total", "ALPHA", "plugin extension_point", "Calls of a plugin."
 )
 PLUGIN_SECONDS: Final = _counter(
-    "berth_plugin_call_seconds_total", "ALPHA", "plugin extension_point", "Seconds that these calls took."
+    "berth_plugin_call_seconds_total",
+    "ALPHA",
+    "plugin extension_point",
+    "Seconds that calls of a plugin took.",
 )
 PLUGIN_SECONDS_MAX: Final = _gauge(
-    "berth_plugin_call_seconds_max", "ALPHA", "plugin extension_point", "Seconds of the longest of them."
+    "berth_plugin_call_seconds_max",
+    "ALPHA",
+    "plugin extension_point",
+    "Seconds of the longest call of a plugin.",
 )
 PLUGIN_MESSAGES: Final = _counter(
     "berth_plugin_messages_total",
     "ALPHA",
     "plugin extension_point",
-    "Requests that left the process: a call whose answer was there already sent none.",
+    "Requests sent to served plugins; a call with an early answer sends none.",
 )
 PLUGIN_BYTES_SENT: Final = _counter(
-    "berth_plugin_sent_bytes_total", "ALPHA", "plugin extension_point", "Bytes of these requests."
+    "berth_plugin_sent_bytes_total",
+    "ALPHA",
+    "plugin extension_point",
+    "Bytes of the requests to served plugins.",
 )
 PLUGIN_BYTES_RECEIVED: Final = _counter(
-    "berth_plugin_received_bytes_total", "ALPHA", "plugin extension_point", "Bytes of their replies."
+    "berth_plugin_received_bytes_total",
+    "ALPHA",
+    "plugin extension_point",
+    "Bytes of the replies of served plugins.",
 )
 PLUGIN_FAILURES: Final = _counter(
     "berth_plugin_failures_total",
@@ -398,7 +413,7 @@ PLUGIN_POLICIES: Final = _counter(
     "berth_plugin_policies_total",
     "ALPHA",
     "plugin extension_point policy",
-    "Times that a failure policy stood in for an answer.",
+    "Calls that a failure policy answered in place of the plugin.",
 )
 PLUGIN_REPEATS: Final = _counter(
     "berth_plugin_repeats_total", "ALPHA", "plugin extension_point", "Calls that were made a second time."
@@ -407,19 +422,22 @@ PLUGIN_OVERRUNS: Final = _counter(
     "berth_plugin_overruns_total",
     "ALPHA",
     "plugin extension_point",
-    "Answers of plugins in the host that came after the deadline.",
+    "Answers of in-process plugins that came after the deadline.",
 )
 PLUGIN_VIOLATIONS: Final = _counter(
-    "berth_plugin_violations_total", "ALPHA", "plugin", "Answers that broke the contract."
+    "berth_plugin_violations_total", "ALPHA", "plugin", "Answers that violate the plugin contract."
 )
 PLUGIN_DRIFTS: Final = _counter(
     "berth_plugin_state_drifts_total",
     "ALPHA",
     "plugin",
-    "Times that an instance dropped its copy of the cluster's state, as it was not what the host has.",
+    "Times that an instance dropped its copy of the cluster's state, as the copy differed from the host's.",
 )
 EVENTS_DROPPED: Final = _counter(
-    "berth_events_dropped_total", "ALPHA", "reason", "Events that were not written to the API server."
+    "berth_events_dropped_total",
+    "ALPHA",
+    "reason",
+    "Kubernetes Events that were not written to the API server.",
 )
 OBJECTS_REFUSED: Final = _counter(
     "berth_objects_refused_total", "ALPHA", "kind", "Objects of a watch that could not be read."
@@ -428,41 +446,41 @@ WATCH_TROUBLE: Final = _counter(
     "berth_watch_interruptions_total",
     "ALPHA",
     "resource reason",
-    "Times that a watch was begun anew, its list was read again, or a line of it could not be read.",
+    "Times that a watch was restarted, its list was read again, or one of its lines could not be read.",
 )
 PLUGIN_INSTANCES: Final = _gauge(
-    "berth_plugin_instances", "ALPHA", "plugin state", "Places of a plugin elsewhere, by their state."
+    "berth_plugin_instances", "ALPHA", "plugin state", "Places of a served plugin, by their state."
 )
 PLUGIN_ABSENT: Final = _gauge(
     "berth_plugin_absent",
     "ALPHA",
     "plugin",
-    "1 while a required plugin cannot be asked: its calls fail as the policy of their point says.",
+    "1 while a required plugin cannot be called; its calls follow the failure policy of their point.",
 )
 PLUGIN_CIRCUITS: Final = _gauge(
     "berth_plugin_circuit_open",
     "ALPHA",
     "plugin extension_point",
-    "1 while a plugin elsewhere is not asked at a point, or only tried, as it failed there too often.",
+    "1 while the circuit breaker of a served plugin at an extension point is open or half-open.",
 )
 KEPT_ENTRIES: Final = _gauge(
     "berth_kept_entries",
     "ALPHA",
     "store",
-    "Entries of bounded stores that fill for minutes: attempts for `berth why`, events that may recur.",
+    "Entries of bounded stores: attempts for `berth why`, and Events that may recur.",
 )
-TASKS: Final = _gauge("berth_tasks", "ALPHA", "coroutine", "Tasks of the event loop, by what they run.")
+TASKS: Final = _gauge("berth_tasks", "ALPHA", "coroutine", "Tasks of the event loop, by coroutine.")
 UNRESERVE_AGE: Final = _gauge(
     "berth_unreserve_age_seconds",
     "ALPHA",
     "plugin",
-    "Age of the oldest reservation that a plugin elsewhere has yet to give back; 0: there is none.",
+    "Age of the oldest pending Unreserve of a served plugin; 0 if there is none.",
 )
 RESERVATIONS: Final = _gauge(
     "berth_reservations",
     "ALPHA",
     "plugin",
-    "Reservations of a plugin elsewhere: of pods that are being bound, and those it has yet to give back.",
+    "Reservations of a served plugin: of pods in their binding cycle, and those with a pending Unreserve.",
 )
 
 BERTH: Final[tuple[Family, ...]] = tuple(
@@ -479,16 +497,16 @@ POD_REQUEST: Final = _gauge(
     "kube_pod_resource_request",
     "STABLE",
     "namespace pod node scheduler priority resource unit",
-    "What a pod requests, as the scheduler counts it.",
+    "The requests of a pod, as the scheduler counts them.",
 )
 POD_LIMIT: Final = _gauge(
     "kube_pod_resource_limit",
     "STABLE",
     "namespace pod node scheduler priority resource unit",
-    "What a pod is limited to.",
+    "The limits of a pod.",
 )
 HEALTH_CHECK: Final = _gauge(
-    "kubernetes_healthcheck", "STABLE", "name type", "Whether a health check passed the last time: 1 or 0."
+    "kubernetes_healthcheck", "STABLE", "name type", "1 if a health check passed the last time, otherwise 0."
 )
 HEALTH_CHECKS: Final = _counter(
     "kubernetes_healthchecks_total", "STABLE", "name type status", "Health checks made, by their result."

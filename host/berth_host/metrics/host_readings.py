@@ -34,8 +34,9 @@ _PER_CALL: Final[tuple[tuple[Family, Callable[[CallStats], float]], ...]] = (
 
 
 def show_plugins(metrics: SchedulerMetrics, stats: Stats) -> None:
-    """Show the answer of `stats`, by plugin and by call, with the contract's names; zeros are left out: there
-    are many plugins.
+    """Show the figures that `stats` returns, by plugin and by call, with the contract's names.
+
+    Zeros are left out, as there are many plugins.
     """
     for family, value in _PER_CALL:
         metrics.read(family, _PerCall(stats, value))
@@ -71,7 +72,7 @@ def _by_name(
 
 
 def _preemptions(stats: Stats) -> int:
-    """How often DefaultPreemption was asked for room."""
+    """Return the number of PostFilter calls of DefaultPreemption."""
     found = stats().get("DefaultPreemption")
     return 0 if found is None else dict(found.items()).get("PostFilter", CallStats()).calls
 
@@ -299,7 +300,7 @@ def _binding(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:
 
 
 class _ThoseSeen:
-    """The values of a gauge; a series that once had a value has 0 when `read` does not return it any more."""
+    """The values of a gauge. A series that `read` returned before, but does not return now, has value 0."""
 
     def __init__(self, read: Callable[[], Values]) -> None:
         self._read = read

@@ -1,7 +1,7 @@
-"""Each plugin's cost: calls, time, bytes, failures, violations, per plugin and call.
+"""The cost of plugins: calls, time, bytes, failures and violations, per plugin and call.
 
-Written by `PluginRelay.ask`, and by the links to served plugins, which know the bytes; read by `simulate`,
-`bench`, the demo's report and metrics.
+`PluginRelay.ask` writes them, and the links to served plugins write the bytes. `simulate`, `bench`, the
+demo's report and the metrics read them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _BOUNDS_S: Final = exponential(1e-6, 2, 31)
 
 @dataclass(slots=True, eq=False)
 class CallStats:
-    """One call of one plugin. `times`: the seconds that it took, in buckets that double.
+    """The figures of one call of one plugin. `times`: the seconds that calls took, in buckets that double.
 
-    `overruns`: answers that came after the deadline, where nothing could interrupt the plugin.
+    `overruns`: answers of in-process plugins after the deadline; such a plugin cannot be interrupted.
     `repeats`: second attempts. `failures`: by outcome (`timeout`, `violation`, ...).
-    `policies`: how often a policy stood in for an answer, by its name.
-    `messages`: requests that left the process, each with its reply in `bytes_sent` and `bytes_received`
-    (protobuf, without gRPC's frames); a call with an early answer sent none.
+    `policies`: calls that a failure policy answered, by the policy's name.
+    `messages`: requests that left the process. A call with an early answer sends none.
+    `bytes_sent`, `bytes_received`: of these requests and their replies (protobuf, without gRPC's frames).
     `alike`: calls about a pod that is equal to an earlier one; None: not counted.
     """
 
@@ -39,7 +39,7 @@ class CallStats:
     policies: Counter[str] = field(default_factory=Counter)
 
     def sent(self, bytes_sent: int, bytes_received: int) -> None:
-        """Count one request and its reply; a reply that did not come has 0 bytes."""
+        """Count one request and its reply; a missing reply has 0 bytes."""
         self.messages += 1
         self.bytes_sent += bytes_sent
         self.bytes_received += bytes_received
@@ -64,16 +64,18 @@ class PluginStats:
         self.plugin = plugin
         self.violations = 0
         self.counts_alike = False
-        """Count the calls about equal pods of a plugin that keeps no answers. Set before the first call."""
+        """True to count calls about equal pods, for a plugin that keeps no answers. Set before the first
+        call.
+        """
         self._calls: dict[str, CallStats] = {}
 
     def of(self, rpc: str) -> CallStats:
-        """The figures of one call, `Filter`; made at its first use."""
+        """Return the figures of one call, such as `Filter`; make them at the first use."""
         stats = self._calls.get(rpc)
         if stats is None:
             stats = self._calls[rpc] = CallStats()
         return stats
 
     def items(self) -> list[tuple[str, CallStats]]:
-        """(call, figures), in the order of first use."""
+        """Return pairs (call, figures), in the order of first use."""
         return list(self._calls.items())

@@ -1,8 +1,7 @@
-"""`PluginWork`: work of default plugins that kube-scheduler's plugins count themselves, as far as the host
-sees it.
+"""`PluginWork`: metrics of default plugins that the host counts. In kube-scheduler, the plugins count them.
 
-A plugin reports nothing: that it failed at a point, had an object created or waited in PreBind, the host
-knows. Written by `framework` and `scheduler.patches`.
+The host counts failures at a point, created objects and waits in PreBind. `framework` and
+`scheduler.patches` write them.
 Source: kube-scheduler `plugins/dynamicresources` (PreBind, createExtendedResourceClaimInAPI) and
 `plugins/volumebinding/binder.go`, v1.36.
 """
@@ -23,7 +22,7 @@ _RESERVE_OF_VOLUMES: Final = f'running Reserve plugin "{_VOLUMES}"'
 
 
 class PluginWork:
-    """One per process."""
+    """The metrics of DynamicResources and VolumeBinding. One per process."""
 
     def __init__(self) -> None:
         self.claim_creates = Counters(families.CLAIM_CREATES)
@@ -32,32 +31,33 @@ class PluginWork:
         self.volume_errors = Counters(families.VOLUME_ERRORS)
 
     def created(self, resource: str, failed: bool) -> None:
-        """The API server was asked to make an object for a plugin."""
+        """Count a request to create an object of `resource` for a plugin."""
         if resource == CLAIMS:
             self.claim_creates.add(("failure" if failed else "success",))
 
     def filter_failed(self, status: Status) -> None:
-        """Filter came to an error."""
+        """Count a Filter that ended in an error."""
         if status.plugin == _VOLUMES:
             self.volume_errors.add(("predicate",))
 
     def reserve_ended(self, status: Status) -> None:
-        """Reserve came to this; an error names the plugin in its words alone."""
+        """Count the end of Reserve, if VolumeBinding failed. Some errors name it only in their message."""
         if not status.is_success and (
             status.plugin == _VOLUMES or status.message.startswith(_RESERVE_OF_VOLUMES)
         ):
             self.volume_errors.add(("assume",))
 
     def pre_bind_ended(self, status: Status) -> None:
-        """PreBind came to this."""
+        """Count the end of PreBind, if VolumeBinding failed."""
         if not status.is_success and status.plugin == _VOLUMES:
             self.volume_errors.add(("bind",))
 
     def devices_ended(
         self, profile: str, result: str, seconds: float, claims: Iterable[Mapping[str, Any]]
     ) -> None:
-        """PreBind has waited for the binding conditions of `claims`. `result`: success, failure, timeout or
-        error. Without a device that has conditions, nothing is counted.
+        """Count a PreBind that waited `seconds` for the binding conditions of `claims`.
+
+        `result`: success, failure, timeout or error. Nothing is counted if no device has conditions.
         """
         results = [one for claim in claims for one in _devices(claim)]
         if not any(one.get("bindingConditions") for one in results):

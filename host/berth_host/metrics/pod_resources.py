@@ -1,4 +1,4 @@
-"""The requests and limits of pods: `/metrics/resources`, read from the pods as they are.
+"""The requests and limits of pods: the text of `/metrics/resources`.
 
 Source: kube-scheduler `metrics/resources/resources.go`, v1.36.
 """
@@ -23,7 +23,7 @@ _BYTES: Final = frozenset({"memory", "storage", "ephemeral-storage"})
 
 
 async def pod_resources_text(pods: Iterable[Pod]) -> bytes:
-    """Both families for all of `pods`; others get their turn of the loop meanwhile."""
+    """Return the text of both families for all of `pods`. Other tasks of the loop run meanwhile."""
     requests: list[str] = []
     limits: list[str] = []
     for i, pod in enumerate(pods):
@@ -51,7 +51,7 @@ def _lines(family: Family, pod: Pod, amounts: Mapping[str, int]) -> Iterator[str
 
 
 def _measured(resource: str, amount: int) -> tuple[str, float]:
-    """Unit and value; amounts of CPU are in thousandths."""
+    """Return unit and value; `amount` of CPU is in thousandths of a core."""
     if resource == "cpu":
         return "cores", amount / 1000
     if resource in _BYTES or resource.startswith("hugepages-"):
@@ -60,10 +60,10 @@ def _measured(resource: str, amount: int) -> tuple[str, float]:
 
 
 def _limits(pod: Pod) -> Mapping[str, int]:
-    """Limits add up as requests do, without the pod's overhead where nothing is limited."""
+    """Return the limits of a pod, added up as requests are. The overhead counts only if there is a limit."""
     if pod.object is None:
         return {}
-    # A bound pod is kept as bytes, and its parsed form is not kept for this.
+    # The cache keeps a bound pod as bytes; a parsed form would stay in memory.
     spec = (pod.object.parsed if pod.object.is_parsed else json.loads(pod.object.raw)).get("spec") or {}
     wanted = {**spec, "overhead": {}}
     for field in ("containers", "initContainers"):

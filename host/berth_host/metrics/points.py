@@ -1,10 +1,12 @@
 """The durations of one profile's plugins: per extension point every time, per call in one cycle of ten.
 
-Written by `framework` for every pod, so each observation is a list look-up and a bisection. Participation is
-counted per set of plugins, and told apart by plugin only when the metrics are read. Source: kube-scheduler
-`framework/runtime/framework.go` and `metrics_recorder.go`, v1.36. Two differences: Filter asks a plugin about
-all nodes at once, so it counts once per attempt and not once per node; and an answer kept from an equal
-pod counts as taking part, though no plugin was called.
+`framework` writes them for every pod, so each observation is a look-up and a bisection. Participation is
+counted per set of plugins, and split by plugin only when the metrics are read.
+
+Source: kube-scheduler `framework/runtime/framework.go` and `metrics_recorder.go`, v1.36. Two differences:
+
+- Filter is one call for all nodes, so a plugin counts once per attempt and not once per node.
+- A plugin takes part also if its kept answer is used, without a call.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in the profile."""
+        """The plugin's name in the profile."""
         ...
 
 
 class TakingPart:
     """Counts of the sets of plugins that took part at one extension point of one profile.
 
-    Not `Counters`: a pod adds to one set, and not to each of its dozen plugins.
+    A pod adds to one set. With `Counters`, each pod would add to a dozen plugins.
     """
 
     __slots__ = ("_counts", "_folded", "_point", "_profile")
@@ -43,12 +45,13 @@ class TakingPart:
     def __init__(self, point: str, profile: str) -> None:
         self._point = point
         self._profile = profile
-        # By the identity of the tuple, which callers share between pods; kept, so that no other gets it.
+        # By the identity of the tuple, which callers share between pods. The entry keeps the tuple alive, so
+        # that no other tuple gets its identity.
         self._counts: dict[int, list[Any]] = {}
         self._folded: Counter[str] = Counter()
 
     def count(self, plugins: Sequence[Named]) -> None:
-        """All of these took part in one attempt."""
+        """Count one attempt in which all of `plugins` took part."""
         entry = self._counts.get(id(plugins))
         if entry is None:
             if len(self._counts) >= _MOST_SETS:
@@ -57,16 +60,16 @@ class TakingPart:
         entry[1] += 1
 
     def left_out(self, plugin: str) -> None:
-        """It was among those counted, and had nothing to do after all."""
+        """Subtract one attempt of `plugin`, which was counted and then had nothing to do."""
         self._folded[plugin] -= 1
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Drop all counts."""
         self._counts.clear()
         self._folded.clear()
 
     def values(self) -> Iterator[tuple[Labels, float]]:
-        """(extension point, plugin, profile) and how often."""
+        """Yield the labels (extension point, plugin, profile), and the number of attempts."""
         self._fold()
         for plugin, count in self._folded.items():
             if count > 0:
@@ -80,19 +83,22 @@ class TakingPart:
 
 
 class CallSampler:
-    """Single calls of plugins, in the cycles that it was given to."""
+    """The observer of single calls of plugins, in the cycles that have one."""
 
     def __init__(self, family: Histograms) -> None:
         self._family = family
 
     def called(self, plugin: str, call: str, seconds: float, answer: object) -> None:
-        """`plugin` took so long for `call` (as in the contract) and said `answer`; None: it failed."""
+        """Count a call of `plugin` that took `seconds`.
+
+        `call`: as in the contract. `answer` None: the call failed.
+        """
         code = Code.ERROR if answer is None else _code_of(answer)
         self._family.of(_POINT_OF_CALL.get(call, call), plugin, code.kube_name).observe(seconds)
 
 
 class PointTimes:
-    """All that is measured about the plugins of one profile."""
+    """The measurements of the plugins of one profile."""
 
     def __init__(self, times: Histograms, calls: Histograms, profile: str) -> None:
         def timer(point: str) -> SeriesBy[Code]:
@@ -119,16 +125,16 @@ class PointTimes:
 
     @property
     def taking_part(self) -> tuple[TakingPart, ...]:
-        """The four points at which taking part is counted."""
+        """The four points at which participation is counted."""
         return self.asked_pre_filter, self.asked_filter, self.asked_pre_score, self.asked_score
 
     def sampler(self) -> CallSampler | None:
-        """The observer of a new cycle's calls: there is one in one cycle of ten, by chance."""
+        """Return the observer of a new cycle's calls, in one cycle of ten by chance; None otherwise."""
         return self._sampler if random.random() < SAMPLED_SHARE else None
 
 
 def _code_of(answer: object) -> Code:
-    """The code of a plugin's answer; of verdicts that of the first rejection, if there is any."""
+    """Return the code of a plugin's answer; for verdicts, the code of the first rejection, if any."""
     if isinstance(answer, Status):
         return answer.code
     verdicts = answer if isinstance(answer, Verdicts) else getattr(answer, "verdicts", None)

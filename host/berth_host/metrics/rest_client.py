@@ -1,4 +1,4 @@
-"""Durations of requests to the API server: written by the sender (`cluster.kube`), shown as rest_client_*.
+"""The rest_client_* families: requests to the API server. `cluster.kube` writes them.
 
 Source: component-base `metrics/prometheus/restclient/metrics.go`, v1.36.
 """
@@ -13,7 +13,7 @@ from berth_host.metrics.series import Counters, Histograms, Readings
 
 
 class RestClientMetrics:
-    """`host`: `name:port` of the API server; `verb`: the HTTP method."""
+    """The metrics of requests. `host`: `name:port` of the API server. `verb`: the HTTP method."""
 
     def __init__(self) -> None:
         self.rate_limiter = Histograms(families.RATE_LIMITER)
@@ -26,7 +26,7 @@ class RestClientMetrics:
         self.certificate_ages = Histograms(families.CERTIFICATE_AGE)
         self.rotations = Counters(families.TRANSPORT_ROTATIONS)
         self.transport_count = 0
-        """Sessions that are open."""
+        """Open sessions."""
         self.exec_ttl_s = math.inf
         """Seconds until the exec plugin's certificate expires."""
 
@@ -42,7 +42,7 @@ class RestClientMetrics:
     ) -> None:
         """Count a request that has just ended.
 
-        `started_s`: a reading of `instant_s`. `code` 0: there is no answer, and the family says `<error>`.
+        `started_s`: a reading of `instant_s`. `code` 0: there was no answer; its label is `<error>`.
         """
         self.durations.of(host, verb).since(started_s)
         if code:
@@ -51,15 +51,15 @@ class RestClientMetrics:
         self.requests.add((str(code) if code else "<error>", host, verb))
 
     def waited(self, host: str, verb: str, seconds: float) -> None:
-        """A request waited so long for its turn under qps and burst."""
+        """Count a request that waited `seconds` for the limit of qps and burst."""
         self.rate_limiter.of(host, verb).observe(seconds)
 
     def retried(self, host: str, verb: str, code: int) -> None:
-        """A request is sent again after this answer."""
+        """Count a request that is sent again after an answer with `code`; 0: no answer."""
         self.retries.add((str(code) if code else "<error>", host, verb))
 
     def transport_used(self, *, made: bool) -> None:
-        """A session was asked for; `made`: it had to be made."""
+        """Count a request for a session. `made`: True if a new session was made."""
         self.transport_calls.add(("miss" if made else "hit",))
 
     @property

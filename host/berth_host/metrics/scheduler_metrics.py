@@ -1,8 +1,7 @@
-"""`SchedulerMetrics`: all that the scheduler counts and measures. One per process, shared by its hosts.
+"""`SchedulerMetrics`: all metrics of the scheduler. One per process, shared by its hosts.
 
-Parts take the series they write (`points(profile)` for a Framework, `preemption` for evictions,
-`rest_client` for the adapter of a real cluster); sizes of queue and cache are asked of their owners when the
-metrics are read (`read`).
+Each part writes its own series: `points(profile)` of a Framework, `preemption` of evictions, `rest_client`
+of the adapter of a real cluster. Sizes of queue and cache are read when the metrics are read (`read`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _LAST_ATTEMPTS = 15
 
 
 class PreemptionMetrics:
-    """The reports of evictions."""
+    """The metrics of evictions."""
 
     def __init__(self) -> None:
         self.victims = Histograms(families.PREEMPTION_VICTIMS)
@@ -69,27 +68,31 @@ class SchedulerMetrics:
     # --- writing -------------------------------------------------------------------------------
 
     def points(self, profile: str) -> PointTimes:
-        """The durations of the plugins of `profile`; the same object every time."""
+        """Return the measurements of the plugins of `profile`; the same object every time."""
         found = self._points.get(profile)
         if found is None:
             found = self._points[profile] = PointTimes(self.point_durations, self.plugin_durations, profile)
         return found
 
     def scheduled(self, attempts: int, since_first_s: float | None) -> None:
-        """A pod was bound after so many attempts, so many seconds after it first came into activeQ."""
+        """Count a bound pod.
+
+        `attempts`: of this pod, at least 1. `since_first_s`: seconds since the pod first came into activeQ;
+        None if unknown.
+        """
         self._pod_attempts.observe(attempts)
         if since_first_s is not None:
             self._sli_by_attempts[min(attempts, _LAST_ATTEMPTS)].observe(since_first_s)
 
     def read(self, family: Family, values: Callable[[], Values]) -> None:
-        """Show the answer of `values` at every reading; the last function given for a family counts."""
+        """Call `values` whenever the metrics are read. Replaces an earlier function for the family."""
         self._readings[family.name] = Readings(family, values)
 
     # --- showing -------------------------------------------------------------------------------
 
     @property
     def sources(self) -> Iterable[Source]:
-        """Everything that can be shown, in any order, one per family."""
+        """All series, in any order, one item per family."""
         preemption, work = self.preemption, self.plugin_work
         return (
             self.attempt_durations,
@@ -115,7 +118,7 @@ class SchedulerMetrics:
         )
 
     def clear(self) -> None:
-        """Begin anew, as `DELETE /metrics` wants it; values read from elsewhere count from here on."""
+        """Reset all series, for `DELETE /metrics`. Counters that other objects keep count from now on."""
         for source in self.sources:
             if isinstance(source, Readings) and source.family is families.PLUGIN_EVALUATIONS:
                 continue
@@ -127,7 +130,7 @@ class SchedulerMetrics:
     # --- derived values --------------------------------------------------------------------------
 
     def _attempts(self) -> Iterator[tuple[Labels, float]]:
-        """Every attempt's duration is observed, so there are as many."""
+        """Return the number of attempts, which is the number of their observed durations."""
         return ((labels, series.count) for labels, series in self.attempt_durations.items())
 
     def _taking_part(self) -> Iterator[tuple[Labels, float]]:

@@ -1,14 +1,15 @@
-"""The host's only way to count and to time.
+"""Counters and histograms: the only way to count and to time in the host.
 
-    Counters      how often something happened, by labels
-    Histograms    how long something took, or how large it was, by labels; `Histogram` is one of its series
-    SeriesBy      the series of a family by whatever the writer has at hand
+    Counters      numbers of occurrences, by labels
+    Histograms    durations or sizes, by labels; one `Histogram` per series
+    SeriesBy      the series of one family, by a key of the writer
     Readings      values that other objects keep, read when the metrics are read
 
 To time something, read `instant_s` before it, and pass the reading to `Histogram.since` after it.
 
-An observation is a bisection and two additions, some 0.2 us; prometheus-client's own costs five times that,
-with locks that one loop does not need. It is asked only to write the text (`exposition`).
+An observation is a bisection and two additions, about 0.2 us. An observation of prometheus-client costs five
+times as much, with locks that one loop does not need. So prometheus-client only writes the text
+(`exposition`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from berth_host.metrics.families import Family, Kind
 
 K = TypeVar("K", bound=Hashable)
 instant_s: Final = time.perf_counter
-"""Returns a reading of the clock by which everything is timed, in seconds."""
+"""Returns a reading of the clock of all durations, in seconds."""
 Labels = tuple[str, ...]
 Values = Iterable[tuple[Labels, float]]
 
@@ -61,7 +62,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Observations so far."""
+        """The number of observations so far."""
         return sum(self.counts)
 
     @property
@@ -71,8 +72,9 @@ class Histogram:
         return self.total / count if count else 0.0
 
     def quantile(self, share: float) -> float:
-        """Return the value that `share` (0..1) of the values do not exceed, up to the width of a bucket; 0
-        before the first value.
+        """Return the value that `share` (0..1) of the values do not exceed, up to the width of a bucket.
+
+        0 before the first value.
         """
         wanted = share * self.count
         seen = 0
@@ -83,7 +85,7 @@ class Histogram:
         return 0.0
 
     def clear(self) -> None:
-        """As if nothing had been observed; the series can still be used."""
+        """Drop all observations; the series can still be used."""
         self.counts[:] = [0] * len(self.counts)
         self.total = self.highest = 0.0
 
@@ -99,27 +101,30 @@ class Histograms:
             self.of()
 
     def of(self, *labels: str) -> Histogram:
-        """The series with these label values, in the family's order; made at its first use. Keep it."""
+        """Return the series with these label values, in the family's order; make it at the first use.
+
+        Writers keep the series, as the look-up costs time.
+        """
         series = self._series.get(labels)
         if series is None:
             series = self._series[labels] = Histogram(self.family.buckets)
         return series
 
     def by(self, labels: Callable[[K], Labels]) -> SeriesBy[K]:
-        """Return the series by a key of the writer's; `labels` is called once for each key."""
+        """Return the series by a key of the writer. `labels` is called once for each key."""
         return SeriesBy(self, labels)
 
     def items(self) -> Iterator[tuple[Labels, Histogram]]:
-        """The series that have been observed; a family without labels has its series in any case."""
+        """Return the series with observations. The series of a family without labels is always included."""
         return ((labels, one) for labels, one in self._series.items() if not labels or one.count)
 
     def clear(self) -> None:
-        """Forget all observations."""
+        """Drop all observations."""
         for series in self._series.values():
             series.clear()
 
     def collect(self) -> Metric | None:
-        """The family as prometheus-client has it; None without a series."""
+        """Return the family for prometheus-client; None without a series."""
         metric = HistogramMetricFamily(self.family.name, _help(self.family), labels=self.family.labels)
         for labels, series in self.items():
             buckets = list(zip(self._les, map(float, itertools.accumulate(series.counts)), strict=True))
@@ -128,8 +133,8 @@ class Histograms:
 
 
 class SeriesBy(dict[K, Histogram]):
-    """The series of one family by a key that the writer has at hand, such as a code: found without making the
-    labels again.
+    """The series of one family by a key of the writer, such as a code. A look-up does not make the labels
+    again.
     """
 
     __slots__ = ("_family", "_labels")
@@ -145,7 +150,7 @@ class SeriesBy(dict[K, Histogram]):
 
 
 class Counters:
-    """All series of one family that is counted up."""
+    """All series of one counter family."""
 
     def __init__(self, family: Family) -> None:
         self.family = family
@@ -153,30 +158,29 @@ class Counters:
         self.clear()
 
     def add(self, labels: Labels = (), amount: float = 1) -> None:
-        """Count; `labels`: values in the family's order."""
+        """Add `amount` to a series. `labels`: values in the family's order."""
         values = self._values
         values[labels] = values.get(labels, 0) + amount
 
     def value(self, labels: Labels = ()) -> float:
-        """The count so far."""
+        """Return the count so far."""
         return self._values.get(labels, 0)
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Drop all counts."""
         self._values.clear()
         if not self.family.labels:
             self._values[()] = 0
 
     def collect(self) -> Metric | None:
-        """The family as prometheus-client has it; None without a series."""
+        """Return the family for prometheus-client; None without a series."""
         return metric_of(self.family, self._values.items())
 
 
 class Readings:
-    """A family whose values are kept elsewhere, and are read when the metrics are read.
+    """A family whose values other objects keep. The values are read when the metrics are read.
 
-    A counter is shown from its last `clear` on, and so that it never falls: the counted object may be
-    replaced.
+    A counter starts at 0 at its last `clear`, and is never negative: the counted object may be replaced.
     """
 
     def __init__(self, family: Family, read: Callable[[], Values]) -> None:
@@ -190,7 +194,7 @@ class Readings:
             self._cleared_at = dict(self._read())
 
     def collect(self) -> Metric | None:
-        """The family as prometheus-client has it; None without a series."""
+        """Return the family for prometheus-client; None without a series."""
         before = self._cleared_at
         if not before:
             return metric_of(self.family, self._read())
@@ -201,7 +205,7 @@ class Readings:
 
 
 def metric_of(family: Family, values: Values) -> Metric | None:
-    """A counter or gauge with these values; None without any: a family without series is not shown."""
+    """Return a counter or gauge with these values; None without values, so that the family is not shown."""
     made = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
     metric: CounterMetricFamily | GaugeMetricFamily = made(family.name, _help(family), labels=family.labels)
     for labels, value in values:

@@ -1,4 +1,4 @@
-"""How health checks ended: `/metrics/slis`. Written by `endpoints.health`.
+"""The results of health checks: `/metrics/slis`. `endpoints.health` writes them.
 
 Source: component-base `metrics/prometheus/slis/metrics.go`, v1.36.
 """
@@ -12,14 +12,14 @@ from berth_host.metrics.series import Counters, Readings
 
 
 class HealthMetrics:
-    """By check and kind of health (`readyz`)."""
+    """The results by check and by kind of health, such as `readyz`."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, ...], float] = {}
         self._checks = Counters(families.HEALTH_CHECKS)
 
     def checked(self, name: str, kind: str, *, passed: bool) -> None:
-        """A check was made."""
+        """Count a check. `kind`: of health, such as `readyz`."""
         self._last[name, kind] = 1 if passed else 0
         self._checks.add((name, kind, "success" if passed else "error"))
 

@@ -63,7 +63,7 @@ class ClassRegistry:
         return sorted(self._given.keys() | self._entry_points.keys())
 
     def find(self, name: str) -> type | None:
-        """The class called `name`, or None. Raises PluginLoadError."""
+        """Return the class called `name`, or None. Raises PluginLoadError."""
         if name in self._given:
             return self._given[name]
         entry_point = self._entry_points.get(name)
@@ -78,7 +78,7 @@ class ClassRegistry:
         return _checked(name, entry_point.value, loaded)
 
     def points(self) -> dict[str, frozenset[str]]:
-        """The points of every plugin that is not one of the default plugins, by name."""
+        """Return the points of every plugin that is not one of the default plugins, by name."""
         return {
             name: points_of_class(name, found)
             for name in self.names
@@ -87,9 +87,9 @@ class ClassRegistry:
 
 
 def load_class(name: str, where: str) -> type:
-    """The class at `module:Class`; modules of the working folder can be named, as in a plugin's `command`.
+    """Return the class at `where`, which is `module:Class`. Raises PluginLoadError.
 
-    Raises PluginLoadError.
+    The module may be in the working folder, as in a plugin's `command`.
     """
     module_name, _, attribute = where.partition(":")
     if _WORKING_FOLDER not in sys.path:
@@ -104,7 +104,7 @@ def load_class(name: str, where: str) -> type:
 
 
 def points_of_class(name: str, cls: type) -> frozenset[str]:
-    """The points that a class takes part in, spelled as in profiles. Raises PluginLoadError."""
+    """Return the points that a class takes part in, spelled as in profiles. Raises PluginLoadError."""
     try:
         descriptor = describe(cls, name)
     except PluginDefinitionError as err:
@@ -117,7 +117,7 @@ def points_of_class(name: str, cls: type) -> frozenset[str]:
 
 
 def not_loaded(name: str, where: str, err: BaseException) -> PluginLoadError:
-    """The error for an exception of foreign code. With -v the log has the traceback."""
+    """Return the error for an exception of foreign code. With -v the log has the traceback."""
     place = place_of(err)
     if place:
         _LOG.debug("plugin.not_loaded", plugin=name, exc_info=(type(err), err, author_trace(err)))

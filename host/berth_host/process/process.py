@@ -421,6 +421,8 @@ def needs_restart(old: LoadedConfiguration, new: LoadedConfiguration) -> list[st
 
 
 def _host_failed(error: BaseException) -> HostFailedError:
-    failure = HostFailedError(f"the host broke and cannot go on: {error}; please report it with the log")
+    failure = HostFailedError(
+        f"the host stopped after an internal error: {error}; please report it with the log"
+    )
     failure.__cause__ = error
     return failure

@@ -51,7 +51,7 @@ After them the clock jumps to its next timer, as the plugin may never decide.
 
 
 def is_busy(host: Host) -> bool:
-    """Return True while something changes without any time on the host's clock."""
+    """Return True while the host has work that needs no step of its clock."""
     return bool(
         host.queue.has_ready
         or host.scheduler.in_cycle is not None
@@ -83,8 +83,10 @@ class Settling:
         clock: ManualClock,
         others_move: Callable[[], bool] | None = None,
     ) -> None:
-        """`others_move`: returns True while a part outside the host, as a controller, is about to change
-        the cluster. Where it is given, the host's scheduler goes in steps from now on.
+        """Prepare the run.
+
+        `others_move`: returns True while a part outside the host, such as a controller, is about to change
+        the cluster. With `others_move`, the host's scheduler goes in steps from now on.
         """
         self._host = host
         self._others_move = others_move or (lambda: False)
@@ -221,8 +223,9 @@ class Settling:
         return self._gate_jumps < TRIES_WITHOUT_CHANGE
 
     def _runs_in_circles(self) -> bool:
-        """Return True if pods requeue each other without end and each is rejected again; the clock would
-        never move.
+        """Return True if pods requeue each other without end and each is rejected again.
+
+        The clock would never move.
         """
         host = self._host
         if host.queue.scheduling_cycle - self._cycles_looked_at < _CYCLES_PER_LOOK:
