@@ -1,6 +1,7 @@
-"""`AttachSeams`: the host's services for attachments, with their types. Filled by `app`, and by tests.
+"""`AttachSeams`: the host's services for attachments, with their types. Filled by `host_attachments` and
+tests.
 
-A host without served plugins imports this module as well, so the module imports nothing that brings gRPC.
+A host without served plugins imports this module as well, so this module must not import gRPC.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class LiveCycle:
 
 
 class LiveCycles(Protocol):
-    """The cycles under way (`scheduler.running_attempts.CyclesUnderWay`)."""
+    """The running cycles (`scheduler.running_attempts.CyclesUnderWay`)."""
 
     def live(self, plugin: str) -> list[LiveCycle]:
         """Return the cycles in which the plugin has a reservation, or keeps the pod waiting at Permit."""

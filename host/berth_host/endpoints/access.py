@@ -6,8 +6,8 @@
     then: a path open to every user | system:masters | SubjectAccessReview -> allowed or denied
 
 Source: `k8s.io/apiserver/pkg/server/options` (DelegatingAuthenticationOptions,
-DelegatingAuthorizationOptions) and the chains they build, v1.36. If the API server cannot be
-asked, the answer is no.
+DelegatingAuthorizationOptions) and the chains they build, v1.36. If the API server cannot be reached, the
+request is denied.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Preemptions(Protocol):
 
 
 class AnsweringHost(Protocol):
-    """The parts of a running host that know about a pod and its attempts."""
+    """The parts of a running host with the state of a pod and its attempts."""
 
     @property
     def clock(self) -> Clock:

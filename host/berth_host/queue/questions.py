@@ -83,7 +83,7 @@ class Batcher(Generic[Q, A]):
     def _hand_over(self, question: Q, answer: A) -> None:
         try:
             self._answered(question, answer)
-        except Exception as err:  # noqa: BLE001  # the loop reports it; the other answers are still handed over
+        except Exception as err:  # noqa: BLE001  # The loop reports the error; other answers must still arrive.
             told = {"message": "an answer of a plugin could not be taken", "exception": err}
             asyncio.get_running_loop().call_exception_handler(told)
 
@@ -128,7 +128,7 @@ class PluginQuestions:
     """The functions through which the queue calls plugins. `busy`: the running calls.
 
     `refresh`: updates the snapshot, at the end of the cycle that holds it. A served plugin that reads objects
-    must see the event that made the queue ask.
+    must see the event for which the queue calls it.
     """
 
     def __init__(
@@ -143,10 +143,10 @@ class PluginQuestions:
         self._sink = sink
         self._busy = busy
         self.retry_count = 0
-        """The number of gate questions that wait to be asked again."""
+        """The number of gate questions that wait for a retry."""
 
     def gate(self, client: PluginClient) -> Callable[[GateQuestion], Status | Deferred]:
-        """Make the function that asks one plugin's PreEnqueue."""
+        """Return the function that calls one plugin's PreEnqueue."""
 
         async def ask_all(batch: Sequence[GateQuestion]) -> Sequence[Status]:
             await self._see_objects(client)
@@ -191,7 +191,7 @@ class PluginQuestions:
         batcher.put(question)
 
     def hint(self, clients: dict[str, PluginClient]) -> Callable[[HintQuestion], bool | Deferred]:
-        """Make the function that asks the hints of a profile's plugins.
+        """Return the function that calls the hints of a profile's plugins.
 
         For a plugin that this build does not have, the function returns True: the event may help.
         """
@@ -226,7 +226,7 @@ class PluginQuestions:
         return Batcher(ask, answered, self._busy, alike.kind_of)
 
     def sort_key(self, client: PluginClient) -> Callable[[SortKeyQuestion], bytes | Deferred]:
-        """Make the function that asks QueueSort's key; an empty key means: use the fallback order for now."""
+        """Return the function that requests a QueueSort key; an empty key means the fallback order."""
         batcher = Batcher[SortKeyQuestion, bytes](
             lambda batch: client.sort_keys([question.pod for question in batch]),
             lambda question, key: self._key_answered(batcher, question, key),

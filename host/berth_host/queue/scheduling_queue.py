@@ -296,7 +296,7 @@ class SchedulingQueue:
         """The nominated pods as columns."""
         return self.nominator.columns
 
-    # --- plugins' wishes -----------------------------------------------------------------------
+    # --- requests of plugins -------------------------------------------------------------------
 
     def activate(self, pods: Iterable[Pod]) -> None:
         """Move these pods to activeQ for a plugin. For a pod in flight this is an event that helps."""

@@ -61,7 +61,7 @@ class QueueWiring:
 
     @property
     def retries(self) -> int:
-        """The number of questions that wait to be asked again."""
+        """The number of questions that wait for a retry."""
         return self._questions.retry_count
 
     def connect(self, queue: SchedulingQueue) -> None:

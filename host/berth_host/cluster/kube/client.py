@@ -47,7 +47,7 @@ _KEEP_ALIVE_PROBES: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_
 _NAME_MISMATCHES: Final = (62, 64)
 """OpenSSL's verify codes for a certificate of another host name and of another address."""
 _OF_PROXY: Final = (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError, ClientConnectorDNSError)
-"""Errors that concern the proxy where there is one: the proxy resolves the server's name."""
+"""Errors that concern the proxy, if there is one: the proxy resolves the server's name."""
 _DEFAULT_TIMEOUT_S: Final = 30.0
 _NO_TURN: Final = nullcontext()
 _DEFAULT_TIMEOUT: Final = aiohttp.ClientTimeout(total=_DEFAULT_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """`Credentials`: the API server's address, trusted CAs and client credentials, kept up to date.
 
-Opened by `client`, asked before every request. `server` reads what stays as it is; tokens and certificates
-that change (token files, exec plugins) are read again here.
+Opened by `client`, which checks them before every request. `server` reads the fixed fields; token files,
+certificate files and exec plugins are read again here when they are due.
 Source: client-go `tools/clientcmd`, `transport/token_source.go` and `plugin/pkg/client/auth/exec`, v1.36.
 """
 
@@ -207,7 +207,7 @@ def _exec_cluster(entry: Entry | None, master: str) -> Mapping[str, Any] | None:
 def _without_user(url: str) -> tuple[str, str]:
     """Return a server's URL without `user:password@`, and these as an Authorization header.
 
-    As in Go's client, the header counts where the kubeconfig has no other credentials. It is empty if the URL
+    As in Go's client, the header is used if the kubeconfig has no other credentials. It is empty if the URL
     has no user.
     """
     parts = urlsplit(url)
