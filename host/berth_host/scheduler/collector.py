@@ -36,6 +36,17 @@ _MIDDLE: Final = 20
 _NEVER: Final = 2**30
 
 
+def collect_from_now_on() -> None:
+    """Turn on automatic collections, which `berth_host.run` turned off for the time of the imports.
+
+    They leave out all objects that exist now, and young objects are collected as a `Collector` has them
+    collected.
+    """
+    gc.freeze()
+    gc.set_threshold(_YOUNG, _MIDDLE, gc.get_threshold()[2])
+    gc.enable()
+
+
 class Collector:
     """The full collections of one host. `attempts`: returns the number of attempts so far."""
 

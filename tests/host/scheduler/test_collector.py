@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from berth_host.scheduler import collector
-from berth_host.scheduler.collector import Collector
+from berth_host.scheduler.collector import Collector, collect_from_now_on
 
 
 class Attempts:
@@ -111,3 +111,18 @@ async def test_under_lasting_load_one_is_made_when_it_is_overdue(collections: li
         assert collections == ["collect", "collect"]
     finally:
         tested.stop()
+
+
+def test_collections_go_on_after_the_imports_without_what_was_imported(
+    collections: list[str],
+) -> None:
+    before = gc.get_threshold()
+    gc.disable()
+    try:
+        collect_from_now_on()
+        assert gc.isenabled()
+        assert collections == ["freeze"]
+        assert gc.get_threshold() == (10_000, 20, before[2])
+    finally:
+        gc.enable()
+        gc.set_threshold(*before)

@@ -29,6 +29,7 @@ from berth_host.errors.plugins import DuplicatePluginError, PluginLoadError
 from berth_host.log.hidden import without_hidden
 from berth_host.process import event_loop
 from berth_host.process.process import ProcessSettings, SchedulerProcess
+from berth_host.scheduler.collector import collect_from_now_on
 
 FAILED: Final = 1
 _MARKS: Final = {Standing.IN_EFFECT: "", Standing.DEPRECATED: "Deprecated: ", Standing.WITHOUT_EFFECT: ""}
@@ -90,7 +91,9 @@ def scheduler(flags: ParsedFlags) -> None:
         if flags.text("write-config-to"):
             _write(flags.text("write-config-to"), configuration)
             return
-        event_loop.run_dialling(_run(settings(flags, configuration, plugins, read_stdin)))
+        started = settings(flags, configuration, plugins, read_stdin)
+        collect_from_now_on()
+        event_loop.run_dialling(_run(started))
 
 
 async def _run(settings: ProcessSettings) -> None:
