@@ -47,7 +47,7 @@ from berth_sdk.results import (
     QueuedPod,
 )
 from berth_sdk.serve import server
-from berth_sdk.serve.registration import framed_calls
+from berth_sdk.serve.server import framed_calls
 from berth_sdk.sort_keys import string
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -359,7 +359,7 @@ def serve(arguments: Sequence[str], plugin: str = "support.faulty_plugin:Faulty"
         return plain(*args, **more)
 
     grpc.server = with_faults
-    server.framed_calls = _carried  # type: ignore[attr-defined]  # imported there, and asked by that name
+    server.framed_calls = _carried
     return main(["serve", plugin, *arguments])
 
 

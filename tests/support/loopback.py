@@ -19,8 +19,8 @@ from berth_host.rpc.served.grpc_errors import rpc_error
 from berth_host.rpc.served.link import InstanceLink, LinkIdentity, StateFeed
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
 from berth_sdk.serve.instance import Instance
-from berth_sdk.serve.registration import handlers_of
 from berth_sdk.serve.scheduling_servicer import SchedulingServicer
+from berth_sdk.serve.server import handlers_of
 from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
 from grpc import StatusCode
 

@@ -42,10 +42,9 @@ from berth_sdk.runtime.convert import Answers
 from berth_sdk.runtime.declarations import PARAMETERS
 from berth_sdk.runtime.declared import Declared, DeclaredHandle
 from berth_sdk.runtime.descriptor import EARLY, Descriptor, describe
-from berth_sdk.runtime.what_if import scenario_verdict
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import SUCCESS, Status, Verdicts
-from berth_sdk.tables import NodeTable
+from berth_sdk.tables import NodeTable, NodeView
 
 T = TypeVar("T")
 
@@ -378,7 +377,7 @@ class PluginRuntime:
         state.readable = self._declared.shared
         try:
             for i in range(len(scenarios)):
-                verdict = yield from scenario_verdict(self.plugin, self._read, state, seen, (what_ifs, i))
+                verdict = yield from _scenario_verdict(self.plugin, self._read, state, seen, (what_ifs, i))
                 statuses.append(verdict)
         except UndeclaredError as err:
             self._declared.name(err)
@@ -468,3 +467,35 @@ def _has_errors(verdicts: Verdicts) -> bool:
 
 def _nothing(_answer: Any) -> None:
     return None
+
+
+def _scenario_verdict(
+    plugin: Any, read: Answers, state: CycleState, pod: Pod, which: tuple[Scenarios, int]
+) -> Steps[Status]:
+    """Return the verdict on scenario `which[1]` of `which[0]`, for a plugin without `filter_scenarios`.
+
+    Clones the cycle's state, calls the plugin for each pod that leaves or comes, then calls its Filter for
+    the changed node. Source: kube-scheduler `framework/runtime/framework.go` (RunPreFilterExtensionAddPod,
+    RunPreFilterExtensionRemovePod), v1.36.
+    """
+    scenarios, i = which
+    state = state.clone()
+    view = _changed_node(scenarios, i)
+    for method, changes in (("remove_pod", scenarios.removed), ("add_pod", scenarios.added)):
+        change = getattr(plugin, method, None)
+        if change is None:
+            continue
+        for other in changes.pods(i):
+            status = read.status(method, (yield change(state, pod, other, view)))
+            if not status.is_success:
+                word = "AddPod" if method == "add_pod" else "RemovePod"
+                return Status.error(f"running {word} on PreFilter plugin: {status.message}")
+    if callable(getattr(plugin, "filter_nodes", None)):
+        answer = yield plugin.filter_nodes(state, pod, scenarios.nodes.take([i]))
+        return read.filter_nodes(answer, 1).verdicts.status(0)
+    return read.status("filter", (yield plugin.filter(state, pod, view)))
+
+
+def _changed_node(scenarios: Scenarios, i: int) -> NodeView:
+    """Return the node as it would be; without its pods where the plugin did not declare them."""
+    return scenarios.nodes.node(i) if scenarios.nodes.known_pods is None else scenarios.view(i)

@@ -31,8 +31,8 @@ from berth_sdk.serve.cycles import CycleBook
 from berth_sdk.serve.handle_client import HandleClient
 from berth_sdk.serve.handle_connection import HandleConnection
 from berth_sdk.serve.lanes import EventLoopThread
-from berth_sdk.serve.local_copy import LocalCopy
 from berth_sdk.serve.served import MAX_BINDING_CALLS, Lanes, ServedPlugin
+from berth_sdk.serve.state_copy import LocalCopy
 from berth_sdk.tables import NodeColumns, NodeTable
 from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
 from berth_sdk.wire.certificate import Certificate

@@ -19,8 +19,8 @@ from berth_sdk.extension_points import Plugin, PodSensitivity, ScoreNormalizatio
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import Pod
-from berth_sdk.serve.local_copy import LocalCopy
 from berth_sdk.serve.server import PluginServer
+from berth_sdk.serve.state_copy import LocalCopy
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable, StateVersion
 from berth_sdk.testing.builders import make_node, make_pod
