@@ -93,4 +93,4 @@ def test_process_of_another_server_is_refused(empty_servers: RealServers) -> Non
     kubeconfig = ["--kubeconfig", str(empty_servers.kubeconfig())]
     result = CliRunner().invoke(berth, ["bench", "soak", *kubeconfig, "--api-server-pid", str(etcd)])
     assert result.exit_code == 2, result.output
-    assert f"--api-server-pid {etcd}: is etcd, no kube-apiserver" in result.output
+    assert f"--api-server-pid {etcd}: is etcd, not kube-apiserver" in result.output

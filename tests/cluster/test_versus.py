@@ -69,7 +69,7 @@ async def test_plugin_and_extender_do_the_same_work_and_are_counted_apart(
         if node["metadata"]["labels"][RANK] == "10" and CLOSED not in node["metadata"]["labels"]
     }
     async with ApiClient(empty_servers.url, empty_servers.tokens[ADMIN]) as api, Bindings(api) as seen:
-        turn = await yard.turn(contender, small("AttachedPlugin/5000Nodes"))
+        turn = await yard.turn(contender, small("RemotePlugin/5000Nodes"))
         await seen.all_bound(PODS)
     # Not each of them: ties are broken at random.
     assert len(seen.node_of) == PODS
@@ -81,7 +81,7 @@ async def test_scheduler_that_ends_is_an_error_with_its_words(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Contender, "configuration", lambda *_: "kind: Nonsense\n")
-    with pytest.raises(SchedulerError, match="it ended with 1"):
+    with pytest.raises(SchedulerError, match="the scheduler ended with 1"):
         await yard.turn(contenders.KUBE_SCHEDULER, small("Plain/1000Nodes"))
 
 
