@@ -104,6 +104,14 @@ async def test_scheduler_that_has_bound_a_pod_has_imported_what_its_configuratio
             output, _ = await child.communicate()
     modules = set(output.decode().splitlines()[-1].split())
     assert "berth_host.scheduler.schedule_one" in modules
-    other = ("berth_bench", "cel_expr_python", "grpc", "kubernetes", "rich", "watchfiles")
+    other = (
+        "berth_bench",
+        "cel_expr_python",
+        "grpc",
+        "kubernetes",
+        "prometheus_client",
+        "rich",
+        "watchfiles",
+    )
     own = ("berth_host.cluster.memory", "berth_host.older_config", "berth_host.simulation", "berth_sdk.serve")
     assert packages_among(modules, *other, *own) == expected

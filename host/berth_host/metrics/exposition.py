@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import Metric
+# The first scrape imports it, and not the start.
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 
@@ -43,15 +45,16 @@ class Exposition:
     def __init__(self, sources: Callable[[], Iterable[Source]], *, process: bool = True) -> None:
         """Read `sources` at every request. `process`: add memory, CPU and files of this process."""
         self._sources = sources
-        self._process = CollectorRegistry()
-        if process:
-            ProcessCollector(registry=self._process)
+        self._has_process = process
+        self._process: CollectorRegistry | None = None
 
     async def text(self) -> bytes:
         """Return the text of all families that have a series. Other tasks run after each family."""
+        from prometheus_client import generate_latest
+
         parts: list[bytes] = []
         for metric in self._metrics():
-            parts.append(generate_latest(_One(metric)))
+            parts.append(generate_latest(cast("CollectorRegistry", _One(metric))))
             await asyncio.sleep(0)
         return b"".join(parts)
 
@@ -59,19 +62,28 @@ class Exposition:
         made: dict[str, Callable[[], Metric | None]] = {
             source.family.name: source.collect for source in self._sources()
         }
-        for metric in self._process.collect():
+        for metric in self._of_process():
             made[metric.name] = _Known(metric)
         for name in sorted(made):
             metric_or_none = made[name]()
             if metric_or_none is not None:
                 yield metric_or_none
 
+    def _of_process(self) -> Iterable[Metric]:
+        if not self._has_process:
+            return ()
+        if self._process is None:
+            from prometheus_client import CollectorRegistry, ProcessCollector
 
-class _One(CollectorRegistry):
+            self._process = CollectorRegistry()
+            ProcessCollector(registry=self._process)
+        return self._process.collect()
+
+
+class _One:
     """A registry of one family, as prometheus-client writes the text of registries only."""
 
     def __init__(self, metric: Metric) -> None:
-        super().__init__()
         self._metric = metric
 
     def collect(self) -> Iterable[Metric]:

@@ -13,12 +13,10 @@ from typing import Any, Final
 from berth_sdk.errors import BerthError
 from berth_sdk.pod import Pod
 from berth_sdk.pod_requests import requests_of
-from prometheus_client.utils import floatToGoString
 
 from berth_host.metrics.families import POD_LIMIT, POD_REQUEST, Family
 
 _PODS_PER_TURN: Final = 50
-_as_go: Callable[[float], str] = floatToGoString
 _BYTES: Final = frozenset({"memory", "storage", "ephemeral-storage"})
 
 
@@ -41,13 +39,17 @@ async def pod_resources_text(pods: Iterable[Pod]) -> bytes:
 
 
 def _lines(family: Family, pod: Pod, amounts: Mapping[str, int]) -> Iterator[str]:
+    # Not at the top: the first scrape imports it, and not the start.
+    from prometheus_client.utils import floatToGoString
+
+    as_go: Callable[[float], str] = floatToGoString
     where = f'namespace="{pod.namespace}",node="{pod.node_name}",pod="{pod.name}",priority="{pod.priority}"'
     for resource, amount in sorted(amounts.items()):
         if not amount:
             continue
         unit, value = _measured(resource, amount)
         what = f'resource="{resource}",scheduler="{pod.scheduler_name}",unit="{unit}"'
-        yield f"{family.name}{{{where},{what}}} {_as_go(value)}\n"
+        yield f"{family.name}{{{where},{what}}} {as_go(value)}\n"
 
 
 def _measured(resource: str, amount: int) -> tuple[str, float]:

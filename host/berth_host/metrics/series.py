@@ -19,12 +19,13 @@ import math
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Final, TypeVar
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.utils import floatToGoString
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from berth_host.metrics.families import Family, Kind
+
+# The first scrape imports it, and not the start.
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 K = TypeVar("K", bound=Hashable)
 instant_s: Final = time.perf_counter
@@ -96,7 +97,6 @@ class Histograms:
     def __init__(self, family: Family) -> None:
         self.family = family
         self._series: dict[Labels, Histogram] = {}
-        self._les = [*map(floatToGoString, family.buckets), "+Inf"]
         if not family.labels:
             self.of()
 
@@ -125,9 +125,13 @@ class Histograms:
 
     def collect(self) -> Metric | None:
         """Return the family for prometheus-client; None without a series."""
+        from prometheus_client.core import HistogramMetricFamily
+        from prometheus_client.utils import floatToGoString
+
+        bounds = [*map(floatToGoString, self.family.buckets), "+Inf"]
         metric = HistogramMetricFamily(self.family.name, _help(self.family), labels=self.family.labels)
         for labels, series in self.items():
-            buckets = list(zip(self._les, map(float, itertools.accumulate(series.counts)), strict=True))
+            buckets = list(zip(bounds, map(float, itertools.accumulate(series.counts)), strict=True))
             metric.add_metric(labels, buckets, series.total)
         return metric if metric.samples else None
 
@@ -206,6 +210,8 @@ class Readings:
 
 def metric_of(family: Family, values: Values) -> Metric | None:
     """Return a counter or gauge with these values; None without values, so that the family is not shown."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
     made = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
     metric: CounterMetricFamily | GaugeMetricFamily = made(family.name, _help(family), labels=family.labels)
     for labels, value in values:
