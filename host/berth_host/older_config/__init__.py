@@ -1,7 +1,7 @@
-"""Older configurations -> documents of kubescheduler.config.k8s.io/v1, before anything is decoded strictly.
+"""Older configurations -> documents of kubescheduler.config.k8s.io/v1, before the strict decoding.
 
-    conversion   which form a document has, and the steps from it to v1
-    table        the one mapping table: every name that changed, its new name, since when
+    conversion   the form of a document, and the steps from that form to v1
+    table        the one mapping table: every name that changed, its new name, and the release
     warnings     the warning about each change
     shapes       the field sets of the older forms, for strict checking
     component    KubeSchedulerConfiguration v1alpha1 to v1beta3, and flat lists without a version
@@ -11,6 +11,6 @@
     extenders    the extender fields that changed
     nodes        building source nodes
 
-Values keep the line they came from, so that later errors are reported at the user's own line. Commands import
-this package when a file is not v1, and only then.
+Values keep the line of the user's file, so that later errors name that line. Commands import this package
+only if a file is not v1.
 """

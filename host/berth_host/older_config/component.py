@@ -1,6 +1,6 @@
 """KubeSchedulerConfiguration v1alpha1 to v1beta3, and flat lists without a version -> v1.
 
-The shape of the document was checked before. Called by `conversion`.
+`conversion` calls it after the check of the document's shape.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ configuration. Raises HostError."""
 
 @dataclass(frozen=True, slots=True)
 class PolicySources:
-    """`parse` reads the text of a policy, given the name of its source; it raises ConfigurationError.
-    `config_map` reads a ConfigMap; None: there is no API server here.
+    """The ways to read a policy. `parse`: reads its text, given the name of its source; raises
+    ConfigurationError. `config_map`: reads a ConfigMap; None: there is no API server.
     """
 
     parse: Callable[[str, str, Remarks], PolicyParts]
@@ -75,8 +75,10 @@ class PolicySources:
 
 
 def convert_component(root: SourceNode, remarks: Remarks, policies: PolicySources) -> SourceNode:
-    """The same configuration as a v1 document. Raises ConfigurationError for fields that cannot be
-    converted."""
+    """Return the same configuration as a v1 document.
+
+    Raises ConfigurationError for fields that cannot be converted.
+    """
     members = dict(root.members)
     source = members.pop("algorithmSource", None)
     _set_version(members, root, remarks)
@@ -146,7 +148,7 @@ def _leader_election(election: Member, remarks: Remarks) -> Member:
 
 
 def _provider(source: Member | None, remarks: Remarks) -> SourceNode | None:
-    """The name of the algorithm provider; None for the default one."""
+    """Return the name of the algorithm provider; None for the default provider."""
     if source is None:
         return None
     provider = field_of(source.node, "provider")
@@ -163,7 +165,10 @@ def _provider(source: Member | None, remarks: Remarks) -> SourceNode | None:
 def _policy(
     source: Member | None, root: SourceNode, remarks: Remarks, policies: PolicySources
 ) -> PolicyParts | None:
-    """The policy that `algorithmSource` names. Raises ConfigurationError where it cannot be read."""
+    """Return the policy that `algorithmSource` names; None if it names none.
+
+    Raises ConfigurationError if the policy cannot be read.
+    """
     policy = None if source is None else field_of(source.node, "policy")
     if policy is None:
         return None
@@ -184,7 +189,7 @@ def _policy(
 
 
 def _check_nothing_beside(root: SourceNode, remarks: Remarks) -> None:
-    """Refuse plugins and their arguments beside a policy, as the last release did that had both (1.18)."""
+    """Refuse plugins and their arguments beside a policy, as 1.18 did, the last release that had both."""
     for name in ("plugins", "pluginConfig"):
         other = field_of(root, name)
         if other is not None and other.value not in (None, ()):
@@ -235,7 +240,7 @@ def _config_map_text(
 
 
 def _profiles(members: dict[str, Member], root: SourceNode, remarks: Remarks) -> list[tuple[str, SourceNode]]:
-    """The profiles of the document with their paths; one at least."""
+    """Return the profiles of the document with their paths; at least one."""
     if remarks.form not in _WITHOUT_PROFILES:
         given = field_of(root, "profiles")
         items = given.items if given is not None else ()
@@ -289,7 +294,7 @@ def _put_shared(args: PluginArgs, shared: _ForProfiles, remarks: Remarks) -> Non
         name, line = "bindTimeoutSeconds", shared.bind_timeout.key_line
         remarks.changed(field_row(name), name, line)
         args.put("VolumeBinding", name, line, bindTimeoutSeconds=shared.bind_timeout.node)
-    # A policy's own weight was taken, where it had one.
+    # The policy's own weight takes precedence.
     if shared.hard_weight is not None and (shared.policy is None or POD_AFFINITY not in args.entries):
         name, line = "hardPodAffinitySymmetricWeight", shared.hard_weight.key_line
         remarks.changed(field_row(name), name, line)

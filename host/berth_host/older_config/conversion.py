@@ -1,7 +1,7 @@
-"""A document in an older form -> the same in v1, with a warning for everything that changed.
+"""A document in an older form -> the same document in v1, with a warning for every change.
 
-A step before strict decoding, which then sees v1 alone; a v1 document comes out as it went in. The loader
-calls `Converter`, which commands give it.
+The conversion runs before the strict decoding, which then gets v1 only. A v1 document stays unchanged. The
+loader calls the `Converter` that a command passes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _ENTRY_FIELDS: Final = frozenset({"name", "args"})
 
 @dataclass(frozen=True, slots=True)
 class Converter:
-    """The loader's way to this package. `read_config_map` reads a policy's ConfigMap; None: there is no API
-    server.
+    """The conversion, as the loader calls it. `read_config_map`: reads a policy's ConfigMap; None: there is
+    no API server.
     """
 
     read_config_map: ReadConfigMap | None = None
@@ -57,9 +57,9 @@ class Converter:
 def convert(
     root: SourceNode, *, is_yaml: bool, source: str, read_config_map: ReadConfigMap | None = None
 ) -> Conversion:
-    """Convert a document. `read_config_map` reads a policy's ConfigMap; None: there is no API server.
+    """Convert a document. `read_config_map`: reads a policy's ConfigMap; None: there is no API server.
 
-    Raises ConfigurationError for fields that its form does not have or v1 cannot express.
+    Raises ConfigurationError for fields that the document's form does not have or v1 cannot express.
     """
     if _is_entry(root):
         remarks = Remarks(Form.FLAT, source)
@@ -84,9 +84,9 @@ def convert(
 
 
 def _parse_policy(text: str, path: str, remarks: Remarks) -> PolicyParts:
-    """Read the text of a policy that a v1alpha1 configuration names; `path`: where it is, for messages.
+    """Read the text of a policy that a v1alpha1 configuration names.
 
-    `remarks` gets the policy's warnings.
+    `path`: the place of the text, for messages. `remarks`: gets the policy's warnings.
     """
     with errors_without_secrets(text):
         return _policy_of(text, path, remarks)
@@ -108,7 +108,7 @@ def _policy_of(text: str, path: str, remarks: Remarks) -> PolicyParts:
 
 
 def form_of(root: SourceNode) -> Form | None:
-    """The older form of a document, None if it is v1 or nothing that is known."""
+    """Return the older form of a document; None if the document is v1 or unknown."""
     version, kind = (_meta(root, name) for name in ("apiVersion", "kind"))
     if version is None or kind is None:
         return None
@@ -125,7 +125,7 @@ def form_of(root: SourceNode) -> Form | None:
 
 
 def _meta(root: SourceNode, name: str) -> str | None:
-    """The text of `apiVersion` or `kind`; empty if it is absent, None if it is no text."""
+    """Return the text of `apiVersion` or `kind`; empty if the field is absent, None if it is not a string."""
     member = root.members.get(name)
     if member is None or member.node.value is None:
         return ""

@@ -1,4 +1,4 @@
-"""The `extenders` of an older form -> v1's. Called by `component` and `policy`."""
+"""The `extenders` of an older form -> those of v1. `component` and `policy` call it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The `pluginConfig` of one profile of an older form -> that of v1. Called by `component` and `policy`.
+"""The `pluginConfig` of one profile of an older form -> the `pluginConfig` of v1.
 
-Arguments of plugins that became a part of another one move into its arguments; everything else stays as it
-stands, with the apiVersion of v1.
+Arguments of a plugin that became a part of another plugin move into the arguments of the other plugin. All
+other arguments stay unchanged, with the apiVersion of v1. `component` and `policy` call it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NODE_LABEL_FIELDS: Final = (
     ("presentLabelsPreference", True, "score"),
     ("absentLabelsPreference", False, "score"),
 )
-"""The arguments of NodeLabel: the name, whether the labels have to be there, the point that reads them."""
+"""The arguments of NodeLabel: the name, True if the labels have to be present, the point that reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ class PreferredLabel:
 
 @dataclass(slots=True)
 class LabelRules:
-    """NodeLabel's wishes: labels that must be there, must not be there, or are preferred."""
+    """The rules of NodeLabel: labels that must be present, must be absent, or are preferred."""
 
     required: list[tuple[str, bool]] = field(default_factory=list)
     preferred: list[PreferredLabel] = field(default_factory=list)
 
     def added_affinity(self) -> dict[str, Json]:
-        """The same as `addedAffinity` of NodeAffinity; empty without rules."""
+        """Return the rules as `addedAffinity` of NodeAffinity; empty without rules."""
         found: dict[str, Json] = {}
         if self.required:
             expressions: list[Json] = [_expression(key, present) for key, present in self.required]
@@ -83,7 +83,7 @@ class LabelRules:
         return found
 
     def _term_weights(self) -> list[int]:
-        """The weights, scaled to the 1 to 100 that a term of a node affinity may have."""
+        """Return the weights, scaled to the 1 to 100 that a term of a node affinity may have."""
         weights = [label.weight for label in self.preferred]
         common, highest = gcd(*weights), max(weights)
         if highest // common <= _MAX_TERM_WEIGHT:
@@ -97,9 +97,9 @@ def _expression(key: str, present: bool) -> Json:
 
 @dataclass(slots=True)
 class PluginArgs:
-    """The arguments of one profile by plugin, while they are converted; in the order of the file.
+    """The arguments of one profile by plugin, while they are converted, in the order of the file.
 
-    `repeated` are entries for a plugin that has one already: v1 refuses them.
+    `repeated`: further entries for a plugin that has one already; v1 refuses them.
     """
 
     path: str
@@ -108,7 +108,7 @@ class PluginArgs:
     repeated: list[SourceNode] = field(default_factory=list)
 
     def put(self, plugin: str, path: str, line: int, **fields: SourceNode) -> None:
-        """Add fields to the arguments of a plugin. A field that is there already stays, with a warning."""
+        """Add fields to the arguments of a plugin. An existing field stays unchanged, with a warning."""
         entry = self.entries.get(plugin)
         args = None if entry is None else field_of(entry, "args")
         args = args if args is not None else object_of({}, line)
@@ -122,7 +122,7 @@ class PluginArgs:
         self.entries[plugin] = with_fields(entry, args=args)
 
     def node(self, line: int) -> SourceNode | None:
-        """The `pluginConfig`; None if there is none."""
+        """Return the `pluginConfig`; None if there is none."""
         nodes = [*self.entries.values(), *self.repeated]
         return list_of(nodes, nodes[0].line) if nodes else None
 
@@ -152,7 +152,7 @@ def read_plugin_args(
 
 
 def _current(entry: SourceNode, path: str, remarks: Remarks) -> SourceNode:
-    """The entry of a plugin that v1 still has; its arguments get the apiVersion of v1."""
+    """Return the entry of a plugin that v1 still has, with the apiVersion of v1 in its arguments."""
     name, args = text_of(entry, "name"), field_of(entry, "args")
     if args is None or f"{name}Args" not in ARGS_TYPES or not args.members:
         return entry
@@ -188,7 +188,7 @@ def _move(args: PluginArgs, entry: SourceNode, row: Row, path: str, sets: Plugin
 
 
 def _label_rules(given: SourceNode, path: str, sets: PluginSets, remarks: Remarks) -> LabelRules:
-    """NodeLabel's effect at the points where it was enabled; the labels for another point had no effect."""
+    """Return NodeLabel's rules at the points where it was enabled. Labels for other points had no effect."""
     rules = LabelRules()
     for name, is_present, point in _NODE_LABEL_FIELDS:
         labels = _labels(given, name, is_present)
@@ -208,7 +208,7 @@ def _labels(args: SourceNode, name: str, present: bool) -> Sequence[tuple[str, b
 
 
 def put_label_rules(args: PluginArgs, rules: LabelRules, path: str, line: int) -> None:
-    """Give NodeAffinity the wishes of NodeLabel."""
+    """Add the rules of NodeLabel to the arguments of NodeAffinity."""
     added = rules.added_affinity()
     if added:
         args.put(AFFINITY, path, line, addedAffinity=node_of(added, line))
@@ -241,7 +241,10 @@ def put_strategy(
     path: str,
     line: int,
 ) -> None:
-    """Give NodeResourcesFit its scoringStrategy. Resources without a weight were not scored."""
+    """Add a scoringStrategy to the arguments of NodeResourcesFit.
+
+    Resources without a weight were not scored, so they are dropped.
+    """
     node = node_of({"type": strategy}, line)
     if resources is not None and resources.items:
         node = with_fields(node, resources=_scored(resources, strategy, path, args.remarks))

@@ -1,7 +1,7 @@
 """The plugin lists of one profile of an older form -> plugin sets of v1.
 
-It converts points that moved, plugins that were renamed, merged or removed, bare lists, and default weights
-that changed in between. Called by `component` and `policy`.
+Converts points that moved, plugins that were renamed, merged or removed, bare lists, and default weights
+that changed since. `component` and `policy` call it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from berth_host.older_config.warnings import Remarks
 ALL: Final = "*"
 LEAST_PLUGIN: Final = "NodeResourcesLeastAllocated"
 MOST_PLUGIN: Final = "NodeResourcesMostAllocated"
-"""The scorers that the two algorithm providers had on by default."""
+"""The plugins that the two algorithm providers scored with by default."""
 _WEIGHTED_BEFORE_V1BETA3: Final = COMPONENT_FORMS - {Form.V1BETA3} | {Form.POLICY}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One plugin in a list; `weight` None: none given. `older`: its name in the older form, if it changed."""
+    """One plugin in a list. `weight` None: not given. `older`: the name in the older form, if it changed."""
 
     name: str
     weight: int | None
@@ -48,7 +48,7 @@ class Entry:
     older: str | None = None
 
     def node(self) -> SourceNode:
-        """As a source node."""
+        """Return the entry as a source node."""
         fields = {"name": SourceNode(self.name, self.line)}
         if self.weight is not None:
             fields["weight"] = SourceNode(self.weight, self.line)
@@ -63,21 +63,21 @@ class PluginSet:
     disabled: list[Entry] = field(default_factory=list)
 
     def disables(self, name: str) -> bool:
-        """Whether a default plugin is off at this point."""
+        """Return True if the default plugin `name` is disabled at this point."""
         return any(entry.name in (name, ALL) for entry in self.disabled)
 
     def enabled_entry(self, name: str) -> Entry | None:
-        """The entry that enables a plugin by name."""
+        """Return the entry that enables the plugin `name`, or None."""
         return next((entry for entry in self.enabled if entry.name == name), None)
 
 
 @dataclass(slots=True)
 class PluginSets:
-    """The sets of one profile by point. `path` is the one in the older file, for warnings.
+    """The sets of one profile by point. `path`: of the sets in the older file, for warnings.
 
-    `strategy`: the scoringStrategy by which NodeResourcesFit scores, None if it does not score.
-    `default_scorer`: the plugin by resources that was on by default.
-    `node_label_points`: the points at which NodeLabel is enabled; NodeAffinity takes its wishes over there.
+    `strategy`: the scoringStrategy by which NodeResourcesFit scores; None if it does not score.
+    `default_scorer`: the plugin that scored resources by default.
+    `node_label_points`: the points at which NodeLabel is enabled. NodeAffinity takes over its rules.
     """
 
     path: str
@@ -88,11 +88,11 @@ class PluginSets:
     node_label_points: set[str] = field(default_factory=set)
 
     def at(self, point: str) -> PluginSet:
-        """The set of a point, made if there is none."""
+        """Return the set of a point; make it if there is none."""
         return self.points.setdefault(point, PluginSet())
 
     def node(self) -> SourceNode | None:
-        """The `plugins` of the profile; None if all of it is default."""
+        """Return the `plugins` of the profile; None if they are the defaults."""
         fields = {}
         for point, plugin_set in self.points.items():
             lists = {
@@ -108,9 +108,9 @@ class PluginSets:
 def read_plugin_sets(
     plugins: SourceNode | None, path: str, line: int, remarks: Remarks, default_scorer: str = LEAST_PLUGIN
 ) -> PluginSets:
-    """Read and convert the `plugins` of a profile. Raises ConfigurationError for a plugin that is gone.
+    """Read and convert the `plugins` of a profile. Raises ConfigurationError for a removed plugin.
 
-    `default_scorer`: the plugin by resources that scored where `plugins` said nothing.
+    `default_scorer`: the plugin that scored resources if `plugins` did not change that.
     """
     sets = PluginSets(path, line if plugins is None else plugins.line, default_scorer=default_scorer)
     for point, member in (plugins.members if plugins is not None else {}).items():
@@ -177,7 +177,7 @@ def _move_points(sets: PluginSets, remarks: Remarks) -> None:
 
 
 def _join(target: PluginSet, given: PluginSet) -> None:
-    """Merge the set of a renamed point into that of its new name; a plugin in both lists is one entry."""
+    """Merge the set of a renamed point into the set of its new name. A plugin in both becomes one entry."""
     for entries, more in ((target.enabled, given.enabled), (target.disabled, given.disabled)):
         names = {entry.name for entry in entries}
         entries += [entry for entry in more if entry.name not in names]
@@ -224,7 +224,7 @@ def _convert_set(sets: PluginSets, point: str, plugin_set: PluginSet, remarks: R
 
 
 def _with_default_weight(sets: PluginSets, point: str, entry: Entry, path: str, remarks: Remarks) -> Entry:
-    """The entry; if its plugin was merged with a default plugin, with that one's weight at least."""
+    """Return the entry. A plugin merged with a default plugin gets at least the default plugin's weight."""
     multi = sets.points.get(MULTI_POINT, PluginSet())
     is_off = sets.points[point].disables(entry.name) or multi.disables(entry.name)
     if entry.older is None or point not in ("score", MULTI_POINT) or is_off:
@@ -247,7 +247,7 @@ def _convert_enabled(
     if remarks.form not in row.forms:
         raise _gone(row, entry, path, remarks)
     if row.strategy is not None:
-        yield entry  # `_choose_strategy` decides when all of them are known
+        yield entry  # `_choose_strategy` decides when all strategies are known
         return
     if row.becomes == (AFFINITY,):
         sets.node_label_points.add(point)
@@ -287,7 +287,10 @@ def _why_not_disabled(row: Row) -> str:
 
 
 def _once(entries: Iterable[Entry], path: str, remarks: Remarks) -> list[Entry]:
-    """Plugins that v1 has as one are listed once, with the highest weight; other repetitions stay."""
+    """Return the entries, with one entry for plugins that are one plugin in v1: the highest weight counts.
+
+    Other repetitions stay, as v1 refuses them.
+    """
     kept: list[Entry] = []
     for entry in entries:
         index = next((i for i, one in enumerate(kept) if one.name == entry.name), None)
@@ -302,7 +305,9 @@ def _once(entries: Iterable[Entry], path: str, remarks: Remarks) -> list[Entry]:
 
 
 def _choose_strategy(sets: PluginSets, remarks: Remarks) -> None:
-    """Choose the strategy by which NodeResourcesFit scores; three plugins could score together before."""
+    """Choose the strategy by which NodeResourcesFit scores. Before v1beta2, three plugins could score
+    together.
+    """
     path = f"{sets.path}.score"
     score = sets.points.get("score", PluginSet())
     is_default_off = score.disables(sets.default_scorer)
@@ -335,13 +340,13 @@ def _one_strategy(dropped: str, kept: str) -> str:
 
 
 def strategy_of(name: str) -> str | None:
-    """The scoringStrategy that a plugin of an older form stands for."""
+    """Return the scoringStrategy that replaces a plugin of an older form; None if there is none."""
     row = row_of(Subject.PLUGIN, name)
     return None if row is None else row.strategy
 
 
 def plugin_row(name: str) -> Row:
-    """The row of a plugin that changed. Raises KeyError for another."""
+    """Return the row of a plugin that changed. Raises KeyError for other plugins."""
     row = row_of(Subject.PLUGIN, name)
     if row is None:
         raise KeyError(name)
@@ -349,13 +354,13 @@ def plugin_row(name: str) -> Row:
 
 
 def default_weight(name: str, form: Form) -> int:
-    """The weight of a default plugin that scores in a form; 0 for a plugin that does not."""
+    """Return the default weight of a plugin in a form; 0 for a plugin that does not score."""
     before = DEFAULT_WEIGHTS_BEFORE_V1BETA3 if form in _WEIGHTED_BEFORE_V1BETA3 else {}
     return before.get(name, DEFAULT_PLUGINS_BY_NAME[name].weight)
 
 
 def keep_default_weights(sets: PluginSets, remarks: Remarks) -> None:
-    """Write out the older default weights of the plugins that score with their default weight."""
+    """Add the older default weights explicitly, for plugins that score with their default weight."""
     score = sets.points.get("score", PluginSet())
     kept = [
         Entry(name, weight, sets.line)

@@ -1,7 +1,7 @@
-"""Kind Policy: predicates, priorities, extenders -> v1, as kube-scheduler 1.22 and before built them.
+"""Kind Policy: predicates, priorities, extenders -> v1, as kube-scheduler up to 1.22 read them.
 
-If a list is absent, the default plugins run; if it is there, only the plugins that it names. Plugins that
-came after policies stay on: no policy could name what they check. Called by `conversion`.
+Without a list, the default plugins run. With a list, only the plugins that it names run. Plugins that are
+newer than policies stay enabled, as no policy could name them. `conversion` calls it.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _NOT_OF_POLICIES: Final = ("placementScore",)
 _LIKING: Final = row_of(Subject.PRIORITY, LABEL_PREFERENCE)
 _MAX_WEIGHT: Final = 2**31 - 1
 _NAMED_BY_ARGUMENT: Final = frozenset({"RequestedToCapacityRatioPriority"})
-"""Names of the table that no release had built in: the argument gives them their meaning."""
+"""Names of the table that no release had built in; the argument defines their meaning."""
 _SYSTEM_SPREADING: Final = ("SelectorSpreadPriority", "ServiceSpreadingPriority")
 
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """A priority that was found: the row, its weight and where it stands."""
+    """A priority of the policy: its row in the table, its weight and its place in the file."""
 
     row: Row
     weight: int
@@ -68,9 +68,9 @@ class _Scored:
 
 @dataclass(slots=True)
 class _Selection:
-    """The selections of a policy. `filtering` or `scoring` None: the list is absent, the defaults count.
+    """The selections of a policy. `filtering` or `scoring` None: no list, so the defaults count.
 
-    `liked`: all priorities for labels together, with the sum of their weights.
+    `liked`: all priorities for labels as one, with the sum of their weights.
     """
 
     filtering: set[str] | None = None
@@ -83,7 +83,7 @@ class _Selection:
 
 @dataclass(frozen=True, slots=True)
 class PolicyParts:
-    """The meaning of a policy for one profile. `extenders`: the converted list, None without one."""
+    """A policy as parts of one profile. `extenders`: the converted list; None without one."""
 
     sets: PluginSets
     args: PluginArgs
@@ -107,7 +107,7 @@ def policy_parts(root: SourceNode, remarks: Remarks) -> PolicyParts:
 
 
 def convert_policy(root: SourceNode, remarks: Remarks) -> SourceNode:
-    """The same policy as a v1 document of one profile. Raises ConfigurationError for unknown names."""
+    """Return the policy as a v1 document of one profile. Raises ConfigurationError for unknown names."""
     parts = policy_parts(root, remarks)
     line = root.line_of("apiVersion")
     members = {
@@ -218,7 +218,7 @@ def _select_priority(selection: _Selection, found: _Scored, remarks: Remarks) ->
 
 
 def _like(selection: _Selection, found: _Scored) -> _Scored:
-    """Add a preferred label. Each label had a weight of its own, so the plugin's weight is their sum."""
+    """Add a preferred label. Each label had its own weight, so the plugin's weight is the sum of them."""
     preference = _argument(found.node, LABEL_PREFERENCE)
     if preference is not None:
         label, is_present = text_of(preference, "label"), _is_true(preference, "presence")
@@ -238,7 +238,7 @@ def _select_strategy(selection: _Selection, found: _Scored, kept: _Scored, remar
 
 
 def _row(item: SourceNode, subject: Subject) -> Row | None:
-    """The row of the name; if the name was not built in (1.18 to 1.22), the row of the argument."""
+    """Return the row of the item's name, or of its argument if the name was not built in (1.18 to 1.22)."""
     name = text_of(item, "name")
     named = row_of(subject, name)
     if named in ARGUMENTS:
@@ -262,7 +262,7 @@ def _wrong_argument(item: SourceNode, path: str, subject: Subject) -> Finding | 
 
 
 def _say_unread_argument(item: SourceNode, row: Row, path: str, remarks: Remarks) -> None:
-    """Warn of an argument beside a built-in name: before 1.18 the argument was read, later the name."""
+    """Warn of an argument beside a built-in name. Before 1.18 the argument counted, later the name."""
     given = next((one.name for one in ARGUMENTS if one is not row and _argument(item, one.name)), None)
     is_ratio = given == RATIO_ARGUMENTS and row.strategy == RATIO
     if given is not None and not is_ratio:
@@ -350,7 +350,7 @@ def _plugin_args(root: SourceNode, selection: _Selection, remarks: Remarks) -> P
     elif field_of(root, name) is not None:
         remarks.say("dropped: 0 meant the default, 1", name, root.members[name].key_line)
     if FIT not in args.entries and _ignores_resources(root):
-        # The resources that extenders ignore become an argument of this plugin, whether it is enabled or not.
+        # The resources that extenders ignore become an argument of this plugin, even if it is disabled.
         args.put(FIT, "extenders", root.line_of("extenders"))
     return args
 

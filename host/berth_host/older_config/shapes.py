@@ -1,7 +1,7 @@
-"""The field sets of the older forms, and a strict check of a document against its own.
+"""The field sets of the older forms, and the strict check of a document against its form.
 
-An unknown field, a repeated one or a wrong type in an old file is found here, with the path that it has in
-that file. Types that did not change are v1's.
+The check finds unknown fields, repeated fields and wrong types, with their paths in the user's file. Types
+that did not change are those of v1.
 
 Source: `staging/src/k8s.io/kube-scheduler/config/{v1alpha1,v1alpha2,v1beta1,v1beta2,v1beta3}` and
 `config/v1` (Policy), releases 1.15 to 1.28.
@@ -47,7 +47,7 @@ def _fields_of(cls: type[Any]) -> dict[str, GoType]:
 
 
 def _either(of_list: GoType, of_object: GoType) -> GoType:
-    """The type of a value that may be a list or an object."""
+    """Return the type of a value that may be a list or an object."""
 
     def decode(node: SourceNode, path: str, context: Context) -> None:
         decode_value(of_list if isinstance(node.value, tuple) else of_object, node, path, context)
@@ -60,7 +60,7 @@ def _decode_timeout(node: SourceNode, path: str, context: Context) -> None:
 
 
 _TIMEOUT: Final = GoType(zero=None, decode=_decode_timeout, encode=lambda _: None, is_empty=lambda _: True)
-"""`10s`, or a number of nanoseconds as in policies."""
+"""A duration such as `10s`, or a number of nanoseconds as in policies."""
 
 _META: Final = {"kind": STRING, "apiVersion": STRING}
 _RESOURCES: Final = slice_of(struct_of(ResourceSpecV1))
@@ -223,7 +223,7 @@ _BETA2_ARGS: Final = {
 
 ARGS: Final[Mapping[Form, Mapping[str, GoType]]] = {
     Form.FLAT: {},
-    # Arguments had no types of their own yet: arguments of plugins that still exist are checked as v1's.
+    # v1alpha1 had no types for arguments. Arguments of plugins that still exist are checked as those of v1.
     Form.V1ALPHA1: {},
     Form.V1ALPHA2: _BETA1_ARGS,
     Form.V1BETA1: _BETA1_ARGS,
@@ -235,7 +235,7 @@ ARGS: Final[Mapping[Form, Mapping[str, GoType]]] = {
 
 
 def check_shape(root: SourceNode, form: Form, *, is_yaml: bool, source: str) -> None:
-    """Raises ConfigurationError of kind "decode" with every error in the document's shape."""
+    """Check a document. Raises ConfigurationError of kind "decode" with every error in its shape."""
     context = Context(is_yaml=is_yaml)
     decode_value(object_of(DOCUMENTS[form]), root, "", context)
     for path, entries in _plugin_configs(root):

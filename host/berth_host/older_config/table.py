@@ -1,7 +1,7 @@
-"""The one mapping table from older configurations to v1: old names, their counterparts, since when.
+"""The one mapping table from older configurations to v1: old names, new names, and the release of the change.
 
-Everything that converts looks its names up here, every warning quotes a row, and the reference page is
-made from it. Facts only; `since` is the release of Kubernetes, or the version of the group, that changed.
+The conversion, its warnings and the reference page use this table. `since`: the release of Kubernetes, or the
+version of the API group, with the change.
 
 Source: kube-scheduler 1.12 to 1.36: `pkg/scheduler/apis/config/{v1alpha1,...,v1beta3}`, the registry of
 predicates and priorities of 1.22 (`framework/plugins/legacy_registry.go`), the changelogs.
@@ -38,7 +38,9 @@ class Subject(StrEnum):
 
 
 class Change(StrEnum):
-    """How a name is converted. EXACT: v1 decides the same; APPROXIMATED: nearly; DROPPED: v1 has no equal."""
+    """The precision of a conversion. EXACT: v1 decides the same. APPROXIMATED: nearly the same. DROPPED: v1
+    has no equivalent.
+    """
 
     EXACT = "exact"
     APPROXIMATED = "approximated"
@@ -47,10 +49,10 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One name of an older form. `becomes` are the names in v1, empty where there is none.
+    """One name of an older form. `becomes`: its names in v1; empty if there is none.
 
-    `forms`: where the name is valid; elsewhere it is unknown, or gone already. `strategy`: the
-    `scoringStrategy` of NodeResourcesFit that the name stands for.
+    `forms`: the forms that have the name; others do not have it yet, or not any more. `strategy`: the
+    `scoringStrategy` of NodeResourcesFit that replaces the name.
     """
 
     subject: Subject
@@ -81,17 +83,17 @@ LEAST: Final = "LeastAllocated"
 MOST: Final = "MostAllocated"
 RATIO: Final = "RequestedToCapacityRatio"
 
-_OF_FIT: Final = "the scoringStrategy of NodeResourcesFit scores so; resources and weight are carried over"
+_OF_FIT: Final = "NodeResourcesFit scores by this scoringStrategy; resources and weight are carried over"
 _MIGRATED: Final = "in-tree volumes are migrated to CSI drivers, which NodeVolumeLimits counts"
-_SERVICES: Final = "it has no equal: state affinity between pods in the pods (podAffinity, podAntiAffinity)"
-_LABELS: Final = "nodes are chosen by the addedAffinity of NodeAffinity instead"
+_SERVICES: Final = "it has no equivalent: use podAffinity and podAntiAffinity in the pods"
+_LABELS: Final = "the addedAffinity of NodeAffinity selects nodes instead"
 _CONDITIONS: Final = (
-    "a condition of a node is a taint since 1.12, which TaintToleration and NodeUnschedulable see"
+    "since 1.12 a condition of a node is also a taint, which TaintToleration and NodeUnschedulable check"
 )
 _SPREADS: Final = (
     "the system default constraints of PodTopologySpread spread the pods of a service or controller"
 )
-_AVOID: Final = "the annotation that it read has no effect any more: taint the nodes"
+_AVOID: Final = "its annotation has no effect any more: taint the nodes"
 
 
 def _field(
@@ -115,7 +117,7 @@ FIELDS: Final[tuple[Row, ...]] = (
         "plugins.*.enabled, with disabled: [{name: '*'}]",
         Change.EXACT,
         "1.15",
-        "the list replaces the default plugins of its point, as it did",
+        "the list replaces the default plugins of its point, as before",
     ),
     _field(
         "algorithmSource.provider",
@@ -163,7 +165,7 @@ FIELDS: Final[tuple[Row, ...]] = (
             "",
             Change.DROPPED,
             "v1beta3",
-            "the flags --bind-address and --secure-port say where /healthz and /metrics are served",
+            "the flags --bind-address and --secure-port set the address of /healthz and /metrics",
         )
         for name in ("healthzBindAddress", "metricsBindAddress")
     ),
@@ -233,7 +235,7 @@ POINTS: Final[tuple[Row, ...]] = (
         forms=_ALPHA1,
         becomes=("preScore",),
         since="1.18",
-        note="today's postFilter is another point: it runs when no node is left",
+        note="postFilter is another point in v1: it runs when no node is left",
     ),
     Row(
         subject=Subject.POINT,
@@ -249,7 +251,7 @@ POINTS: Final[tuple[Row, ...]] = (
         forms=_ALPHAS,
         becomes=("reserve",),
         since="1.19",
-        note="a Reserve plugin is told at Unreserve as well",
+        note="a Reserve plugin has Unreserve as well",
     ),
 )
 
@@ -406,7 +408,7 @@ ARGUMENTS: Final[tuple[Row, ...]] = (
     _priority(SERVICE_ANTI_AFFINITY, change=Change.DROPPED, note=_SERVICES),
     _priority(RATIO_ARGUMENTS, FIT, note=_OF_FIT, strategy=RATIO),
 )
-"""Arguments that make a predicate or priority of any name into another one."""
+"""Arguments that define a predicate or priority under any name."""
 
 TABLE: Final[tuple[Row, ...]] = (*FIELDS, *POINTS, *PLUGINS, *PREDICATES, *PRIORITIES, *ARGUMENTS)
 
@@ -415,24 +417,24 @@ _BY_NAME: Final[Mapping[tuple[Subject, str], Row]] = {(row.subject, row.name): r
 UNREAD_POINTS: Final[Mapping[Form, frozenset[str]]] = {
     Form.V1BETA2: frozenset({"multiPoint", "preEnqueue"}),
 }
-"""Points that a version had as fields (since 1.23 and 1.26), but did not read when it merged the plugins."""
+"""Points that a version had as fields (since 1.23 and 1.26), but ignored when it merged the plugins."""
 
 MANDATORY_PREDICATES: Final = ("PodToleratesNodeTaints", "CheckNodeUnschedulable")
-"""The plugins that kube-scheduler added to every policy."""
+"""The predicates that kube-scheduler added to every policy."""
 
 DEFAULT_WEIGHTS_BEFORE_V1BETA3: Final[Mapping[str, int]] = {
     "TaintToleration": 1,
     AFFINITY: 1,
     POD_AFFINITY: 1,
 }
-"""The default score weights before v1beta3 raised them; the others are the same in v1."""
+"""The default score weights that v1beta3 raised; other default weights are the same in v1."""
 
 
 def row_of(subject: Subject, name: str) -> Row | None:
-    """The row of a name, None if nothing changed about it."""
+    """Return the row of a name; None if the name did not change."""
     return _BY_NAME.get((subject, name))
 
 
 def field_row(name: str) -> Row:
-    """The row of a field. Raises KeyError for a field that did not change."""
+    """Return the row of a field. Raises KeyError for a field that did not change."""
     return _BY_NAME[Subject.FIELD, name]
