@@ -25,22 +25,24 @@ from berth_host.errors import HostError
 
 
 class NoOpenCallError(HostError):
-    """None of the calls of that plugin in which it may ask so is open in that cycle."""
+    """No call of the plugin in which this question is allowed is open in that cycle."""
 
 
 class QuestionUnderWayError(HostError):
-    """The plugin asks the same already."""
+    """The same question of the plugin is being answered already."""
 
 
 class UnknownNodesError(HostError):
-    """A node was asked for that the snapshot does not have."""
+    """The snapshot does not have a node that the question names."""
 
 
 class HandleBackend(Protocol):
     """One host. `plugin` is always the caller's name; a handle cannot speak for another plugin."""
 
     def waiting_pods(self, plugin: str, only_mine: bool) -> list[WaitingPod]:
-        """Pods held at Permit, in the order in which they began to wait."""
+        """Return the pods held at Permit, in the order in which they began to wait. `only_mine`: those that
+        the plugin holds.
+        """
         ...
 
     def allow(self, plugin: str, uid: str, cycle_id: str, holder: str) -> Decision:
@@ -48,59 +50,62 @@ class HandleBackend(Protocol):
         ...
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
-        """Send the pod back; the plugins that hold it are overruled."""
+        """Send the pod back to the queue, whichever plugins hold it."""
         ...
 
     def cancel_binding(self, plugin: str, uid: str, cycle_id: str, message: str) -> Cancellation:
-        """Take the node from a pod while its PreBind plugins run. An empty `cycle_id` means any cycle."""
+        """Cancel the binding cycle of a pod while its PreBind plugins run. An empty `cycle_id` means any
+        cycle.
+        """
         ...
 
     def objects(self, resource: str) -> ObjectReader:
-        """The objects of a resource. The SDK hands a plugin those that it declared."""
+        """Return the objects of a resource. The SDK lets a plugin read those that it declared."""
         ...
 
     def snapshot(self) -> NodeTable:
-        """The snapshot as it stands."""
+        """Return the nodes of the snapshot."""
         ...
 
     def evaluate_preemption(
         self, plugin: str, cycle_id: str, percentage: int, absolute: int
     ) -> Awaitable[PostFilterResult]:
-        """The node to make room on for the pod of a cycle, and the victims; both limits 0: the defaults.
+        """Return the node on which to preempt for the pod of a cycle, and the victims. Both limits 0: the
+        defaults.
 
         Raises NoOpenCallError.
         """
         ...
 
     def run_scores(self, plugin: str, cycle_id: str, node_names: Sequence[str]) -> Awaitable[NodeScores]:
-        """How good these nodes are for the pod of a cycle.
+        """Return the scores of these nodes for the pod of a cycle.
 
         Raises NoOpenCallError, QuestionUnderWayError and UnknownNodesError.
         """
         ...
 
     def nominated_pods(self, plugin: str, node_names: Iterable[str] | None) -> list[NominatedPod]:
-        """The pods that are promised one of these nodes, or (None) any; node by node."""
+        """Return the pods that are nominated to one of these nodes, or (None) to any, node by node."""
         ...
 
     def nominate(self, plugin: str, uid: str, node_name: str | None) -> Nomination:
-        """Promise a pending pod a node that exists; None: the one in its status; "": none."""
+        """Nominate a pending pod to an existing node. None: to the node in its status; empty: to no node."""
         ...
 
     def requeue(
         self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool, asking: str = ""
     ) -> int:
-        """Try these pods again, or (None) all that the plugin rejected; how many moved. `asking`: the
-        attachment of the instance that asks; empty: the plugin is in the host.
+        """Requeue these pods, or (None) all pods that the plugin rejected; return how many moved. `asking`:
+        the attachment of the instance that asks; empty: an in-process plugin asks.
         """
         ...
 
     def invalidate_sort_keys(self, plugin: str, uids: Iterable[str] | None) -> None:
-        """The plugin's sort keys of these pods, or (None) of all, are stale."""
+        """Drop the plugin's sort keys of these pods, or (None) of all pods."""
         ...
 
     def record_event(
         self, plugin: str, regarding: ObjectRef, type: str, reason: str, action: str, note: str
     ) -> bool:
-        """Write an event about a pod in the background; False if it was dropped."""
+        """Write a Kubernetes Event about a pod in the background; return False if it was dropped."""
         ...

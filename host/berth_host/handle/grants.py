@@ -45,25 +45,25 @@ class Grant:
 
 
 class Grants:
-    """By attachment."""
+    """The grants of all attachments."""
 
     def __init__(self) -> None:
         self._grants: dict[str, Grant] = {}
 
     def add(self, attachment_id: str, plugins: frozenset[str], tls_name: str = "") -> str:
-        """A new token; the attachment's older one ends."""
+        """Return a new token for an attachment. The attachment's older token ends."""
         token = secrets.token_hex(_TOKEN_BYTES)
         self._grants[attachment_id] = Grant(attachment_id, plugins, token.encode(), tls_name)
         return token
 
     def remove(self, attachment_id: str, plugin: str = "") -> None:
-        """The attachment has ended, or one of its plugins may not ask any more; harmless when it had none."""
+        """Remove the grant of an attachment, or of one of its plugins. Without a grant, nothing happens."""
         found = self._grants.pop(attachment_id, None)
         if found is not None and plugin:
             self._grants[attachment_id] = replace(found, plugins=found.plugins - {plugin})
 
     def find(self, token: bytes) -> Grant | None:
-        """The grant of a token. Every token is compared, and each in constant time."""
+        """Return the grant of a token; None: unknown. Compares with every token, each in constant time."""
         found = None
         for grant in self._grants.values():
             if hmac.compare_digest(grant.token, token):

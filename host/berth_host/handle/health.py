@@ -42,7 +42,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the packa
         self._watches = 0
 
     async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """SERVING; NOT_FOUND for a service that is not here."""
+        """Return SERVING; refuse an unknown service with NOT_FOUND."""
         status = _status(request.service)
         if status == _Status.SERVICE_UNKNOWN:
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")

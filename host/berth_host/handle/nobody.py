@@ -25,56 +25,56 @@ from berth_host.handle.backend import NoOpenCallError
 
 
 class Objects(Protocol):
-    """Objects by resource."""
+    """The objects of the cluster, by resource."""
 
     def of_resource(self, resource: str) -> ObjectReader:
-        """The objects of a resource."""
+        """Return the objects of a resource."""
         ...
 
 
 class NoHost:
-    """See `HandleBackend`."""
+    """A `HandleBackend` without a host."""
 
     def __init__(self, objects: Objects, nodes: Callable[[], NodeTable]) -> None:
         self._objects = objects
         self._nodes = nodes
 
     def waiting_pods(self, plugin: str, only_mine: bool) -> list[WaitingPod]:
-        """No pod waits."""
+        """Return no pods."""
         return []
 
     def allow(self, plugin: str, uid: str, cycle_id: str, holder: str) -> Decision:
-        """No pod waits."""
+        """Return NOT_WAITING."""
         return Decision.NOT_WAITING
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
-        """No pod waits."""
+        """Return NOT_WAITING."""
         return Decision.NOT_WAITING
 
     def cancel_binding(self, plugin: str, uid: str, cycle_id: str, message: str) -> Cancellation:
-        """Nothing is bound."""
+        """Return NOT_IN_PRE_BIND."""
         return Cancellation.NOT_IN_PRE_BIND
 
     def objects(self, resource: str) -> ObjectReader:
-        """Any resource."""
+        """Return the objects of any resource."""
         return self._objects.of_resource(resource)
 
     def snapshot(self) -> NodeTable:
-        """The snapshot as it stands."""
+        """Return the nodes of the snapshot."""
         return self._nodes()
 
     async def evaluate_preemption(
         self, plugin: str, cycle_id: str, percentage: int, absolute: int
     ) -> PostFilterResult:
-        """There is no cycle. Raises NoOpenCallError."""
+        """Raise NoOpenCallError: there is no cycle."""
         raise NoOpenCallError(f"no PostFilter of {plugin} is open: no host runs")
 
     async def run_scores(self, plugin: str, cycle_id: str, node_names: Sequence[str]) -> NodeScores:
-        """There is no cycle. Raises NoOpenCallError."""
+        """Raise NoOpenCallError: there is no cycle."""
         raise NoOpenCallError(f"no call of {plugin} is open: no host runs")
 
     def nominated_pods(self, plugin: str, node_names: Iterable[str] | None) -> list[NominatedPod]:
-        """No pod is promised a node."""
+        """Return no pods."""
         return []
 
     def nominate(self, plugin: str, uid: str, node_name: str | None) -> Nomination:

@@ -17,7 +17,7 @@ BURST_CALLS: Final = 2000.0
 
 
 class TokenBucket:
-    """Full at first. `clock`: monotonic seconds."""
+    """A bucket of tokens, full at first. `clock`: monotonic seconds."""
 
     def __init__(self, per_s: float, burst: float, clock: Callable[[], float]) -> None:
         self._per_s = per_s
@@ -27,7 +27,9 @@ class TokenBucket:
         self._at_s = clock()
 
     def take(self) -> float:
-        """Take one: 0. Where there is none: the seconds until there will be, and nothing is taken."""
+        """Take one token and return 0. If the bucket is empty, take none and return the seconds until it has
+        one.
+        """
         now_s = self._clock()
         self._left = min(self._left + (now_s - self._at_s) * self._per_s, self._burst)
         self._at_s = now_s
@@ -38,14 +40,16 @@ class TokenBucket:
 
 
 class CallRates:
-    """A bucket for each plugin that asked. Their names are those of the configuration, so they are few."""
+    """One bucket for each plugin that has made a call. Plugin names come from the configuration, so they are
+    few.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._buckets: dict[str, TokenBucket] = {}
 
     def take(self, plugin: str) -> float:
-        """As the plugin's bucket answers."""
+        """Take a token from the plugin's bucket; see `TokenBucket.take`."""
         bucket = self._buckets.get(plugin)
         if bucket is None:
             bucket = self._buckets[plugin] = TokenBucket(CALLS_PER_S, BURST_CALLS, self._clock)

@@ -55,7 +55,7 @@ class StateReader:
         self._wanted = None if nodes is None else _slots(nodes, state)
 
     async def chunks(self) -> AsyncGenerator[handle_pb2.ReadStateResponse, None]:
-        """Nodes and objects, complete, each in one chunk."""
+        """Yield nodes and objects, each of them whole in one chunk."""
         version = wire.encode_version(self.version)
         held: pb.NodeState | None = None
         pace = Pace()
@@ -83,7 +83,7 @@ class StateReader:
 
 
 def _slots(nodes: pb.NodeSet, state: HostState) -> frozenset[int]:
-    """The slots of a set. Raises UnknownNodesError."""
+    """Return the slots of a set. Raises UnknownNodesError."""
     listed = set(wire.decode_bitmap(nodes.bitmap).tolist())
     for name in nodes.names:
         slot = state.index_of(name)

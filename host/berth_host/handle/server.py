@@ -51,7 +51,7 @@ class HandleServer:
         self._tcp_target = ""
 
     async def start(self) -> None:
-        """Listen on this machine. Before any plugin is configured."""
+        """Start to listen on this machine. Called before any plugin is configured."""
         server = self._made()
         self._folder = Path(tempfile.mkdtemp(prefix="berth-handle-"))  # 0700
         server.add_insecure_port(self._unix_target)
@@ -61,7 +61,7 @@ class HandleServer:
         self._server = server
 
     async def stop(self) -> None:
-        """Refuse new calls, end those that are open. Harmless when it was never started."""
+        """Refuse new calls and end those that are open. Does nothing if the server was never started."""
         if self._server is not None:
             await self._server.stop(_STOP_GRACE_S)
             self._server = None
@@ -73,13 +73,15 @@ class HandleServer:
 
     @property
     def over_tls(self) -> bool:
-        """Whether plugins behind TLS may ask."""
+        """True if plugins behind TLS may make calls."""
         return self._tls is not None
 
     async def grant(
         self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool = False, tls_name: str = ""
     ) -> WayBack:
-        """For one attachment; see `HandleGrants`. Raises DialError, and InvariantError before the start."""
+        """Return the address and the token for one attachment; see `HandleGrants`. Raises DialError, and
+        InvariantError before the start.
+        """
         if self._server is None:
             raise InvariantError("the handle is granted before its server has started")
         server_name = ""
@@ -92,7 +94,7 @@ class HandleServer:
         return WayBack(target=target, token=token, server_name=server_name)
 
     def revoke(self, attachment_id: str, plugin: str = "") -> None:
-        """The attachment's token is worth nothing any more, or nothing for one of its plugins."""
+        """End the attachment's token, or its use for one plugin."""
         self.grants.remove(attachment_id, plugin)
 
     @property
@@ -100,7 +102,7 @@ class HandleServer:
         return f"unix://{self._folder}/handle.sock"
 
     def _made(self) -> grpc.aio.Server:
-        """A server without a port, of the one service."""
+        """Return a server without a port."""
         import grpc
         from berth_sdk.plugin.v1 import handle_pb2
 

@@ -57,7 +57,7 @@ _CODES: Final[dict[type[Exception], StatusCode]] = {
 
 
 class HandleService:
-    """All calls run on the host's loop."""
+    """The calls of `handle.calls`, with tokens, rates and refusals. All calls run on the host's loop."""
 
     def __init__(self, seams: HandleSeams, grants: Grants) -> None:
         self._seams = seams
@@ -171,14 +171,16 @@ class HandleService:
         return grant.attachment_id
 
     async def _note(self, request: Any, context: Context, why: str) -> None:
-        """Write the refusal down, and wait where this peer is refused too often."""
+        """Log the refusal, and wait if this peer is refused too often."""
         call = type(request).__name__.removesuffix("Request")
         self._refusals.note(request.plugin, call, context.peer(), why)
         await self._refused_rates.hold(context.peer())
 
 
 async def _refuse_for_now(context: Context, plugin: str, wait_s: float) -> NoReturn:
-    """The time to wait is in the text for people, and where gRPC's clients look for it."""
+    """Refuse a call that comes too soon. The time to wait is in the text, and in the metadata for gRPC's
+    clients.
+    """
     wait_ms = math.ceil(wait_s * 1000)
     text = f"{plugin} asks more than {CALLS_PER_S:g} times a second: wait {wait_ms} ms"
     await context.abort(StatusCode.RESOURCE_EXHAUSTED, text, trailing_metadata=((PUSHBACK, str(wait_ms)),))

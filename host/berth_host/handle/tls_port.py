@@ -33,7 +33,9 @@ class TlsPort:
         self._opening = asyncio.Lock()
 
     async def open(self, make: Callable[[], grpc.aio.Server]) -> tuple[str, str]:
-        """(target, the name in the certificate there). `make`: a server without a port. Raises DialError."""
+        """Open the port and return (target, the name in the certificate there). `make`: returns a server
+        without a port. Raises DialError.
+        """
         listener = self._listener
         target = self._target()
         async with self._opening:
@@ -43,7 +45,7 @@ class TlsPort:
         return target, listener.tls.server_name or host_of(target)
 
     async def stop(self, grace_s: float) -> None:
-        """Harmless when it was never opened."""
+        """Close the port. Does nothing if it was never opened."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop(grace_s)

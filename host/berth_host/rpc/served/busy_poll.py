@@ -62,7 +62,7 @@ class BusyPoll:
         self._began_s = 0.0
 
     def begin(self) -> None:
-        """A question is asked."""
+        """Begin to wait for an answer."""
         self._open += 1
         if not self._worth_it or self._open > 1:
             return
@@ -76,7 +76,7 @@ class BusyPoll:
             self._loop.call_soon(self._turn)
 
     def end(self) -> None:
-        """The call is answered or given up."""
+        """End a wait: the call was answered or given up."""
         self._open -= 1
         if not self._worth_it or self._open:
             return

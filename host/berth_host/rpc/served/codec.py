@@ -35,7 +35,7 @@ _ENVELOPE: Final = frozenset({CONTEXT, "version", "delta"})
 
 
 class CallCodec:
-    """One row. Attributes: call, method."""
+    """The codec of one row. Attributes: call, method."""
 
     def __init__(self, call: AnyCall) -> None:
         """Raises TypeError for a row that does not fit its messages."""
@@ -109,7 +109,7 @@ class CallCodec:
         return layout.record(status=status, **found) if layout.has_own_status else layout.record(**found)
 
     def _read_list(self, reader: ReplyReader, message: Any, _scores: bytes | None) -> list[Any]:
-        """One answer for each pod of a batch."""
+        """Return one answer for each pod of a batch."""
         items = getattr(message, self._listed)
         reader.bound(len(items), MAX_LISTED, self._listed)
         field = message.DESCRIPTOR.fields_by_name[self._listed]
@@ -119,7 +119,7 @@ class CallCodec:
         return [read(reader, item) for item in items]
 
     def _read_statuses(self, reader: ReplyReader, message: Any, _scores: bytes | None) -> Verdicts:
-        """One verdict for each scenario."""
+        """Return one verdict for each scenario."""
         status, count = reader.status(message.ctx), reader.count
         if not status.is_success:
             return Verdicts.all(count, status)
@@ -130,7 +130,7 @@ class CallCodec:
         return Verdicts.of([read(reader, item) for item in items])
 
     def _read_scores(self, reader: ReplyReader, message: Any, scores: bytes | None) -> Any:
-        """One score per candidate; a Status is an error that the plugin itself reports."""
+        """Return one score per candidate, or the Status with which the plugin reports its own error."""
         status = reader.status(message.ctx)
         return reader.scores(scores or b"") if status.is_success else status
 
@@ -154,7 +154,9 @@ def _copy(message: Any, name: str, value: Any) -> None:
 
 
 def _method(rpc: Rpc) -> Method[Any]:
-    """A reply with scores is read in two: the message, and the scores as bytes (None: there are none)."""
+    """Return the method of an RPC. A reply with scores is read as the message and the scores as bytes (None:
+    no scores).
+    """
     number = NUMBERS.get(rpc.name)
     from_string: Callable[[bytes], Any] = rpc.reply.FromString
     fields = rpc.reply.DESCRIPTOR.fields

@@ -42,7 +42,7 @@ class _Told:
 
 @dataclass(slots=True, eq=False)
 class Envelope:
-    """A context to send, and what the instance knows once it has received it."""
+    """A context to send, and what the instance has once it has received the context."""
 
     message: pb.CallContext
     told: _Told
@@ -52,7 +52,7 @@ class Envelope:
 
 
 class ContextWriter:
-    """The envelope of one plugin in one profile at one instance."""
+    """Writes the contexts of one plugin in one profile at one instance."""
 
     def __init__(self, link: InstanceLink, descriptor: Descriptor, profile: str) -> None:
         self._link = link
@@ -103,7 +103,9 @@ class ContextWriter:
         return Envelope(message, told, shared, versioned, ended)
 
     def _write_pod(self, message: pb.CallContext, cycle: Cycle, told: _Told) -> bool:
-        """Complete in the first call to the instance, and always in NAMES mode; else by reference."""
+        """Write the pod: complete in the first call to the instance and always in NAMES mode, else by
+        reference.
+        """
         pod = cycle.pod
         wants_object = self._descriptor.wants_whole_pod and pod.object is not None
         complete = self._names or not told.pod or (wants_object and not told.pod_object)
@@ -137,7 +139,7 @@ class ContextWriter:
     # --- the reply -------------------------------------------------------------------------------------
 
     def received(self, envelope: Envelope) -> None:
-        """The instance executed the call, so it has everything in the envelope."""
+        """Record that the instance executed the call, and so has everything in the context."""
         message, told = envelope.message, envelope.told
         (pod,) = message.pods
         if pod.complete:
@@ -148,7 +150,7 @@ class ContextWriter:
             self._link.confirm(wire.decode_version(message.version))
 
     def read(self, cycle: Cycle, call: AnyCall, reply: pb.ReplyContext) -> None:
-        """Take over the token and published values. Raises PluginProtocolError."""
+        """Take over the token and the published values of a reply. Raises PluginProtocolError."""
         if reply.HasField("plugin_token"):
             token = reply.plugin_token
             if len(token) > MAX_TOKEN_BYTES:
@@ -193,5 +195,5 @@ class ContextWriter:
 
 
 def encode_ended(ended: Sequence[tuple[str, CycleEnd]]) -> list[pb.CycleEnd]:
-    """Cycles that are over."""
+    """Return the ends of cycles as messages."""
     return [pb.CycleEnd(cycle_id=cycle_id, outcome=_OUTCOMES[outcome]) for cycle_id, outcome in ended]

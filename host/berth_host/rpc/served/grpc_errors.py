@@ -39,13 +39,13 @@ _BY_SERVER: Final = "SERVER: Received message larger than max"
 
 
 def is_unimplemented(failure: PluginError) -> bool:
-    """Whether the instance does not have the call."""
+    """Return True if the instance does not have the call."""
     cause = failure.__cause__
     return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is StatusCode.UNIMPLEMENTED
 
 
 def readable(reply: R | None, plugin: str, call: str) -> R:
-    """A stub's reply, which is None where the bytes are no reply to the call. Raises PluginProtocolError."""
+    """Return a stub's reply. Raises PluginProtocolError for None: the bytes were no reply to the call."""
     if reply is None:
         raise PluginProtocolError(plugin, call, "answered what is no reply to it")
     return reply
@@ -65,12 +65,12 @@ async def in_time(call: Awaitable[R], deadline_s: float) -> R:
 
 
 def rpc_error(code: StatusCode, text: str) -> grpc.aio.AioRpcError:
-    """The error of a call that ends here, not at the instance."""
+    """Return the error of a call that ends in the host and not at the instance."""
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), text)
 
 
 def plugin_error(err: grpc.aio.AioRpcError, plugin: str, call: str, deadline_s: float) -> PluginError:
-    """The way in which a failed call is handled."""
+    """Return the PluginError for an error of gRPC."""
     code, details = err.code(), without_hidden(plain(err.details() or ""))
     if code is StatusCode.UNAVAILABLE:
         return PluginUnavailableError(plugin, call, f"could not be reached ({details})")

@@ -61,7 +61,7 @@ class AtInstance:
 
 
 class GrpcTransport:
-    """One plugin of one profile at one instance."""
+    """The transport to one plugin of one profile at one instance."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class GrpcTransport:
         outbox: Outbox,
         shared: AtInstance | None = None,
     ) -> None:
-        """`shared` None: nothing is, as one transport is all that there is."""
+        """`shared` None: no other transport shares anything with this one."""
         shared = shared or AtInstance()
         self.link = link
         self.conduct = shared.conduct
@@ -88,15 +88,15 @@ class GrpcTransport:
 
     @property
     def is_open(self) -> bool:
-        """Whether its instance is still attached."""
+        """True while its instance is attached."""
         return self.link.is_open
 
     async def is_lost(self, within_s: float) -> bool:
-        """Whether its instance is gone, after a call that did not reach it."""
+        """Return True if its instance is gone, after a call that did not reach it."""
         return await self.link.is_lost(within_s)
 
     def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
-        """Into the outbox: the next call carries it."""
+        """Put the end of a cycle into the outbox; the next call carries it."""
         node_name = cycle.part(self._plugin).reserved_node if outcome is CycleEnd.BOUND else None
         bound = None if node_name is None else self._writer.parcel(cycle, node_name)
         self._outbox.end_cycle(cycle.cycle_id, outcome, bound, self._sender)
@@ -108,7 +108,7 @@ class GrpcTransport:
         args: tuple[*Args],
         deadline_s: float,
     ) -> Raw:
-        """The plugin's answer, read from its reply."""
+        """Make the call and return the plugin's raw answer."""
         if cycle is None:
             codec = CODECS[call.rpc]
             reply = await self._ask_queue(call, codec.write(self._writer, None, args).message, deadline_s)
@@ -135,7 +135,7 @@ class GrpcTransport:
         return parts[0] if len(parts) == 1 else call.join(parts)
 
     async def _post(self, call: AnyCall, cycle: Cycle, args: Sequence[Any], deadline_s: float) -> Any:
-        """Put what the plugin must hear of into the outbox."""
+        """Put an Unreserve or PostBind into the outbox."""
         parcel = self._writer.parcel(cycle, *args)
         parcel.own = self._sender
         if call is UNRESERVE:
@@ -149,7 +149,7 @@ class GrpcTransport:
     async def _ask_listed(
         self, call: Call[*Args, Raw, Any], cycle: Cycle, args: tuple[*Args], deadline_s: float
     ) -> Raw:
-        """A call after which the cycle is one of those that Reconcile lists."""
+        """Make a Reserve or Permit, after which Reconcile lists the cycle."""
         if not self._gate.is_open:
             ends_s = time.monotonic() + deadline_s
             try:
@@ -178,9 +178,10 @@ class GrpcTransport:
         return raw
 
     async def _ask_cycle(self, call: AnyCall, cycle: Cycle, request: Any, deadline_s: float) -> Any:
-        """One call of a cycle: sent, repaired and sent again if need be, its envelope taken in.
+        """Make one call of a cycle and take in the context of its reply. If the plugin lacks pod or state,
+        repair that and make the call again, once.
 
-        `request` lacks its context alone.
+        `request`: complete but for its context.
         """
         ends_s = time.monotonic() + deadline_s
         ended = self._outbox.take_ended(self._sender)
@@ -226,7 +227,9 @@ class GrpcTransport:
             await self.link.sync((self._plugin, call.rpc), ends_s)
 
     async def _ask_round(self, call: AnyCall, cycle: Cycle, request: Any, deadline_s: float) -> Any:
-        """One round in the binding cycle. A plugin that is asked again sees the objects as they are now."""
+        """Make one round of a call in the binding cycle. In a later round the plugin reads the objects as
+        they are now.
+        """
         part = cycle.part(self._plugin)
         if part.rounds > 1:
             await self._freshen(call, part.rounds_end_s)
@@ -238,7 +241,7 @@ class GrpcTransport:
             self.link.pre_binds_open -= 1
 
     async def _ask_bind(self, call: AnyCall, cycle: Cycle, request: Any, deadline_s: float) -> Any:
-        """The same in the binding cycle, where only so many calls are open at once."""
+        """Make a call of the binding cycle, of which only so many are open at once."""
         ends_s = time.monotonic() + deadline_s
         try:
             async with asyncio.timeout(deadline_s):
@@ -251,7 +254,7 @@ class GrpcTransport:
             self._slots.release()
 
     async def _ask_queue(self, call: AnyCall, request: Any, deadline_s: float) -> Any:
-        """A batch of the queue, with the state that a plugin with declared objects answers against."""
+        """Ask about a batch of the queue, with the state that a plugin with declared objects reads."""
         ends_s = time.monotonic() + deadline_s
         asked = (self._plugin, call.rpc)
         feed = self.link.feed

@@ -53,15 +53,15 @@ class StateFeed(Protocol):
 
     @property
     def version(self) -> StateVersion:
-        """The snapshot as it stands."""
+        """The version of the snapshot."""
         ...
 
     def index_of(self, node_name: str) -> int | None:
-        """The slot of a node in the snapshot."""
+        """Return the slot of a node in the snapshot; None for an unknown node."""
         ...
 
     def node_names(self) -> list[str]:
-        """Every node of the snapshot."""
+        """Return the names of all nodes of the snapshot."""
         ...
 
     async def refresh(self) -> None:
@@ -69,7 +69,7 @@ class StateFeed(Protocol):
         ...
 
     def delta(self, base: StateVersion) -> pb.StateDelta | None:
-        """From `base` to the snapshot; None where the way is not known or too large for a call."""
+        """Return the changes from `base` to the snapshot; None if unknown or too large for a call."""
         ...
 
     def stream(
@@ -147,7 +147,7 @@ class InstanceLink:
         self._looked_at.set()
 
     def close(self) -> None:
-        """No call will be answered any more."""
+        """Close the link: no call will be answered any more."""
         self.is_open = False
         self._looked_at.set()
         if self._frames is not None:
@@ -164,12 +164,12 @@ class InstanceLink:
                     self._frames.end()
 
     def looked_at(self) -> None:
-        """The attachment has looked after the trouble, and keeps the instance."""
+        """Record that the attachment has checked the instance after a failure, and keeps it."""
         self._looked_at.set()
 
     async def is_lost(self, within_s: float) -> bool:
-        """Whether the instance is gone, by the look that the attachment takes when a call did not reach it.
-        False: it is there, or the look takes longer.
+        """Return True if the instance is gone, by the check that the attachment makes when a call did not
+        reach it. False: the instance is there, or the check takes longer.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -190,7 +190,7 @@ class InstanceLink:
         asked: tuple[str, str],
         deadline_s: float,
     ) -> R:
-        """One RPC. `asked`: plugin and call, for the error. Raises PluginError."""
+        """Make one RPC and return the reply. `asked`: plugin and call, for the error. Raises PluginError."""
         plugin, call = asked
         if not self.is_open:
             raise PluginUnavailableError(plugin, call, "lost its instance")
@@ -250,8 +250,8 @@ class InstanceLink:
     # --- the copy of the snapshot --------------------------------------------------------------------
 
     def drop_kept(self) -> None:
-        """Send the instance a new copy before its next call: what it keeps of its plugins' answers ends with
-        the old one.
+        """Send the instance a new copy before its next call: the kept answers of its plugins end with the old
+        copy.
         """
         self._keeps_stale = True
 
@@ -276,7 +276,7 @@ class InstanceLink:
 
     async def _catch_up(self, asked: tuple[str, str], ends_s: float) -> None:
         """Wait for a synchronisation that outlives this call: a cluster that takes longer than one call's
-        deadline would never get through otherwise.
+        deadline would never be synchronised otherwise.
         """
         task = self._catching_up
         if task is None or task.done():
@@ -292,7 +292,7 @@ class InstanceLink:
         task.result()
 
     async def sync(self, asked: tuple[str, str], ends_s: float, *, full: bool = False) -> None:
-        """SyncState until the instance stands where the snapshot stands. `ends_s`: monotonic seconds."""
+        """Call SyncState until the instance holds the snapshot's version. `ends_s`: monotonic seconds."""
         feed = self.feed
         if feed is None:
             return
@@ -325,7 +325,7 @@ class InstanceLink:
     async def _stream(
         self, feed: StateFeed, base: StateVersion | None, asked: tuple[str, str], ends_s: float
     ) -> tuple[bool, StateVersion | None]:
-        """One SyncState: whether it was taken, and the version that the instance says it holds."""
+        """Make one SyncState; return whether it was taken, and the version that the instance reports."""
         if not self.is_open:
             raise PluginUnavailableError(*asked, "lost its instance")  # grpc says it in no error of a call
         left_s = ends_s - time.monotonic()
@@ -367,7 +367,7 @@ class InstanceLink:
     async def reconcile(
         self, pages: Sequence[state_pb2.ReconcileRequest], asked: tuple[str, str], deadline_s: float
     ) -> state_pb2.ReconcileResponse:
-        """The list of reservations and waits that are alive, page by page. Raises PluginError."""
+        """Send the list of live reservations and waits, page by page. Raises PluginError."""
         if not self.is_open:
             raise PluginUnavailableError(*asked, "lost its instance")
 
@@ -387,7 +387,7 @@ class InstanceLink:
             self._traffic(*asked, sum(page.ByteSize() for page in pages), 0)
 
     def _failure(self, err: grpc.aio.AioRpcError, asked: tuple[str, str], deadline_s: float) -> PluginError:
-        """The error for the caller; the attachment hears of one by which the instance is not there."""
+        """Return the error for the caller; have the attachment check an instance that cannot be reached."""
         failure = plugin_error(err, *asked, deadline_s)
         if isinstance(failure, PluginUnavailableError):
             if self.is_open:
@@ -396,18 +396,18 @@ class InstanceLink:
         return failure
 
     def confirm(self, version: StateVersion) -> None:
-        """The instance holds `version`, or by now a later one: answers may overtake each other."""
+        """Record that the instance holds `version` or a later one: answers may overtake each other."""
         held = self.held
         if held is None or held.epoch != version.epoch or held.generation < version.generation:
             self.held = version
 
     @property
     def oldest(self) -> StateVersion | None:
-        """The oldest version that the instance may have or is about to get; None: it starts anew."""
+        """The oldest version that the instance may hold or is about to get; None: it starts anew."""
         return self.held or self.sending
 
     def told(self, have: StateVersion | None) -> None:
-        """The instance told the version that it holds; None: none."""
+        """Record the version that the instance reports; None: it holds none."""
         dropped = have is None and self.held is not None
         self.held = have
         if have is None:
@@ -417,13 +417,15 @@ class InstanceLink:
 
 
 def _observe(task: asyncio.Future[None]) -> None:
-    """The waiting task may be gone; the next call tries again and reports the error."""
+    """Read the outcome of a synchronisation whose waiting call may be gone; the next call tries again and
+    reports the error.
+    """
     if not task.cancelled():
         task.exception()
 
 
 def channel_options(max_message_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[str, Any]]:
-    """One connection per attachment, no retries that the host would not see, bounded messages."""
+    """Return the options of a channel: one connection per attachment, no hidden retries, bounded messages."""
     return [
         ("grpc.enable_retries", 0),
         ("grpc.use_local_subchannel_pool", 1),

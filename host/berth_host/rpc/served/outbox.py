@@ -64,28 +64,28 @@ Ended: TypeAlias = tuple[str, CycleEnd]
 
 
 class Sender(Protocol):
-    """The calls that the outbox makes, to one instance. They raise PluginError."""
+    """The calls that the outbox makes to one instance. They raise PluginError."""
 
     @property
     def is_there(self) -> bool:
-        """Whether the instance can be told anything."""
+        """True while messages can be sent to the instance."""
         ...
 
     async def send_unreserve(self, items: Sequence[Parcel]) -> set[str]:
-        """The cycles that are done."""
+        """Send Unreserve; return the cycles that the instance acknowledged."""
         ...
 
     async def send_post_bind(self, items: Sequence[Parcel]) -> None:
-        """The pods are bound."""
+        """Send PostBind."""
         ...
 
     async def send_end_cycles(self, ended: Sequence[Ended]) -> None:
-        """The cycles are over."""
+        """Send the ends of cycles."""
         ...
 
 
 class Outbox:
-    """Of one plugin. Attributes: plugin, dropped (PostBinds given up)."""
+    """The outbox of one plugin. Attributes: plugin, dropped (the number of PostBinds given up)."""
 
     def __init__(self, plugin: str, clock: Clock | None = None, *, rng: random.Random | None = None) -> None:
         """`clock` None: real time, as for every call; a simulated host's time does not wait for plugins."""
@@ -112,13 +112,13 @@ class Outbox:
     # --- sending ---------------------------------------------------------------------------------------
 
     def attach(self, sender: Sender) -> None:
-        """An instance is there: everything that waits goes to it now."""
+        """Send everything that waits to this instance, and everything that comes, from now on."""
         self._sender = sender
         self._backoff_s = 0.0
         self._wake()
 
     def detach(self, sender: Sender) -> None:
-        """The instance is not asked any more; nothing is lost."""
+        """Stop sending to this instance. Messages stay until another instance is attached."""
         if self._sender is not sender:
             return
         self._sender = None
@@ -133,7 +133,9 @@ class Outbox:
             self._former.end_cycle(sender, cycle_id, outcome)
 
     async def drained(self, deadline_s: float) -> bool:
-        """Send all messages now. False: the plugin refuses one, no instance is there, or time is over."""
+        """Send all messages now. Return False if the plugin refuses one, no instance is attached, or time is
+        over.
+        """
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + deadline_s
         while self._sender is not None and self._is_filled:
@@ -153,7 +155,7 @@ class Outbox:
         return bool(self._unreserves or self._post_binds or self._ended or self._held_ends)
 
     async def close(self) -> None:
-        """The host ends: stop sending."""
+        """Stop sending; the host stops."""
         self._sender = None
         self._overdue.close()
         await self._former.close()
@@ -168,12 +170,12 @@ class Outbox:
 
     @property
     def pending_unreserves(self) -> int:
-        """Reservations that the plugin has not given back yet."""
+        """The number of reservations that the plugin has not given back yet."""
         return len(self._unreserves)
 
     @property
     def oldest_unreserve_s(self) -> float:
-        """For how long the oldest of them has waited, in seconds; 0 where there is none."""
+        """The age of the oldest of these reservations, in seconds; 0 if there is none."""
         return self._overdue.age_s
 
     def _oldest_since_s(self) -> float | None:
@@ -181,13 +183,13 @@ class Outbox:
 
     @property
     def is_delivering(self) -> bool:
-        """Whether a reservation may soon be given back; one that was refused many times will not be."""
+        """True if a reservation may soon be given back; one that was refused many times will not be."""
         return any(parcel.tries < _HOPEFUL_TRIES for parcel in self._unreserves.values())
 
     async def unreserve(self, parcel: Parcel, deadline_s: float) -> None:
-        """Put it in, and wait for the acknowledgement for a while.
+        """Add a reservation to give back, and wait for the acknowledgement.
 
-        Raises PluginError when that did not come; the parcel stays and is sent again.
+        Raises PluginError if none comes within the deadline; the parcel stays and is sent again.
         """
         known = self._unreserves.setdefault(parcel.cycle_id, parcel)
         if known is parcel:
@@ -223,11 +225,11 @@ class Outbox:
     # --- Reconcile -------------------------------------------------------------------------------------
 
     def bound_untold(self) -> list[Parcel]:
-        """Reservations of bound pods that the plugin still takes for alive: it has not heard of the end."""
+        """Return the reservations of bound pods whose end the plugin has not received yet."""
         return [*self._bound.values()]
 
     def given_back(self) -> list[str]:
-        """The cycles of the reservations that the plugin has yet to give back."""
+        """Return the cycles of the reservations that the plugin has yet to give back."""
         return list(self._unreserves)
 
     def supersede(self, cycle_ids: Sequence[str]) -> None:
@@ -242,7 +244,7 @@ class Outbox:
     # --- PostBind and ends -----------------------------------------------------------------------------
 
     def post_bind(self, parcel: Parcel) -> None:
-        """Tell it soon, in a batch."""
+        """Send a PostBind soon, in a batch."""
         self._post_binds[parcel.cycle_id] = parcel
         if (former := self._former_of(parcel.own)) is not None:
             self._former.post_bind(former, parcel)
@@ -282,20 +284,20 @@ class Outbox:
         return taken
 
     def ended_told(self, taken: Sequence[Ended]) -> None:
-        """The call that carried these was answered."""
+        """Forget these ends: the call that carried them was answered."""
         self._carried = self._carried or bool(taken)
         for cycle_id, _ in taken:
             self._bound.pop(cycle_id, None)
 
     def return_ended(self, taken: Sequence[Ended]) -> None:
-        """The call that carried these failed."""
+        """Keep these ends: the call that carried them failed."""
         for cycle_id, outcome in taken:
             self._ended.setdefault(cycle_id, outcome)
 
     # --- sending -----------------------------------------------------------------------------------------
 
     def _former_of(self, own: Sender | None) -> Sender | None:
-        """`own`, if that is an instance which is not asked any more."""
+        """Return `own` if that instance is not called any more, else None."""
         return None if own is self._sender else own
 
     def _set_end_timer(self) -> None:
@@ -355,7 +357,7 @@ class Outbox:
             raise short
 
     def _disappoint_reserves(self, parcels: Sequence[Parcel], err: PluginError) -> None:
-        """Tell new Reserves of these pods at once: the plugin has answered, and it was no yes."""
+        """Fail the Reserves that wait for these pods: the plugin has answered without giving back."""
         for parcel in parcels:
             for waiter in self._settled.pop(parcel.pod.uid, ()):
                 if not waiter.done():
@@ -363,7 +365,7 @@ class Outbox:
                     waiter.exception()  # as below
 
     def _refused(self, batch: Sequence[Parcel]) -> list[Parcel]:
-        """The messages to send again: all but those refused several times and known to be over."""
+        """Return the messages to send again: all but those refused several times and known to be over."""
         again = []
         for parcel in batch:
             if parcel.superseded and parcel.tries >= _HOPEFUL_TRIES:
@@ -474,24 +476,24 @@ class FormerInstances:
         self._task: asyncio.Task[None] | None = None
 
     def unreserve(self, sender: Sender, parcel: Parcel) -> None:
-        """A reservation of its own is given back."""
+        """Send the Unreserve of one of the instance's own reservations."""
         self._add(sender, lambda untold: untold.unreserves.append(parcel))
 
     def post_bind(self, sender: Sender, parcel: Parcel) -> None:
-        """A pod of its own is bound."""
+        """Send the PostBind of one of the instance's own pods."""
         self._add(sender, lambda untold: untold.post_binds.append(parcel))
 
     def end_cycle(self, sender: Sender, cycle_id: str, outcome: CycleEnd) -> None:
-        """A cycle of its own is over."""
+        """Send the end of one of the instance's own cycles."""
         self._add(sender, lambda untold: untold.ended.update({cycle_id: outcome}))
 
     async def told(self, timeout_s: float) -> None:
-        """Wait until everything was sent, or for so long."""
+        """Wait until everything was sent, `timeout_s` at most."""
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=max(timeout_s, 0.0))
 
     async def close(self) -> None:
-        """The host ends: stop sending."""
+        """Stop sending; the host stops."""
         self._untold.clear()
         if self._task is not None:
             self._task.cancel()

@@ -17,7 +17,9 @@ OVERDUE_S: Final = 60.0
 
 
 class Overdue:
-    """`since`: when the oldest one began to wait (monotonic seconds), None: none does."""
+    """The age of a plugin's oldest reservation that waits to be given back. `since`: when it began to wait
+    (monotonic seconds); None: none waits.
+    """
 
     def __init__(self, plugin: str, clock: Clock, since: Callable[[], float | None]) -> None:
         self._plugin = plugin
@@ -29,23 +31,23 @@ class Overdue:
 
     @property
     def age_s(self) -> float:
-        """Seconds that the oldest one has waited; 0 where none does."""
+        """The seconds that the oldest reservation has waited; 0 if none waits."""
         since_s = self._since()
         return 0.0 if since_s is None else self._clock.monotonic_s() - since_s
 
     def watch(self) -> None:
-        """One begins to wait: look after it until none is left."""
+        """Look after a new reservation until none is left."""
         if self._timer is None:
             self._look()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _look(self) -> None:
-        """Warn of one after OVERDUE_S, twice that, and so on; another one is warned of anew."""
+        """Warn of a reservation after OVERDUE_S, after twice that time, and so on."""
         self._timer = None
         since_s = self._since()
         if since_s is None:

@@ -20,7 +20,7 @@ _UCRED: Final = struct.Struct("=iII")
 
 @dataclass(frozen=True, slots=True)
 class PeerUser:
-    """Process, user and group that listen at a socket. A process of another pid namespace has pid 0."""
+    """The process, user and group that listen at a socket. A process of another pid namespace has pid 0."""
 
     pid: int
     uid: int
@@ -28,18 +28,18 @@ class PeerUser:
 
 
 def peer_user(connected: socket.socket) -> PeerUser:
-    """Raises OSError for a socket that has no such peer."""
+    """Return who listens at the other end. Raises OSError for a socket that has no such peer."""
     return PeerUser(*_UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
 
 
 def may_serve(uid: int, allowed: Iterable[int]) -> bool:
-    """Whether a socket, its folder or its process may belong to `uid`: root, the host's own user, or one of
-    those that the configuration allows.
+    """Return True if a socket, its folder or its process may belong to `uid`: root, the host's own user, or
+    one that the configuration allows.
     """
     return uid in (0, os.getuid(), *allowed)
 
 
 def socket_identity(path: Path) -> tuple[int, int, int]:
-    """A value that differs between a socket file and its successor at the same path. Raises OSError."""
+    """Return a value that differs between a socket file and its successor at the path. Raises OSError."""
     found = path.lstat()
     return found.st_dev, found.st_ino, found.st_ctime_ns

@@ -55,11 +55,11 @@ class ReplyReader:
     # --- parts of every reply ------------------------------------------------------------------------
 
     def status(self, ctx: pb.ReplyContext, unset: Code = Code.SUCCESS) -> Status:
-        """The status of the reply; `unset`: the reading of no code."""
+        """Return the status of the reply; `unset`: the reading of no code."""
         return decode_status(ctx.status, self.plugin, unset)
 
     def decision(self, ctx: pb.ReplyContext) -> Status | None:
-        """The status where one is due; None: no code was set."""
+        """Return the status where a decision is due; None: no code was set."""
         if ctx.status.code == pb.Status.CODE_UNSPECIFIED:
             return None
         return self.status(ctx)
@@ -71,7 +71,7 @@ class ReplyReader:
     # --- nodes and scores -----------------------------------------------------------------------------
 
     def verdicts(self, message: scheduling_pb2.NodeVerdicts) -> Verdicts:
-        """Groups by reason -> one verdict per candidate; unmentioned candidates pass."""
+        """Return one verdict per candidate from groups by reason; candidates in no group pass."""
         groups: NDArray[np.int32] | None = None
         statuses = [SUCCESS]
         self.bound(len(message.rejected), len(self.candidates) + SURPLUS, "groups of verdicts")
@@ -144,7 +144,7 @@ class ReplyReader:
         return self.nodes
 
     def _members(self, message: pb.NodeSet) -> NDArray[np.bool_]:
-        """bool[n]: which candidates are in a set that must be a subset of them."""
+        """Return bool[n]: which candidates are in a set that must be a subset of them."""
         nodes = self.candidates
         if self.mode is NodeMode.NAMES:
             members = np.zeros(len(nodes), dtype=np.bool_)
@@ -156,7 +156,7 @@ class ReplyReader:
         return ~members if message.complement else members
 
     def _marked(self, bitmap: bytes, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """bool[n]: whether the bit of each of the ascending `rows` is set; no other bit may be."""
+        """Return bool[n]: whether the bit of each of the ascending `rows` is set; no other bit may be."""
         size = int(rows[-1]) + 1 if len(rows) else 0
         bits = wire.mask_of(bitmap, size)
         # Beyond the last candidate there may be zeros to fill up bytes, and nothing else.
@@ -182,7 +182,7 @@ class ReplyReader:
         return positions
 
     def eligible(self, message: pb.NodeSet) -> frozenset[str]:
-        """Names, which need not be known; a complement is of the candidates."""
+        """Return the names in a set; they need not be known. A complement is of the candidates."""
         nodes = self.candidates
         names = set(message.names)
         if len(names) != len(message.names):

@@ -108,7 +108,7 @@ class Asking:
 
 
 def _candidates(asking: Asking) -> pb.NodeSet:
-    """The nodes by ascending slot, as the wire has them."""
+    """Return the nodes by ascending slot, as they travel."""
     asking.written.nodes, asking.written.back = _ascending(asking.args["nodes"])
     return encode_candidates(asking.written.nodes, asking.writer.mode)
 
@@ -140,7 +140,7 @@ def _rejections(asking: Asking) -> tuple[list[scheduling_pb2.NodeGroup], list[st
 
 
 def _pods(asking: Asking) -> list[queue_pb2.QueuedPod]:
-    """Pods as the queue holds them, or of which only the record is known."""
+    """Return pods as the queue holds them, or pods of which only the record is known."""
     whole = asking.writer.whole_pod
     return [
         encode_queued_pod(pod if isinstance(pod, QueuedPod) else QueuedPod(pod=pod), whole)
@@ -169,7 +169,7 @@ FIELDS: Final[Mapping[str, Field]] = {
 
 
 def _ascending(nodes: NodeTable) -> tuple[NodeTable, NDArray[np.intp] | None]:
-    """(the rows by ascending slot, as the wire has them; the way back to the order given, if they differ)."""
+    """Return (the rows by ascending slot; the way back to the given order, None if both are the same)."""
     if nodes.is_ascending:
         return nodes, None
     order = np.argsort(nodes.slots, kind="stable")
@@ -184,7 +184,7 @@ def _no_index(_name: str) -> int | None:
 
 
 def encode_candidates(nodes: NodeTable, mode: NodeMode) -> pb.NodeSet:
-    """The candidates of a request; "all" is said in one bit."""
+    """Return the candidates of a request; one bit stands for all nodes."""
     if mode is NodeMode.NAMES:
         return pb.NodeSet(names=nodes.names)
     if len(nodes) == nodes.snapshot_size:
@@ -193,7 +193,7 @@ def encode_candidates(nodes: NodeTable, mode: NodeMode) -> pb.NodeSet:
 
 
 def encode_names(names: Sequence[str], mode: NodeMode, index_of: IndexOf) -> pb.NodeSet:
-    """Some nodes by name; in SNAPSHOT mode those that the snapshot lacks are left out."""
+    """Return some nodes by name; in SNAPSHOT mode names that the snapshot lacks are left out."""
     if mode is NodeMode.NAMES:
         return pb.NodeSet(names=names)
     slots = [slot for slot in map(index_of, names) if slot is not None]
@@ -230,7 +230,7 @@ def encode_rejections(
 
 
 def encode_scenarios(scenarios: Scenarios, mode: NodeMode, whole: bool) -> list[scheduling_pb2.Scenario]:
-    """One message per scenario."""
+    """Return one message per scenario."""
     slots = scenarios.nodes.slots.tolist()
     return [
         encode_scenario(item, slot if mode is NodeMode.SNAPSHOT else None, whole)
@@ -239,7 +239,7 @@ def encode_scenarios(scenarios: Scenarios, mode: NodeMode, whole: bool) -> list[
 
 
 def encode_scenario(item: Scenario, slot: int | None, whole: bool) -> scheduling_pb2.Scenario:
-    """`slot` None: the node goes by name."""
+    """Return one scenario as a message. `slot` None: the node travels by name."""
     message = scheduling_pb2.Scenario()
     changed = message.nodes.add(
         removed=[pb.ObjectRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in item.removed],
@@ -259,7 +259,7 @@ def encode_scenario(item: Scenario, slot: int | None, whole: bool) -> scheduling
 
 
 def encode_scores(scores: NDArray[np.int64]) -> scheduling_pb2.Scores:
-    """Dense, in the order of the candidates."""
+    """Return the scores as a message, dense, in the order of the candidates."""
     return scheduling_pb2.Scores.FromString(encode_aligned(scores))
 
 
@@ -282,7 +282,7 @@ def encode_patched(results: Sequence[PatchResult]) -> list[scheduling_pb2.PatchR
 
 
 def encode_event(event: ClusterEvent) -> queue_pb2.ClusterEvent:
-    """A change in the cluster; objects without their JSON are left out."""
+    """Return a change in the cluster as a message; objects without their JSON are left out."""
     return queue_pb2.ClusterEvent(
         resource=event.resource,
         action=event.action,

@@ -24,7 +24,7 @@ class ReserveGate:
 
     @property
     def is_open(self) -> bool:
-        """Whether a call may begin."""
+        """True while a call may begin."""
         return not self._lists
 
     async def opened(self) -> None:
@@ -34,7 +34,7 @@ class ReserveGate:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Around a Reserve or Permit, while it is open."""
+        """Keep the gate counted as in use during a Reserve or Permit."""
         self._calls += 1
         self._idle.clear()
         try:
@@ -46,7 +46,7 @@ class ReserveGate:
 
     @asynccontextmanager
     async def listing(self) -> AsyncIterator[None]:
-        """Around the making of a list, its way to the instance and the answer."""
+        """Close the gate while a list is made, sent and answered."""
         self._lists += 1
         self._open.clear()
         try:

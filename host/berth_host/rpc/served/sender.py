@@ -45,12 +45,12 @@ class LinkSender:
 
     @property
     def is_there(self) -> bool:
-        """Whether it is attached, answers its probes and is not in quarantine."""
+        """True while the instance is attached, answers its probes and is not in quarantine."""
         conduct = self._conduct
         return self._link.is_open and (conduct is None or not (conduct.quarantine or conduct.silent))
 
     async def send_unreserve(self, items: Sequence[Parcel]) -> set[str]:
-        """The cycles that are done: all, where the instance reserves nothing."""
+        """Send Unreserve; return the cycles that are done: all, if the instance is not at Reserve."""
         if calls.UNRESERVE.point not in self._points:
             return {item.cycle_id for item in items}
         request = scheduling_pb2.UnreserveRequest(
@@ -71,7 +71,7 @@ class LinkSender:
         return set(reply.done_cycle_ids)
 
     async def send_post_bind(self, items: Sequence[Parcel]) -> None:
-        """The pods are bound."""
+        """Send PostBind, if the instance is at that point."""
         if calls.POST_BIND.point not in self._points:
             return
         request = scheduling_pb2.PostBindRequest(
@@ -90,7 +90,7 @@ class LinkSender:
         await self._ask(calls.POST_BIND, request)
 
     async def send_end_cycles(self, ended: Sequence[tuple[str, CycleEnd]]) -> None:
-        """The cycles are over; an instance that does not offer the call is not asked again."""
+        """Send the ends of cycles; an instance that does not have the call is not called again."""
         if not self._offers_end_cycles or not ended:
             return
         request = scheduling_pb2.EndCyclesRequest(

@@ -18,7 +18,7 @@ MAX_REASON_BYTES: Final = 4096
 
 
 def decode_status(message: pb.Status, plugin: str, unset: Code) -> Status:
-    """Message -> Status signed by `plugin`."""
+    """Return a Status signed by `plugin`. `unset`: the reading of no code."""
     if message.code == pb.Status.CODE_UNSPECIFIED:
         code = unset
     else:
@@ -33,12 +33,14 @@ def decode_status(message: pb.Status, plugin: str, unset: Code) -> Status:
 
 
 def cut_reasons(reasons: Iterable[str]) -> tuple[str, ...]:
-    """At most MAX_REASONS of at most MAX_REASON_BYTES each, one line each, never cut inside a character."""
+    """Return at most MAX_REASONS reasons of at most MAX_REASON_BYTES each, one line each, never cut inside a
+    character.
+    """
     return tuple(plain(cut(reason)) for reason, _ in zip(reasons, range(MAX_REASONS), strict=False))
 
 
 def cut(text: str, limit_bytes: int = MAX_REASON_BYTES) -> str:
-    """The longest start of `text` that fits."""
+    """Return the longest start of `text` that fits."""
     if 4 * len(text) <= limit_bytes:
         return text
     raw = text.encode()
