@@ -1,6 +1,6 @@
 """`berth check-config`: the meaning of a configuration file, or all errors in it.
 
-Shows the result of loading only; nothing is started and nothing is connected to.
+Loads the file, and starts and connects nothing.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _read(file: str, source: str) -> str:
 
 
 def _not_here(berth: BerthConfiguration) -> Iterator[str]:
-    """Commands that could not be launched here. No errors: the host may run elsewhere."""
+    """Yield a warning per command that is not on this machine. No errors: the host may run elsewhere."""
     for index, plugin in enumerate(berth.plugins):
         if plugin.command and shutil.which(plugin.command[0]) is None:
             problem = f"{plugin.command[0]!r} is not an executable program on this machine"

@@ -1,5 +1,5 @@
-"""`Commands`: click's group, with commands that are imported when they are run, whole summaries in its help,
-and the exit code of shells at Ctrl-C.
+"""`Commands`: click's group, with commands that are imported when they run, untruncated summaries in its
+help, and the exit code of shells at Ctrl-C.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any, Final, NamedTuple
 import click
 
 INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
+"""Exit code after Ctrl-C: 128 plus the number of SIGINT, as in shells."""
 LOOKS_EVERY_S: Final = 1.0
-"""How often a command with `--watch` looks whether something has changed."""
+"""Seconds between two checks of a command with `--watch` for a change."""
 SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-"""The `context_settings` of a program's uppermost group."""
+"""The `context_settings` of a program's top group."""
 ENTRY_POINTS: Final = "berth.commands"
 """The entry points by which other distributions add commands to `berth`."""
 
 
 class Listed(NamedTuple):
-    """A command that is imported when it is run, and not when the group is listed.
+    """A command that is imported when it runs, and not when the group is listed.
 
-    `module` defines the command, as a function of the command's name with `_` for `-`; `summary` is the first
-    paragraph of its help.
+    `module`: defines the command as a function, named as the command with `_` for `-`. `summary`: the first
+    paragraph of the command's help.
     """
 
     module: str
@@ -34,9 +34,9 @@ class Listed(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """A command that another distribution brings, by an entry point of the group `berth.commands`.
+    """A command of another distribution, which has an entry point of the group `berth.commands`.
 
-    `package` is imported with the command; `summary` as in `Listed`.
+    `package`: imported with the command. `summary`: as in `Listed`.
     """
 
     distribution: str
@@ -45,13 +45,15 @@ class Elsewhere(NamedTuple):
 
     @property
     def cure(self) -> str:
-        """The command that installs it."""
+        """The shell command that installs the distribution."""
         return f"pip install {self.distribution}"
 
 
 class Commands(click.Group):
-    """A group, and the groups below it. `listed` and `elsewhere`: commands by name that are imported when
-    they are run: one command pays for none of the others, and help is shown without any.
+    """A group of commands, and the groups in it.
+
+    `listed` and `elsewhere`: commands by name that are imported when they run. So a command does not import
+    the others, and the help imports none.
     """
 
     group_class = type
@@ -68,11 +70,11 @@ class Commands(click.Group):
         self._elsewhere = elsewhere or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names, sorted."""
+        """Return the names of the commands, sorted."""
         return sorted({*super().list_commands(ctx), *self._listed, *self._elsewhere})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name; None: there is none."""
+        """Return the command `cmd_name`; None if there is none."""
         if cmd_name in self._listed and cmd_name not in self.commands:
             module = import_module(self._listed[cmd_name].module)
             self.add_command(getattr(module, cmd_name.replace("-", "_")), cmd_name)
@@ -83,12 +85,12 @@ class Commands(click.Group):
         return super().get_command(ctx, cmd_name)
 
     def each(self, ctx: click.Context) -> dict[str, click.Command]:
-        """All of them, by name."""
+        """Return all commands, by name."""
         found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
         return {name: command for name, command in found if command is not None}
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; Ctrl-C ends the program without a word of click's own."""
+        """Run the command. Ctrl-C ends the program with a message that names the command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -98,7 +100,7 @@ class Commands(click.Group):
             sys.exit(INTERRUPTED)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """An option of a command that stands before it is an error that says where it belongs."""
+        """Parse the arguments. Raises UsageError for an option that precedes its command, with the cure."""
         words = list(args)
         try:
             return super().parse_args(ctx, args)
@@ -111,7 +113,7 @@ class Commands(click.Group):
             raise click.UsageError(f"No such option {option!r} here: {place}", ctx) from err
 
     def _owners(self, ctx: click.Context, option: str) -> list[str]:
-        """The commands that have the option."""
+        """Return the commands that have the option."""
         return [
             name
             for name, command in self.each(ctx).items()
@@ -119,7 +121,7 @@ class Commands(click.Group):
         ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands with the first paragraph of their help, in as many lines as it takes."""
+        """Write the commands with the first paragraph of their help, untruncated."""
         summaries = {name: self.summary_of(ctx, name) for name in self.list_commands(ctx)}
         rows = [(name, text) for name, text in summaries.items() if text is not None]
         if rows:
@@ -138,7 +140,7 @@ class Commands(click.Group):
 
 
 class _Missing(click.Command):
-    """Stands for a command whose distribution is not installed. Exits with 2, and says how to get it."""
+    """The stand-in for a command whose distribution is not installed. Exits with 2, and names the cure."""
 
     def __init__(self, name: str, cure: str) -> None:
         self._cure = cure
@@ -155,7 +157,7 @@ def _not_installed(cure: str) -> str:
 
 def _installed(name: str) -> click.Command | None:
     """Return the command that an installed distribution brings by an entry point, or None."""
-    # Not at the top: it takes as long to import as all that help needs.
+    # Not at the top: this import takes as long as all other imports of the help together.
     from importlib.metadata import entry_points
 
     for point in entry_points(group=ENTRY_POINTS, name=name):
@@ -166,7 +168,7 @@ def _installed(name: str) -> click.Command | None:
 
 
 def own_plugins() -> Mapping[str, type]:
-    """The plugins of the program that runs the command; see `berth_host.run`."""
+    """Return the plugins of the program that runs the command; see `berth_host.run`."""
     plugins: Mapping[str, type] | None = click.get_current_context().obj
     return plugins or {}
 

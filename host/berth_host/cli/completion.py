@@ -1,4 +1,4 @@
-"""`berth completion SHELL`: the script by which a shell completes what is typed after `berth`."""
+"""`berth completion SHELL`: the script with which a shell completes the arguments of `berth`."""
 
 from __future__ import annotations
 

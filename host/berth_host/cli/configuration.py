@@ -1,7 +1,7 @@
-"""A configuration file as a command names it -> LoadedConfiguration, with all plugins that can be found.
+"""A configuration file that a command names -> LoadedConfiguration, with all plugins that are found.
 
-Called by `simulation`, `scheduler` and `check_config`. Which points a foreign plugin in process has is read
-from its class; for one in another process the file says it.
+`simulation`, `scheduler` and `check_config` call it. The extension points of an in-process plugin are read
+from its class, those of a served plugin from the file.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ def load(
     read_stdin: Callable[[], str] = standard_input.read_text,
     read_config_map: ReadConfigMap | None = None,
 ) -> LoadedConfiguration:
-    """The configuration at `path` (-: standard input), or the default one; `plugins` are the program's own.
+    """Return the configuration at `path` (-: standard input); None: the default configuration.
 
-    `convert_older`: a file of an older version is converted to v1, with warnings, and not refused.
-    `feature_gates`, `emulated_version` and `overrides`: the command line's settings. `read_config_map` reads
-    the ConfigMap of a policy; None: there is no API server. Raises ConfigurationError and PluginLoadError.
+    `plugins`: classes of the program itself. `convert_older` True: convert a file of an older version to v1,
+    with warnings; False: refuse it. `feature_gates`, `emulated_version` and `overrides`: settings of the
+    command line. `read_config_map`: reads the ConfigMap of a policy; None: there is no API server. Raises
+    ConfigurationError and PluginLoadError.
     """
     registered = ClassRegistry(plugins).points()
     if path is None:
@@ -85,7 +86,7 @@ def load_text(
     cure: Callable[[str], str] = lambda _: "",
     read_config_map: ReadConfigMap | None = None,
 ) -> LoadedConfiguration:
-    """The text of a file, with the points of the classes that it names (`inProcess: module:Class`).
+    """Return the text of a file, with the points of the classes that it names (`inProcess: module:Class`).
 
     `given`: points that the user names, whose classes are not loaded; `cure`: what is said after the problem
     of a class, by the plugin's name. Raises ConfigurationError, with all that is wrong in both documents and
@@ -133,7 +134,7 @@ def for_simulation(
 
 
 def without_extenders(loaded: LoadedConfiguration, path: str | None) -> LoadedConfiguration:
-    """The configuration itself. Raises ConfigurationError for settings that no release supports yet."""
+    """Return `loaded`. Raises ConfigurationError if it has extenders, which this release does not support."""
     if loaded.scheduler.extenders:
         raise ConfigurationError("validation", [Finding(NO_EXTENDERS, field="extenders")], source=path or "")
     return loaded
@@ -149,7 +150,7 @@ def _older_forms(read_config_map: ReadConfigMap | None) -> OlderForms:
 def _points_in_process(
     text: str, source: str, given: Mapping[str, frozenset[str]], cure: Callable[[str], str]
 ) -> tuple[Mapping[str, frozenset[str]], ConfigurationError | None]:
-    """The points of the classes that can be loaded, and what is wrong with the others."""
+    """Return the points of the classes that can be loaded, and what is wrong with the others."""
     try:
         berth = load_berth_configuration(text, source=source)
     except ConfigurationError:

@@ -1,7 +1,6 @@
-"""`berth plugins --folder`: what instances at the sockets of a folder say of themselves.
+"""`berth plugins --folder`: the instances at the sockets of a folder, and their plugins.
 
-Only shakes hands, which has no effect on an instance: a host that is attached to it notices nothing.
-Called by the command.
+The only call is the handshake, which has no effect on an instance or on a host that is attached to it.
 """
 
 from __future__ import annotations
@@ -33,8 +32,9 @@ _POINTS: Final = {point.value: point.config_name for point in ExtensionPoint}
 
 
 def show_folder(folder: Path, output: str, *, watch: bool) -> None:
-    """Print one row per instance and plugin; with `watch` again whenever it changes. Exits with 2 where the
-    folder cannot be read.
+    """Print one row per instance and plugin; with `watch`, print them again at every change.
+
+    Exits with 2 if the folder cannot be read.
     """
     try:
         asyncio.run(_show(folder.absolute(), output, watch=watch))
@@ -65,7 +65,7 @@ async def _show(folder: Path, output: str, *, watch: bool) -> None:
 
 
 def _looked_through(folder: Path) -> tuple[list[Identity], str]:
-    """Raises OSError where the folder itself cannot be read; what is in it may come and go."""
+    """Return the sockets of the folder, and a warning or "". Raises OSError if the folder cannot be read."""
     next(folder.iterdir(), None)
     return sockets_in(folder)
 
@@ -101,7 +101,7 @@ async def _introduction(path: str) -> dict[str, Any]:
 
 
 def _time_of(unix_s: int) -> str:
-    """`?` for what is no time: the instance may say anything."""
+    """Return the time as text; `?` for a number that is no time, as an instance may send any number."""
     try:
         return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Bad input -> its text on standard error and exit code 2. Wrapped around the commands that read input."""
+"""Bad input -> an error on standard error and exit code 2. Commands that read input use it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INPUT_ERRORS: Final = (ConfigurationError, ManifestError, PluginLoadError, Dupli
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Print all errors in the input, and exit."""
+    """Print errors in the input that the block raises, and exit with 2."""
     try:
         yield
     except INPUT_ERRORS as err:
@@ -28,6 +28,6 @@ def reported() -> Iterator[None]:
 
 
 def fail(text: str) -> NoReturn:
-    """Print the error and exit with 2."""
+    """Print the error `text` and exit with 2."""
     click.echo(without_hidden(text), err=True)
     sys.exit(BAD_INPUT)

@@ -1,7 +1,8 @@
-"""`lapses_of`: rules of the configuration that did not run, or not always, in a run that is over.
+"""`lapses_of`: rules of the configuration that did not run, or not always, in a finished run.
 
-A pod may have passed all the same: a failure policy decides that. So a command says it, and with `--strict`
-fails. Called by `simulation` and `bench`; `strictness` has the option and the exit code.
+The failure policy decides about a pod without the rule, so the pod may still be placed. A command reports
+lapses, and fails with `--strict`. `simulation` and `bench` call it; `strictness` has the option and the exit
+code.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from berth_host.metrics.plugin_stats import CallStats
 
 
 def lapses_of(host: Host) -> list[str]:
-    """Plugins that were absent, lack a point, failed in calls or overran; one sentence each."""
+    """Return plugins that were absent, lack a point, failed in calls or answered late; one sentence each."""
     return [*_absent(host), *_failed(host)]
 
 
 def remarks_of(host: Host) -> list[str]:
-    """Remarks of attached plugins that are no lapses, one sentence each."""
+    """Return remarks of attached plugins that are no lapses, one sentence each."""
     return [
         f"plugin {', '.join(condition.plugins)} ({condition.place}): {warning}"
         for condition in host.attachments.attached_places.conditions()

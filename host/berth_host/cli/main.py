@@ -1,8 +1,9 @@
-"""The `berth` command. Called by `berth_host.__main__`, which is also the console script.
+"""The `berth` command. `berth_host.__main__`, which is also the console script, calls it.
 
-Exit codes: 0 done, 2 bad input (nothing was done), 3 pods stay pending with `--fail-on-pending`,
-4 a configured rule did not run, with `--strict`,
-1 the result could not be written, or a workload of `bench` could not be run, 130 Ctrl-C.
+Exit codes:
+0 success; 1 the result could not be written, or a workload of `bench` could not run;
+2 bad input, and nothing was done; 3 pods stay pending, with `--fail-on-pending`;
+4 a configured rule did not run, with `--strict`; 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -56,16 +57,16 @@ from berth_host.cli.commands import SETTINGS, Commands, Elsewhere, Listed
 )
 @click.version_option(package_name="berth-host", prog_name="berth", message="%(prog)s %(version)s")
 def berth() -> None:
-    """A Kubernetes scheduler whose plugins run in other processes."""
+    """Schedule Kubernetes pods, with plugins that run in other processes."""
 
 
 def run_command(plugins: Mapping[str, type], arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command with plugins that belong to the program.
+    """Run the command with `plugins`, the classes of the program, by plugin name.
 
-    Exits with 2 for a name that is taken, and for a value that is no class.
+    Exits with 2 for a name that another plugin has, and for a value that is no class.
     """
     if plugins:
-        # Not at the top: a command that needs none of the scheduler starts without it.
+        # Not at the top: most commands do not need these modules, and start faster without them.
         from berth_host.cli.input_errors import reported
         from berth_host.plugins.registry import ClassRegistry
 
@@ -80,7 +81,7 @@ def run_group(
     arguments: Sequence[str] | None = None,
     plugins: Mapping[str, type] | None = None,
 ) -> NoReturn:
-    """Run a group of commands; exits with their code, and with 1 where the result cannot be written."""
+    """Run a group of commands. Exits with their code, or with 1 if the result cannot be written."""
     with result_written(name):
         group.main(args=arguments, prog_name=name, obj=plugins)
     sys.exit()

@@ -10,17 +10,17 @@ from berth_host.cli.scheduler.flag_kinds import EMULATED, EMULATED_HELP, GATES, 
 
 
 class _Path(click.Path):
-    """An empty one, as of a variable that is not set, is not the working folder but a mistake."""
+    """A path that is not empty: an empty path comes from an unset variable, and is not the working folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path. Raises BadParameter."""
+        """Return the path. Raises BadParameter for an empty path."""
         if not value:
             self.fail("the path is empty: name a file or a folder, or - for standard input", param, ctx)
         return super().convert(value, param, ctx)
 
 
 PATH: Final = _Path(allow_dash=True)
-"""The type of paths that are read: shells complete them, and who reads one says what is wrong with it."""
+"""The type of paths that are read. Shells complete such paths. The reader of a path reports its problems."""
 
 
 def only_one(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
@@ -35,11 +35,11 @@ def only_one(_: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 no_convert_option: Final = click.option(
     "--no-convert", is_flag=True, help="Refuse older configurations, as kube-scheduler 1.36 does."
 )
-"""Shared by all commands that read a configuration; without it older ones are converted to v1."""
+"""For all commands that read a configuration. Without the option, they convert older configurations to v1."""
 
 
 def _gates(_: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, bool]:
-    """The gates as `berth scheduler` reads them: the last one of a name counts. Raises BadParameter."""
+    """Return the gates as `berth scheduler` does: the last value of a name counts. Raises BadParameter."""
     try:
         read = [gate for text in given for gate in cast(tuple[str, ...], GATES.read(text))]
         if GATES.check is not None:
@@ -56,11 +56,11 @@ feature_gates_option: Final = click.option(
     metavar=GATES.metavar,
     help="Feature gates that differ from the defaults of kube-scheduler 1.36.",
 )
-"""Shared by all commands that read a configuration."""
+"""For all commands that read a configuration."""
 
 
 def _emulated(_: click.Context, param: click.Parameter, given: tuple[str, ...]) -> str:
-    """The version as `berth scheduler` reads it; empty without one. Raises BadParameter."""
+    """Return the version as `berth scheduler` does; empty if it is not given. Raises BadParameter."""
     try:
         read = tuple(version for text in given for version in cast(tuple[str, ...], EMULATED.read(text)))
         if EMULATED.check is not None:
@@ -73,6 +73,6 @@ def _emulated(_: click.Context, param: click.Parameter, given: tuple[str, ...]) 
 emulated_version_option: Final = click.option(
     "--emulated-version", multiple=True, callback=_emulated, metavar=EMULATED.metavar, help=EMULATED_HELP
 )
-"""Shared by all commands that read a configuration."""
+"""For all commands that read a configuration."""
 
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Log every attempt on standard error.")

@@ -1,6 +1,7 @@
-"""The cluster after a run -> which pod is where, and for each of the others why not.
+"""The cluster after a run -> the node of each pod, or the reason why it has none.
 
-Called by `simulation`. The API objects are the truth: a pod's own PodScheduled condition carries the message.
+`simulation` calls it. The report is made from the API objects: the message of a pending pod is that of its
+PodScheduled condition.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from berth_host.explain.explanation import gated_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witness:
-    """The host's knowledge beyond the objects. All take a pod's `namespace/name`.
+    """The facts that the host knows beyond the API objects. The functions take a pod's `namespace/name`.
 
-    `preempted_by`: the pod that took the place, or None; `gate`: the plugin that keeps the pod out
-    of the queue, and its message; `last_attempt`: how its latest attempt ended.
+    `preempted_by`: returns the preemptor, or None. `gate`: returns the plugin that gates the pod, and its
+    message. `last_attempt`: returns the message of the latest attempt.
     """
 
     scheduler_names: Collection[str]
@@ -34,9 +35,10 @@ class Witness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Figures of the run itself. `bound_before`: pods that had their node in the input; `is_interrupted`: the
-    run did not come to its end, and pods may be undecided. `lapses`: calls of plugins that were not
-    answered, one sentence per plugin and call.
+    """The figures of a run.
+
+    `bound_before`: the number of pods with a node in the input. `is_interrupted`: the run was interrupted, so
+    pods may be undecided. `lapses`: see `lapses_of`.
     """
 
     seconds: float
@@ -47,7 +49,10 @@ class Run:
 
 
 def report_of(server: ApiServer, loaded: Loaded, witness: Witness, run: Run) -> Report:
-    """Sort every pod of the input into one of the lists; undecided are some after an interruption alone."""
+    """Return the report, with every pod of the input in one of its lists.
+
+    Only an interrupted run has undecided pods.
+    """
     placements: list[Placement] = []
     pending: list[PendingPod] = []
     undecided: list[str] = []
@@ -86,7 +91,7 @@ _NOT_TRIED: Final = "was not tried"
 
 
 def message_of(key: str, pod: KubeObject | None, witness: Witness) -> str:
-    """Why a pod has no node; "" where nothing was said about it yet."""
+    """Return why a pod has no node; "" if the reason is not known yet."""
     if pod is None:
         preemptor = witness.preempted_by(key)
         return f"preempted by {preemptor}" if preemptor else _DELETED

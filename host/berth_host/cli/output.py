@@ -14,7 +14,7 @@ OUTPUTS: Final = ("table", *STRUCTURED)
 
 
 def output_option(meaning: str) -> Callable[[Command], Command]:
-    """The option with the same choices everywhere; `meaning` says what json and yaml print here."""
+    """Return the option `-o`, with the same choices in every command. `meaning`: its help text."""
     return click.option(
         "-o", "--output", type=click.Choice(OUTPUTS), default="table", show_default=True, help=meaning
     )

@@ -1,4 +1,4 @@
-"""Sends what in-process plugins print to standard error: a command's result alone is on standard output."""
+"""Sends prints of in-process plugins to standard error, as standard output has only a command's result."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class _KeptOpen:
         return getattr(self._stream, name)
 
     def close(self) -> None:
-        """Do nothing: the command's errors are still to be written."""
+        """Do nothing, as the command may still write errors."""
 
 
 @contextmanager
 def on_standard_error() -> Iterator[None]:
-    """Send to standard error what is printed meanwhile."""
+    """Send prints of the block to standard error."""
     with redirect_stdout(_KeptOpen(sys.stderr)):
         yield

@@ -1,7 +1,7 @@
-"""`berth plugins`: the plugins that this installation finds, and the points that each takes part in.
+"""`berth plugins`: the plugins that this installation finds, and the extension points of each.
 
-With `--server`: the plugins of a running host, as `kubectl berth plugins` shows them. With `--folder`: those
-that the sockets of a folder name.
+With `--server`: the plugins of a running host, as `kubectl berth plugins` shows them. With `--folder`: the
+plugins that are served at the sockets of a folder.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The findings of a simulation, as values; the shape of `-o json` and `-o yaml`.
+"""The findings of a simulation, as values, and their form in `-o json` and `-o yaml`.
 
-Made by `outcome.report_of`, printed by `rendering`.
+`outcome.report_of` makes them, `rendering` prints them.
 """
 
 from __future__ import annotations
@@ -20,31 +20,32 @@ class Placement:
     owner: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """As it is printed; `owner` only where there is one."""
+        """Return the object of `-o json`, with `owner` if there is one."""
         owner = {"owner": self.owner} if self.owner else {}
         return {"pod": self.pod, "node": self.node, "annotations": dict(self.annotations)} | owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingPod:
-    """A pod without a node, and why."""
+    """A pod without a node, and the reason."""
 
     pod: str
     message: str
     owner: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """As it is printed; `owner` only where there is one."""
+        """Return the object of `-o json`, with `owner` if there is one."""
         owner = {"owner": self.owner} if self.owner else {}
         return {"pod": self.pod, "message": self.message} | owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The figures. `finished`: pods of the input that have ended and are in no list; `seconds`: real time
-    of the scheduling alone; `newly_placed`: pods that this run has bound; `gaps`: signs that the input is not
-    what its author meant, one sentence each; `lapses`: calls of plugins that were not answered, one
-    sentence per plugin and call. `undecided`: pods that an interrupted run had not come to.
+    """The figures of a run.
+
+    `finished`: pods of the input that have ended, and are in no list. `newly_placed`: pods that this run
+    bound. `seconds`: real time of the scheduling. `gaps`: signs of mistakes in the input, one sentence each.
+    `lapses`: see `lapses_of`. `undecided`: pods that an interrupted run did not try.
     """
 
     nodes: int
@@ -61,16 +62,16 @@ class Summary:
 
     @property
     def pods(self) -> int:
-        """Pods in all lists together."""
+        """The number of pods in all lists together."""
         return self.placed + self.pending + self.undecided
 
     @property
     def pods_per_s(self) -> float:
-        """Pods bound by this run per second of real time."""
+        """The number of pods that this run bound per second of real time."""
         return self.newly_placed / self.seconds if self.seconds > 0 else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """As it is printed; `interrupted` and `undecided` only where the run was interrupted."""
+        """Return the object of `-o json`, with `interrupted` and `undecided` if the run was interrupted."""
         interrupted = {"interrupted": True, "undecided": self.undecided} if self.is_interrupted else {}
         return {
             "nodes": self.nodes,
@@ -96,7 +97,7 @@ class Report:
     undecided: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The one object of `-o json`; `undecided` only where the run was interrupted."""
+        """Return the object of `-o json`, with `undecided` if the run was interrupted."""
         undecided = {"undecided": list(self.undecided)} if self.summary.is_interrupted else {}
         return {
             "placements": [placement.as_json() for placement in self.placements],
@@ -108,7 +109,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginCost:
-    """One plugin's time at one call; `p99_ms` is right up to a factor of 2.
+    """The time that one plugin took for one kind of call. `p99_ms`: exact up to a factor of 2.
 
     `alike`: calls about a pod that is equal to an earlier one; None: the plugin declares `depends_on`, or no
     answer of this call can be kept.
@@ -125,5 +126,5 @@ class PluginCost:
 
     @property
     def mean_ms(self) -> float:
-        """Milliseconds per call."""
+        """The mean time of a call in milliseconds."""
         return self.total_ms / self.calls if self.calls else 0.0

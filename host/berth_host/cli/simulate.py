@@ -1,6 +1,6 @@
-"""`berth simulate`: schedule the pods of some manifests on the nodes of some manifests.
+"""`berth simulate`: schedule the pods of manifests on the nodes of manifests.
 
-Its options, reading its input and running it with a progress bar are `berth why`'s as well.
+`berth why` uses the same options, input and progress bar.
 """
 
 from __future__ import annotations
@@ -75,8 +75,7 @@ _OPTIONS: Final = (
 
 
 def simulation_options(command: Command) -> Command:
-    """PATH and -f PATH, --config, --no-convert, --feature-gates, --emulated-version, --seed, -o, --strict and
-    -v."""
+    """Add the options of a simulation: its input, its configuration and its output."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -112,8 +111,7 @@ def simulate(output: str, **options: Any) -> None:
 
 
 def prepared(options: Mapping[str, Any]) -> Prepared:
-    """Read the input; warn on standard error of parts that it does not cover. Passes on the errors of
-    `prepare`."""
+    """Read the input, and print its warnings on standard error. Raises the errors of `prepare`."""
     log.configure(log.EVERY_ATTEMPT if options["verbose"] else "ERROR", for_people=True)
     paths = [*options["paths"], *options["more_paths"]]
     if not paths:
@@ -129,9 +127,9 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
         read_stdin=standard_input.read_text,
         plugins=own_plugins(),
     )
-    with plugin_output.on_standard_error():  # plugins' own prints are no part of the result
+    with plugin_output.on_standard_error():
         ready = prepare(request)
-    # Plugins elsewhere are attached by the run, which warns itself where they differ from the file.
+    # The run attaches served plugins, and warns itself if they differ from the file.
     known = [text for text in ready.configuration.warnings if not text.endswith(UNTIL_ATTACHED)]
     for warning in (*known, *ready.loaded.warnings):
         click.echo(f"warning: {warning}", err=True)
@@ -145,7 +143,7 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
 
 
 def finished(ready: Prepared) -> Finished:
-    """Run it, with a progress bar where standard error is a terminal."""
+    """Run the simulation, with a progress bar if standard error is a terminal."""
     with plugin_output.on_standard_error():
         done = _run(ready)
     for warning in (*done.lapses, *done.remarks):

@@ -1,7 +1,7 @@
-"""A configuration and manifests -> the host, run on the embedded cluster until nothing moves.
+"""A configuration and manifests -> the host, run on the embedded cluster until nothing changes any more.
 
-Called by `simulate`, `why` and the demo; `bench` takes the host and its warnings from here. The host is the
-same in every other way of running berth.
+`simulate`, `why` and the demo call it. `bench` uses its host and its warnings. The host is the same as in
+every other way to run berth.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from berth_host.simulation.settle import NEVER_FLUSHED_S, Settling
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The arguments of a command. `config` None: the default configuration; `plugins`: the program's own.
+    """The arguments of a command. `config` None: the default configuration.
 
-    `-` among `paths`, or as `config`: what `read_stdin` gives.
-    `convert_older`: a configuration of an older version is converted to v1 and not refused.
+    `-` in `paths` or as `config`: the text that `read_stdin` returns. `plugins`: classes of the program, by
+    name. `convert_older` True: convert a configuration of an older version to v1; False: refuse it.
     """
 
     paths: Sequence[str]
@@ -54,7 +54,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """All input, read and found good; nothing has been scheduled yet."""
+    """All input, read and valid, before anything is scheduled."""
 
     request: Request
     configuration: LoadedConfiguration
@@ -64,7 +64,7 @@ class Prepared:
 
     @property
     def pods_to_place(self) -> int:
-        """Pods without a node, for this configuration's profiles."""
+        """The number of pods without a node, for this configuration's profiles."""
         names = {profile.scheduler_name for profile in self.configuration.profiles}
         return sum(
             not pod.get("spec.nodeName") and pod.get("spec.schedulerName") in names
@@ -74,9 +74,9 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run that is over: the report, the host with its diagnoses, and the cluster as it is now.
+    """A finished run: the report, the host with its diagnoses, and the cluster after the run.
 
-    `lapses`: rules of the configuration that did not run, or not always; `remarks` of attached plugins.
+    `lapses`: see `lapses_of`. `remarks`: see `remarks_of`.
     """
 
     report: Report
@@ -88,7 +88,7 @@ class Finished:
 
 
 def prepare(request: Request) -> Prepared:
-    """Read everything. Raises ConfigurationError, PluginLoadError and ManifestError, with all problems."""
+    """Read all input. Raises ConfigurationError, PluginLoadError and ManifestError, with all problems."""
     asking = list(request.paths).count(standard_input.SIGN)
     problem = "- is given twice, but standard input can be read once" if asking > 1 else ""
     if request.config == standard_input.SIGN and asking:
@@ -116,10 +116,11 @@ async def run(
     on_bound: Callable[[int], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Finished:
-    """Schedule until nothing moves. `on_bound` is told how many pods have been bound, at each one; `say`, for
-    which plugins it waits.
+    """Schedule until nothing changes any more.
 
-    A run whose task is cancelled while pods are scheduled, as Ctrl-C does it, ends with what is done so far.
+    `on_bound`: called at each binding, with the number of pods bound so far. `say`: called with a text about
+    plugins that the run waits for. If the task is cancelled while pods are scheduled, as at Ctrl-C, the run
+    ends with the results so far.
     """
     host = _host(prepared)
     bound = _BoundCount(on_bound)
@@ -161,7 +162,10 @@ async def run(
 
 
 async def _has_settled(settling: Settling) -> bool:
-    """Whether nothing moves any more; False: the task was cancelled before, and goes on all the same."""
+    """Run until nothing changes any more, and return True; return False if the task was cancelled before.
+
+    The cancellation is taken back, so that the caller can finish.
+    """
     try:
         await settling.run()
     except asyncio.CancelledError:
@@ -173,7 +177,7 @@ async def _has_settled(settling: Settling) -> bool:
 
 
 def costs_of(host: Host) -> list[PluginCost]:
-    """Every plugin's time at every call."""
+    """Return the time that every plugin took, by kind of call."""
     served = {
         name
         for clients in host.clients.by_profile.values()
@@ -197,7 +201,7 @@ def costs_of(host: Host) -> list[PluginCost]:
 
 
 def embedded_host(config: LoadedConfiguration, server: ApiServer, options: HostOptions) -> Host:
-    """The host on the embedded cluster: as `simulate`, `why` and `bench` run it."""
+    """Return a host on the embedded cluster, as `simulate`, `why` and `bench` run it."""
     return Host(config, MemoryCluster(options.clock, server), options)
 
 
@@ -239,7 +243,7 @@ def _witness(prepared: Prepared, host: Host) -> Witness:
 
 
 class _BoundCount:
-    """Counts bindings as they happen, for the progress bar."""
+    """The count of bindings so far, for the progress bar."""
 
     def __init__(self, tell: Callable[[int], None]) -> None:
         self._tell = tell

@@ -14,8 +14,8 @@ NAME: Final = "standard input"
 
 
 def read_text() -> str:
-    """All of it. Raises OSError, also where it is closed, and UnicodeDecodeError."""
+    """Return all of standard input. Raises OSError, also if it is closed, and UnicodeDecodeError."""
     if sys.stdin is None:
         raise OSError(errno.EBADF, "it is closed")
-    # The bytes, as of a file: the locale may read them as something else than UTF-8.
+    # The bytes, as the locale may decode text by another encoding than UTF-8.
     return text_of(sys.stdin.buffer.read())

@@ -1,4 +1,4 @@
-"""`--strict`: a configured rule that did not run makes `simulate`, `why` and `bench` fail."""
+"""`--strict`: `simulate`, `why` and `bench` fail if a configured rule did not run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ strict_option: Final = click.option(
 
 
 def is_strict(given: bool | None) -> bool:
-    """As the user says, or as the environment does."""
+    """Return the value of the option; if it is not given, True if the environment has CI=true."""
     return os.environ.get(_CI) == "true" if given is None else given
 
 
 def conclude(lapses: Sequence[str], *, strict: bool) -> None:
-    """The last line of a command, on standard error, where there were lapses. Exits where it is strict."""
+    """Print the last line of a command that had lapses, on standard error. Exits with 4 if `strict`."""
     if not lapses:
         return
     means = "exit code 4" if strict else "the result may violate them; with --strict this is exit code 4"

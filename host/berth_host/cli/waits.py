@@ -1,7 +1,7 @@
-"""`tell_waits`: for which plugins a run is waiting, while it waits. Called by `simulation`.
+"""`tell_waits`: reports the plugins that a run waits for. `simulation` calls it.
 
-A plugin that was lost may come back, and for up to a minute nothing else moves: a user who sees nothing
-cannot tell that from a command that hangs.
+A lost plugin may come back. A run waits for it for up to a minute. Without a report, a user would think that
+the command hangs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from berth_host.attach.attachments import RESTORING_S
 
 LOOK_S: Final = 2.0
-"""What is back by the next look was not worth a line."""
+"""Seconds between two checks. A wait that ends before the second check is not reported."""
 
 
 class _Place(Protocol):
@@ -22,26 +22,29 @@ class _Place(Protocol):
 
 
 class Awaited(Protocol):
-    """Where a plugin may still come back: an `Attachment`."""
+    """An `Attachment` whose plugins may still come back."""
 
     @property
     def place(self) -> _Place:
-        """Where it should be."""
+        """The place of the attachment."""
         ...
 
     @property
     def served(self) -> tuple[str, ...]:
-        """The plugins there."""
+        """The plugins of the attachment."""
         ...
 
     @property
     def reason(self) -> str:
-        """Why it is not there."""
+        """The reason why the plugins are not attached."""
         ...
 
 
 async def tell_waits(awaited: Callable[[], Iterable[Awaited]], say: Callable[[str], None]) -> None:
-    """Until it is cancelled. Each place is told once, when it is `awaited` at two looks in a row."""
+    """Report what the run waits for, until cancelled.
+
+    Reports a place once, after two consecutive checks with the place in `awaited`.
+    """
     told: set[str] = set()
     before: set[str] = set()
     while True:

@@ -1,4 +1,4 @@
-"""`berth why POD`: run the simulation, then say why this one pod is where it is."""
+"""`berth why POD`: run the simulation, then explain why the pod has its node, or has none."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _unknown(key: str, known: tuple[str, ...]) -> str:
 
 
 def explain(done: Finished, key: str) -> Explanation:
-    """Everything about the pod `namespace/name`, which must be in the input."""
+    """Return the explanation of the pod `namespace/name`, which must be in the input."""
     node = next((item.node for item in done.report.placements if item.pod == key), "")
     pending = next((item for item in done.report.pending if item.pod == key), None)
     diagnosis = done.host.diagnoses.find(key)

@@ -1,4 +1,4 @@
-"""One GET on a host's secure port -> the object that it answers, or a message for the user."""
+"""One GET on a host's secure port -> the object in the answer, or a message for the user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATUS_CODES: Final = {400: BAD_USAGE, 404: NOT_FOUND}
 
 
 class AskError(Exception):
-    """No answer. Attribute: exit_code."""
+    """The error of a query without an answer. `exit_code`: of the command."""
 
     def __init__(self, text: str, exit_code: int = UNREACHABLE) -> None:
         self.exit_code = exit_code
@@ -27,7 +27,7 @@ class AskError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A host's port. `authorization`: a header's value, empty for none; `title`: how to call it."""
+    """The secure port of a host. `authorization`: a header's value, empty for none. `title`: for messages."""
 
     url: str
     title: str
@@ -36,7 +36,7 @@ class Target:
 
 
 async def ask(target: Target, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Raises AskError, whose text is one line with the cure."""
+    """Return the object that the host answers. Raises AskError, with one line and the cure."""
     headers = {"Accept": "application/json"}
     if target.authorization:
         headers["Authorization"] = target.authorization

@@ -1,8 +1,8 @@
-"""`kubectl berth why POD` and `kubectl berth plugins`: a running host's answers.
+"""`kubectl berth why POD` and `kubectl berth plugins`: the answers of a running host.
 
-Exit codes: 0 the pod is bound, or the question was answered; 1 no answer (the host cannot be reached, or
-does not let the user in); 2 bad usage, also a wrong kubeconfig; 3 the pod is pending; 4 it is not known, or
-deleted.
+Exit codes:
+0 the pod is bound, or the query was answered; 1 no answer (the host cannot be reached, or denies access);
+2 bad usage, also a wrong kubeconfig; 3 the pod is pending; 4 the pod is unknown or deleted.
 """
 
 from __future__ import annotations
@@ -95,8 +95,9 @@ def plugins(output: str, watch: bool, **options: Any) -> None:
 
 
 def show_running_plugins(options: Mapping[str, Any], output: str, *, watch: bool = False) -> None:
-    """Print the answer of `/berth/v1/plugins`; exits with the failure's code. `watch`: print it again
-    whenever an instance comes, goes or fares differently, until it is interrupted.
+    """Print the answer of `/berth/v1/plugins`. Exits with the code of an error.
+
+    `watch`: print the answer again whenever an instance or its state changes, until Ctrl-C.
     """
     try:
         if watch:
@@ -110,7 +111,10 @@ def show_running_plugins(options: Mapping[str, Any], output: str, *, watch: bool
 
 
 async def _watch(options: Mapping[str, Any], output: str) -> None:
-    """Ask every second, over one connection. Raises AskError for the first answer; later ones are said."""
+    """Query the host every second, over one connection. Raises AskError if the first query fails.
+
+    Later errors are printed.
+    """
     async with target(options) as host:
         value = await ask(host, PLUGINS_PATH)
         shown: list[tuple[Any, ...]] = []
@@ -141,20 +145,20 @@ def _shown(value: dict[str, Any], output: str) -> str:
 async def asked(
     options: Mapping[str, Any], path: str, query: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Find the host and ask it. Raises AskError."""
+    """Find the host, and return its answer. Raises AskError."""
     async with target(options) as host:
         return await ask(host, path, query)
 
 
 def fail(err: AskError) -> NoReturn:
-    """Say why there is no answer, and exit."""
+    """Print the error, and exit with its code."""
     click.echo(without_hidden(f"error: {err}"), err=True)
     sys.exit(err.exit_code)
 
 
 def _key(pod: str, namespace: str, options: Mapping[str, Any]) -> str:
     given, _, name = pod.rpartition("/")
-    # A URL's step up is no name, nor are a terminal's control characters.
+    # "." and ".." would change the URL's path, and control characters the terminal.
     is_odd = "." in (given, name) or ".." in (given, name) or not f"{namespace}{pod}".isprintable()
     if is_odd or "/" in given or not name or (given and namespace and given != namespace):
         raise AskError(f"{pod!r} is not a pod name: write NAME, or NAMESPACE/NAME without -n", BAD_USAGE)

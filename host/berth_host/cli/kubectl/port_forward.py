@@ -1,4 +1,4 @@
-"""A port of a pod on loopback, for as long as it is needed: `kubectl port-forward` as a child process."""
+"""A port of a pod on loopback, for one block: `kubectl port-forward` as a child process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _END_S: Final = 5.0
 
 @asynccontextmanager
 async def forwarded(namespace: str, pod: str, port: int, options: Sequence[str]) -> AsyncIterator[int]:
-    """The port on loopback that leads to `port` of the pod. `options`: kubectl's own, such as --context.
+    """Yield the port on loopback that leads to `port` of the pod. `options`: of kubectl, such as --context.
 
-    Raises AskError where there is no kubectl, or it cannot do it.
+    Raises AskError if kubectl is missing or fails.
     """
     program = shutil.which("kubectl")
     if program is None:
@@ -29,7 +29,7 @@ async def forwarded(namespace: str, pod: str, port: int, options: Sequence[str])
             "kubectl is not on the PATH, and the scheduler is reached through its port-forward: install it"
             " (https://kubernetes.io/docs/tasks/tools/), or name the scheduler with --server https://HOST:10259"
         )
-    # Port 0 is chosen by kubectl, which then holds it: no other process can take it in between.
+    # kubectl chooses a free port and holds it, so that no other process can take it in between.
     arguments = [*options, "--namespace", namespace, "port-forward", "--address", "127.0.0.1"]
     process = await asyncio.create_subprocess_exec(
         program,
@@ -69,7 +69,7 @@ async def _end(process: Process) -> None:
     process.terminate()
     try:
         async with asyncio.timeout(_END_S):
-            # Its remaining output is read: a full pipe would keep it from ending.
+            # Reads the remaining output: kubectl cannot end while its pipe is full.
             await process.communicate()
     except TimeoutError:
         process.kill()

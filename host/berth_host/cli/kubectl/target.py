@@ -3,10 +3,10 @@
     --server        -> that URL, with --token and certificates, or as the kubeconfig's user if one is named
     otherwise       -> the leader's pod through a port-forward, as the kubeconfig's user
 
-The leader is found by its Lease. The host labels its Lease, so neither the release's name nor the namespace
-has to be known. A holder's identity is its host name, `_` and a UUID, and a pod's host name is its own, or
-its node's where it uses the node's network.
-Shared by `kubectl berth` and `berth plugins --server`.
+The leader is found by its Lease, which the host labels. So the user need not know the names of the release
+and of its namespace. The identity of a Lease holder is its host name, `_` and a UUID. The host name of a pod
+is its own name, or its node's name if the pod uses the node's network.
+`kubectl berth` and `berth plugins --server` use these options.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _HOST_NAME_LENGTH: Final = 63
 
 
 class ApiClient(Protocol):
-    """`cluster.kube.client.KubeClient`, as far as it is needed here."""
+    """The part of `cluster.kube.client.KubeClient` that this module needs."""
 
     async def request(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """Raises ClusterError."""
+        """Return the answer of the API server. Raises ClusterError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A Lease. `holder` "": nobody holds it."""
+    """A Lease. `holder` "": no process holds the Lease."""
 
     namespace: str
     name: str
@@ -63,8 +63,8 @@ async def leader_pod(client: ApiClient, lease: str, selector: str) -> tuple[str,
     """Return the namespace and the name of the leader's pod.
 
     `lease`: `NAMESPACE/NAME`, or "" for the Lease with berth's label. `selector`: labels of the pods, for a
-    scheduler without a Lease and for pods in another namespace than their Lease. Raises AskError where there
-    is no such pod, or more than one may be meant.
+    scheduler without a Lease and for pods in another namespace than their Lease. Raises AskError if there is
+    no such pod, or more than one.
     """
     try:
         held = await _named_lease(client, lease) if lease else await _labelled(client)
@@ -75,9 +75,10 @@ async def leader_pod(client: ApiClient, lease: str, selector: str) -> tuple[str,
 
 
 async def _holder_of(lease: _Held, client: ApiClient, selector: str) -> tuple[str, str]:
-    """Return the pod that holds the Lease. A node's name says nothing of a pod without the labels.
+    """Return the namespace and the name of the pod that holds the Lease.
 
-    The pods beside the Lease are asked for first: users may not have the right to list those elsewhere.
+    A pod that uses its node's network needs the labels, as other pods have the same host name. Pods in the
+    namespace of the Lease are listed first, as users may lack the right to list pods of all namespaces.
     """
     host_name = lease.holder.rpartition("_")[0] or lease.holder
     beside = f"/api/v1/namespaces/{quote(lease.namespace, safe='')}/pods"
@@ -103,10 +104,10 @@ async def _named_lease(client: ApiClient, lease: str) -> _Held:
 
 
 async def _labelled(client: ApiClient) -> _Held | None:
-    """Return the Lease with berth's label; None where there is none. Raises AskError where several are held.
+    """Return the Lease with berth's label; None if there is none. Raises AskError if several are held.
 
-    A release that was taken away leaves its Lease behind, without a holder: it does not count beside others.
-    One that kube-scheduler took over does not count at all.
+    A removed release leaves its Lease without a holder, so such a Lease counts only if there is no other. A
+    Lease that kube-scheduler took over does not count.
     """
     answer = await client.request("GET", f"{_LEASES}/leases", query={"labelSelector": LABEL})
     found = [
@@ -137,7 +138,7 @@ def _led(lease: _Held) -> _Held:
 
 
 async def _only_pod(client: ApiClient, selector: str) -> tuple[str, str]:
-    """Return the only running pod with the labels: a scheduler without leader election has no Lease."""
+    """Return the only running pod with the labels, for a scheduler without leader election and Lease."""
     pods = [pod for pod in await _pods(client, "/api/v1/pods", selector) if _runs(pod)]
     if not pods:
         raise AskError(
@@ -224,14 +225,14 @@ _FINDING_OPTIONS: Final = (
 
 
 def server_options(command: Command) -> Command:
-    """Add the options for --server's address and the user."""
+    """Add the options for the host's address and the user."""
     for option in reversed(SERVER_OPTIONS):
         command = option(command)
     return command
 
 
 def finding_options(command: Command) -> Command:
-    """Add the options that find the scheduler in a cluster; beside `server_options`."""
+    """Add the options that find the scheduler in a cluster, in addition to `server_options`."""
     for option in reversed(_FINDING_OPTIONS):
         command = option(command)
     return command
@@ -239,7 +240,7 @@ def finding_options(command: Command) -> Command:
 
 @asynccontextmanager
 async def target(options: Mapping[str, Any]) -> AsyncIterator[Target]:
-    """The host to ask, for as long as the way there is open. Raises AskError."""
+    """Yield the host to query, with an open connection for the block. Raises AskError."""
     try:
         _check(options)
         if options["server"]:
@@ -253,8 +254,8 @@ async def target(options: Mapping[str, Any]) -> AsyncIterator[Target]:
         finally:
             await client.close()
         authorization, context = await _credentials(options, connection)
-        # The certificate is for a name that loopback does not have, or made by the host itself; that this is
-        # the pod, the API server and the kubelet have said.
+        # The certificate is for another name than loopback's, or self-signed. The API server and the kubelet
+        # ensure that the port leads to the pod.
         context.check_hostname = False
         if not options["certificate_authority"]:
             context.verify_mode = ssl.CERT_NONE
@@ -289,7 +290,7 @@ def _is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
         return parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets that do not close, a port that is none
+    except ValueError:  # for unbalanced brackets, and for a port that is no number
         return False
 
 
@@ -309,9 +310,10 @@ async def _named(options: Mapping[str, Any]) -> Target:
 async def _credentials(
     options: Mapping[str, Any], connection: Connection | None
 ) -> tuple[str, ssl.SSLContext]:
-    """(Authorization header, TLS with a client certificate if there is one); options beat the kubeconfig.
+    """Return the Authorization header, and TLS settings with the client certificate, if any.
 
-    Trust is that of --certificate-authority or of the system: the cluster's CA says nothing of the host.
+    Options take precedence over the kubeconfig. The trusted CA is that of --certificate-authority or of the
+    system, as the cluster's CA does not sign the host's certificate.
     """
     authority = options["certificate_authority"]
     context = _read("--certificate-authority", lambda: ssl.create_default_context(cafile=authority or None))

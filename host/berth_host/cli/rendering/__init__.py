@@ -1,1 +1,1 @@
-"""Reports -> text. Everything here returns strings; the commands print them."""
+"""Reports -> text. The functions return strings, which the commands print."""

@@ -1,4 +1,4 @@
-"""Rows -> aligned columns, as kubectl prints them. Used by all readable output."""
+"""Rows -> aligned columns, as kubectl prints them, for all tables of the command line."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def columns(
     width: int | None = None,
     heading: Callable[[str], str] = str,
 ) -> str:
-    """Lines without a trailing newline; the columns numbered in `right` are aligned to the right.
+    """Return the lines of the table, without a trailing newline.
 
-    `width`: of the terminal; a wider table gets narrow gaps, and the text in its widest columns is folded.
-    `heading` styles the header's line.
+    `right`: numbers of the columns that are aligned to the right. `width`: of the terminal; a wider table
+    gets narrow gaps, and the text in its widest columns is folded. `heading`: styles the header's line.
     """
     table = [header, *rows] if header else list(rows)
     if not table:
@@ -46,7 +46,7 @@ def columns(
 
 
 def _fitted(widths: Sequence[int], right: Sequence[int], room: int) -> list[int]:
-    """The widest columns of text give way first, down to a width that can still be read."""
+    """Return widths that fit into `room`. The widest columns of text shrink first, to _NARROWEST at least."""
     fitted = list(widths)
     while sum(fitted) > room:
         able = [i for i, width in enumerate(fitted) if i not in right and width > _NARROWEST]
@@ -67,5 +67,5 @@ def _folded(row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, ..
 
 
 def count_of(count: int, noun: str) -> str:
-    """`1 node`, `2 nodes`."""
+    """Return `1 node`, `2 nodes`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,4 +1,4 @@
-"""A loaded configuration -> the text of a file that means the same and can be saved."""
+"""A loaded configuration -> the text of an equivalent file, which can be saved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from berth_host.yaml.scalars import resolve_word
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every word that kube-scheduler's YAML reader would take for something else (`y`, `1e3`)."""
+    """A dumper that quotes every word that kube-scheduler's YAML reader reads as no string (`y`, `1e3`)."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -29,12 +29,12 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def document_text(loaded: LoadedConfiguration) -> str:
-    """The first document in v1, as YAML: the given fields, converted, without defaults and secrets."""
+    """Return the first document in v1, as YAML: the given fields, converted, without defaults or secrets."""
     return _dumped(masked_object(loaded.document))
 
 
 def file_text(loaded: LoadedConfiguration) -> str:
-    """The whole file: the first document, and berth's own after it if there is one."""
+    """Return the whole file: the first document, then berth's own document, if there is one."""
     text = document_text(loaded)
     return (
         text
@@ -44,7 +44,7 @@ def file_text(loaded: LoadedConfiguration) -> str:
 
 
 def completed_text(loaded: LoadedConfiguration) -> str:
-    """The whole file with every default in it, and berth's own document after it if there is one."""
+    """Return the whole file with all defaults, then berth's own document, if there is one."""
     text = _dumped(completed_document(loaded))
     return text if loaded.berth_document is None else f"{text}---\n{_dumped(loaded.berth_document)}"
 

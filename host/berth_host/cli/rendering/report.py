@@ -12,7 +12,7 @@ from berth_host.cli.report import PendingPod, PluginCost, Report, Summary
 
 
 def report_text(report: Report, terminal: Terminal = PLAIN) -> str:
-    """Placements, the pods that stay pending by reason, doubts about the input, and one line of figures."""
+    """Return placements, pending pods by reason, possible mistakes in the input, and a line of figures."""
     parts: list[str] = []
     if report.placements:
         rows = [(item.pod, item.node, item.owner or "-") for item in report.placements]
@@ -28,7 +28,7 @@ def report_text(report: Report, terminal: Terminal = PLAIN) -> str:
 
 
 def summary_text(summary: Summary) -> str:
-    """`240 of 252 pods are placed on 24 nodes, 12 pending; 0.52 s, 461 pods/s, seed 0`."""
+    """Return `240 of 252 pods placed on 24 nodes, 12 pending; 0.52 s, 461 pods/s, seed 0`."""
     pods, nodes = count_of(summary.pods, "pod"), count_of(summary.nodes, "node")
     parts = [f"{summary.placed} of {pods} placed on {nodes}", f"{summary.pending} pending"]
     if summary.is_interrupted:
@@ -40,7 +40,7 @@ def summary_text(summary: Summary) -> str:
 
 
 def costs_text(costs: list[PluginCost], terminal: Terminal = PLAIN, indent: int = 0) -> str:
-    """One row per plugin and call, the dearest first; then what a missing `depends_on` would bring."""
+    """Return one row per plugin and call, the most expensive first, then advice on missing `depends_on`."""
     rows = [
         (
             cost.plugin,
@@ -69,7 +69,7 @@ def costs_text(costs: list[PluginCost], terminal: Terminal = PLAIN, indent: int 
 
 
 def _advice(costs: list[PluginCost]) -> list[str]:
-    """One line for each plugin that was asked again about equal pods and declares no `depends_on`."""
+    """Return one line for each plugin that was called for equal pods and declares no `depends_on`."""
     calls: Counter[str] = Counter()
     alike: Counter[str] = Counter()
     for cost in costs:
@@ -91,7 +91,7 @@ Remarks = Callable[[PendingPod], Sequence[str]]
 def pending_lines(
     pending: Sequence[PendingPod], terminal: Terminal, remarks: Remarks = lambda _: ()
 ) -> Iterator[str]:
-    """The pods of each reason, the reason, and `remarks` about the first of the pods that are alike."""
+    """Yield the pods of each reason, the reason, and `remarks` about the first pod of each workload."""
     by_reason: dict[str, list[PendingPod]] = {}
     for item in pending:
         by_reason.setdefault(item.message, []).append(item)
@@ -103,7 +103,7 @@ def pending_lines(
             yield terminal.alarming(terminal.wrapped(_named(alike), 2, 4))
         yield terminal.wrapped(message, 4)
         for alike in by_owner.values():
-            # Where it is not clear whose it is, a remark says it.
+            # A remark names its pod if it could be about another one.
             whose = f"{alike[0].pod}: " if len(pods) > len(alike) or _have_no_owner(alike) else ""
             for remark in remarks(alike[0]):
                 yield terminal.wrapped(f"{whose}{remark}", 4)
@@ -114,7 +114,7 @@ def _have_no_owner(alike: Sequence[PendingPod]) -> bool:
 
 
 def _named(alike: Sequence[PendingPod]) -> str:
-    """Pods of one workload by the first of them; others by their names, the first few."""
+    """Return the name of the first pod of a workload; for pods without one, the first few names."""
     first, owner = alike[0].pod, alike[0].owner
     if owner is not None:
         more = f" and {len(alike) - 1} more like it" if len(alike) > 1 else ""

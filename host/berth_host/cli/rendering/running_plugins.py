@@ -11,7 +11,7 @@ _NOT_NEEDED: Final = frozenset({"Standby", "Drained"})
 
 
 def running_plugins_text(answer: Mapping[str, Any]) -> str:
-    """One row per plugin and instance, attached ones first; then the problems, one line each."""
+    """Return one row per plugin and instance, served plugins first, then the problems, one line each."""
     listed = sorted(answer["plugins"], key=lambda item: (item["runs"] == "inProcess", item["name"]))
     rows = [row for item in listed for row in _rows(item)]
     header = ("NAME", "RUNS", "STATE", "TRANSPORT", "CALLS", "MS/CALL", "FAILED", "POINTS")
@@ -25,7 +25,8 @@ def running_plugins_text(answer: Mapping[str, Any]) -> str:
 
 
 def running_states(answer: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """What a watch looks at: which instances there are, how they stand, and circuits that are not closed.
+    """Return the values whose change a watch shows: instances, their states, and open circuits.
+
     Raises LookupError and TypeError for an answer of another shape.
     """
     return [
@@ -41,7 +42,7 @@ def running_states(answer: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _rows(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """One of the plugin, and one of each further instance that is attached."""
+    """Yield the row of the plugin, and a row of each further attached instance."""
     yield (
         item["name"],
         *(("in process", "", "") if item["attachment"] is None else _where(item["attachment"])),
@@ -74,7 +75,7 @@ def _problems(item: Mapping[str, Any]) -> list[str]:
         lines.append(f"{name} is {attachment['state'].lower()}: {attachment['reason']}")
     if attachment is not None:
         lines += [f"{name}: {warning}" for warning in attachment["warnings"]]
-    # One that stands by, or is drained, has a reason, which is no problem: another one is asked.
+    # The reason of a standby or drained instance is no problem: another instance is called.
     lines += [
         f"{name} at {other['place']} is {other['state'].lower()}: {other['reason']}"
         for other in item["otherInstances"]

@@ -12,12 +12,12 @@ STRUCTURED: Final = ("json", "yaml")
 
 
 def streamed(value: Mapping[str, Any], output: str) -> str:
-    """One of several objects: a line of JSON, or a YAML document. Ends in a newline."""
+    """Return one of several objects as a line of JSON or a YAML document, with a newline at the end."""
     return f"---\n{serialized(value, output)}" if output == "yaml" else json.dumps(value) + "\n"
 
 
 def serialized(value: Mapping[str, Any], output: str) -> str:
-    """`output`: json or yaml. Ends in a newline; keys stay in the order of the object."""
+    """Return the object as JSON or YAML (`output`), with a newline at the end. Keys keep their order."""
     if output == "yaml":
         text: str = yaml.dump(dict(value), Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
         return text

@@ -17,14 +17,14 @@ _SHOWN_SHORTAGES: Final = 3
 
 
 def explanation_text(explanation: Explanation) -> str:
-    """Verdict, rejections per plugin and reason, the nearest fit, the best nodes with their scores."""
+    """Return the verdict, rejections per plugin and reason, the nearest fit, and the best nodes' scores."""
     state = f"on node {explanation.node}" if explanation.node else "pending"
     parts = [f"{explanation.pod}: {state}\n  {explanation.message}", *attempt_parts(explanation)]
     return "\n\n".join(parts) + "\n"
 
 
 def attempt_parts(explanation: Explanation) -> list[str]:
-    """The paragraphs about the latest attempt: none for a pod that was not tried."""
+    """Return the paragraphs about the latest attempt; empty for a pod that was not tried."""
     parts: list[str] = []
     if explanation.attempts:
         nodes = count_of(explanation.node_count, "node")
@@ -89,15 +89,17 @@ _STATES: Final = {
     PodState.BACKOFF: "pending, in backoff",
     PodState.UNSCHEDULABLE: "pending, unschedulable",
     PodState.SCHEDULING: "pending, in its scheduling cycle",
-    PodState.WAITING: "pending, waits on Permit",
+    PodState.WAITING: "pending, waits at Permit",
     PodState.BINDING: "pending, being bound",
     PodState.DELETED: "deleted",
 }
 
 
 def pod_answer_text(answer: PodAnswer) -> str:
-    """State and message, why not on the node that was asked about, the latest attempt, events that may wake
-    the pod, the last attempts if several were asked for, the timeline.
+    """Return the paragraphs of the answer.
+
+    These are: state and message, the reason against the given node, the latest attempt, events that may
+    requeue the pod, the last attempts if the user wants several, and the timeline.
     """
     explanation = answer.explanation
     state = _STATES.get(answer.state) or f"on node {explanation.node}"
@@ -126,7 +128,7 @@ def pod_answer_text(answer: PodAnswer) -> str:
 
 
 def age(duration_s: float) -> str:
-    """As kubectl prints ages: `45s`, `3m12s`, `2h5m`, `4d3h`; below ten seconds with tenths."""
+    """Return an age as kubectl does: `45s`, `3m12s`, `2h5m`, `4d3h`; below ten seconds with tenths."""
     if duration_s < 10:
         return f"{max(duration_s, 0):.1f}s"
     whole = int(duration_s)

@@ -1,6 +1,6 @@
-"""`berth scheduler`: schedule a real cluster. Its flags are kube-scheduler's; so are its exit codes.
+"""`berth scheduler`: schedule a real cluster, with the flags and exit codes of kube-scheduler.
 
-Exit codes: 0 told to end, or asked for nothing but --help, --version or --write-config-to; 1 everything else.
+Exit codes: 0 after a signal to stop, and after --help, --version or --write-config-to; 1 otherwise.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MARKS: Final = {Standing.IN_EFFECT: "", Standing.DEPRECATED: "Deprecated: ", St
 
 
 class _GoCommand(click.Command):
-    """Shows its flags as click does, and reads them as kube-scheduler does."""
+    """A command that shows its flags as click does, and reads them as kube-scheduler does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:  # a shell completes a line that is not finished
@@ -62,7 +62,7 @@ def _option(flag: Flag) -> click.Option:
         metavar=flag.kind.metavar,
         help=f"{_MARKS[flag.standing]}{flag.help}",
         default=default,
-        # An empty default says nothing.
+        # An empty default is not worth a line.
         show_default=default not in ("", "false", "[]"),
     )
 
@@ -83,7 +83,7 @@ def scheduler(flags: ParsedFlags) -> None:
         for warning in flags.warnings():
             click.echo(f"warning: {warning}", err=True)
         plugins = own_plugins()
-        # Once: at a HUP there is nothing left to read, and the configuration stays as it is.
+        # Cached, as standard input can be read once: a HUP gets the same text again.
         read_stdin = cache(standard_input.read_text)
         configuration = loaded(flags, plugins, read_stdin)
         for warning in configuration.warnings:
@@ -116,6 +116,6 @@ def _reported() -> Iterator[None]:
 
 
 def _fail(text: str) -> NoReturn:
-    """Print the error, and end as kube-scheduler does."""
+    """Print the error, and exit with 1 as kube-scheduler does."""
     click.echo(without_hidden(f"berth: {text}"), err=True)
     sys.exit(FAILED)

@@ -1,6 +1,6 @@
-"""The kinds of values that flags have, each with the way its text is read.
+"""The kinds of flag values, each with the function that reads its text.
 
-Used by the table in `flags` and by `parsing`. Durations become seconds. Source: `github.com/spf13/pflag`,
+The table in `flags` and `parsing` use them. Durations become seconds. Source: `github.com/spf13/pflag`,
 `k8s.io/component-base/cli/flag`.
 """
 
@@ -26,7 +26,7 @@ MAX_INT32: Final = 2**31 - 1
 _VERSION_NUMBER: Final = re.compile(r"[0-9]+\.[0-9]+")
 _KUBE: Final = "kube"
 _COMPONENT: Final = "kube:"
-"""The component prefix that a gate may have: kube-scheduler knows no other component."""
+"""The component prefix that a gate may have; kube-scheduler has no other component."""
 _MIXED: Final = (
     "set kube feature gates with default empty prefix or kube: prefix consistently, do not mix use"
 )
@@ -36,10 +36,10 @@ Value = bool | int | float | str | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class FlagKind:
-    """How a value is written and read. `read` raises ValueError with the expected form.
+    """A kind of flag value. `read`: reads a text; raises ValueError with the expected form.
 
-    `adds`: given again, it adds to the earlier values. `without_value`: the value of the bare flag; None:
-    it needs a value. `check`: raises ValueError for values that do not go together, over all that was given.
+    `adds`: a repeated flag adds to the earlier values. `without_value`: the value of the bare flag; None: the
+    flag needs a value. `check`: checks all given values together; raises ValueError.
     """
 
     metavar: str
@@ -62,7 +62,7 @@ def _version(text: str) -> bool:
 
 
 def _int(text: str) -> int:
-    """As Go's strconv.ParseInt with base 0: 0x10, 0b11, 0o17 and 017 are numbers too, and 1_000."""
+    """Return the integer, read as by Go's strconv.ParseInt with base 0: also 0x10, 0b11, 0o17, 017, 1_000."""
     spelled = _INTEGER.fullmatch(text)
     if spelled is None:
         raise ValueError("want a whole number")
@@ -76,7 +76,7 @@ def _in_range(number: int) -> int:
 
 
 def _level(text: str) -> int:
-    # In decimal digits alone, unlike other numbers.
+    # pflag reads levels as decimal digits only, unlike other numbers.
     if not _DIGITS.fullmatch(text):
         raise ValueError("want a whole number from 0")
     return _in_range(int(text))
@@ -180,6 +180,6 @@ def emulated_version(versions: tuple[str, ...]) -> str:
 
 
 def gate_values(gates: tuple[str, ...]) -> dict[str, bool]:
-    """`Name=true` texts, as read by GATES, by name; the last one counts."""
+    """Return the values of `Name=true` texts, as read by GATES, by name. The last value of a name counts."""
     split = (gate.removeprefix(_COMPONENT).partition("=") for gate in gates if gate != _COMPONENT)
     return {name.strip(): value.strip() in _TRUE for name, _, value in split}

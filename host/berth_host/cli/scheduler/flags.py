@@ -1,7 +1,7 @@
-"""The flags of `berth scheduler`, one row each: kube-scheduler's, and the few that are berth's own.
+"""The flags of `berth scheduler`, one row each: those of kube-scheduler, and a few of berth's own.
 
-Read by `parsing` (the command line), `command` (the help text and its reference page) and `flagz` of the
-endpoints. Names, defaults and sections are kube-scheduler 1.36's; the words are ours.
+`parsing` (the command line), `command` (the help and its reference page) and `flagz` of the endpoints read
+them. Names, defaults and sections are those of kube-scheduler 1.36; the help texts are our own.
 Source: `cmd/kube-scheduler/app/options`, `k8s.io/apiserver/pkg/server/options`, `k8s.io/component-base/logs`.
 """
 
@@ -34,18 +34,18 @@ from berth_host.config.decoding.duration import format_seconds
 
 
 class Standing(StrEnum):
-    """The effect of giving a flag."""
+    """The effect of a flag."""
 
     IN_EFFECT = ""
     DEPRECATED = "deprecated"
-    """It takes effect, with a warning."""
+    """In effect, with a warning."""
     WITHOUT_EFFECT = "without effect"
-    """Taken, so that a command line of kube-scheduler's works, with a warning."""
+    """Accepted with a warning, so that command lines of kube-scheduler work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag. `without_config`: it is ignored when --config is given."""
+    """One flag. `without_config`: True if the flag is ignored beside --config."""
 
     name: str
     kind: FlagKind
@@ -240,11 +240,11 @@ SECTIONS: Final[Mapping[str, tuple[Flag, ...]]] = {
 }
 
 FLAGS: Final[Mapping[str, Flag]] = {flag.name: flag for flags in SECTIONS.values() for flag in flags}
-"""All of them, by name."""
+"""All flags, by name."""
 
 
 def shown(flag: Flag, value: Value) -> str:
-    """A flag's value as Go writes it."""
+    """Return a flag's value as Go writes it."""
     match value:
         case bool(is_on):
             return str(is_on).lower()

@@ -1,7 +1,7 @@
-"""A command line in Go's spelling -> `ParsedFlags`. Called by `command`.
+"""A command line in Go's spelling -> `ParsedFlags`. `command` calls it.
 
-`--name value`, `--name=value`, bare `--name` for booleans, `-v2`, `-v 2`, `-v=2`, `_` for `-` in names; `--`
-ends the flags. Only the first error is reported, as by pflag. Source: pflag,
+Accepts `--name value`, `--name=value`, bare `--name` for booleans, `-v2`, `-v 2`, `-v=2`, and `_` for `-` in
+names. `--` ends the flags. Only the first error is reported, as by pflag. Source: pflag,
 `k8s.io/component-base/cli/flag` (names).
 """
 
@@ -19,56 +19,59 @@ _SHORTHANDS = {flag.shorthand: flag for flag in FLAGS.values() if flag.shorthand
 
 
 class FlagError(Exception):
-    """The command line cannot be read. `str()` is one line that says why."""
+    """The error of an invalid command line. `str()`: one line with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedFlags:
-    """The given values, over the defaults. `wants_help`: nothing else counts then."""
+    """The flags of a command line; a flag that is not given has its default.
+
+    `wants_help`: True after --help, which ignores all other flags.
+    """
 
     given: Mapping[str, Value] = field(default_factory=dict)
     wants_help: bool = False
 
     def is_given(self, name: str) -> bool:
-        """Whether the command line has the flag."""
+        """Return True if the command line has the flag."""
         return name in self.given
 
     def value(self, name: str) -> Value:
-        """The given value, or the default. Raises KeyError for an unknown flag."""
+        """Return the given value, or the default. Raises KeyError for an unknown flag."""
         return self.given.get(name, FLAGS[name].default)
 
     def text(self, name: str) -> str:
-        """The value of a text flag."""
+        """Return the value of a text flag."""
         value = self.value(name)
         assert isinstance(value, str)
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """The value of a flag with a list of texts."""
+        """Return the value of a flag with a list of texts."""
         value = self.value(name)
         assert isinstance(value, tuple)
         return value
 
     def is_on(self, name: str) -> bool:
-        """The value of a boolean flag."""
+        """Return the value of a boolean flag."""
         value = self.value(name)
         assert isinstance(value, bool)
         return value
 
     def integer(self, name: str) -> int:
-        """The value of an integer flag."""
+        """Return the value of an integer flag."""
         value = self.value(name)
         assert isinstance(value, int)
         return value
 
     def number(self, name: str) -> float:
-        """The value of a number flag; of a duration the seconds."""
+        """Return the value of a number flag; for a duration, seconds."""
         value = self.value(name)
         assert isinstance(value, float)
         return value
 
     def warnings(self) -> Iterator[str]:
-        """Of flags that are deprecated, have no effect, or are ignored beside --config."""
+        """Yield a warning for each flag that is deprecated, has no effect, or is ignored beside --config."""
         for name in self.given:
             flag = FLAGS[name]
             if flag.without_config and self.text("config"):

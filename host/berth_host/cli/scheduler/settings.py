@@ -1,10 +1,10 @@
-"""Flags -> the configuration that the scheduler runs with, and the settings of its process.
+"""Flags -> the configuration of the scheduler, and the settings of its process.
 
-Called by `command` at start; the configuration again at HUP. Without --config the deprecated flags and those
-of the leader election change the defaults; with it only the latter change the file. An error that a flag
-causes is reported of the flag, as given, and not of a file.
-Source: `cmd/kube-scheduler/app/options/options.go` (ApplyTo), v1.36, and kube-scheduler's own words on the
-same flags; of a short leaseDuration it quotes renewDeadline alone.
+`command` calls it at start, and reads the configuration again at HUP. Without --config, deprecated flags and
+flags of the leader election change the defaults. With --config, only flags of the leader election change the
+file. The error of a flag's value names the flag, and not a file.
+Source: `cmd/kube-scheduler/app/options/options.go` (ApplyTo), v1.36, and the messages of kube-scheduler about
+the same flags. Its message about a short leaseDuration quotes only renewDeadline.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ _TOP: Final = {"profiling": "enable_profiling", "contention-profiling": "enable_
 def loaded(
     flags: ParsedFlags, plugins: Mapping[str, type], read_stdin: Callable[[], str] = standard_input.read_text
 ) -> LoadedConfiguration:
-    """Read and complete the configuration; `plugins` are the program's own, `read_stdin` is for --config -.
+    """Read and complete the configuration. Raises ConfigurationError and PluginLoadError.
 
-    Raises ConfigurationError and PluginLoadError.
+    `plugins`: classes of the program, by name. `read_stdin`: for --config -.
     """
     path = flags.text("config") or None
     try:
@@ -80,7 +80,7 @@ def loaded(
 
 
 def _config_map(flags: ParsedFlags, namespace: str, name: str, kubeconfig: str) -> Mapping[str, str]:
-    """Return the data of a ConfigMap of the cluster that is to be scheduled. Raises HostError."""
+    """Return the data of a ConfigMap of the scheduler's cluster. Raises HostError."""
     master = flags.text("master")
     connection = Connection(
         kubeconfig=kubeconfig or ("" if master else kubeconfig_of_environment()),
@@ -91,19 +91,19 @@ def _config_map(flags: ParsedFlags, namespace: str, name: str, kubeconfig: str) 
 
 
 def kubeconfig_of_environment() -> str:
-    """Return the files of KUBECONFIG that exist, which are merged as kubectl does; all if none exists."""
+    """Return the existing files of KUBECONFIG, which are merged as by kubectl; all files if none exists."""
     paths = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
     existing = [path for path in paths if is_file(expanded(path))]
     return os.pathsep.join(existing or paths)
 
 
 def user_agent() -> str:
-    """Return the name by which the API server knows the program."""
+    """Return the User-Agent of requests to the API server."""
     return f"berth-scheduler/v{version('berth-host')}"
 
 
 def overrides(flags: ParsedFlags) -> Overrides:
-    """The command line's replacements for the file, or for the defaults."""
+    """Return the values of flags that replace values of the file, or of the defaults without a file."""
     leader_election = _values(flags, _LEADER_ELECTION)
     if flags.text("config"):
         return Overrides(leader_election=leader_election)
@@ -128,15 +128,17 @@ _FLAGS_OF: Final = {
     "clientConnection.burst": ("kube-api-burst",),
 }
 _OWN_WORDS: Final = {
-    # The value that is quoted is renewDeadline's.
+    # The message quotes the value of renewDeadline.
     "must be greater than `RenewDeadline`": "leaseDuration must be greater than renewDeadline, {value}",
     "Required value": "must not be empty",
 }
 
 
 def of_flags(error: ConfigurationError, flags: ParsedFlags) -> ConfigurationError:
-    """The same error where no flag is to blame; else an error that names the flags, with their findings
-    alone."""
+    """Return an error that names the flags that caused `error`, with only their findings.
+
+    Returns `error` itself if no flag caused it.
+    """
     blamed: list[str] = []
     findings: list[Finding] = []
     for finding in error.findings:
@@ -155,7 +157,7 @@ def of_flags(error: ConfigurationError, flags: ParsedFlags) -> ConfigurationErro
 
 
 def _given(flags: ParsedFlags, fields: Iterable[str]) -> list[str]:
-    """The flags of the command line that may have set any of `fields`, as `--NAME=VALUE`."""
+    """Return the flags of the command line that may have set any of `fields`, as `--NAME=VALUE`."""
     return list(dict.fromkeys(_each_given(flags, fields)))
 
 
@@ -171,7 +173,7 @@ _MAX_PORT: Final = 65535
 
 
 def logging_of(flags: ParsedFlags) -> tuple[str, str]:
-    """Level and form for `log.configure`. Raises FlagError."""
+    """Return level and form for `log.configure`. Raises FlagError."""
     form = flags.text("logging-format")
     if form not in _FORMATS:
         raise FlagError(f"--logging-format {form!r}: want text or json")
@@ -184,7 +186,7 @@ def settings(
     plugins: Mapping[str, type],
     read_stdin: Callable[[], str] = standard_input.read_text,
 ) -> ProcessSettings:
-    """Everything but the host's own parts; `read_stdin` is for --config -. Raises FlagError."""
+    """Return the settings of the process. Raises FlagError. `read_stdin`: for --config -."""
     _check_election(flags, configuration)
     return ProcessSettings(
         configuration=configuration,
@@ -208,7 +210,7 @@ def settings(
 
 
 def _check_election(flags: ParsedFlags, configuration: LoadedConfiguration) -> None:
-    """The process reports a file's error when it starts; a flag's error is reported of the flag here."""
+    """Raise FlagError for flags with conflicting values. The process checks the values of a file."""
     settings = configuration.scheduler.leader_election
     if not settings.leader_elect:
         return
@@ -219,7 +221,7 @@ def _check_election(flags: ParsedFlags, configuration: LoadedConfiguration) -> N
 
 
 def own_pod(environment: Mapping[str, str]) -> ObjectRef | None:
-    """The pod that this process runs in, as the downward API tells it; None: not told."""
+    """Return the pod of this process, read from the downward API's variables; None if they are not set."""
     name, namespace = environment.get("POD_NAME", ""), environment.get("POD_NAMESPACE", "")
     uid = environment.get("POD_UID", "")
     return ObjectRef(name=name, namespace=namespace, uid=uid) if name and namespace else None

@@ -42,7 +42,7 @@ async def test_pod_that_cannot_fit_has_all_parts(ask: Ask, world: World) -> None
         ("old", 0, "default/old: on node small-1"),
         ("gated", 3, "default/gated: pending, held back by PreEnqueue"),
         ("kept-out", 3, "default/kept-out: pending, held back by PreEnqueue"),
-        ("held", 3, "default/held: pending, waits on Permit"),
+        ("held", 3, "default/held: pending, waits at Permit"),
         ("default/huge", 3, "default/huge: pending, unschedulable"),
     ],
 )
