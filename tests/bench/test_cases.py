@@ -242,7 +242,7 @@ def test_unknown_workload_lists_the_close_names(several: Path) -> None:
         pytest.param("- name: x\n  workloads: [{}]", "name: is required", id="no name"),
         pytest.param("- 7", "must be a map", id="a number"),
         pytest.param(
-            "- name: C\n  workloads: [{name: w}, {name: w}]", "name: is there twice: rename one", id="twice"
+            "- name: C\n  workloads: [{name: w}, {name: w}]", "name: appears twice: rename one", id="twice"
         ),
     ],
 )

@@ -109,7 +109,7 @@ def _find(problems: Problems, documents: Sequence[Any]) -> Iterator[_Found]:
             workload.where = f"{case.where}, workload {name}"
             found = _Found(case, workload)
             if found.name in seen:
-                workload.refuse("name", "is there twice: rename one")
+                workload.refuse("name", "appears twice: rename one")
             seen.add(found.name)
             yield found
 

@@ -199,7 +199,7 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: Remarks) -> De
     for field, values in declared.items():
         if len(values) > MAX_DECLARED:
             raise RefusedError(
-                f"plugin {name} declares {len(values)} {field}, and {MAX_DECLARED} are the most"
+                f"plugin {name} declares {len(values)} {field}, above the limit of {MAX_DECLARED}"
             )
     mode = read.enum(NodeMode, message.node_mode, NodeMode.NAMES, "node_mode")
     needs = tuple(_need(name, need) for need in message.needs)

@@ -172,7 +172,7 @@ async def behind_tls(host: str, port: int, files: TlsFiles, timeout_s: float) ->
     if certificate is None:
         raise DialError(
             f"{where} does not accept the host's certificate in {files.cert_file},"
-            f" which names {', '.join(names_of(own)) or 'nobody'}:"
+            f" which names {', '.join(names_of(own)) or 'no name'}:"
             " is it signed by the authority that the plugin trusts?"
         )
     found = x509.load_der_x509_certificate(certificate)

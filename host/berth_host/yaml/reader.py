@@ -159,7 +159,7 @@ class DocumentReader(ABC, Generic[V]):
         if self._aliased > _FREE_VALUES and share > _allowed_share(self._count):
             raise YamlTextError(
                 "yaml: document contains excessive aliasing: its aliases stand for too many values; write "
-                "out what is meant",
+                "the values out",
                 line,
             )
         return value  # type: ignore[no-any-return]

@@ -70,7 +70,7 @@ def test_refusal_of_a_foreign_contract_names_both_versions() -> None:
         ),
         pytest.param(
             reply(descriptor("Demo", "FILTER", reads_shared=["a"] * 257)),
-            "declares 257 reads_shared, and 256 are the most",
+            "declares 257 reads_shared, above the limit of 256",
             id="too much",
         ),
         pytest.param(reply(descriptor("Demo")), "declares no extension point", id="no points"),

@@ -86,7 +86,7 @@ def test_manifest_that_kubectl_refuses_is_refused_with_its_line(run: Run, name: 
     [
         ("c-exponent", "", 1),
         ("d-anchors", "", 2),
-        ("e-duplicate-key", "line 6: key 'nodeSelector' is there twice: the last one counts", 1),
+        ("e-duplicate-key", "line 6: key 'nodeSelector' appears twice: the last one counts", 1),
         ("i-bom-crlf", "", 1),
     ],
 )

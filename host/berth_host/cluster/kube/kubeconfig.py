@@ -279,7 +279,7 @@ def _taken(part: dict[str, Any], data_name: str, file_name: str, path: Path) -> 
         try:
             return base64.b64decode("".join(str(data).split()), validate=True)
         except (binascii.Error, ValueError) as err:
-            raise _wrong(path, f"{data_name} is not base64: {err}", "write it anew") from err
+            raise _wrong(path, f"{data_name} is not base64: {err}", "encode it again") from err
     return path.parent / str(file) if file else None
 
 

@@ -131,7 +131,7 @@ def read(sources: Sequence[Source]) -> Reading:
 
 def _repeated_text(source: Source, document: int, key: str, line: int) -> str:
     where = f"line {line}" if line else f"document {document}"
-    return f"{source.name}: {where}: key {key!r} is there twice: the last one counts; remove the other"
+    return f"{source.name}: {where}: key {key!r} appears twice: the last one counts; remove the other"
 
 
 def _take(reading: Reading, origin: Origin, obj: Any) -> None:
@@ -379,7 +379,7 @@ class _Loader:
         except ConflictError as err:
             first = self._origins.get((kind.kind, err.key))
             where = f", first in {first}" if first is not None else ""
-            text = f"{kind.kind} {err.key} is there twice{where}: remove or rename one"
+            text = f"{kind.kind} {err.key} appears twice{where}: remove or rename one"
             self._report(origin, FieldProblem("metadata.name", text))
             return None
         except ForbiddenError as err:

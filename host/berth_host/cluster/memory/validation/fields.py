@@ -51,7 +51,7 @@ class Problems:
         seen: set[Any] = set()
         for path, value in values:
             if value in seen:
-                self.add(path, f"{value!r} is there twice: remove or rename one")
+                self.add(path, f"{value!r} appears twice: remove or rename one")
             seen.add(value)
 
 

@@ -65,7 +65,7 @@ def test_the_last_of_a_repeated_key_counts_with_a_warning(server: ApiServer) -> 
     got = loaded(server, "-", stdin=text)
     assert got.pod_keys == ("default/p",)
     assert got.warnings == (
-        "standard input: document 1: key 'name' is there twice: the last one counts; remove the other",
+        "standard input: document 1: key 'name' appears twice: the last one counts; remove the other",
     )
 
 
@@ -315,7 +315,7 @@ def test_every_problem_has_file_document_line_path_and_cure(server: ApiServer, t
     assert "use apps/v1" in found[2].problem
     assert (
         found[5].problem
-        == f"Pod default/good is there twice, first in {path} document 1: remove or rename one"
+        == f"Pod default/good appears twice, first in {path} document 1: remove or rename one"
     )
 
 

@@ -67,7 +67,7 @@ def test_rich_pod_is_accepted() -> None:
         ),
         pytest.param(
             {"containers": [{"name": "a"}, {"name": "a"}]},
-            "spec.containers[1].name: 'a' is there twice: remove or rename one",
+            "spec.containers[1].name: 'a' appears twice: remove or rename one",
             id="two containers of one name",
         ),
         pytest.param(
