@@ -101,9 +101,9 @@ class PointTimes:
     """The measurements of the plugins of one profile."""
 
     def __init__(self, times: Histograms, calls: Histograms, profile: str) -> None:
-        def timer(point: str) -> SeriesBy[Code]:
-            return times.by(lambda code: (point, profile, code.kube_name))
-
+        self._times = times
+        self._profile = profile
+        timer = self.timer
         self.pre_enqueue = timer("PreEnqueue")
         self.pre_filter = timer("PreFilter")
         self.filter = timer("Filter")
@@ -122,6 +122,10 @@ class PointTimes:
         self.asked_pre_score = TakingPart("PreScore", profile)
         self.asked_score = TakingPart("Score", profile)
         self._sampler = CallSampler(calls)
+
+    def timer(self, point: str) -> SeriesBy[Code]:
+        """Return the durations of one extension point, by the code of its outcome."""
+        return self._times.by(lambda code: (point, self._profile, code.kube_name))
 
     @property
     def taking_part(self) -> tuple[TakingPart, ...]:

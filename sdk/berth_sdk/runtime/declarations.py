@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
+from berth_sdk import extension_points
 from berth_sdk.errors import PluginDefinitionError
 from berth_sdk.events import EventInterest
 from berth_sdk.extension_points import (
@@ -23,34 +24,23 @@ from berth_sdk.extension_points import (
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.pod_fields import PodField
 
-PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "pre_enqueue": ("pod",),
-    "sort_key": ("pod",),
-    "less": ("first", "second"),
-    "queueing_hint": ("event", "pod"),
-    "sign_queue": ("pod",),
-    "pre_filter": ("state", "pod", "nodes"),
-    "add_pod": ("state", "pod", "added", "node"),
-    "remove_pod": ("state", "pod", "removed", "node"),
-    "filter": ("state", "pod", "node"),
-    "filter_nodes": ("state", "pod", "nodes"),
-    "filter_scenarios": ("state", "pod", "scenarios"),
-    "post_filter": ("state", "pod", "rejections"),
-    "pre_score": ("state", "pod", "nodes"),
-    "score": ("state", "pod", "node"),
-    "score_nodes": ("state", "pod", "nodes"),
-    "sign": ("pod", "nodes"),
-    "sign_spec": ("pod",),
-    "normalize": ("state", "pod", "scores", "nodes"),
-    "reserve": ("state", "pod", "node_name"),
-    "unreserve": ("state", "pod", "node_name"),
-    "permit": ("state", "pod", "node_name"),
-    "reconcile": ("live",),
-    "pre_bind_pre_flight": ("state", "pod", "node_name"),
-    "pre_bind": ("state", "pod", "node_name", "patched"),
-    "bind": ("state", "pod", "node_name"),
-    "post_bind": ("state", "pod", "node_name"),
-}
+
+def _parameters() -> dict[str, tuple[str, ...]]:
+    """Read the arguments of each method from the protocols of `extension_points`."""
+    protocols = [
+        one
+        for one in vars(extension_points).values()
+        if getattr(one, "_is_protocol", False) and one.__module__ == extension_points.__name__
+    ]
+    return {
+        name: function.__code__.co_varnames[1 : function.__code__.co_argcount]
+        for protocol in protocols
+        for name, function in vars(protocol).items()
+        if inspect.isfunction(function) and not name.startswith("_")
+    }
+
+
+PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = _parameters()
 """The positional arguments of each method of a plugin."""
 
 _SIGNED: Final = ("pre_filter", "filter_nodes", "filter", "pre_score", "score_nodes", "score")
