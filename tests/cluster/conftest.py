@@ -14,11 +14,11 @@ from support.observed.audit import POLICY
 
 HERE = Path(__file__).parent
 NEEDS = "servers"
-"""The fixture that all tests of the real API server come to use in the end."""
+"""The fixture that all tests of the real API server use, directly or indirectly."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Without the programs the suite is skipped and says how to get them; in CI it fails."""
+    """Skip the suite without the programs, and say how to get them; in CI the tests fail instead."""
     problem = missing_programs()
     for item in items:
         if HERE not in item.path.parents or NEEDS not in getattr(item, "fixturenames", ()):
@@ -30,13 +30,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def authority() -> Authority:
-    """Whose client certificates the API server trusts."""
+    """Make the authority whose client certificates the API server trusts."""
     return Authority("clients")
 
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[RealServers]:
-    """An API server with RBAC, which logs what the scheduler writes; raises where a program is missing."""
+    """Start an API server with RBAC, which logs the scheduler's writes. Raises if a program is missing."""
     folder = tmp_path_factory.mktemp("servers")
     with RealServers(folder, audit_policy=POLICY, client_ca=authority.pem) as running:
         yield running
@@ -44,6 +44,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> I
 
 @pytest.fixture
 def empty_servers(servers: RealServers) -> RealServers:
-    """The same, without the objects of the test before."""
+    """Return the servers without the objects of earlier tests."""
     empty(servers)
     return servers

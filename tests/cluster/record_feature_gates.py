@@ -1,12 +1,12 @@
-"""Asks the real kube-scheduler about every feature gate: set to true, set to false, and left alone.
+"""Record the real kube-scheduler's answer to every feature gate: set to true, set to false, and not set.
 
     python tests/cluster/record_feature_gates.py FILE
 
 Writes FILE, JSON. Under `gates`: stage and default (the metric `kubernetes_feature_enabled` shows all), the
-answers to `--feature-gates GATE=true` and `=false` ("" for yes, or the error), and the warning that it
-writes. Under `lines`: the answers to other values of the flag, with the exit code. Compared with the tables
-by `tests/host/config/test_feature_gates.py`, with the command line by
-`tests/host/cli/scheduler/test_recorded_gates.py`. Needs `make envtest`.
+answers to `--feature-gates GATE=true` and `=false` ("" if accepted, else the error), and the warning that it
+writes. Under `lines`: the answers to other values of the flag, with the exit code.
+`tests/host/config/test_feature_gates.py` compares it with the tables,
+`tests/host/cli/scheduler/test_recorded_gates.py` with the command line. Needs `make envtest`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHOWN = re.compile(r'kubernetes_feature_enabled\{name="(\w+)",stage="(\w*)"\} (
 _REFUSED = re.compile(r'"command failed" err="((?:[^"\\]|\\.)*)"')
 _WARNED = re.compile(r'"(Warning: setting \w+ feature gate[^"]*)"')
 _AFTERWARDS = "stat /nowhere: no such file or directory"
-"""What it complains about once it has taken the gates."""
+"""The error that follows after kube-scheduler has accepted the gates."""
 _STARTS_WITHIN_S = 30.0
 LINES = (
     "NoSuchGate=true",
@@ -60,11 +60,11 @@ LINES = (
     "kube:GenericWorkload=true,StorageCapacityScoring=true",
     "other:GangScheduling=true",
 )
-"""Values of the flag that say more than one gate, or are written in other ways."""
+"""Values of the flag with several gates, or in other spellings."""
 
 
 def shown(servers: RealServers) -> dict[str, dict[str, object]]:
-    """Stage and default of every gate."""
+    """Return stage and default of every gate."""
     access, port = str(servers.kubeconfig(ADMIN)), free_port()
     flags = [f"--{name}={access}" for name in ("kubeconfig", "authentication-kubeconfig")]
     flags += [f"--authorization-kubeconfig={access}", "--leader-elect=false", "--bind-address=127.0.0.1"]
@@ -99,7 +99,7 @@ def _metrics(port: int, token: str) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """`error`: about `--feature-gates GATES`, "" where it is taken. `exit_code`: None where it is taken."""
+    """An answer. `error`: about `--feature-gates GATES`, "" if accepted. `exit_code`: None if accepted."""
 
     error: str
     warning: str
@@ -107,7 +107,7 @@ class Answer:
 
 
 def answer(gates: str) -> Answer:
-    """What kube-scheduler says to a value of the flag. Raises RuntimeError where that is not found."""
+    """Return kube-scheduler's answer to a value of the flag. Raises RuntimeError if there is none."""
     flags = ["--secure-port=0", "--kubeconfig=/nowhere", f"--feature-gates={gates}"]
     done = subprocess.run(
         [program("kube-scheduler"), *flags], capture_output=True, text=True, check=False, timeout=60
@@ -122,7 +122,9 @@ def answer(gates: str) -> Answer:
 
 
 def record(servers: RealServers) -> dict[str, dict[str, dict[str, object]]]:
-    """`gates`: per gate what is shown of it, and both answers. `lines`: the answer to each of LINES."""
+    """Return `gates` (per gate its stage and default, and both answers) and `lines` (the answer to each of
+    LINES).
+    """
     gates = shown(servers)
     with ThreadPoolExecutor(2) as pool:
         lines = zip(LINES, pool.map(answer, LINES), strict=True)

@@ -1,14 +1,14 @@
-"""Replays what kube-scheduler was recorded to show to the world, against a real API server.
+"""Replay recorded scenarios of kube-scheduler against a real API server, and compare what users observe.
 
     python tests/cluster/replay_observability.py [--scheduler berth|kube-scheduler] [--scenario NAME]...
         [--servers N] DIR
 
 Reads `events.jsonl` (or `.jsonl.gz`) of DIR. Every scenario starts from an empty cluster and a new scheduler
-process. Prints one JSON line for each scenario as it ends, with its first difference, then the total; exits 0
-only if all are identical: the same pods with the same conditions, the same Events, the same writes with the
-same bodies. `other_retries` marks those that agree but for how often pods were tried again, which the
-recordings leave open. With kube-scheduler, scenarios that need a plugin of their own are left out: it shows
-that the tool finds the recorded thing identical to itself.
+process. Prints one JSON line for each scenario when it ends, with its first difference, then the total. Exits
+0 only if all are identical: the same pods with the same conditions, the same Events, the same writes with the
+same bodies. `other_retries` marks scenarios that differ only in the number of attempts, which the recordings
+leave open. With kube-scheduler, scenarios that need a plugin of their own are left out; such a run shows that
+kube-scheduler matches its own recording.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _SERVERS: Final = 2
 
 
 def read_scenarios(folder: Path) -> list[Json]:
-    """All scenarios of a folder, as recorded."""
+    """Return all recorded scenarios of a folder."""
     texts = [path.read_text() for path in sorted(folder.glob("events*.jsonl"))]
     texts += [gzip.decompress(path.read_bytes()).decode() for path in sorted(folder.glob("events*.jsonl.gz"))]
     return [json.loads(line) for text in texts for line in text.splitlines() if line.strip()]
 
 
 async def replay(scenarios: Sequence[Json], program: str, servers: int, folder: Path) -> list[Outcome]:
-    """Play all, as many at a time as there are servers; each is printed when it ends."""
+    """Replay all scenarios, as many at a time as there are servers; print each when it ends."""
     waiting = list(reversed(scenarios))
     outcomes: list[Outcome] = []
 
@@ -69,7 +69,7 @@ def _line(outcome: Outcome) -> str:
 
 
 def summary(outcomes: Sequence[Outcome]) -> Json:
-    """The last line."""
+    """Return the last line of the output."""
     different = [outcome for outcome in outcomes if outcome.difference is not None]
     first = {"name": different[0].name, **(different[0].difference or {})} if different else None
     return {
@@ -80,7 +80,7 @@ def summary(outcomes: Sequence[Outcome]) -> Json:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Replay recorded scenarios against a real API server.")
     parser.add_argument("--scheduler", choices=(BERTH, "kube-scheduler"), default=BERTH)
     parser.add_argument("--scenario", action="append", default=[], metavar="NAME", help="this one only")

@@ -1,6 +1,6 @@
-"""The pod of the demo's Deployment acted out on a real API server: pods are bound through its sidecars.
+"""The demo's Deployment pod, run as processes against a real API server: pods are bound through its sidecars.
 
-Once with a read-only root and another user for each container, where the machine lets us; once without.
+Once with a read-only root and another user for each container, if the machine allows it; once without.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.deployed import drop, put
 from support.waiting import wait_until
 
 NODES: Final = {"general-a-1": "3", "general-b-1": "5", "general-b-3": "9"}
-"""Nodes and their blinking lights: the last has most of them, and is under maintenance."""
+"""Nodes with their blinking lights: the last one has the most, and is under maintenance."""
 KINDS: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 PODS: Final = "/api/v1/namespaces/default/pods"
 isolation: Final = why_not_isolated()
@@ -28,7 +28,7 @@ isolation: Final = why_not_isolated()
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """With a short name: sockets lie in it."""
+    """Make a folder with a short name, because it contains sockets."""
     path = Path(tempfile.mkdtemp(prefix="berth-pod-"))
     yield path
     shutil.rmtree(path)
@@ -36,7 +36,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def manifests(empty_servers: RealServers) -> Iterator[list[Json]]:
-    """The demo's objects, those of its account in the cluster; on a port of loopback that is free."""
+    """Create the objects of the demo's account in the cluster; return all its objects, with a free port."""
     values = {"securePort": free_port(), "extraArgs": ["-v=2", "--bind-address=127.0.0.1"]}
     made = rendered(VALUES / "demo.yaml", values=values)
     own = [one for one in made if one["kind"] in KINDS]
@@ -60,7 +60,7 @@ def manifests(empty_servers: RealServers) -> Iterator[list[Json]]:
 def pod(
     request: pytest.FixtureRequest, empty_servers: RealServers, manifests: list[Json], folder: Path
 ) -> Iterator[ActedPod]:
-    """The pod, which runs."""
+    """Run the pod."""
     configmaps = {one["metadata"]["name"]: one for one in of_kind(manifests, "ConfigMap")}
     deployment = the(manifests, "Deployment")
     with ActedPod(empty_servers, deployment, configmaps, folder, isolated=request.param) as running:
@@ -68,7 +68,7 @@ def pod(
 
 
 def scheduler_of(pod: ActedPod) -> Json:
-    """Its container of that name."""
+    """Return the container with the name `scheduler`."""
     (found,) = pod.spec["containers"]
     container: Json = found
     return container
@@ -101,13 +101,13 @@ def add_pod(servers: RealServers, name: str, **labels: str) -> None:
 
 
 def nodes_of(servers: RealServers) -> dict[str, str]:
-    """Every pod's node."""
+    """Return every pod's node."""
     items = servers.request("GET", PODS)["items"]
     return {one["metadata"]["name"]: one["spec"].get("nodeName", "") for one in items}
 
 
 def told_of(servers: RealServers, pod: ActedPod) -> list[Json]:
-    """The events about the scheduler's own pod."""
+    """Return the events about the scheduler's own pod."""
     events = servers.request("GET", f"/apis/events.k8s.io/v1/namespaces/{pod.metadata['namespace']}/events")[
         "items"
     ]
@@ -115,7 +115,7 @@ def told_of(servers: RealServers, pod: ActedPod) -> list[Json]:
 
 
 def passed(pod: ActedPod, container: Json, which: str) -> bool:
-    """Whether a probe of the kubelet passes."""
+    """Return True if a probe of the kubelet passes."""
     return pod.probe(container, which) == 200
 
 
@@ -130,9 +130,9 @@ def test_pods_are_bound_through_the_sidecars(empty_servers: RealServers, pod: Ac
     active = ["Active"] * 3
     wait_until(lambda: [one["state"] for one in pod.plugins().values()] == active, lambda: str(pod.plugins()))
 
-    # Maintenance keeps it off the node with most lights, BlinkingLightScorer sends it to the one after.
+    # Maintenance rejects the node with most lights, and BlinkingLightScorer prefers the next one.
     add_pod(empty_servers, "single")
-    # The first of a gang waits until the second lets it go, by the socket on which plugins ask the host.
+    # The first pod of a gang waits until the second allows it, by the socket on which plugins call the host.
     gang = {"gang.example.com/name": "g", "gang.example.com/size": "2"}
     add_pod(empty_servers, "first", **gang)
     wait_until(lambda: nodes_of(empty_servers)["single"], lambda: pod.log_of("scheduler")[-2000:])
@@ -152,7 +152,7 @@ def test_pods_are_bound_through_the_sidecars(empty_servers: RealServers, pod: Ac
 @pytest.mark.skipif(bool(isolation), reason=f"no mount namespaces here: {isolation}")
 @pytest.mark.parametrize("pod", [True], indirect=True)
 def test_the_stage_is_a_container_as_the_chart_asks_for_it(pod: ActedPod) -> None:
-    """So that the test above says something of a read-only root, another user, and who has the token."""
+    """Checks that the other test really runs with a read-only root, another user, and one token."""
     scheduler, sidecar = scheduler_of(pod), pod.spec["initContainers"][1]
     user = pod.run(scheduler, ["python3", "-c", "import os; print(os.getuid(), os.getgid())"])
     assert user.stdout.split() == ["65532", "65532"], user.stderr
@@ -171,7 +171,7 @@ def test_the_stage_is_a_container_as_the_chart_asks_for_it(pod: ActedPod) -> Non
 def test_without_the_folders_container_the_host_dials_no_plugin(
     empty_servers: RealServers, manifests: list[Json], folder: Path
 ) -> None:
-    """Why it is there: an emptyDir lets everybody replace what lies at its top."""
+    """The container is needed because every user may replace files at the top of an emptyDir."""
     text = the(manifests, "ConfigMap")["data"]["scheduler.yaml"]
     deployment = the(manifests, "Deployment")
     spec = deployment["spec"]["template"]["spec"]

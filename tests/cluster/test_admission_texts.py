@@ -1,4 +1,4 @@
-"""The refusals of `berth simulate` are the API server's, word for word: both are given the same objects."""
+"""The refusals of `berth simulate` equal the API server's, word for word: both get the same objects."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def pod(requests: Json | None = None, limits: Json | None = None, **spec: Any) -
 
 
 def whole(amounts: Json) -> Json:
-    """A pod that says its requests and limits as a whole, and none of its container."""
+    """Return a pod with requests and limits for the whole pod, and none for its container."""
     made = pod()
     made["spec"]["resources"] = {"requests": amounts, "limits": amounts}
     return made
 
 
 def two(first: Json, second: Json) -> Json:
-    """A pod of two containers with these requests and limits."""
+    """Return a pod of two containers with these requests and limits."""
     made = pod()
     made["spec"]["containers"] = [
         {"name": name, "image": "i", "resources": {"requests": amounts, "limits": amounts}}
@@ -196,7 +196,7 @@ INPUTS: Final[dict[str, list[Json]]] = {
         pod(runtimeClassName="r", nodeSelector={"a": "c"}),
     ],
 }
-"""By what they try: objects, of which the last one is refused."""
+"""Objects by the checked rule; the last object of each list is refused."""
 
 
 def own_refusal(objects: list[Json]) -> str:
@@ -208,14 +208,14 @@ def own_refusal(objects: list[Json]) -> str:
     with pytest.raises(ClusterError) as caught:
         server.create(last)
     if isinstance(caught.value, InvalidError):
-        # Found while the input is read, and told with its line and a cure.
+        # An error found while the input is read, reported with its line and a remedy.
         (problem,) = caught.value.problems
         return f'pods "web" is forbidden: {problem.problem.partition(": leave it out")[0]}'
     return str(caught.value)
 
 
 async def put(api: ApiClient, content: Json, namespace: str) -> None:
-    """Make an object in the namespace of the tests; a quota as its controller leaves it."""
+    """Create an object in the namespace of the tests; a quota gets the status that its controller writes."""
     placed = {**content, "metadata": {**content["metadata"], "namespace": namespace}}
     await api.create(placed)
     if content["kind"] == "ResourceQuota":
@@ -242,7 +242,7 @@ async def servers_refusal(api: ApiClient, content: Json, namespace: str) -> str:
 async def test_refusal_is_the_api_servers(servers: RealServers, name: str) -> None:
     *others, last = INPUTS[name]
     async with api_of(servers) as api:
-        # One of its own: the server's plugins go on for a while with objects that were deleted.
+        # A separate namespace: the server's plugins keep using deleted objects for a while.
         namespace = f"texts-{list(INPUTS).index(name)}"
         await api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         try:

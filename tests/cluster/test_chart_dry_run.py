@@ -1,6 +1,6 @@
-"""The real API server takes what the chart makes: every manifest of every values file, and a pod of each.
+"""The real API server accepts the chart's objects: every manifest of every values file, and a pod of each.
 
-`--dry-run=server` goes through everything but the last write: decoding, defaults, validation, admission.
+`--dry-run=server` does everything but the last write: decoding, defaults, validation, admission.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ MONITORS: Json = {
         ],
     },
 }
-"""What the chart uses of the Prometheus operator's resource; strict about fields."""
+"""The part of the Prometheus operator's resource that the chart uses; strict about fields."""
 EVERYTHING: Json = {
     "fullnameOverride": "scheduler-two",
     "image": {"repository": "r.example.com/berth", "digest": f"sha256:{'0' * 64}", "pullPolicy": "Always"},
@@ -133,7 +133,7 @@ each_choice = pytest.mark.parametrize(
 
 @pytest.fixture
 def monitors(empty_servers: RealServers) -> Iterator[RealServers]:
-    """The API server, which knows ServiceMonitors."""
+    """Return the API server after adding the resource ServiceMonitor."""
     empty_servers.request("POST", CRDS, MONITORS)
     path = "/apis/monitoring.coreos.com/v1"
 
@@ -149,7 +149,7 @@ def monitors(empty_servers: RealServers) -> Iterator[RealServers]:
 
 
 def dry_run(servers: RealServers, manifests: list[Json]) -> subprocess.CompletedProcess[str]:
-    """`kubectl apply --dry-run=server`, strict about fields."""
+    """Run `kubectl apply --dry-run=server`, strict about fields."""
     items = {"apiVersion": "v1", "kind": "List", "items": manifests}
     return subprocess.run(
         [
@@ -170,7 +170,7 @@ def dry_run(servers: RealServers, manifests: list[Json]) -> subprocess.Completed
 
 
 def pod_of(manifests: list[Json]) -> Json:
-    """A pod as the Deployment's controller would make it."""
+    """Return a pod as the Deployment's controller would make it."""
     deployment = the(manifests, "Deployment")
     template = deployment["spec"]["template"]
     metadata = {**template["metadata"], "name": "one", "namespace": deployment["metadata"]["namespace"]}
@@ -195,7 +195,7 @@ def test_the_plain_manifests_are_taken_as_they_are(monitors: RealServers) -> Non
 
 
 def test_faulty_manifest_is_not_taken(monitors: RealServers) -> None:
-    """The dry run sees a field of the Deployment, of its pod and of the ServiceMonitor that is not there."""
+    """The dry run reports an unknown field of the Deployment, of its pod and of the ServiceMonitor."""
     manifests = rendered(values=EVERYTHING)
     the(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]["imagePullPolice"] = "x"
     assert 'unknown field "imagePullPolice"' in dry_run(monitors, manifests).stderr

@@ -41,14 +41,14 @@ async def client_of(kubeconfig: Path) -> AsyncIterator[KubeClient]:
 
 @pytest.fixture
 async def reviewer(servers: RealServers) -> AsyncIterator[KubeReviewer]:
-    """What asks is the scheduler, with its stock roles."""
+    """Make a reviewer that uses the scheduler's user with its stock roles."""
     async with client_of(servers.kubeconfig(SCHEDULER)) as client:
         yield KubeReviewer(client, client)
 
 
 @pytest.fixture
 def metrics_reader(servers: RealServers) -> Iterator[str]:
-    """A user who may get /metrics, as an administrator would let a Prometheus do."""
+    """Make a user who may get /metrics, as an administrator would for a Prometheus."""
     role = {
         "metadata": {"name": "test-metrics-reader"},
         "rules": [{"nonResourceURLs": ["/metrics", "/berth/v1/*"], "verbs": ["get"]}],
@@ -106,7 +106,7 @@ async def test_user_without_the_right_is_told_which_one_is_missing(
 
 
 async def test_the_clusters_cas_are_read(servers: RealServers, reviewer: KubeReviewer) -> None:
-    """The one of clients is published by the API server itself; those of a front proxy are added here."""
+    """The API server itself publishes the CA of clients; the test adds that of a front proxy."""
     ca = servers.ca_file.read_text()
     data = {
         "requestheader-client-ca-file": ca,
@@ -130,7 +130,7 @@ async def test_the_clusters_cas_are_read(servers: RealServers, reviewer: KubeRev
 
 
 async def test_users_of_a_real_cluster_see_what_was_recorded(servers: RealServers) -> None:
-    """Every path, asked with each of the recorded credentials; kube-scheduler's answers by status."""
+    """Every path with each of the recorded credentials, compared with kube-scheduler's status codes."""
     found: dict[str, int] = {}
     wanted: dict[str, int] = {}
     async with client_of(servers.kubeconfig(SCHEDULER)) as client:
@@ -211,7 +211,7 @@ def _samples(text: str, name: str) -> list[dict[str, Any]]:
 
 
 def _value(text: str) -> float:
-    """Whether this replica leads."""
+    """Return the value of the metric that tells whether this replica leads."""
     return next(
         sample.value
         for metric in text_string_to_metric_families(text)

@@ -1,6 +1,6 @@
-"""Two `berth scheduler` processes and one Lease: the holder schedules, and the other follows it.
+"""Two `berth scheduler` processes and one Lease: the holder schedules, and the other stands by.
 
-BERTH_FAILOVERS says how many leaders are killed (`make soak`: 50).
+BERTH_FAILOVERS is the number of leaders to kill (`make soak`: 50).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def api(servers: RealServers) -> AsyncIterator[ApiClient]:
 
 
 class Replicas:
-    """Schedulers that share a Lease. All that still run are killed at the end."""
+    """Schedulers that share a Lease. The running ones are killed at the end."""
 
     def __init__(self, servers: RealServers, folder: Path, api: ApiClient) -> None:
         self._setup = SchedulerSetup(

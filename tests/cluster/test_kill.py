@@ -1,6 +1,6 @@
 """`berth scheduler` killed with -9 at any moment and started again: nothing bound twice, nothing lost.
 
-BERTH_KILLS says how often (`make soak`: 40).
+BERTH_KILLS is the number of kills (`make soak`: 40).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def api(servers: RealServers) -> AsyncIterator[ApiClient]:
 
 
 class Phoenix:
-    """One scheduler at a time, killed and started anew."""
+    """One scheduler at a time, killed and started again."""
 
     def __init__(self, setup: SchedulerSetup) -> None:
         self._setup = setup
@@ -118,7 +118,7 @@ async def test_nomination_outlives_the_scheduler(api: ApiClient, phoenix: Phoeni
     await phoenix.rise()
     await api.create(pod("small", "500m", priorityClassName="low"))
     await api.create(pod("early", "600m", priorityClassName="low"))
-    await asyncio.sleep(1.0)  # time enough to take the place that is promised to another
+    await asyncio.sleep(1.0)  # time enough to use the room that is reserved for another pod
     assert await nominated()
     await api.delete("Pod", "victim", grace_period_s=0)
     async with Bindings(api) as bindings:
@@ -133,7 +133,7 @@ async def test_nomination_outlives_the_scheduler(api: ApiClient, phoenix: Phoeni
 
 
 async def cpu_by_node(api: ApiClient) -> dict[str, int]:
-    """Millicores of the pods on each node."""
+    """Return the millicores of the pods on each node."""
     items, _ = await api.all_of("Pod")
     used: dict[str, int] = {}
     for item in items:

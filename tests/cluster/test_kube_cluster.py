@@ -1,4 +1,6 @@
-"""The adapter against the real kube-apiserver: what the small one of tests/host/cluster/kube cannot prove."""
+"""The adapter against the real kube-apiserver, for behaviour that the small server of tests/host/cluster/kube
+lacks.
+"""
 
 from __future__ import annotations
 

@@ -34,19 +34,19 @@ READER: Final[dict[str, Any]] = {
 
 
 def manifest(kind: str, name: str, **content: Any) -> dict[str, Any]:
-    """An object of the core API."""
+    """Return an object of the core API."""
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **content}
 
 
 def pod(name: str, cpu: str) -> dict[str, Any]:
-    """A pod that asks for so much."""
+    """Return a pod with this CPU request."""
     container = {"name": "c", "image": "app", "resources": {"requests": {"cpu": cpu}}}
     return manifest("Pod", name, spec={"containers": [container]})
 
 
 @pytest_asyncio.fixture
 async def scheduler(empty_servers: RealServers, tmp_path: Path) -> AsyncIterator[SchedulerProcess]:
-    """berth, leading, on one node of 2 CPU."""
+    """Run berth as the leader, with one node of 2 CPU."""
     empty_servers.create(
         "/api/v1/nodes",
         manifest("Node", "n1", status={"allocatable": {"cpu": "2", "memory": "8Gi", "pods": "110"}}),
@@ -70,7 +70,7 @@ async def scheduler(empty_servers: RealServers, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 def reader(empty_servers: RealServers) -> Iterator[None]:
-    """A role that allows to read the scheduler's pages, and nothing else."""
+    """Make a role that allows only to read the scheduler's pages."""
     path = "/apis/rbac.authorization.k8s.io/v1"
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -87,7 +87,7 @@ def reader(empty_servers: RealServers) -> Iterator[None]:
 
 
 async def kubectl_berth(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
-    """(exit code, standard output, standard error)."""
+    """Run kubectl berth; return (exit code, standard output, standard error)."""
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).parent / "kubectl-berth"),
         *arguments,
@@ -101,7 +101,7 @@ async def kubectl_berth(*arguments: str, environment: dict[str, str] | None = No
 
 
 async def until_answered(wanted: int, *arguments: str) -> str:
-    """Ask until the exit code is the wanted one; what was printed."""
+    """Repeat the command until it has the wanted exit code; return its output."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             code, stdout, stderr = await kubectl_berth(*arguments)
@@ -221,12 +221,12 @@ async def test_reader_of_the_chart_asks_a_release_of_any_name(
         for manifest in of_readers:
             drop(servers, manifest)
         async with asyncio.timeout(PATIENCE_S):
-            while code != 1:  # RBAC forgets the rules a little later
+            while code != 1:  # RBAC applies a removed rule a little later
                 code, _, stderr = await kubectl_berth("plugins", *config, environment=environment)
         assert "the scheduler's pod cannot be looked up: " in stderr
 
 
 def _lease(servers: RealServers, name: str) -> dict[str, Any]:
-    """The Lease, or an empty one where there is none yet."""
+    """Return the Lease, or an empty one if there is none yet."""
     leases = servers.request("GET", LEASES)["items"]
     return next((item for item in leases if item["metadata"]["name"] == name), {"spec": {}})

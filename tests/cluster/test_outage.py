@@ -1,6 +1,6 @@
-"""The API server is away for a while and comes back: nothing is lost or crashes, and the host catches up.
+"""The API server is unreachable for a while: nothing is lost, nothing crashes, and the host catches up.
 
-BERTH_OUTAGE_S says for how long (`make soak`: a minute).
+BERTH_OUTAGE_S is the duration in seconds (`make soak`: a minute).
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ PODS = 100
 
 @pytest.fixture(scope="module")
 def own_servers(servers: RealServers, tmp_path_factory: pytest.TempPathFactory) -> RealServers:
-    """`servers` is only asked for, so that these tests are skipped as all are: they break their own."""
+    """Start servers that these tests may stop. `servers` is requested only so that these tests are skipped
+    like the others.
+    """
     return RealServers(tmp_path_factory.mktemp("outage"), audit_policy=POLICY)
 
 
@@ -35,7 +37,7 @@ def own_servers(servers: RealServers, tmp_path_factory: pytest.TempPathFactory) 
 async def api(own_servers: RealServers) -> AsyncIterator[ApiClient]:
     with own_servers:
         async with api_of(own_servers) as client:
-            await wipe(client)  # etcd has kept what the test before made
+            await wipe(client)  # etcd has kept the objects of the previous test
             await create_all(client, (node(f"n{number}") for number in range(5)))
             yield client
 
@@ -53,7 +55,9 @@ async def scheduler(
 
 
 async def go_away(servers: RealServers, how: str) -> None:
-    """`frozen`: it accepts connections and answers nothing; `killed`: it is gone, and another one comes."""
+    """Make the API server unreachable. `frozen`: it accepts connections and answers nothing; `killed`: it
+    ends, and another one starts.
+    """
     if how == "frozen":
         os.kill(servers.api_server_pid, signal.SIGSTOP)
         await asyncio.sleep(OUTAGE_S)

@@ -24,7 +24,7 @@ POLICY = (
 
 @pytest.fixture
 async def cluster(empty_servers: RealServers) -> AsyncIterator[RealServers]:
-    """A cluster with a policy."""
+    """Return a cluster with a policy."""
     content = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -39,7 +39,7 @@ async def cluster(empty_servers: RealServers) -> AsyncIterator[RealServers]:
 
 
 def converted(servers: RealServers, folder: Path, name: str, user: str) -> Result:
-    """The run of a scheduler that writes its whole configuration and ends."""
+    """Run a scheduler that writes its whole configuration and ends."""
     file = folder / "config.yaml"
     file.write_text(TEXT.format(kubeconfig=servers.kubeconfig(user), name=name))
     arguments = ["scheduler", "--config", str(file), "--write-config-to", str(folder / "out.yaml")]

@@ -1,8 +1,8 @@
-"""The rights of the chart: a scheduler that does all that it may do needs each of them, and no other.
+"""The rights of the chart: a scheduler that does everything it can needs each of them, and no other.
 
-One process of berth runs under the chart's service account and is made to do everything (`Deeds`). The audit
-log says which rights that took: no request was refused, and none of the rights was idle. Then each rule is
-taken away: the start is refused, or a deed fails that went well with the rule.
+One process of berth runs under the chart's service account and does everything (`Deeds`). The audit log shows
+the used rights: no request was refused, and no right was unused. Then each rule is removed: either the start
+is refused, or a deed fails that succeeded with the rule.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from support.rights import AUDIT_POLICY, Asked, AskedLog, Right, name_of, rights
 from support.waiting import wait_until
 
 ALL = documents((MANIFESTS / "beside.yaml").read_text())
-"""The chart's objects, as they are known without helm: for the names of the tests."""
+"""The chart's objects, which are available without helm: for the names of the tests."""
 RULES: Final[list[tuple[str, Json]]] = [
     (role["kind"], rule) for role in ALL if role["kind"] in ("ClusterRole", "Role") for rule in role["rules"]
 ]
@@ -33,9 +33,9 @@ NOT_A_REQUEST: Final = {
     Right("resource.k8s.io", "resourceclaims/binding", "update"),
     Right("", "pods/finalizers", "update"),
 }
-"""Asked about by the API server itself in the midst of another request: tests with mutants show these."""
+"""Rights that the API server itself checks during another request: tests that remove rules cover these."""
 NOT_OF_THE_CHART: Final = ("selfsubjectaccessreviews", "configmaps")
-"""Granted to everybody by the cluster; by the Role that the chart binds."""
+"""Granted to every user by the cluster; or by the Role that the chart binds."""
 
 
 # --- the world -------------------------------------------------------------------------------------
@@ -43,14 +43,14 @@ NOT_OF_THE_CHART: Final = ("selfsubjectaccessreviews", "configmaps")
 
 @dataclass
 class World:
-    """A scheduler that leads, its deeds, and what it asked the API server."""
+    """A leading scheduler, its deeds, and its requests to the API server."""
 
     berth: Deployed
     deeds: Deeds
     log: AskedLog
 
     def end(self) -> None:
-        """End every scheduler, and drop the Lease."""
+        """End every scheduler, and delete the Lease."""
         self.berth.stop()
         path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/berth"
         if self.berth.get(path) is not None:
@@ -58,7 +58,7 @@ class World:
 
     @contextmanager
     def without(self, kind: str, *away: Json) -> Iterator[None]:
-        """The rules are not granted meanwhile."""
+        """Remove the rules until the block ends."""
         name = "kube-system:berth" if kind == "ClusterRole" else "berth-lease"
         whole = self.berth.manifest(kind, name)
         gone = [set(rights_of(rule)) for rule in away]
@@ -96,7 +96,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServers]:
-    """One that logs every request of a service account, and guards owner references."""
+    """Start a server that logs every request of a service account, and checks owner references."""
     guards = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
     folder = tmp_path_factory.mktemp("servers")
     with RealServers(folder, audit_policy=AUDIT_POLICY, more=[guards]) as running:
@@ -105,7 +105,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServers]:
 
 @pytest.fixture(scope="module")
 def world(servers: RealServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """berth leads under the chart's account."""
+    """Run berth as the leader under the chart's account."""
     empty(servers)
     folder = tmp_path_factory.mktemp("berth")
     arguments = [{"name": "Meddles", "args": {"folder": str(folder)}}]
@@ -120,7 +120,7 @@ def world(servers: RealServers, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def asked(world: World) -> list[Asked]:
-    """All that the scheduler asked while it did everything it can, every deed well done."""
+    """Return all requests of the scheduler while it does everything it can; every deed succeeds."""
     deeds = world.deeds
     waiting = {
         "bind": deeds.bind("all"),
@@ -139,7 +139,7 @@ def asked(world: World) -> list[Asked]:
         "allocate a claim that changed": deeds.allocate("changed", held=True),
         "allocate a protected claim that changed": deeds.allocate("guarded", held=True, protected=True),
     }
-    # Whether these come through after the conflict, at the next attempt, is not what is looked at here.
+    # Whether these succeed after the conflict, at the next attempt, is not checked here.
     deeds.bind_a_volume("changed", held=True)
     deeds.choose_a_node_for_a_claim("changed", held=True)
     for what, is_done in waiting.items():
@@ -154,7 +154,7 @@ def asked(world: World) -> list[Asked]:
 
 
 def _used(log: AskedLog) -> set[Right]:
-    """The rights of the chart that were needed, each as the chart spells it."""
+    """Return the rights of the chart that were used, each as the chart spells it."""
     names = {right.name for right in RIGHTS}
     exact = {one.right for one in log.asked if one.code not in (401, 403)}
     plain = {Right(one.group, one.resource, one.verb) for one in exact}
@@ -184,13 +184,13 @@ def test_no_right_is_idle(asked: list[Asked], world: World, right: Right) -> Non
 
 
 def is_seen_at_the_start(rule: Mapping[str, Any]) -> bool:
-    """Whether a scheduler that starts refuses to go on without the rule."""
+    """Return True if a scheduler without the rule refuses to start."""
     return "list" in rule["verbs"] or rule["resources"] == ["leases"]
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A rule away: the deed fails, and `refused` is how the API server shows it."""
+    """A removed rule: the deed fails, and `refused` is how the API server shows it."""
 
     deed: Callable[[Deeds, str], Callable[[], bool]]
     refused: Right
@@ -236,7 +236,7 @@ def test_without_a_rule_what_it_is_for_fails(world: World, asked: list[Asked], k
         is_done = mutant.deed(world.deeds, f"without-{name.replace('/', '-').replace('.', '-')}")
 
         def is_refused() -> bool:
-            is_done()  # some deeds are done by asking
+            is_done()  # some deeds are done by the check itself
             return any(
                 one.code in (403, 422)
                 and Right(one.right.group, one.right.resource, one.right.verb) == mutant.refused
@@ -254,13 +254,13 @@ OF_THE_LEASE: Final = [rule for _, rule in RULES if rule["resources"] == ["lease
 
 @pytest.fixture(scope="module")
 def refused(world: World, asked: list[Asked]) -> dict[str, set[str]]:
-    """The rights that a process misses which starts without any rule to list something, beside the leader."""
+    """Return the missing rights that a start without any list rule reports, beside the leader."""
     with world.without("ClusterRole", *LISTED):
         return missing_of(world.berth.start("without-lists"))
 
 
 def missing_of(process: Running) -> dict[str, set[str]]:
-    """What a start is refused for: verbs by resource."""
+    """Return the rights that a refused start names: verbs by resource."""
     wait_until(lambda: process.ended_with is not None, "it ends")
     assert process.ended_with == 1
     _, _, missing = process.said.rpartition("missing RBAC rights: ")
@@ -287,7 +287,7 @@ def test_without_a_rule_the_start_is_refused(refused: dict[str, set[str]], rule:
 def test_without_a_rule_of_the_lease_the_start_is_refused(
     world: World, asked: list[Asked], rule: Json
 ) -> None:
-    """One more process is started, beside the one that leads; to make a Lease, without one."""
+    """Start one more process beside the leader; to create a Lease, without a leader."""
     makes_the_lease = "create" in rule["verbs"]
     with world.without("Role", rule):
         if makes_the_lease:

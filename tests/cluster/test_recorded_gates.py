@@ -1,4 +1,4 @@
-"""The recording of the feature gates is what kube-scheduler shows and answers now."""
+"""The recording of the feature gates equals kube-scheduler's answers now."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.places import ROOT
 
 
 def _tool() -> ModuleType:
-    """The recorder, which is a script and not part of a package."""
+    """Load the recorder, which is a script and not part of a package."""
     name = "record_feature_gates"
     spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
     assert spec is not None

@@ -1,4 +1,4 @@
-"""Recorded scenarios on a real API server: a few of each kind here; the tool itself plays all of them."""
+"""Recorded scenarios on a real API server: a few of each kind here; the tool itself replays all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GOLDEN = HERE / "golden_observability"
 
 
 def _tool() -> ModuleType:
-    """The replay tool, which is a script and not part of a package."""
+    """Load the replay tool, which is a script and not part of a package."""
     spec = importlib.util.spec_from_file_location("replay_observability", HERE / "replay_observability.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,7 +1,8 @@
-"""Pods that waited for the flush in public reports, on a real API server: the change itself wakes them.
+"""Pods that waited for the flush in public bug reports, on a real API server: the change itself requeues
+them.
 
 kubernetes 139161 (one of two anti-affinity terms), 124930 and 93934 (a node that does not exist yet), and
-their kind. A host that emulates 1.36 lets the first one wait.
+similar ones. A host that emulates 1.36 lets the first one wait.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Start = Callable[..., Awaitable[SchedulerProcess]]
 
 @pytest.fixture
 async def start(empty_servers: RealServers, tmp_path: Path) -> AsyncIterator[Start]:
-    """Starts berth, and waits until it is ready."""
+    """Start berth, and wait until it is ready."""
     started: list[SchedulerProcess] = []
 
     async def begin(*flags: str, configuration: str = HEADER) -> SchedulerProcess:
@@ -108,7 +109,7 @@ async def test_a_host_that_emulates_1_36_lets_that_pod_wait(empty_servers: RealS
     put(empty_servers, HARBOUR, BLOCKER, SHY)
     await waits(empty_servers, "waiter", "anti-affinity")
     remove(empty_servers, "blocker")
-    # The host has seen the deletion when it binds a pod that came after it.
+    # The host has seen the deletion when it binds a pod that was created after it.
     put(empty_servers, pod("later"))
     await placed(empty_servers, "later", "quay-a")
     assert node_of(empty_servers, "waiter") == ""
@@ -163,7 +164,7 @@ async def test_the_one_node_that_a_pod_may_have_comes(empty_servers: RealServers
     await waits(empty_servers, "waiter", "0/1 nodes are available")
     put(empty_servers, node("quay-z"))
     await placed(empty_servers, "waiter", "quay-z")
-    # The log is whole once the process has ended: a pod is seen bound before the host says so.
+    # The log is complete only after the process has ended: a pod is bound before the host logs it.
     assert await process.stop() == 0
     attempts = re.findall(r'"attempt": ?(\d+)', process.log.read_text())
     assert sorted(set(attempts)) == ["1", "2"], "it was tried without a change"

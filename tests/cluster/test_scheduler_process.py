@@ -1,4 +1,4 @@
-"""`berth scheduler` as a real child process on a real API server: its life, its signals, and bad input."""
+"""`berth scheduler` as a real child process on a real API server: start, stop, signals, and bad input."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Start = Callable[..., Awaitable[SchedulerProcess]]
 
 @pytest.fixture
 async def start(empty_servers: RealServers, tmp_path: Path) -> AsyncIterator[Start]:
-    """Starts berth with a configuration, and waits until it is ready."""
+    """Start berth with a configuration, and wait until it is ready."""
     started: list[SchedulerProcess] = []
 
     async def begin(
@@ -116,7 +116,7 @@ def holder(servers: RealServers) -> str:
 
 
 def logged(process: SchedulerProcess, event: str) -> list[dict[str, Any]]:
-    """The process's log lines of one name."""
+    """Return the process's log lines of one name."""
     lines = [line for line in process.log.read_text().splitlines() if line.startswith("{")]
     return [entry for entry in map(json.loads, lines) if entry.get("event") == event]
 
@@ -172,7 +172,7 @@ async def test_term_waits_for_a_binding_that_is_under_way(empty_servers: RealSer
     await until(lambda: logged(process, "host.started"), "it leads")
     add_pod(empty_servers, "p1")
     nominated = "/api/v1/namespaces/default/pods/p1"
-    # Written before PreBind begins, as there is work to do there.
+    # Written before PreBind begins, because a PreBind plugin has work to do.
     await until(
         lambda: empty_servers.request("GET", nominated)["status"].get("nominatedNodeName"), "PreBind begins"
     )
@@ -203,14 +203,14 @@ async def test_a_lost_lease_cuts_a_binding_that_is_under_way(
     before = empty_servers.request("GET", nominated)
     await asyncio.sleep(1.0)
 
-    # No Binding, and neither a condition nor a nomination is taken back: the present leader does that.
+    # There is no Binding, and no condition or nomination is removed: the new leader does that.
     assert node_of(empty_servers, "p1") == ""
     assert before["status"]["nominatedNodeName"] == "n1"
     assert empty_servers.request("GET", nominated) == before
 
 
 async def test_a_broken_host_ends_the_process_and_lets_others_lead(empty_servers: RealServers) -> None:
-    """In this process, as nothing from outside should be able to break one."""
+    """In this process, because no action from outside can cause an internal error."""
     line = ["--secure-port=0", f"--kubeconfig={empty_servers.kubeconfig(SCHEDULER)}"]
     flags = parse(line)
     process = Process(settings(flags, loaded(flags, {}), {}))
@@ -260,7 +260,7 @@ async def test_a_leader_whose_lease_is_taken_ends_with_1_and_posts_nothing_more(
 
 
 async def test_without_election_and_endpoints(empty_servers: RealServers, tmp_path: Path) -> None:
-    """The command line of a user who tries it out."""
+    """The command line of a user who tries the scheduler."""
     add_node(empty_servers)
     add_pod(empty_servers, "p1")
     process = await asyncio.create_subprocess_exec(
@@ -397,7 +397,7 @@ def _berth(*arguments: str) -> list[str]:
 
 
 async def refused(*arguments: str) -> str:
-    """What berth says on its way to exit code 1, its last line."""
+    """Return berth's last line before exit code 1."""
     process = await asyncio.create_subprocess_exec(
         *_berth(*arguments), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )
@@ -441,7 +441,7 @@ async def test_missing_rights_are_all_named(servers: RealServers) -> None:
 
 
 async def test_missing_rights_to_the_lease(servers: RealServers) -> None:
-    """All that a scheduler needs, and no Lease."""
+    """All rights of a scheduler except for the Lease."""
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     groups = ["", "apps", "policy", "storage.k8s.io", "resource.k8s.io", "events.k8s.io"]
     role = {"rules": [{"apiGroups": groups, "resources": ["*"], "verbs": ["*"]}]}
@@ -463,7 +463,7 @@ async def test_missing_rights_to_the_lease(servers: RealServers) -> None:
 
 
 async def test_a_lease_that_the_api_server_does_not_take(servers: RealServers) -> None:
-    """More seconds than its field can hold."""
+    """More seconds than the field can hold."""
     said = await refused(
         f"--kubeconfig={servers.kubeconfig()}",
         "--secure-port=0",
@@ -542,7 +542,7 @@ async def test_a_wrong_kubeconfig(servers: RealServers, tmp_path: Path) -> None:
 async def test_an_api_server_that_is_not_there_yet_is_waited_for(
     empty_servers: RealServers, tmp_path: Path
 ) -> None:
-    """As kube-scheduler does: on a control plane node both start together."""
+    """As kube-scheduler does, because both start together on a control plane node."""
     kubeconfig = empty_servers.kubeconfig(url=f"https://127.0.0.1:{free_port()}")
     process = await asyncio.create_subprocess_exec(
         *_berth(f"--kubeconfig={kubeconfig}", "--secure-port=0", "--logging-format=json"),

@@ -1,4 +1,4 @@
-"""The test servers are real ones, and every test finds them empty."""
+"""The test servers are real ones, and empty at the start of every test."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_pod_can_be_made_and_all_of_it_goes_away(empty_servers: RealServers) -
 
 
 def kubectl(access: Path, *arguments: str) -> str:
-    """What it prints. Raises subprocess.CalledProcessError where it is refused."""
+    """Run kubectl and return its output. Raises subprocess.CalledProcessError if it is refused."""
     done = subprocess.run(
         [program("kubectl"), f"--kubeconfig={access}", *arguments], capture_output=True, text=True, check=True
     )

@@ -1,6 +1,6 @@
 """`berth bench soak` on a real API server, which is stopped and cut: nothing is lost, and nothing is left.
 
-BERTH_REAL_SOAK_S says for how long (`make soak`: two minutes).
+BERTH_REAL_SOAK_S is the duration in seconds (`make soak`: two minutes).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from click.testing import CliRunner
 LASTS_S = float(os.environ.get("BERTH_REAL_SOAK_S", "12"))
 SHORT = {"rest_s": 1.0, "warm_up_s": 2.0, "leaks_after_s": 10.0} if LASTS_S < 60 else {}
 NOT_SEEN = ("leaked_tasks", "leaked_fds") if SHORT else ()
-"""Idle connections to the server are closed after half a minute: without a rest they look like leaks."""
+"""Idle connections to the server are closed after half a minute; without a rest they look like leaks."""
 SEED = 5
 
 
@@ -51,11 +51,11 @@ async def test_soak_on_a_real_server_ends_clean_and_takes_away_what_it_made(
     assert result.bound > 20
     assert result.pending == 0
     assert all(result.kills[kind] for kind in (CUT, STOPPED, "host_killed")), result.kills
-    # The pod of somebody else is where it was, and of ours nothing is there.
+    # The pod of another user is unchanged, and no object of the soak is left.
     (left,) = items(empty_servers, "/api/v1/pods")
     assert (left["metadata"]["name"], left["spec"].get("nodeName")) == ("theirs", None)
     assert items(empty_servers, "/api/v1/nodes") == []
-    # No controller runs here which would end it.
+    # No controller runs here that would end the namespace.
     ours = [
         one for one in items(empty_servers, "/api/v1/namespaces") if RUN in one["metadata"].get("labels", {})
     ]

@@ -25,7 +25,7 @@ from support.waiting import PATIENCE_S, wait_until
 
 NODES, PODS = 40, 12
 MANY = 400
-"""Pods that take long enough for the servers' CPU time, which is told in hundredths of a second."""
+"""Enough pods to measure the servers' CPU time, which has a resolution of hundredths of a second."""
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on PATH")
 
 
@@ -61,7 +61,7 @@ async def test_both_bind_the_pods_of_every_workload(yard: Yard, name: str) -> No
 async def test_plugin_and_extender_do_the_same_work_and_are_counted_apart(
     yard: Yard, empty_servers: RealServers, contender: Contender
 ) -> None:
-    """The pods go to the open nodes of the best rank, which the default plugins know nothing of."""
+    """The pods go to the open nodes of the best rank, which the default plugins do not consider."""
     extender.build()
     best = {
         node["metadata"]["name"]
@@ -71,7 +71,7 @@ async def test_plugin_and_extender_do_the_same_work_and_are_counted_apart(
     async with ApiClient(empty_servers.url, empty_servers.tokens[ADMIN]) as api, Bindings(api) as seen:
         turn = await yard.turn(contender, small("RemotePlugin/5000Nodes"))
         await seen.all_bound(PODS)
-    # Not each of them: ties are broken at random.
+    # Not each of them, because ties are broken at random.
     assert len(seen.node_of) == PODS
     assert set(seen.node_of.values()) <= best
     assert turn.beside_memory_mb > 1

@@ -1,4 +1,4 @@
-"""The walks of docs/how-to/run-on-a-cluster.md and deploy.md, every block, on a real API server."""
+"""Every block of docs/how-to/run-on-a-cluster.md and deploy.md, on a real API server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="berth-walk-"))
     (path / ".venv").symlink_to(sys.prefix)
     yield path
-    shutil.rmtree(path)  # the link to .venv goes, what it leads to stays
+    shutil.rmtree(path)  # removes the link to .venv, not its target
 
 
 def test_a_new_user_comes_from_a_kubeconfig_to_a_bound_pod(
@@ -51,7 +51,7 @@ def test_a_new_user_comes_from_a_kubeconfig_to_a_bound_pod(
 def test_a_new_user_deploys_the_chart(
     empty_servers: RealServers, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What helm puts there is acted out here: a page's pod is bound by the Deployment that the page made."""
+    """The objects of helm are run as processes here: the Deployment of the page binds the page's pod."""
     empty_servers.create("/api/v1/nodes", NODE)
     monkeypatch.setenv("KUBECONFIG", str(empty_servers.kubeconfig()))
     monkeypatch.setenv("PATH", f"{program('kubectl').parent}{os.pathsep}{os.environ['PATH']}")
@@ -72,7 +72,7 @@ def test_a_new_user_deploys_the_chart(
             workspace.run(after)
         finally:
             workspace.close()
-    # The upgrade's pod had a plugin, which the one before and the one after had not.
+    # The pod of the upgrade had a plugin; the pods before and after had none.
     schedulers = [path for path in kubelet.started if (path / "scheduler.log").exists()]
     assert [(path / "blinking-light-scorer.log").exists() for path in schedulers] == [False, True, False]
     (tested,) = [path for path in kubelet.started if path not in schedulers]
@@ -104,7 +104,7 @@ async def test_the_rights_of_the_page_are_enough(
     try:
         await process.start()
         await process.ready()
-        # A process that stands by for the lease is ready before its host starts.
+        # A standby process is ready before its host starts.
         await until(lambda: "host.started" in process.log.read_text())
         assert await process.stop() == 0
     finally:

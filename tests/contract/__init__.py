@@ -1,1 +1,1 @@
-"""Tests of the contract in `proto/` and of the checks that guard it."""
+"""Tests of the contract in `proto/` and of the checks that keep it compatible."""

@@ -1,4 +1,4 @@
-"""Makes `proto/protocheck` importable, and compiles the contract once."""
+"""Make `proto/protocheck` importable, and compile the contract once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ sys.path.insert(0, str(PROTO_ROOT))
 
 @pytest.fixture(scope="session")
 def compiled_contract() -> FileDescriptorSet:
-    """The contract with comments; shared, so tests change only copies."""
+    """Return the contract with comments; it is shared, so tests change only copies."""
     from protocheck import compiler
 
     return compiler.describe(PROTO_ROOT)
@@ -23,7 +23,7 @@ def compiled_contract() -> FileDescriptorSet:
 
 @pytest.fixture
 def contract(compiled_contract: FileDescriptorSet) -> FileDescriptorSet:
-    """A copy of the contract that the test may change."""
+    """Return a copy of the contract that the test may change."""
     copy = FileDescriptorSet()
     copy.CopyFrom(compiled_contract)
     return copy

@@ -1,4 +1,4 @@
-"""A small contract that breaks no rule, to be broken one edit at a time."""
+"""A small contract that breaks no rule; tests break one rule at a time."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def compile_files(root: Path, files: dict[str, str]) -> FileDescriptorSet:
 
 
 def compile_sample(root: Path, *edits: tuple[str, str]) -> FileDescriptorSet:
-    """The sample after the edits; each replaces a text that must occur."""
+    """Compile the sample after the edits; each edit replaces a text that must occur."""
     text = SAMPLE
     for old, new in edits:
         if old not in text:
@@ -107,5 +107,5 @@ def compile_sample(root: Path, *edits: tuple[str, str]) -> FileDescriptorSet:
 
 
 def rules(findings: list[str]) -> set[str]:
-    """The rules that findings name: "file:line: RULE: text"."""
+    """Return the rules that findings name: "file:line: RULE: text"."""
     return {finding.split(": ")[1] for finding in findings}

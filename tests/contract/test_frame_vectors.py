@@ -97,7 +97,7 @@ def expected_outcome(step: dict[str, Any]) -> bytes | str:
 
 @pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, ServerConnection]]:
-    """A host's socket and the server's connection at its other end."""
+    """Connect a host's socket to a server connection."""
     ours, theirs = socket.socketpair()
     ours.settimeout(PATIENCE_S)
     connection = ServerConnection(theirs, LIMIT)
@@ -125,7 +125,7 @@ def test_server_holds_the_conversation(
 
 
 def told(frame: Frame, _request: bytes, context: Any) -> bytes:
-    """The handler whose call has this outcome."""
+    """Answer as the call of the vector says."""
     if frame.kind is Kind.FAILURE:
         code, text = read_failure(frame.payload)
         context.abort(_CODES[code], text)

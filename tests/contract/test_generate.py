@@ -15,7 +15,7 @@ REPOSITORY = ROOT
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of the contract, of its tools and of the generated code."""
+    """Copy the contract, its tools and the generated code."""
     no_caches = shutil.ignore_patterns("__pycache__")
     shutil.copytree(REPOSITORY / "proto", tmp_path / "proto", ignore=no_caches)
     generated = Path("sdk/berth_sdk/plugin")

@@ -1,4 +1,4 @@
-"""The contract follows buf's STANDARD rules, and each check notices a breach of its rule."""
+"""The contract follows buf's STANDARD rules, and each check notices a violation of its rule."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_file_options_that_differ_within_the_package_are_found(tmp_path: Path) -
 
 
 def test_weak_import_and_enum_without_zero_are_found(contract: FileDescriptorSet) -> None:
-    # protoc refuses to write these down, a descriptor set from elsewhere may still hold them.
+    # protoc refuses to write these, but a descriptor set of another tool may contain them.
     identity = next(file for file in contract.file if file.name.endswith("identity.proto"))
     identity.weak_dependency.append(0)
     point = next(enum for enum in identity.enum_type if enum.name == "ExtensionPoint")

@@ -1,4 +1,4 @@
-"""Examples import only what is meant for plugin authors; a contract in pyproject.toml checks plugins."""
+"""Examples import only modules for plugin authors; a contract in pyproject.toml checks plugins."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from support.places import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
-# Speaks the contract's messages itself, which is what it shows.
+# The example uses the contract's messages directly, which is its purpose.
 WITHOUT_THE_SDK = ROOT / "examples" / "no_sdk"
 
 
 def forbidden() -> set[str]:
-    """The modules that plugins may not import."""
+    """Return the modules that plugins may not import."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     [found] = [one for one in contracts if one.get("source_modules") == ["berth_plugins"]]
     return set(found["forbidden_modules"]) - {"berth_sdk.testing"}

@@ -1,4 +1,4 @@
-"""The image: built and run without root, from what the constraints pin; its install lines really install.
+"""The image: built and run without root, with the pinned versions; its install lines really install.
 
 The lines that an ordinary user runs in the build stage are taken from the Dockerfile and run here, with
 `/berth` moved into a temporary folder. They need a package index, as the build does.
@@ -23,13 +23,13 @@ from support.places import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 USER_ID = 65532
-# Where the index is and which certificates it has is the machine's business, not the build's.
+# The index and its certificates belong to the machine, not to the build.
 PASSED_ON = re.compile(r"(?i)PIP_.*|SSL_CERT_.*|REQUESTS_CA_BUNDLE|https?_proxy|no_proxy")
 INSTALL = "pip install --no-cache-dir -c host/constraints.txt ./sdk './plugins[dra]' ."
 
 
 def instructions(stage: int) -> list[tuple[str, str]]:
-    """(word, rest) of every instruction of a stage, continued lines joined."""
+    """Return (word, rest) of every instruction of a stage, with continued lines joined."""
     stages = re.split(r"^FROM ", re.sub(r"\\\n", "", DOCKERFILE), flags=re.MULTILINE)[1:]
     lines = [line for line in stages[stage].splitlines()[1:] if line and not line.startswith("#")]
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
@@ -69,7 +69,7 @@ def test_constraints_pin_every_runtime_dependency() -> None:
 
 @pytest.fixture
 def python_path() -> str:
-    """The system's Python, which any user may run; the build stage has no other."""
+    """Return the system's Python, which any user may run; the build stage has no other."""
     found = shutil.which("python3", path="/usr/bin:/bin")
     code = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))"
     if found is None or subprocess.run([found, "-c", code], capture_output=True, check=False).returncode:
@@ -89,7 +89,7 @@ def copied(home: Path, sources: Sequence[str], target: str) -> None:
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """What stands for /berth. Not below pytest's own folder, which belongs to its user alone."""
+    """Make a folder in place of /berth, outside pytest's own folder, which only pytest's user can read."""
     folder = Path(tempfile.mkdtemp(prefix="berth-image-"))
     (folder / "source").mkdir()
     yield folder
@@ -151,6 +151,6 @@ def run_line(
 
 
 def give_away(folder: Path) -> None:
-    """Make the folder the user's."""
+    """Make the other user the owner of the folder."""
     for path in [folder, *folder.rglob("*")]:
         os.chown(path, USER_ID, USER_ID)

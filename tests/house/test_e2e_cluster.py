@@ -1,4 +1,4 @@
-"""The cluster of `make e2e`, without its programs: which stages kwok gets, when its nodes can be used."""
+"""The cluster of `make e2e`, without its programs: kwok's stages, and when its nodes can be used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 
 
 def module(folder: Path, *stages: str) -> Path:
-    """What is read of kwok's module: each folder has its stages, and a file that is none."""
+    """Make the part of kwok's module that is read: each folder has its stages, and a file that is not a
+    stage.
+    """
     for stage in stages:
         area = folder / "kustomize/stage" / stage
         area.mkdir(parents=True)

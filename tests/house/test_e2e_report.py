@@ -1,4 +1,4 @@
-"""Of two schedulers' reports: which specs ran, what the table says, and where berth is behind."""
+"""Reports of two schedulers: which specs ran, the contents of the table, and specs that only berth fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 def entry(name: str, state: str, message: str = "", **more: Any) -> Json:
-    """One spec, with the fields that Ginkgo writes and the reader reads."""
+    """Return one spec, with the fields that Ginkgo writes and the reader reads."""
     return {
         "ContainerHierarchyTexts": ["[sig-scheduling] Area [Serial]", "inner"],
         "LeafNodeText": name,

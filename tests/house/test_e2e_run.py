@@ -1,4 +1,4 @@
-"""tests/cluster/e2e/run.py: what its exit code says, with runs that are made up."""
+"""tests/cluster/e2e/run.py: its exit code, with fake runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.places import ROOT
 
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The script as a module, which finds its programs."""
+    """Load the script as a module, which finds its programs."""
     found = importlib.util.spec_from_file_location("e2e_run", ROOT / "tests/cluster/e2e/run.py")
     assert found is not None
     assert found.loader is not None
@@ -26,7 +26,7 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def play(tool: Any, states: dict[str, str], asked: list[tuple[str, str]]) -> None:
-    """Let runs end at once, each with one spec in its scheduler's state; `asked` is told of each run."""
+    """Make runs end at once, each with one spec in its scheduler's state; `asked` records each run."""
 
     async def one_run(scheduler: str, folder: Path, focus: Sequence[str]) -> Run:
         asked.append((scheduler, folder.name))

@@ -1,4 +1,6 @@
-"""`make envtest` builds each program whole or not at all; tests/cluster is skipped without, not in CI."""
+"""`make envtest` builds each program completely or not at all; without them tests/cluster is skipped, not in
+CI.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ TOOLS = ("sh", "sed", "dirname", "mkdir", "ln", "mv")
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """The script, and a PATH with the tools it calls, but without Go."""
+    """Make a folder with the script, and a PATH with the tools that it calls, but without Go."""
     shutil.copytree(ROOT / BUILD, tmp_path / BUILD)
     (tmp_path / "bin").mkdir()
     shutil.copytree(ROOT / SPECS, tmp_path / SPECS)
@@ -40,7 +42,7 @@ def build(clone: Path, *words: str, **environment: str) -> subprocess.CompletedP
 
 
 def go(clone: Path, *, fails_at: str = "nothing") -> None:
-    """A Go that writes the name of the package as the program, and stops half-way at one."""
+    """Make a Go that writes the name of the package as the program, and stops half-way at one."""
     script = f"""#!/bin/sh
 for last; do [ "$before" = -o ] && out=$last; before=$last; done
 echo half > "$out"

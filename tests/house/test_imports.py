@@ -1,4 +1,4 @@
-"""Which modules a command imports: what a start does not use, it does not wait for."""
+"""Which modules a command imports: a start does not import what it does not use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The four words of the Makefile: what they call, and what they say if they cannot work."""
+"""The targets of the Makefile: what they call, and their messages if they cannot work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make(folder: Path, *arguments: str, path: str | None = None) -> subprocess.C
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """What the Makefile looks at, without a .venv."""
+    """Make a folder with the files that the Makefile reads, without a .venv."""
     for name in ("Makefile", "pyproject.toml", *PARTS):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -35,7 +35,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def tools(folder: Path, *, python: str = "") -> str:
-    """A PATH with the shell's tools and, with `python`, a script of that text as python3.11."""
+    """Return a PATH with the shell's tools and, with `python`, a script of that text as python3.11."""
     folder.mkdir()
     for tool in ("sh", "echo", "test"):
         found = shutil.which(tool)
@@ -49,7 +49,7 @@ def tools(folder: Path, *, python: str = "") -> str:
 
 
 def made(clone: Path) -> None:
-    """A .venv that is newer than everything it is made from."""
+    """Make a .venv that is newer than all of its sources."""
     (clone / ".venv").mkdir()
     (clone / ".venv/.made").touch()
 

@@ -1,4 +1,6 @@
-"""Each module of the scheduler's parts and of the SDK has a test file of its name, or stands in `covered`."""
+"""Each module of the scheduler's parts and of the SDK has a test file of its name, or is listed in
+`covered`.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,12 @@ ELSEWHERE = {name: test for names in COVERED.values() for name, test in names.it
 
 
 def dotted(path: Path) -> str:
-    """`host/berth_host/queue/heap.py` -> `berth_host.queue.heap`."""
+    """Return `berth_host.queue.heap` for `host/berth_host/queue/heap.py`."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts[1:])
 
 
 def path_of(name: str) -> Path | None:
-    """The file of a module of ours, or of the tests' support."""
+    """Return the file of a module of this repository, or of the tests' support; None for others."""
     for top in (ROOT / "host", ROOT / "sdk", TESTS):
         base = top / Path(*name.split("."))
         for path in (base.with_suffix(".py"), base / "__init__.py"):
@@ -49,13 +51,13 @@ def path_of(name: str) -> Path | None:
 
 
 def namesake(path: Path) -> Path:
-    """`host/berth_host/queue/heap.py` -> `tests/host/queue/test_heap.py`."""
+    """Return `tests/host/queue/test_heap.py` for `host/berth_host/queue/heap.py`."""
     top, _, *folders, file = path.relative_to(ROOT).parts
     return TESTS.joinpath(top, *folders, f"test_{file}")
 
 
 def modules() -> Iterator[Path]:
-    """All that are held."""
+    """Yield all modules that need a test file."""
     for folder in HELD:
         for path in sorted(folder.rglob("*.py")):
             if not path.name.startswith("__") and "_pb2" not in path.name:
@@ -67,7 +69,7 @@ MODULES = tuple(modules())
 
 @cache
 def imported(path: Path) -> frozenset[str]:
-    """The modules that a file names, wherever in it, and that of a command that it starts."""
+    """Return the modules that a file names anywhere, and that of a command that it starts."""
     text = path.read_text(encoding="utf-8")
     found = {f"{command}.__main__" for command in ("berth_host", "berth_sdk") if f'"-m", "{command}"' in text}
     for node in ast.walk(ast.parse(text)):
@@ -80,7 +82,7 @@ def imported(path: Path) -> frozenset[str]:
 
 @cache
 def reached(test: Path) -> set[str]:
-    """All that a test uses, directly or through what it uses."""
+    """Return all modules that a test uses, directly or indirectly."""
     known: set[str] = set()
     todo = [test]
     while todo:

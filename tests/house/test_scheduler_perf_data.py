@@ -1,4 +1,4 @@
-"""`make scheduler-perf-data` copies Kubernetes' workloads where `berth bench` looks for them."""
+"""`make scheduler-perf-data` copies Kubernetes' workloads to the folder that `berth bench` reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSIDE = "test/integration/scheduler_perf"
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """The script, and a PATH with the tools it calls, but without Go."""
+    """Make a folder with the script, and a PATH with the tools that it calls, but without Go."""
     (tmp_path / FOLDER).mkdir(parents=True)
     for name in ("scheduler_perf_data.sh", "go.mod"):
         shutil.copy(ROOT / FOLDER / name, tmp_path / FOLDER / name)
@@ -30,7 +30,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def kubernetes(folder: Path, threshold: int) -> Path:
-    """The files of a release that the script copies, write-protected as in Go's module cache."""
+    """Make the files of a release that the script copies, write-protected as in Go's module cache."""
     area = folder / INSIDE / "misc"
     (area / "templates").mkdir(parents=True)
     (area / "performance-config.yaml").write_text(f"- {threshold}\n")
@@ -42,7 +42,7 @@ def kubernetes(folder: Path, threshold: int) -> Path:
 
 
 def go(clone: Path, releases: Mapping[str, int]) -> None:
-    """A Go that can download these releases: by version the threshold in their files."""
+    """Make a Go that can download these releases: by version the threshold in their files."""
     answers = ""
     for version, threshold in releases.items():
         here = kubernetes(clone / "modules" / f"k8s.io/kubernetes@{version}", threshold)

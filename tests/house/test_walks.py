@@ -1,4 +1,4 @@
-"""How far a question goes: the frames and files from `schedule_one` to a plugin's method."""
+"""The length of a call: the frames and files from `schedule_one` to a plugin's method."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FILES = 6
 
 @dataclass(frozen=True)
 class Walk:
-    """The calls on the way from `schedule_one` to a plugin's method, without the method itself."""
+    """The calls from `schedule_one` to a plugin's method, without the method itself."""
 
     frames: list[str]
     files: set[str]
 
     @classmethod
     def here(cls) -> Walk:
-        """To be called by the plugin's method."""
+        """Record the current stack; called by the plugin's method."""
         frame: FrameType | None = sys._getframe(1).f_back  # noqa: SLF001  # the walk is the subject
         frames: list[str] = []
         files: set[str] = set()
@@ -42,20 +42,20 @@ class Walk:
 
 
 class Walked(Plugin):
-    """Notes each walk to its Filter."""
+    """Records each walk to its Filter."""
 
     walks: ClassVar[list[Walk]] = []
 
 
 class ByNode(Walked):
-    """Judges node by node."""
+    """Filters node by node."""
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> None:
         self.walks.append(Walk.here())
 
 
 class ByTable(Walked):
-    """Judges all nodes at once."""
+    """Filters all nodes at once."""
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         self.walks.append(Walk.here())

@@ -1,12 +1,12 @@
-"""Runs Kubernetes' own scheduling specs against kube-scheduler and berth, and compares them spec by spec.
+"""Run Kubernetes' own scheduling specs with kube-scheduler and berth, and compare them spec by spec.
 
     python tests/cluster/e2e/run.py [--scheduler berth|kube-scheduler]... [--runs N] [--at-once]
         [--focus REGEX]... [--keep DIR]
 
 Each scheduler is the `default-scheduler` of a cluster of its own: kube-apiserver, etcd, kwok's nodes and
 kube-controller-manager. Prints a Markdown table and why specs failed. Exit code 1: in some run berth fails a
-spec that kube-scheduler passes; 2: something could not be run.
-Called by `make e2e`, which builds what it needs.
+spec that kube-scheduler passes; 2: something could not be run. Called by `make e2e`, which builds the
+programs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from support.e2e_report import BERTH, KUBE, ReportError, Run, lost, read_run, re
 
 
 async def one_run(scheduler: str, folder: Path, focus: Sequence[str]) -> Run:
-    """The specs with one scheduler, on a new cluster. Raises ServerError, SchedulerError, ReportError."""
+    """Run the specs with one scheduler, on a new cluster. Raises ServerError, SchedulerError, ReportError."""
     folder.mkdir(parents=True)
     with cluster(folder) as servers:
         setup = SchedulerSetup(
@@ -53,7 +53,9 @@ async def one_run(scheduler: str, folder: Path, focus: Sequence[str]) -> Run:
 async def all_runs(
     schedulers: Sequence[str], runs: int, folder: Path, focus: Sequence[str], *, at_once: bool
 ) -> list[Run]:
-    """Every scheduler so many times, in turns; with `at_once` the schedulers of a turn beside each other."""
+    """Run every scheduler `runs` times, in turns; with `at_once` the schedulers of a turn run
+    concurrently.
+    """
     found: list[Run] = []
     for number in range(1, runs + 1):
         turn = (one_run(name, folder / f"{name}-{number}", focus) for name in schedulers)
@@ -65,7 +67,7 @@ async def all_runs(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Run Kubernetes' scheduling specs against both schedulers.")
     parser.add_argument("--scheduler", action="append", choices=(KUBE, BERTH), help="default: both, in turns")
     parser.add_argument("--runs", type=int, default=1, metavar="N", help="of each scheduler")
@@ -99,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _without_data(folder: Path) -> None:
-    # Of a cluster only the logs are worth keeping.
+    # Keep only the logs of a cluster.
     for data in folder.glob("*/servers/etcd"):
         shutil.rmtree(data)
 
