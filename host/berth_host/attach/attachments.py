@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 RESTORING_S: Final = 60.0
 """Seconds for which a lost plugin may still come back; settling waits that long."""
 HOPEFUL_LOSSES: Final = 5
-"""The number of losses in a row, soon after attaching, from which on a plugin is not waited for. Also the
-number of attempts of a pod while nothing changes.
-"""
+"""The number of losses in a row, soon after attaching, from which on a plugin is not waited for."""
 FIRST_TRY_S: Final = 45.0
+"""The longest wait, in seconds, for the first attempts of all places."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
