@@ -151,7 +151,7 @@ def test_pods_are_bound_through_the_sidecars(empty_servers: RealServers, pod: Ac
 
 @pytest.mark.skipif(bool(isolation), reason=f"no mount namespaces here: {isolation}")
 @pytest.mark.parametrize("pod", [True], indirect=True)
-def test_the_stage_is_a_container_as_the_chart_asks_for_it(pod: ActedPod) -> None:
+def test_acted_containers_have_the_restrictions_of_the_chart(pod: ActedPod) -> None:
     """Checks that the other test really runs with a read-only root, another user, and one token."""
     scheduler, sidecar = scheduler_of(pod), pod.spec["initContainers"][1]
     user = pod.run(scheduler, ["python3", "-c", "import os; print(os.getuid(), os.getgid())"])

@@ -239,7 +239,7 @@ async def servers_refusal(api: ApiClient, content: Json, namespace: str) -> str:
 
 
 @pytest.mark.parametrize("name", INPUTS)
-async def test_refusal_is_the_api_servers(servers: RealServers, name: str) -> None:
+async def test_refusal_equals_that_of_the_api_server(servers: RealServers, name: str) -> None:
     *others, last = INPUTS[name]
     async with api_of(servers) as api:
         # A separate namespace: the server's plugins keep using deleted objects for a while.

@@ -178,7 +178,9 @@ def pod_of(manifests: list[Json]) -> Json:
 
 
 @each_choice
-def test_the_api_server_takes_it(monitors: RealServers, files: list[Path], values: Json) -> None:
+def test_api_server_accepts_the_rendered_manifests(
+    monitors: RealServers, files: list[Path], values: Json
+) -> None:
     manifests = rendered(*files, values=values, hooks=True)
     done = dry_run(monitors, [*manifests, pod_of(manifests)])
     assert done.returncode == 0, done.stderr
@@ -186,7 +188,7 @@ def test_the_api_server_takes_it(monitors: RealServers, files: list[Path], value
     assert "Warning" not in done.stderr
 
 
-def test_the_plain_manifests_are_taken_as_they_are(monitors: RealServers) -> None:
+def test_api_server_accepts_the_plain_manifests(monitors: RealServers) -> None:
     static = ROOT / "deploy/static-pod/kube-scheduler.yaml"
     files = [f"--filename={path}" for path in (*sorted(chart.MANIFESTS.glob("*.yaml")), static)]
     line = [str(program("kubectl")), f"--kubeconfig={monitors.kubeconfig()}", "apply", "--dry-run=server"]
@@ -194,7 +196,7 @@ def test_the_plain_manifests_are_taken_as_they_are(monitors: RealServers) -> Non
     assert done.returncode == 0, done.stderr
 
 
-def test_faulty_manifest_is_not_taken(monitors: RealServers) -> None:
+def test_manifest_with_an_unknown_field_is_refused(monitors: RealServers) -> None:
     """The dry run reports an unknown field of the Deployment, of its pod and of the ServiceMonitor."""
     manifests = rendered(values=EVERYTHING)
     the(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]["imagePullPolice"] = "x"

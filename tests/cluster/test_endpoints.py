@@ -92,9 +92,7 @@ async def test_rights_are_reviewed(servers: RealServers, reviewer: KubeReviewer,
     assert not await reviewer.may(reader, "delete", "/metrics")
 
 
-async def test_user_without_the_right_is_told_which_one_is_missing(
-    servers: RealServers, tmp_path: Path
-) -> None:
+async def test_user_without_a_right_gets_its_name_in_the_error(servers: RealServers, tmp_path: Path) -> None:
     async with client_of(servers.kubeconfig(NOBODY)) as client:
         reviewer = KubeReviewer(client, client)
         with pytest.raises(ReviewError, match="tokenreviews"):
@@ -129,7 +127,7 @@ async def test_the_clusters_cas_are_read(servers: RealServers, reviewer: KubeRev
     assert trust.group_headers == ("x-remote-group",)
 
 
-async def test_users_of_a_real_cluster_see_what_was_recorded(servers: RealServers) -> None:
+async def test_users_of_a_real_cluster_get_the_recorded_answers(servers: RealServers) -> None:
     """Every path with each of the recorded credentials, compared with kube-scheduler's status codes."""
     found: dict[str, int] = {}
     wanted: dict[str, int] = {}
@@ -151,7 +149,7 @@ async def test_users_of_a_real_cluster_see_what_was_recorded(servers: RealServer
     assert found == wanted
 
 
-async def test_a_running_scheduler_shows_requests_leadership_and_itself(
+async def test_running_scheduler_has_metrics_of_requests_leadership_and_process(
     empty_servers: RealServers, metrics_reader: str, tmp_path: Path
 ) -> None:
     configuration = (

@@ -138,7 +138,7 @@ async def test_leader_that_was_stopped_beyond_its_lease_binds_nothing_more_and_e
     assert await standby.stop() == 0
 
 
-async def test_lease_that_is_given_up_is_taken_at_once(api: ApiClient, replicas: Replicas) -> None:
+async def test_released_lease_is_taken_at_once(api: ApiClient, replicas: Replicas) -> None:
     leader = await replicas.start()
     holder = await replicas.holder_other_than("")
     standby = await replicas.start()

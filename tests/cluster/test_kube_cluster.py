@@ -93,7 +93,7 @@ async def test_every_kind_that_kube_scheduler_watches_can_be_watched(cluster: Ku
     assert seen.faults == []
 
 
-async def test_life_of_a_pod(cluster: KubeCluster) -> None:
+async def test_adapter_creates_binds_patches_and_deletes_a_pod(cluster: KubeCluster) -> None:
     seen = WatchedView()
     await cluster.start(seen.handle, ["pods"])
     made = await cluster.create("pods", named("web-"), POD)
@@ -120,7 +120,7 @@ async def test_life_of_a_pod(cluster: KubeCluster) -> None:
     assert seen.faults == []
 
 
-async def test_refusals_are_each_their_own_kind_in_the_servers_words(cluster: KubeCluster) -> None:
+async def test_each_refusal_has_its_error_class_and_the_servers_message(cluster: KubeCluster) -> None:
     pod = await cluster.create("pods", named("web"), POD)
     other = ObjectRef(name="web", namespace="default", uid="0f0f0f0f-0000-0000-0000-000000000000")
     stale: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}}
@@ -146,7 +146,7 @@ async def test_refusals_are_each_their_own_kind_in_the_servers_words(cluster: Ku
             await call
 
 
-async def test_put_of_what_a_watch_showed_keeps_what_its_owner_wrote(cluster: KubeCluster) -> None:
+async def test_update_of_a_watched_object_keeps_its_owners_fields(cluster: KubeCluster) -> None:
     kept = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
     content = {
         "metadata": {"annotations": kept},
@@ -195,7 +195,7 @@ async def test_repeated_event_becomes_a_series(cluster: KubeCluster, client: Kub
     assert cluster.events.dropped == {}
 
 
-async def test_event_in_a_namespace_that_is_not_there_is_dropped(cluster: KubeCluster) -> None:
+async def test_event_in_a_missing_namespace_is_dropped(cluster: KubeCluster) -> None:
     gone = ObjectRef(name="web", namespace="nowhere")
     cluster.create_event(
         EventRecord(regarding=gone, reason="FailedScheduling", action="Scheduling", note="", reporter="x")
@@ -308,9 +308,7 @@ async def test_view_equals_the_server_over_cut_connections(
     assert seen.faults == []
 
 
-async def test_server_that_goes_away_and_comes_back_is_caught_up_with(
-    empty_servers: RealServers, cluster: KubeCluster
-) -> None:
+async def test_adapter_catches_up_after_an_outage(empty_servers: RealServers, cluster: KubeCluster) -> None:
     seen = WatchedView()
     await cluster.create("nodes", ObjectRef(name="before"), {})
     await cluster.start(seen.handle, ["nodes"])

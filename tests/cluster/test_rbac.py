@@ -169,14 +169,14 @@ def test_the_rights_of_the_chart_are_enough(asked: list[Asked]) -> None:
     assert refused == []
 
 
-def test_the_scheduler_asks_for_nothing_else(asked: list[Asked]) -> None:
+def test_scheduler_makes_no_other_requests(asked: list[Asked]) -> None:
     granted = {Right(right.group, right.resource, right.verb) for right in RIGHTS}
     others = {Right(one.right.group, one.right.resource, one.right.verb) for one in asked} - granted
     assert [right for right in others if right.resource not in NOT_OF_THE_CHART] == []
 
 
 @pytest.mark.parametrize("right", [right for right in RIGHTS if right not in NOT_A_REQUEST], ids=str)
-def test_no_right_is_idle(asked: list[Asked], world: World, right: Right) -> None:
+def test_every_right_is_used(asked: list[Asked], world: World, right: Right) -> None:
     assert right in _used(world.log)
 
 
@@ -228,7 +228,7 @@ def test_every_rule_has_its_mutant() -> None:
     ("kind", "rule"),
     [pytest.param(kind, rule, id=name_of(rule)) for kind, rule in RULES if mutant_of(rule) in MUTANTS],
 )
-def test_without_a_rule_what_it_is_for_fails(world: World, asked: list[Asked], kind: str, rule: Json) -> None:
+def test_deed_fails_without_its_rule(world: World, asked: list[Asked], kind: str, rule: Json) -> None:
     name = mutant_of(rule)
     mutant = MUTANTS[name]
     with world.without(kind, rule):
@@ -317,7 +317,7 @@ def test_without_the_rule_for_its_event_a_leader_is_not_announced(world: World, 
     wait_until(lambda: announced() == before + 1, "the next one is announced")
 
 
-def test_without_its_binding_client_certificates_are_not_known(world: World, asked: list[Asked]) -> None:
+def test_client_certificates_are_unknown_without_the_binding(world: World, asked: list[Asked]) -> None:
     binding = world.berth.manifest("RoleBinding", "kube-system:berth:authentication-reader")
     said = "endpoints.trust_unknown"
     assert said not in world.deeds.leader.said

@@ -29,7 +29,7 @@ tool = _tool()
 RECORDED = json.loads((ROOT / "tests/host/config/golden/feature_gates.json").read_text())
 
 
-def test_stages_and_defaults_are_those_recorded(servers: RealServers) -> None:
+def test_gate_stages_and_defaults_equal_the_recording(servers: RealServers) -> None:
     fields = ("stage", "default")
     assert tool.shown(servers) == {
         name: {field: gate[field] for field in fields} for name, gate in RECORDED["gates"].items()
@@ -38,7 +38,7 @@ def test_stages_and_defaults_are_those_recorded(servers: RealServers) -> None:
 
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize("gate", ["DRAAdminAccess", "DRAPrioritizedList", "GangScheduling", "KMSv1"])
-def test_answers_are_those_recorded(gate: str) -> None:
+def test_gate_answers_equal_the_recording(gate: str) -> None:
     recorded = RECORDED["gates"][gate]
     answers = [tool.answer(f"{gate}={value}") for value in ("true", "false")]
     assert [answer.error for answer in answers] == [recorded["true"], recorded["false"]]

@@ -54,12 +54,12 @@ async def empty_stage(servers: RealServers, tmp_path: Path) -> AsyncIterator[Sta
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_scenario_goes_as_recorded(empty_stage: Stage, name: str) -> None:
+async def test_scenario_equals_its_recording(empty_stage: Stage, name: str) -> None:
     outcome = await run(RECORDS[name], empty_stage, "berth")
     assert outcome.difference is None
 
 
-async def test_error_of_a_score_plugin_goes_as_any_failure_of_scoring(empty_stage: Stage) -> None:
+async def test_error_of_a_score_plugin_is_reported_like_any_scoring_failure(empty_stage: Stage) -> None:
     record = RECORDS["plugin-score-out-of-range"]
     (message,) = {event["note"] for event in record["expected"][0]["events"]}
     text = json.dumps(record).replace('"toobig"', '"error:no price"')
@@ -111,7 +111,7 @@ async def test_kind_that_is_not_served_is_named(empty_stage: Stage) -> None:
         await empty_stage.api.create({"kind": "Nonsense", "metadata": {"name": "n"}})
 
 
-async def test_other_words_are_a_difference(empty_stage: Stage) -> None:
+async def test_different_message_is_a_difference(empty_stage: Stage) -> None:
     text = json.dumps(RECORDS["insufficient-cpu"])
     record = json.loads(text.replace("2 Insufficient cpu", "2 Insufficient memory"))
     outcome = await run(record, empty_stage, "berth", patience_s=1.0)
@@ -126,7 +126,7 @@ async def test_scheduler_that_does_not_start_is_a_difference(empty_stage: Stage)
     assert outcome.difference["exit"] == 1
 
 
-def test_every_scenario_is_here() -> None:
+def test_recording_has_every_scenario() -> None:
     assert len(RECORDS) == 66
     assert set(SCENARIOS) <= set(RECORDS)
 

@@ -94,7 +94,7 @@ SHY: Final = waiter(affinity=away(term("deck", app="noisy"), term("deck", app="s
 BLOCKER: Final = on("quay-a", "blocker", labels={"app": "noisy"})
 
 
-async def test_one_of_two_anti_affinity_terms_no_longer_applies(
+async def test_pod_is_requeued_when_one_of_two_anti_affinity_terms_no_longer_applies(
     empty_servers: RealServers, start: Start
 ) -> None:
     await start()
@@ -115,7 +115,9 @@ async def test_a_host_that_emulates_1_36_lets_that_pod_wait(empty_servers: RealS
     assert node_of(empty_servers, "waiter") == ""
 
 
-async def test_a_namespace_is_no_longer_selected(empty_servers: RealServers, start: Start) -> None:
+async def test_pod_is_requeued_when_a_namespace_is_no_longer_selected(
+    empty_servers: RealServers, start: Start
+) -> None:
     await start()
     blue = {
         "apiVersion": "v1",
@@ -134,7 +136,9 @@ def patch(servers: RealServers, path: str, body: Json) -> None:
     servers.request("PATCH", path, body, content_type="application/merge-patch+json")
 
 
-async def test_a_counted_pod_begins_to_terminate(empty_servers: RealServers, start: Start) -> None:
+async def test_pod_is_requeued_when_a_counted_pod_begins_to_terminate(
+    empty_servers: RealServers, start: Start
+) -> None:
     await start()
     constraint = spread(topologyKey="deck", minDomains=2)
     put(empty_servers, HARBOUR, lingering(on("quay-a", "last", labels=WEB)))
@@ -145,7 +149,7 @@ async def test_a_counted_pod_begins_to_terminate(empty_servers: RealServers, sta
     patch(empty_servers, f"{PODS}/last", {"metadata": {"finalizers": None}})
 
 
-async def test_the_service_behind_a_default_constraint_is_deleted(
+async def test_pod_is_requeued_when_the_service_of_a_default_constraint_is_deleted(
     empty_servers: RealServers, start: Start
 ) -> None:
     await start(configuration=SPREADING)
@@ -156,7 +160,7 @@ async def test_the_service_behind_a_default_constraint_is_deleted(
     await placed(empty_servers, "waiter", "quay-a")
 
 
-async def test_the_one_node_that_a_pod_may_have_comes(empty_servers: RealServers, start: Start) -> None:
+async def test_pod_is_requeued_when_its_only_node_is_added(empty_servers: RealServers, start: Start) -> None:
     process = await start()
     here = [{"key": "metadata.name", "operator": "In", "values": ["quay-z"]}]
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": here}]}}

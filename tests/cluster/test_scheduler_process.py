@@ -140,7 +140,7 @@ async def ended(process: SchedulerProcess) -> int:
 # --- life ----------------------------------------------------------------------------------------
 
 
-async def test_a_pod_is_bound_and_term_gives_the_lease_up_last(
+async def test_pod_is_bound_and_term_releases_the_lease_last(
     empty_servers: RealServers, start: Start
 ) -> None:
     add_node(empty_servers)
@@ -166,7 +166,7 @@ async def test_a_pod_is_bound_and_term_gives_the_lease_up_last(
     assert (elected["reason"], elected["involvedObject"]["kind"]) == ("LeaderElection", "Lease")
 
 
-async def test_term_waits_for_a_binding_that_is_under_way(empty_servers: RealServers, start: Start) -> None:
+async def test_term_waits_for_a_running_binding(empty_servers: RealServers, start: Start) -> None:
     add_node(empty_servers)
     process = await start(*SLOW)
     await until(lambda: logged(process, "host.started"), "it leads")
@@ -185,9 +185,7 @@ async def test_term_waits_for_a_binding_that_is_under_way(empty_servers: RealSer
     assert names.index("pod.bound") < names.index("lease.released")
 
 
-async def test_a_lost_lease_cuts_a_binding_that_is_under_way(
-    empty_servers: RealServers, start: Start
-) -> None:
+async def test_lost_lease_stops_a_running_binding(empty_servers: RealServers, start: Start) -> None:
     add_node(empty_servers)
     process = await start(*SLOW)
     await until(lambda: logged(process, "host.started"), "it leads")
@@ -209,7 +207,7 @@ async def test_a_lost_lease_cuts_a_binding_that_is_under_way(
     assert empty_servers.request("GET", nominated) == before
 
 
-async def test_a_broken_host_ends_the_process_and_lets_others_lead(empty_servers: RealServers) -> None:
+async def test_internal_error_ends_the_process_and_releases_the_lease(empty_servers: RealServers) -> None:
     """In this process, because no action from outside can cause an internal error."""
     line = ["--secure-port=0", f"--kubeconfig={empty_servers.kubeconfig(SCHEDULER)}"]
     flags = parse(line)
@@ -259,7 +257,9 @@ async def test_a_leader_whose_lease_is_taken_ends_with_1_and_posts_nothing_more(
     assert node_of(empty_servers, "late") == ""
 
 
-async def test_without_election_and_endpoints(empty_servers: RealServers, tmp_path: Path) -> None:
+async def test_scheduler_binds_without_election_and_endpoints(
+    empty_servers: RealServers, tmp_path: Path
+) -> None:
     """The command line of a user who tries the scheduler."""
     add_node(empty_servers)
     add_pod(empty_servers, "p1")
@@ -297,7 +297,7 @@ async def test_usr2_dumps_cache_and_queue_and_usr1_does_nothing(
 # --- HUP -----------------------------------------------------------------------------------------
 
 
-async def test_hup_takes_profiles_over_and_scheduling_goes_on(
+async def test_hup_applies_profiles_while_scheduling_continues(
     empty_servers: RealServers, start: Start, tmp_path: Path
 ) -> None:
     add_node(empty_servers)
@@ -416,7 +416,7 @@ async def refused(*arguments: str) -> str:
     return lines[0]
 
 
-async def test_credentials_that_are_refused(servers: RealServers) -> None:
+async def test_refused_credentials_end_the_start_with_the_remedy(servers: RealServers) -> None:
     kubeconfig = servers.kubeconfig(token="no-longer-known")
     assert await refused(f"--kubeconfig={kubeconfig}", "--secure-port=0") == (
         f"berth: {servers.url} does not accept the credentials (Unauthorized): they are wrong or expired; "
@@ -440,7 +440,7 @@ async def test_missing_rights_are_all_named(servers: RealServers) -> None:
         assert right in said
 
 
-async def test_missing_rights_to_the_lease(servers: RealServers) -> None:
+async def test_missing_rights_to_the_lease_are_named(servers: RealServers) -> None:
     """All rights of a scheduler except for the Lease."""
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     groups = ["", "apps", "policy", "storage.k8s.io", "resource.k8s.io", "events.k8s.io"]
@@ -462,7 +462,7 @@ async def test_missing_rights_to_the_lease(servers: RealServers) -> None:
     )
 
 
-async def test_a_lease_that_the_api_server_does_not_take(servers: RealServers) -> None:
+async def test_lease_that_the_api_server_refuses_ends_the_process(servers: RealServers) -> None:
     """More seconds than the field can hold."""
     said = await refused(
         f"--kubeconfig={servers.kubeconfig()}",
@@ -475,7 +475,7 @@ async def test_a_lease_that_the_api_server_does_not_take(servers: RealServers) -
 
 
 @pytest.mark.parametrize("elects", [True, False])
-async def test_arguments_that_a_plugin_in_another_process_refuses(
+async def test_arguments_that_a_served_plugin_refuses_end_the_start(
     servers: RealServers, tmp_path: Path, *, elects: bool
 ) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
@@ -509,7 +509,7 @@ async def test_rights_are_those_of_the_user_that_is_acted_as(servers: RealServer
     assert 'User "nobody" cannot list resource' in said
 
 
-async def test_a_wrong_ca(servers: RealServers, tmp_path: Path) -> None:
+async def test_wrong_ca_ends_the_start_with_the_remedy(servers: RealServers, tmp_path: Path) -> None:
     content = json.loads(servers.kubeconfig().read_text())
     del content["clusters"][0]["cluster"]["certificate-authority"]
     kubeconfig = tmp_path / "kubeconfig"
@@ -519,7 +519,7 @@ async def test_a_wrong_ca(servers: RealServers, tmp_path: Path) -> None:
     assert "set certificate-authority in the kubeconfig" in said
 
 
-async def test_a_port_in_use(servers: RealServers) -> None:
+async def test_port_in_use_ends_the_start_with_the_remedy(servers: RealServers) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -530,7 +530,7 @@ async def test_a_port_in_use(servers: RealServers) -> None:
     assert said.startswith(f"berth: cannot listen on 127.0.0.1:{port}: the port is in use; ")
 
 
-async def test_a_wrong_kubeconfig(servers: RealServers, tmp_path: Path) -> None:
+async def test_wrong_kubeconfig_ends_the_start_with_the_remedy(servers: RealServers, tmp_path: Path) -> None:
     said = await refused(f"--kubeconfig={tmp_path}/none", "--secure-port=0")
     assert said == f"berth: kubeconfig '{tmp_path}/none': no such file; give the path of an existing one"
     said = await refused(

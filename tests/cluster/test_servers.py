@@ -52,7 +52,7 @@ def test_helm_is_of_the_version_that_its_module_names() -> None:
     assert f"helm.sh/helm/v3 {said.stdout.strip().partition('+')[0]} " in module
 
 
-def test_a_pod_can_be_made_and_all_of_it_goes_away(empty_servers: RealServers) -> None:
+def test_pod_can_be_created_and_wiped(empty_servers: RealServers) -> None:
     empty_servers.create("/api/v1/nodes", NODE)
     empty_servers.create("/api/v1/namespaces/default/pods", POD)
     assert empty_servers.request("GET", "/api/v1/nodes/n1")["status"]["allocatable"] == {"cpu": "4"}
@@ -83,7 +83,7 @@ def test_kubeconfig_is_of_its_user(
     kubectl(access, "get", "nodes")
 
 
-def test_roles_count(servers: RealServers, authority: Authority) -> None:
+def test_users_have_only_the_rights_of_their_roles(servers: RealServers, authority: Authority) -> None:
     for certificate in (None, authority.issue(NOBODY)):
         with pytest.raises(subprocess.CalledProcessError) as caught:
             kubectl(servers.kubeconfig(NOBODY, certificate=certificate), "get", "nodes")

@@ -30,7 +30,7 @@ def items(servers: RealServers, path: str) -> list[dict[str, Any]]:
     return found
 
 
-async def test_soak_on_a_real_server_ends_clean_and_takes_away_what_it_made(
+async def test_soak_on_a_real_server_has_no_problems_and_deletes_its_objects(
     empty_servers: RealServers, tmp_path: Path
 ) -> None:
     empty_servers.create("/api/v1/namespaces/default/pods", pod("theirs"))

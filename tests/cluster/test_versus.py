@@ -77,7 +77,7 @@ async def test_plugin_and_extender_do_the_same_work_and_are_counted_apart(
     assert turn.beside_memory_mb > 1
 
 
-async def test_scheduler_that_ends_is_an_error_with_its_words(
+async def test_scheduler_that_ends_is_an_error_with_its_output(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Contender, "configuration", lambda *_: "kind: Nonsense\n")

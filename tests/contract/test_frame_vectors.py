@@ -63,7 +63,7 @@ def written(frame: Frame) -> bytes:
 
 
 @named("conversations")
-async def test_host_holds_the_conversation(vector: dict[str, Any], tmp_path: Path) -> None:
+async def test_host_follows_the_recorded_conversation(vector: dict[str, Any], tmp_path: Path) -> None:
     steps = vector["steps"]
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -107,7 +107,7 @@ def pair() -> Iterator[tuple[socket.socket, ServerConnection]]:
 
 
 @named("conversations")
-def test_server_holds_the_conversation(
+def test_server_follows_the_recorded_conversation(
     vector: dict[str, Any], pair: tuple[socket.socket, ServerConnection]
 ) -> None:
     ours, connection = pair
@@ -140,7 +140,7 @@ def received(sock: socket.socket, size: int) -> bytes:
 
 
 @named("refusedByHost")
-async def test_host_refuses_what_is_no_answer(vector: dict[str, Any], tmp_path: Path) -> None:
+async def test_host_refuses_an_invalid_answer(vector: dict[str, Any], tmp_path: Path) -> None:
     closed = asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -161,7 +161,7 @@ async def test_host_refuses_what_is_no_answer(vector: dict[str, Any], tmp_path: 
 
 
 @named("refusedByServer")
-def test_server_refuses_what_is_no_request(
+def test_server_refuses_an_invalid_request(
     vector: dict[str, Any], pair: tuple[socket.socket, ServerConnection]
 ) -> None:
     ours, connection = pair

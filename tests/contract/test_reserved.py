@@ -11,17 +11,17 @@ from protocheck import reserved
 from contract.sample import compile_sample, rules
 
 
-def test_contract_leaves_the_kept_names_free(contract: FileDescriptorSet) -> None:
+def test_contract_uses_no_reserved_name(contract: FileDescriptorSet) -> None:
     assert reserved.check(contract) == []
 
 
-def test_kept_names_are_those_of_pod_groups() -> None:
+def test_reserved_names_are_those_of_pod_groups() -> None:
     want = {"SignPod", "GeneratePlacements", "ScorePlacement", "PodGroupPostFilter"}
     assert want == reserved.KEPT_FREE
 
 
 @pytest.mark.parametrize("name", sorted(reserved.KEPT_FREE))
-def test_rpc_of_a_kept_name_is_found_with_its_messages(name: str, tmp_path: Path) -> None:
+def test_rpc_with_a_reserved_name_is_found_with_its_messages(name: str, tmp_path: Path) -> None:
     edits = [("rpc Lower(", f"rpc {name}("), ("LowerRequest", f"{name}Request")]
     contract = compile_sample(tmp_path, *edits, ("LowerResponse", f"{name}Response"))
 
@@ -31,13 +31,13 @@ def test_rpc_of_a_kept_name_is_found_with_its_messages(name: str, tmp_path: Path
     assert len(findings) == 3
 
 
-def test_message_of_a_kept_name_is_found(tmp_path: Path) -> None:
+def test_message_with_a_reserved_name_is_found(tmp_path: Path) -> None:
     contract = compile_sample(tmp_path, ("// One load.", "// One.\nmessage SignPod {}\n\n// One load."))
 
     assert len(reserved.check(contract)) == 1
 
 
-def test_name_taken_out_of_the_list_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_removed_from_the_list_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reserved, "KEPT_FREE", reserved.KEPT_FREE - {"SignPod"})
 
     contract = compile_sample(tmp_path, ("// One load.", "// One.\nmessage SignPod {}\n\n// One load."))

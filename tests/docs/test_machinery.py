@@ -77,7 +77,7 @@ def test_a_server_runs_beside_the_blocks_that_follow_it(folder: Path) -> None:
     run(folder, f"<!-- run: background -->\n```sh\n{server}\n```\n```sh\ntrue\n```\n")
 
 
-def test_a_server_that_ends_is_said_to_have_ended(folder: Path) -> None:
+def test_server_that_ended_is_reported(folder: Path) -> None:
     with pytest.raises(RuntimeError, match="does not serve"):
         run(folder, "<!-- run: background -->\n```sh\necho bye\n```\n")
 
@@ -104,7 +104,7 @@ def test_links_and_headings_are_found_outside_of_blocks(folder: Path) -> None:
     assert [(link.path, link.anchor, link.line) for link in page.links] == [("y.md", "z", 3)]
 
 
-def test_a_part_that_is_out_of_date_is_written_anew() -> None:
+def test_outdated_part_is_generated_again() -> None:
     page = "before\n<!-- made: limits -->\nold\n<!-- end: limits -->\nafter\n"
     new = filled(page)
     assert "cycleBudget" in new

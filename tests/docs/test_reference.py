@@ -27,11 +27,11 @@ _FIRST_COLUMN: Final = re.compile(r"^\| `(?P<name>[^`]+)` \|", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
-def test_made_parts_are_what_the_code_makes(page: Page) -> None:
+def test_made_parts_equal_the_generated_text(page: Page) -> None:
     assert page.text == filled(page.text), "run: python tests/docs/generate.py"
 
 
-def test_every_part_that_is_made_stands_in_one_page() -> None:
+def test_every_made_part_is_in_exactly_one_page() -> None:
     found = [name for page in PAGES for name in names_in(page.text)]
     assert sorted(found) == sorted(SECTIONS)
 
@@ -143,7 +143,7 @@ def test_every_file_that_a_page_names_is_there(page: Page) -> None:
     assert missing == []
 
 
-def test_the_life_of_a_pod_names_code_that_is_there() -> None:
+def test_life_of_a_pod_names_existing_code() -> None:
     text = (DOCS / "explanation" / "life-of-a-pod.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| \d+ \| `([\w/]+\.py)` \| `(\w+)\.(\w+)` \|", text, re.MULTILINE)
     assert len(rows) == 15
@@ -165,7 +165,7 @@ def test_every_failure_has_a_test_with_real_processes() -> None:
     assert _rows("What happens") == set(faults.by_row()) == _rows("Tests") == set(range(1, 36))
 
 
-def test_tests_from_a_script_are_about_rows_that_there_are() -> None:
+def test_scripted_tests_belong_to_existing_rows() -> None:
     named = [
         row
         for path in (REPOSITORY / "tests" / "host").rglob("test_*.py")
@@ -181,7 +181,9 @@ def test_the_rows_of_a_test_are_in_its_name(name: str, rows: list[int]) -> None:
     assert faults.rows_of(name) == rows
 
 
-def test_a_listed_test_that_is_gone_or_starts_no_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listed_test_that_does_not_exist_or_starts_no_process_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, words in (
         ("tests/host/attach/test_folder.py::test_row_4_gone", "there is no "),
         (

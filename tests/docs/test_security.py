@@ -52,7 +52,7 @@ def test_each_claim_has_its_test(section: str, claim: str, test: str) -> None:
     assert is_there(test), f"{section}: {claim!r} names {test}, which is not there"
 
 
-def test_every_section_that_claims_something_is_read_and_no_test_stands_for_two_claims() -> None:
+def test_every_section_with_claims_is_read_and_no_test_is_used_twice() -> None:
     assert tuple(dict.fromkeys(section for section, _, _ in CLAIMS)) == SECTIONS
     tests = [test for _, _, test in CLAIMS]
     assert len(set(tests)) == len(tests)
@@ -66,10 +66,10 @@ def test_every_section_that_claims_something_is_read_and_no_test_stands_for_two_
         "tests/docs/test_security.py::is_there_not",
     ],
 )
-def test_a_test_that_is_gone_is_noticed(test: str) -> None:
+def test_missing_test_of_a_claim_is_reported(test: str) -> None:
     assert not is_there(test)
 
 
-def test_a_claim_without_a_test_is_noticed() -> None:
+def test_claim_without_a_test_is_reported() -> None:
     page = "## A\n| Claim | Test |\n| --- | --- |\n| It is safe | believe me |\n"
     assert list(claims(page)) == [("A", "It is safe", "")]

@@ -42,7 +42,7 @@ def breaches(source: str) -> set[str]:
     [path for path in EXAMPLES if WITHOUT_THE_SDK not in path.parents],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
-def test_an_example_imports_the_authors_half_alone(path: Path) -> None:
+def test_example_imports_only_modules_for_authors(path: Path) -> None:
     assert not breaches(path.read_text())
 
 
@@ -50,5 +50,5 @@ def test_an_example_imports_the_authors_half_alone(path: Path) -> None:
     "line",
     ["from berth_sdk import wire", "import berth_sdk.serve.server", "from berth_sdk.runtime import answers"],
 )
-def test_an_import_of_the_other_half_is_found(line: str) -> None:
+def test_import_of_a_host_module_is_found(line: str) -> None:
     assert breaches(line)

@@ -40,7 +40,7 @@ def run(scheduler: str, **states: str) -> Run:
     return Run(scheduler=scheduler, specs=specs)
 
 
-def test_specs_are_named_by_their_containers_without_the_suite(tmp_path: Path) -> None:
+def test_spec_names_are_made_of_their_containers_without_the_suite(tmp_path: Path) -> None:
     found = read_run(
         BERTH, report(tmp_path, entry("works", "passed"), entry("is late", "timedout", "a\n  b"))
     )

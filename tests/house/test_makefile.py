@@ -54,7 +54,7 @@ def made(clone: Path) -> None:
     (clone / ".venv/.made").touch()
 
 
-def test_words_are_listed() -> None:
+def test_targets_are_listed() -> None:
     text = make(ROOT).stdout
     for word in ("make demo", "make test", "make check", "make setup"):
         assert word in text
@@ -70,7 +70,7 @@ def test_check_calls_each_tool_and_test_calls_pytest(clone: Path) -> None:
 
 
 @pytest.mark.slow
-def test_fresh_environment_is_left_alone_and_a_stale_one_is_not(clone: Path) -> None:
+def test_fresh_environment_is_kept_and_a_stale_one_is_rebuilt(clone: Path) -> None:
     made(clone)
     assert "pip install" not in make(clone, "-n", "setup").stdout
     for name in ("pyproject.toml", *PARTS, "host/constraints.txt"):
