@@ -73,24 +73,25 @@ class RowColumn:
             self._known.forget(stale)
 
     def missing(self, nodes: NodeTable) -> Rows:
-        """Positions in `nodes` of the rows that are not known, ascending."""
+        """Return the positions in `nodes` of the rows without a kept answer, ascending."""
         return self._known.missing(nodes)
 
     def keep(self, nodes: NodeTable, positions: Rows, numbers: NDArray[Any]) -> None:
-        """Remember `numbers`, one for each of `positions` of `nodes`."""
+        """Keep `numbers`, one for each of `positions` of `nodes`."""
         slots = nodes.slots if len(positions) == len(nodes) else nodes.slots.take(positions)
         self._numbers[slots] = numbers
         self._known.learn(slots, in_use=nodes.snapshot_size)
         self._read = None
 
     def forget(self, slots: Rows) -> None:
-        """Forget these rows."""
+        """Forget the answers about these slots."""
         self._known.forget(slots.tolist())
 
     def read(self, nodes: NodeTable) -> NDArray[Any]:
-        """The number of each row; read-only, and of this call: the next one writes to the same memory.
+        """Return the number of each row; read-only, and valid until the next call, which writes to the same
+        memory.
 
-        The very array of the call before where nothing was written since and the rows are the same.
+        The same array as in the call before, if nothing was written since and the rows are the same.
         """
         if not nodes.is_whole:
             return nodes.take_of(self._numbers)
@@ -100,7 +101,7 @@ class RowColumn:
         return self._read
 
     def keep_verdicts(self, nodes: NodeTable, positions: Rows, verdicts: Verdicts) -> None:
-        """Remember verdicts as their codes."""
+        """Keep verdicts as their codes."""
         if len(verdicts.statuses) == 1:
             self.keep(nodes, positions, np.zeros(len(positions), dtype=np.int32))
             return
@@ -108,7 +109,7 @@ class RowColumn:
         self.keep(nodes, positions, codes.take(verdicts.groups))
 
     def verdicts(self, nodes: NodeTable) -> Verdicts:
-        """The verdict of each row."""
+        """Return the verdict on each row."""
         if len(self.codes) == 1:
             return _feasible(len(nodes))
         return Verdicts(self.read(nodes), tuple(self.codes.statuses))

@@ -1,7 +1,7 @@
-"""The slots of a table whose kept answer is still right.
+"""The slots of a table whose kept answer still holds.
 
-Nearly all slots are right. So the few that are not are kept in a list, and no mask has to be searched. Used
-by `kept_answers`, and by the host for the answers that it keeps.
+Nearly all slots hold, so the few others are listed, and no mask is searched. Used by `kept_answers`, and by
+the host for its kept answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
 
 
 class KnownSlots:
-    """None are known at first. Slots beyond the length that `grow` gave are not known either."""
+    """A set of slots, empty at first. Slots beyond the length given to `grow` are not in the set."""
 
     __slots__ = ("_mask", "_unknown")
 
@@ -36,7 +36,7 @@ class KnownSlots:
         return len(self._mask)
 
     def grow(self, capacity: int) -> None:
-        """Room for `capacity` slots."""
+        """Make room for `capacity` slots."""
         if len(self._mask) < capacity:
             self._mask = extended(self._mask, capacity - len(self._mask))
             # The nodes in the new slots stand in no list of unknown slots.
@@ -48,7 +48,7 @@ class KnownSlots:
         self._unknown = None
 
     def forget(self, slots: Collection[int]) -> None:
-        """Forget these slots. Slots beyond the length were never known."""
+        """Forget these slots; slots beyond the length are ignored."""
         length = len(self._mask)
         if len(slots) > FEW:
             moved = np.fromiter(slots, dtype=np.intp, count=len(slots))
@@ -63,11 +63,11 @@ class KnownSlots:
                 self._unknown = None
 
     def hold(self, slots: Rows) -> NDArray[np.bool_]:
-        """bool[n]: which of these are known."""
+        """Return bool[n]: which of these slots are known."""
         return self._mask.take(slots)
 
     def missing(self, nodes: NodeTable) -> Rows:
-        """Positions in `nodes` of the rows that are not known, ascending."""
+        """Return the positions in `nodes` of the rows that are not known, ascending."""
         if self._unknown is None:
             unknown = np.flatnonzero(~self._mask.take(nodes.slots))
             if len(unknown) <= MOST and len(nodes) == nodes.snapshot_size:
@@ -85,7 +85,7 @@ class KnownSlots:
         return np.array(known, dtype=np.intp)
 
     def learn(self, slots: Rows, *, in_use: int) -> None:
-        """Note these slots as known. `in_use`: how many slots have a node, and may be asked about."""
+        """Add these slots. `in_use`: the number of slots that have a node."""
         if self._unknown is not None and len(slots) <= FEW:
             for slot in slots.tolist():
                 self._mask[slot] = True

@@ -10,7 +10,7 @@ _FIRST: Final = {SUCCESS: 0}
 
 
 class StatusCodes:
-    """SUCCESS is 0; any other status gets the next number when it first appears. `statuses`: by number."""
+    """A number for each status: 0 for SUCCESS, the next number for each new status. `statuses`: by number."""
 
     __slots__ = ("_codes", "statuses")
 
@@ -22,13 +22,13 @@ class StatusCodes:
         return len(self.statuses)
 
     def copy(self) -> StatusCodes:
-        """Another one with the same numbers."""
+        """Return a copy with the same numbers."""
         copied = StatusCodes()
         copied.statuses, copied._codes = self.statuses.copy(), self._codes.copy()
         return copied
 
     def encode(self, status: Status) -> int:
-        """The number of a status."""
+        """Return the number of a status."""
         code = self._codes.get(status)
         if code is None:
             code = self._codes[status] = len(self.statuses)

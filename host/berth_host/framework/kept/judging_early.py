@@ -1,10 +1,10 @@
-"""The work of plugins in the host while plugins in other processes are asked which nodes fit.
+"""Work of in-process plugins while served plugins are asked which nodes fit.
 
-Nearly all of it is known from equal pods; only the rows that moved are left. So a plugin elsewhere need not
-wait for their verdicts: it is asked about these rows as well, and its answer about a row that is rejected
-here counts for nothing. That holds for plugins that declare `depends_on`: their answer about a row is the
-same whatever else they are asked. Any other may remember what it was asked, and waits for the verdicts.
-Plugins elsewhere are asked one after the other (`filtering`). Called by `keep_answers`.
+Nearly all verdicts are kept from equal pods; only rows that moved are left. So a served plugin is asked at
+once, also about these rows, and its answer about a row that an in-process plugin rejects is not used. This
+holds for served plugins that declare `depends_on`: their answer about a row does not depend on the other rows
+of the call. A served plugin without the declaration is asked after the verdicts. Several served plugins are
+asked one after the other (`filtering`). Called by `keep_answers`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ async def judge_early(
     statuses: NodeStatuses,
     rows: Rows,
 ) -> Rows:
-    """The rows of `rows` (positions in `statuses.table`) that `judges` and `clients` pass.
+    """Return the rows of `rows` (positions in `statuses.table`) that `judges` and `clients` pass.
 
-    `judges`: the first plugins, which share their verdicts with equal pods; empty: they were asked.
-    `clients`: the others, some of them elsewhere. `pre_score`: the plugins that may decide which plugins
-    score. Rejections and errors are left in `statuses`.
+    `judges`: the first plugins, which share verdicts with equal pods; empty if they were asked before.
+    `clients`: the other plugins, some of them served. `pre_score`: the plugins that may decide which plugins
+    score. Rejections and errors are written to `statuses`.
     """
     scorers = _scorers(known, clients, pre_score, cycle)
     expected = rows
@@ -68,7 +68,7 @@ async def judge_early(
 
 
 def _may_be_asked_more(client: PluginClient) -> bool:
-    """Return True for a plugin elsewhere whose answer about a row depends on what it declares alone."""
+    """Return True for a served plugin whose answer about a row depends only on what it declares."""
     return client.is_served and client.descriptor.depends_on is not None
 
 
@@ -80,7 +80,7 @@ async def _here(
     statuses: NodeStatuses,
     rows: Rows,
 ) -> Rows:
-    """Judge, and score what passes."""
+    """Return the rows that `judges` pass, after scoring these rows."""
     if judges:
         rows = await known.verdicts.ask(judges, cycle, statuses, rows)
     if scorers and len(rows):
@@ -89,7 +89,7 @@ async def _here(
 
 
 def _of_both(statuses: NodeStatuses, left: Rows, elsewhere: NodeStatuses) -> Rows:
-    """The rows of `left`, which passed here, that passed elsewhere too."""
+    """Return the rows of `left`, which passed in process, that served plugins passed too."""
     if elsewhere.is_empty:
         return left
     verdicts = Verdicts(elsewhere.groups.take(left), tuple(elsewhere.statuses))
@@ -102,9 +102,9 @@ def _of_both(statuses: NodeStatuses, left: Rows, elsewhere: NodeStatuses) -> Row
 def _scorers(
     known: MergedAnswers, clients: Clients, pre_score: tuple[PluginClient, ...], cycle: Cycle
 ) -> tuple[WeightedPlugin, ...]:
-    """The plugins here that share their scores with equal pods, if PreScore has nothing new to say.
+    """Return the in-process plugins that share scores with equal pods; none if PreScore has to be asked.
 
-    A plugin among `clients` judges a node before it scores it.
+    A plugin among `clients` judges a node before it scores the node.
     """
     roles = known.roles
     if (

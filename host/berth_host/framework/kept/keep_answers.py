@@ -1,10 +1,10 @@
-"""`KeepAnswers`: uses earlier answers again where they still hold, and asks plugins about the rest.
+"""`KeepAnswers`: uses earlier answers again while they hold, and asks plugins about the rest.
 
-    a pod that comes for the first time    answers by plugin and signature (`plugin_answers`)
-    the next pod that is the same to all   merged verdicts and summed-up scores as well (`merged_answers`)
+    first pod of a kind              answers by plugin and signature (`plugin_answers`)
+    next pod, equal for all plugins  merged verdicts and summed scores as well (`merged_answers`)
 
-Nothing is kept by time: changes in the tables tell which answers hold. The answers of in-process plugins
-are kept here; a served plugin keeps its own in its process (`berth_sdk.kept`). Made by `app`.
+No answer ends after a time: changes of the tables end answers. Kept here are the answers of in-process
+plugins; a served plugin keeps its own in its process (`berth_sdk.kept`). Made by `app`.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ class KeptForPod:
         self._by_plugin: dict[str, SignatureAnswers] = {}
 
     def memory(self, plugin: str) -> PluginAnswers | None:
-        """Where the answers of a plugin that judges node by node are kept."""
+        """Return the kept answers of a plugin that judges row by row; None for other plugins."""
         memory = self._memories.get(plugin)
         return memory if memory is not None and memory.signer.by_row else None
 
     def answers(self, plugin: str) -> SignatureAnswers | None:
-        """The plugin's answers about equal pods; None: none are kept."""
+        """Return the plugin's answers about equal pods; None if none are kept."""
         answers = self._by_plugin.get(plugin)
         if answers is None and (memory := self._memories.get(plugin)) is not None:
             try:
@@ -94,19 +94,19 @@ class KeptForPod:
         return answers
 
     def skips(self, plugin: str, *points: NoConcern) -> bool:
-        """Whether the plugin signed that these points do not concern it."""
+        """Return True if the plugin signed that it has no concern at one of these points."""
         return concern(self.signatures.get(plugin)) in points
 
 
 class KeepAnswers:
-    """Serves one profile, for one table of nodes at a time. `by_row`: the plugins whose answers are put
-    together.
+    """The answers of one profile's plugins, for one table of nodes at a time.
 
-    A cycle for which nothing can be kept is left to `AskEveryone`.
+    `by_row`: the plugins whose answers are merged. Cycles for which no answer can be kept go to
+    `AskEveryone`.
     """
 
     def __init__(self, plugins: Mapping[ExtensionPoint, Sequence[WeightedPlugin]]) -> None:
-        """`plugins`: the profile's, by extension point."""
+        """`plugins`: those of the profile, by extension point."""
         clients = {item.client.name: item.client for items in plugins.values() for item in items}
         self._everyone = AskEveryone()
         self._signers = Signers(clients.values())
@@ -187,8 +187,10 @@ class KeepAnswers:
         self._signed_at = {name: follows.versions() for name, follows in self._others.items()}
 
     def split(self, clients: Clients) -> tuple[Clients, Clients]:
-        """(the first plugins whose verdicts are merged, the rest). A plugin behind an unmerged one is not
-        merged: its rejection must not hide the earlier one's.
+        """Return (the first plugins whose verdicts are merged, the rest).
+
+        A plugin after one that is not merged is not merged either: its rejection must not hide an earlier
+        one.
         """
         if self._split[0] is not clients:
             count = next((i for i, one in enumerate(clients) if one.name not in self.by_row), len(clients))
@@ -244,8 +246,10 @@ class KeepAnswers:
     async def _ask_rest(
         self, skips: Skips, asked: dict[str, PreFilterResult], kept: KeptForPod, cycle: Cycle
     ) -> bool:
-        """Ask the plugins whose answers are not kept, and note them in `asked`. True: all of them pass or
-        skip, and PreFilter is over; False: one does not, and no other was asked behind it.
+        """Ask the plugins without a kept answer, and write their answers to `asked`.
+
+        Return True if all of them pass or skip: PreFilter is over. Return False at the first other answer;
+        the plugins after it are not asked.
         """
         point, whole = skips.point, skips.cycle
         for client in skips.rest:
@@ -373,7 +377,7 @@ class KeepAnswers:
     async def _pre_score(
         self, clients: Clients, kept: KeptForPod, cycle: Cycle, nodes: NodeTable
     ) -> Status | None:
-        """Note the plugins that skip; a Status is an error that ends the cycle."""
+        """Note the plugins that skip Score. Return a Status for an error that ends the cycle, else None."""
         known = kept.known
         unknown: Sequence[PluginClient]
         if known is not None and known.pre_scored is not None and known.pre_scored.clients is clients:
@@ -405,7 +409,7 @@ class KeepAnswers:
         return None
 
     def _not_kept(self, clients: Clients, kept: KeptForPod, cycle: Cycle) -> list[PluginClient]:
-        """The plugins to ask at PreScore; for the others, note whether they skip."""
+        """Return the plugins to ask at PreScore; for the others, note which skip."""
         unknown: list[PluginClient] = []
         for client in clients:
             answers = kept.answers(client.name)
@@ -420,7 +424,7 @@ class KeepAnswers:
         return unknown
 
     def _keep_pre_score(self, kept: KeptForPod, plugin: str, cycle: Cycle, status: Status) -> None:
-        """The plugin's answer, if it holds for the next pod."""
+        """Keep the plugin's answer if it holds for the next equal pod."""
         answers = kept.answers(plugin)
         if answers is None or status.code not in (Code.SUCCESS, Code.SKIP):
             return
@@ -441,7 +445,7 @@ def _kept_for(cycle: Cycle) -> KeptForPod | None:
 
 
 def _holds(kept: KeptForPod, plugin: str, answer: PreFilterResult) -> bool:
-    """Whether PreFilter says the same of the next pod that is the same to the plugin."""
+    """Return True if PreFilter would return the same for the next pod that is equal for the plugin."""
     if answer.eligible is not None or answer.answers_early:
         return False
     code = answer.status.code
@@ -451,7 +455,7 @@ def _holds(kept: KeptForPod, plugin: str, answer: PreFilterResult) -> bool:
 
 
 def _keep_state(answers: SignatureAnswers, cycle: Cycle, plugin: str) -> bool:
-    """Keep the state that the plugin wrote. False: it told others, or the host, of this very pod."""
+    """Keep the state that the plugin wrote. Return False if the plugin published a value or set a token."""
     state = cycle.state(plugin)
     if not state.is_private:
         return False

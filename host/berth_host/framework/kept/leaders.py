@@ -1,4 +1,4 @@
-"""The rows with the highest total, kept from pod to pod and put right where a total changed."""
+"""The rows with the highest total, kept from pod to pod and updated where a total changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ Rows = NDArray[np.intp]
 
 
 class Leaders:
-    """Found anew only when the last of them has lost its place, or much has changed."""
+    """The rows with the highest total. Searched again only after the last of them lost its place, or after
+    many changes.
+    """
 
     __slots__ = ("_highest", "_rows")
 
@@ -21,11 +23,11 @@ class Leaders:
         self._rows: Rows | None = None
 
     def forget(self) -> None:
-        """The totals are others now."""
+        """Drop the rows: all totals may have changed."""
         self._rows = None
 
     def of(self, total: NDArray[np.int64]) -> Rows:
-        """The rows with the highest total, ascending, of at least one; read-only, and never changed."""
+        """Return the rows with the highest total, ascending; read-only. `total` has at least one row."""
         if self._rows is None:
             highest = np.maximum.reduce(total)
             self._highest = int(highest)
@@ -33,7 +35,7 @@ class Leaders:
         return self._rows
 
     def change(self, positions: Iterable[int], total: NDArray[np.int64]) -> None:
-        """The totals of these rows changed."""
+        """Update the rows after the totals of these rows changed."""
         for row in positions:
             rows, value = self._rows, total.item(row)
             if rows is None:

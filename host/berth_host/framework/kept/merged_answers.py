@@ -1,7 +1,8 @@
-"""The merged answers of all plugins that judge node by node, about pods that are equal to each plugin.
+"""The merged answers of all plugins that judge row by row, about pods that are equal for each of these
+plugins.
 
-Verdicts are kept merged (`MergedVerdicts`), scores summed up (`MergedScores`); the next equal pod costs
-one question to each plugin about the rows that moved. Made when a second pod asks. Called by
+Verdicts are merged (`MergedVerdicts`), and scores are summed (`MergedScores`). For the next equal pod each
+plugin is asked once, about the rows that moved. Made when the second such pod comes. Called by
 `keep_answers`.
 """
 
@@ -27,8 +28,8 @@ Clients: TypeAlias = tuple[PluginClient, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skips:
-    """The known skips among `clients`; `rest` is asked for every pod. `point`: the plugins that skip the
-    extension point, `cycle`: the plugins that skip the whole cycle.
+    """The kept skips among `clients`. `rest`: asked for every pod. `point`: plugins that skip the extension
+    point. `cycle`: plugins that skip the whole cycle.
     """
 
     clients: Clients
@@ -38,7 +39,7 @@ class Skips:
 
 
 class MergedAnswers:
-    """The known answers, as of the current cycle's snapshot."""
+    """The kept answers, as of the current cycle's snapshot."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self.pre_filtered: Skips | None = None
@@ -56,7 +57,7 @@ class MergedAnswers:
 
     @property
     def crowded(self) -> NominatedVerdicts:
-        """The verdicts on nodes with the pods that are nominated to them; seldom are there any."""
+        """The verdicts on nodes with their nominated pods; made at the first use, as it is rarely needed."""
         if self._crowded is None:
             self._crowded = NominatedVerdicts()
         return self._crowded

@@ -1,7 +1,7 @@
-"""Scores of the plugins that judge node by node, summed up, for pods of one signature.
+"""The summed scores of plugins that judge row by row, for equal pods.
 
-Raw scores are kept by slot; of the candidates of the last cycle also the final ones and their weighted sum,
-which is put right for the rows that moved instead of being added up anew.
+Raw scores are kept by slot. For the candidates of the last cycle, the final scores and their weighted sum are
+kept too. The sum is updated for the rows that moved, and not computed again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AS_THEY_COME: Final = (ScoreNormalization.NONE, ScoreNormalization.PLUGIN)
 
 
 class _Column:
-    """One plugin: raw scores by slot, and of the last candidates raw and final scores by row."""
+    """One plugin's scores: raw by slot; raw and final by row for the last candidates."""
 
     __slots__ = ("as_they_come", "by_row", "how", "is_in_range", "node_only", "plugin", "raw", "weight")
 
@@ -45,12 +45,14 @@ class _Column:
         """Whether the final scores are in 0..100, as far as the plugin's own check does not say so."""
 
     def read(self, nodes: NodeTable) -> None:
-        """Use these candidates from now on."""
+        """Read the scores of these candidates."""
         self._normalize(nodes.take_of(self.raw).copy())
 
     def change(self, rows: Sequence[tuple[int, int]], total: Scores) -> bool:
-        """These few candidates, by position and slot, were scored anew: put final scores and `total` right;
-        True: scores of other candidates may have changed as well.
+        """Update final scores and `total` after these few candidates, by position and slot, got new raw
+        scores.
+
+        Return True if scores of other candidates may have changed as well.
         """
         raw, changed = self.by_row.raw, False
         for row, slot in rows:
@@ -69,7 +71,7 @@ class _Column:
         return True
 
     def change_many(self, rows: Rows, slots: Rows, total: Scores) -> None:
-        """As `change`, of more candidates than are gone through one by one."""
+        """Do the same as `change` for many candidates, without a loop over them."""
         raw = self.by_row.raw
         new = self.raw.take(slots)
         differences = new - raw.take(rows)
@@ -92,8 +94,9 @@ class _Column:
 
 
 class MergedScores:
-    """Scores of several plugins. `_known`: slots whose scores hold; `_node_known`: whose scores by the Node
-    hold."""
+    """The scores of several plugins. `_known`: slots whose scores hold. `_node_known`: slots whose scores by
+    the Node hold.
+    """
 
     def __init__(self) -> None:
         self._plugins: tuple[WeightedPlugin, ...] = ()
@@ -113,20 +116,22 @@ class MergedScores:
         self._node_known[:] = False
 
     def forget(self, moved: Collection[int], node_moved: Collection[int]) -> None:
-        """Note the slots that moved: in anything, and in their Node object."""
+        """Forget the slots that moved. `moved`: in any part. `node_moved`: in their Node object."""
         self._known.forget(moved)
         if node_moved:
             self._node_known[within(node_moved, len(self._known))] = False
 
     def forget_about_all_nodes(self) -> None:
-        """Some Node object changed: answers that depend on all Node objects are stale."""
+        """Forget the answers that depend on all Node objects, one of which has changed."""
         if self._has_whole:
             self.clear()
 
     async def ask(
         self, plugins: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable
     ) -> ScoreOutcome | None:
-        """Bring the scores of `nodes` (rows of the snapshot) up to date; not None: why that failed."""
+        """Update the scores of `nodes` (rows of the snapshot). Return the outcome of a call that failed, else
+        None.
+        """
         self._prepare(plugins, nodes._columns.capacity)
         missing = self._known.missing(nodes)
         if len(missing):
@@ -137,8 +142,9 @@ class MergedScores:
         return None
 
     async def ask_early(self, plugins: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable) -> None:
-        """The same for rows among which the candidates will be, if few of them moved: `ask` has then only to
-        sum up. A row that fails here is asked about again there, if it is a candidate.
+        """Update the scores of rows among which the candidates will be, if only a few of them moved.
+
+        `ask` then only sums up. A row that fails here is asked about again by `ask`, if it is a candidate.
         """
         self._prepare(plugins, nodes._columns.capacity)
         missing = self._known.missing(nodes)
@@ -146,7 +152,9 @@ class MergedScores:
             await self._learn(cycle, nodes, missing)
 
     async def _learn(self, cycle: Cycle, nodes: NodeTable, missing: Rows) -> ScoreOutcome | None:
-        """Ask about the rows `missing` (positions in `nodes`); not None: why that failed."""
+        """Ask about the rows `missing` (positions in `nodes`). Return the outcome of a call that failed, else
+        None.
+        """
         columns = self._columns
         asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
         slots = asked.slots
@@ -177,14 +185,14 @@ class MergedScores:
         return None
 
     def read(self) -> tuple[list[PluginScores], Scores, Rows]:
-        """The scores of the candidates that were asked about: per plugin, read-only until the next pod comes;
-        their weighted sum, a copy; the rows where it is highest.
+        """Return the scores of the last candidates by plugin, read-only until the next pod; a copy of their
+        weighted sum; the rows where the sum is highest.
         """
         return [column.by_row for column in self._columns], self._total.copy(), self._leaders.of(self._total)
 
     @property
     def is_in_range(self) -> bool:
-        """Whether all final scores are in 0..100, as far as the plugins' own checks do not say so."""
+        """True if all final scores that the plugins' own checks do not cover are in 0..100."""
         return not [column for column in self._columns if not column.is_in_range]
 
     def _add_up(self, nodes: NodeTable) -> None:

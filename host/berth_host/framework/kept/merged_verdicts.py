@@ -1,8 +1,8 @@
-"""Verdicts of the Filter plugins that judge node by node, merged, for pods of one signature.
+"""The merged verdicts of Filter plugins that judge row by row, for equal pods.
 
-One code per slot: 0 where all of them pass, else that of the first rejection in configured order. Rows that
-moved are asked about again: for a row whose Node stands still, and which all plugins passed, only the plugins
-that look at the pods on it.
+One code per slot: 0 if all plugins pass the node, else the code of the first rejection in configured order.
+Plugins are asked again about rows that moved. If a row's Node did not change, and all plugins passed the row,
+only the plugins that read its pods are asked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ QUICK_S: Final = 0.01
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Together:
-    """The verdicts on all nodes, in the slots `rows`, as they were put together last."""
+    """The last merged verdicts on all nodes, in the slots `rows`."""
 
     rows: NDArray[np.intp]
     groups: NDArray[np.int32]
@@ -44,8 +44,9 @@ class _Together:
 
 
 class MergedVerdicts:
-    """Verdicts by slot. `_known`: slots whose code holds; `_node_passed`: slots whose Node passed, as it
-    is."""
+    """The verdicts by slot. `_known`: slots whose code holds. `_node_passed`: slots whose Node, unchanged
+    since, passed.
+    """
 
     def __init__(self) -> None:
         self._clients: tuple[PluginClient, ...] = ()
@@ -66,22 +67,23 @@ class MergedVerdicts:
         self._node_passed[:] = False
 
     def forget(self, moved: Collection[int], node_moved: Collection[int]) -> None:
-        """Note the slots that moved: in anything, and in their Node object."""
+        """Forget the slots that moved. `moved`: in any part. `node_moved`: in their Node object."""
         self._known.forget(moved)
         if node_moved:
             self._node_passed[within(node_moved, len(self._known))] = False
 
     def forget_about_all_nodes(self) -> None:
-        """Some Node object changed: answers that depend on all Node objects are stale."""
+        """Forget the answers that depend on all Node objects, one of which has changed."""
         if self._has_whole:
             self.clear()
 
     async def ask(
         self, clients: Sequence[PluginClient], cycle: Cycle, statuses: NodeStatuses, rows: Rows
     ) -> Rows:
-        """The rows of `rows` (positions in `statuses.table`, the whole snapshot) that all `clients` pass.
+        """Return the rows of `rows` (positions in `statuses.table`, the whole snapshot) that all `clients`
+        pass.
 
-        Rejections and errors of the others are left in `statuses`.
+        Rejections and errors about the other rows are written to `statuses`.
         """
         nodes = statuses.table
         self._prepare(clients, nodes._columns.capacity)
@@ -104,9 +106,11 @@ class MergedVerdicts:
         return rows[np.equal(codes, 0)]
 
     def expected(self, clients: Sequence[PluginClient], nodes: NodeTable) -> Rows | None:
-        """The rows of `nodes`, the whole snapshot, that `clients` may pass: those known to pass, and the few
-        that moved. None: not one is known to pass, or more than a few moved, or `clients` took so long the
-        last time that others would miss their deadlines meanwhile.
+        """Return the rows of `nodes`, the whole snapshot, that `clients` may pass: rows that passed, and a
+        few that moved.
+
+        None if no row is known to pass, if more than a few moved, or if the last call to `clients` took so
+        long that served plugins would miss their deadlines meanwhile.
         """
         self._prepare(clients, nodes._columns.capacity)
         if self._took_s > QUICK_S:
@@ -125,13 +129,13 @@ class MergedVerdicts:
         return np.sort(np.concatenate((passed, missing.take(rejected))))
 
     def has_asked(self, clients: Sequence[PluginClient]) -> bool:
-        """Whether `ask` was last about these."""
+        """Return True if the last call of `ask` was about these plugins."""
         return clients is self._clients
 
     async def ask_about(
         self, clients: Sequence[PluginClient], cycle: Cycle, statuses: NodeStatuses, rows: Rows
     ) -> Rows:
-        """As `ask`, but plugins are asked about `rows` alone, which are few."""
+        """Do the same as `ask` for a few rows: plugins are asked about `rows` alone."""
         nodes = statuses.table
         self._prepare(clients, nodes._columns.capacity)
         slots = nodes.slots.take(rows)
@@ -145,7 +149,7 @@ class MergedVerdicts:
         return rows[np.equal(codes, 0)]
 
     async def _learn(self, cycle: Cycle, nodes: NodeTable, missing: Rows) -> None:
-        """Ask about rows that are not known."""
+        """Ask about rows without a kept verdict."""
         started_s = instant_s()
         asked = nodes.take(missing)
         light = self._node_passed.take(asked.slots)
@@ -160,7 +164,7 @@ class MergedVerdicts:
         self._took_s = instant_s() - started_s
 
     def _put_together(self, nodes: NodeTable) -> _Together:
-        """The verdicts on all rows, built anew only if a verdict changed."""
+        """Return the verdicts on all rows; built again only if a verdict changed."""
         outcome = self._outcome
         if outcome is None or outcome.rows is not nodes.slots:
             groups = read_only(nodes.take_of(self._codes).copy())
@@ -170,7 +174,7 @@ class MergedVerdicts:
         return outcome
 
     async def _ask(self, clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable) -> None:
-        """Ask `clients` about `nodes`, some rows of the snapshot, and remember their answers."""
+        """Ask `clients` about `nodes`, some rows of the snapshot, and keep their answers."""
         found = NodeStatuses(nodes)
         slots = nodes.slots
         await filter_rows(clients, cycle, found, all_rows(nodes))
@@ -185,7 +189,7 @@ class MergedVerdicts:
     def left_to_ask(
         self, clients: Sequence[PluginClient], slots: NDArray[np.intp]
     ) -> tuple[Sequence[PluginClient], NDArray[np.bool_]]:
-        """(the `clients` that look at pods, bool: the slots whose Node the others are known to pass)."""
+        """Return (the `clients` that read pods; bool: slots whose Node the other clients pass)."""
         passed = np.zeros(len(slots), dtype=np.bool_)
         if tuple(clients) == self._clients:
             inside = slots < len(self._node_passed)
@@ -199,8 +203,9 @@ class MergedVerdicts:
         found: NodeStatuses,
         asked: Rows | None,
     ) -> bool:
-        """Remember the answers of `clients` about `slots`, in the rows `asked` of `found` (None: all of
-        them); whether that was an answer.
+        """Keep the answers of `clients` about `slots`, in the rows `asked` of `found` (None: all rows).
+
+        Return False for errors and for answers of a failure policy, which are not kept.
         """
         # An error, or a policy's stand-in for it, is no answer about the row; the next pod asks again.
         sound = not [client for client in clients if client.is_failing]
@@ -240,10 +245,10 @@ class MergedVerdicts:
 
 
 class NominatedVerdicts(MergedVerdicts):
-    """Verdicts on nodes with the pods that are nominated to them: the first of the two passes of Filter.
+    """The verdicts on nodes with their nominated pods: the first of the two passes of Filter.
 
-    Asked again is about nodes of which something moved, or to which other pods are nominated than before.
-    `_marks` (int64, by slot): which pods were nominated when the verdict was given.
+    Plugins are asked again about nodes that moved, or that have other nominated pods than before. `_marks`
+    (int64, by slot): identifies the nominated pods at the time of the verdict.
     """
 
     def __init__(self) -> None:
@@ -259,7 +264,9 @@ class NominatedVerdicts(MergedVerdicts):
         nominated: NominatedPods,
         second: MergedVerdicts,
     ) -> Rows:
-        """As `nominated_pass`, of plugins that share. `second`: their verdicts on the nodes as they are."""
+        """Do the same as `nominated_pass` for plugins that share verdicts. `second`: their verdicts without
+        nominated pods.
+        """
         crowded = rows[nominated.rows[rows]]
         if nominated.marks is None or not len(crowded):
             return await nominated_pass(clients, cycle, statuses, rows, nominated)
@@ -286,5 +293,5 @@ class NominatedVerdicts(MergedVerdicts):
 
 
 def within(slots: Collection[int], length: int) -> list[int]:
-    """The slots below `length`: those that came with a growth of the table are not known anyway."""
+    """Return the slots below `length`. Slots that were added by a growth of the table have no kept answer."""
     return [slot for slot in slots if slot < length]

@@ -1,6 +1,7 @@
-"""One plugin's answers about pods with one signature: its columns, and its PreFilter and PreScore.
+"""One plugin's answers about pods with one signature: its columns, and its answers to PreFilter and PreScore.
 
-A column is made when a second pod asks: a pod that comes once pays nothing. Called by `keep_answers`.
+A column is made when the second pod with the signature comes, so that a single pod costs nothing. Called by
+`keep_answers`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _MAX_STATUSES: Final = 4096
 
 
 class SignatureAnswers:
-    """`pre_filter`, `pre_score` and `state` (written meanwhile) hold until a Node object changes."""
+    """The answers for one signature. `pre_filter`, `pre_score` and `state` (written at these two points) hold
+    until a Node object changes.
+    """
 
     __slots__ = (
         "_final",
@@ -59,7 +62,9 @@ class SignatureAnswers:
             self.pre_filter = self.pre_score = self.state = None
 
     def normalized(self, signer: Signer, raw: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """The final scores of `raw`, the very array of last time if that is the same; None: not in range."""
+        """Return the final scores for `raw`; the same array while `raw` is the same. None if a score is out
+        of range.
+        """
         if self._final is None or self._final[0] is not raw:
             final = normalize(signer.client.descriptor.normalization, raw)
             if not in_range(final):
@@ -94,7 +99,9 @@ class PluginAnswers:
         return answers
 
     async def filter(self, answers: SignatureAnswers, cycle: Cycle, nodes: NodeTable) -> Verdicts:
-        """The verdicts on `nodes`, some rows of the snapshot: asked is about rows that are not known."""
+        """Return the verdicts on `nodes`, some rows of the snapshot. The plugin is asked about rows without a
+        kept verdict.
+        """
         client = self.signer.client
         column = answers.verdicts
         if column is None or len(column.codes) > _MAX_STATUSES:
@@ -117,7 +124,7 @@ class PluginAnswers:
         return verdicts
 
     async def score(self, answers: SignatureAnswers, cycle: Cycle, nodes: NodeTable) -> ScoreOutcome:
-        """The scores of `nodes`; likewise."""
+        """Return the scores of `nodes`. The plugin is asked about rows without a kept score."""
         client = self.signer.client
         column = answers.scores
         if column is None:

@@ -1,6 +1,6 @@
-"""Tells which pods are equal to which plugin: the signatures of one cycle's pod, made anew for every cycle.
+"""Signatures of a cycle's pod: for which plugins is the pod equal to earlier pods? Made again in every cycle.
 
-A plugin in the host that signs, or judges node by node, takes part (`Signer`). Called by `keep_answers`.
+`Signer`s are the in-process plugins that sign, or that judge row by row. Called by `keep_answers`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ _KEPT_POINTS: Final = frozenset(
 
 
 def keeps_by_row(client: PluginClient) -> bool:
-    """Whether the plugin's answers to the four points that look at nodes may be kept here: it lives in the
-    host, is asked about every pod, judges node by node, and has no later point that needs the cycle's state.
+    """Return True if the host may keep the plugin's answers to PreFilter, Filter, PreScore and Score.
+
+    Such a plugin is in process, is asked about every pod, judges row by row, and has no later point that
+    needs the cycle's state.
     """
     descriptor = client.descriptor
     return (
@@ -55,10 +57,10 @@ def keeps_by_row(client: PluginClient) -> bool:
 
 
 class Signer:
-    """One plugin. `by_row`: it judges node by node. `merges`: its answers are put together with those of
-    other plugins; a plugin that does not sign would keep them from being shared. `of_spec`: the spec decides
-    the signature. `keeps`: it declares `depends_on`, so its answers may be kept; without, its signature says
-    only which points of this very cycle do not concern it.
+    """One plugin that signs. `by_row`: it judges row by row. `merges`: its answers are merged with those of
+    other plugins; a plugin without a signature of its own would prevent the others from sharing. `of_spec`:
+    the pod's spec decides the signature. `keeps`: it declares `depends_on`, so its answers may be kept;
+    otherwise its signature only says at which points of this cycle the plugin has no concern.
     """
 
     __slots__ = ("by_row", "client", "keeps", "merges", "name", "of_spec", "runtime", "sign")
@@ -80,14 +82,17 @@ def _all_wishes(pod: Pod, nodes: NodeTable) -> Hashable:
 
 
 class _Same:
-    """Stands for all signatures by the spec of the plugins that merge: found at once, even when they are
-    long."""
+    """Stands for the spec signatures of all plugins that merge: compared by identity, however long they
+    are.
+    """
 
     __slots__ = ()
 
 
 class _SignedSpec(NamedTuple):
-    """`by_name`: the signatures; `same`: of two specs equal if they are the same to all that merge."""
+    """The signatures of one spec. `by_name`: by plugin. `same`: equal for two specs that are equal for all
+    plugins that merge.
+    """
 
     by_name: dict[str, Hashable]
     same: Hashable
@@ -113,7 +118,9 @@ class Signers:
         self._same: dict[Hashable, _Same] = {}
 
     def sign(self, pod: Pod, nodes: NodeTable) -> tuple[dict[str, Hashable], Hashable]:
-        """The pod's signature by plugin, and the joint signature of the plugins whose answers are merged."""
+        """Return the pod's signature by plugin, and the joint signature of the plugins whose answers are
+        merged.
+        """
         try:
             spec = self._signed_by_spec(pod, nodes)
             others = [sign(pod, nodes) for sign in self._others]
@@ -132,7 +139,7 @@ class Signers:
         return signatures, tuple(key)
 
     def _sign_or_nothing(self, signer: Signer, pod: Pod, nodes: NodeTable) -> Hashable:
-        """The signature; if the plugin fails, a signature that equals no other."""
+        """Return the signature; if the plugin fails, a signature that equals no other."""
         try:
             return signer.sign(pod, nodes)
         except Exception as err:  # noqa: BLE001 (see `sign`)
@@ -140,7 +147,7 @@ class Signers:
             return object()
 
     def _of_its_own(self, plugin: str, signature: Hashable, pod: Pod) -> Hashable:
-        """A signature that can be hashed; an unhashable one becomes a signature that equals no other."""
+        """Return the signature; if it cannot be hashed, a signature that equals no other."""
         if _is_hashable(signature):
             return signature
         self._warn(plugin, pod, f"a {type(signature).__name__} cannot be hashed, or something in it cannot")
@@ -148,14 +155,15 @@ class Signers:
         return object() if known is None else (known, object())
 
     def _warn(self, plugin: str, pod: Pod, reason: str) -> None:
-        """Once for each plugin: it costs time, and changes no answer."""
+        """Log once per plugin. A failure costs time, and changes no answer."""
         if plugin not in self._warned:
             self._warned.add(plugin)
             log.warning("plugin.cannot_sign", plugin=plugin, pod=pod.key, reason=reason)
 
     def _signed_by_spec(self, pod: Pod, nodes: NodeTable) -> _SignedSpec:
-        """Made once for all pods with the same spec, which most pods of a controller have. Passes on what a
-        plugin raises, and raises where a signature cannot be hashed.
+        """Return the signatures of the pod's spec, made once for all pods with that spec.
+
+        Raises what a plugin raises, and TypeError for a signature that cannot be hashed.
         """
         spec = pod._read
         if spec is None or not self._by_spec_holds:
@@ -183,8 +191,11 @@ class Signers:
         return _SignedSpec(by_name, tuple(together))
 
     def _check_by_spec(self, pod: Pod, nodes: NodeTable, signed: Mapping[str, Hashable]) -> None:
-        """For a few specs, whether a pod that shares the spec, and nothing else, is signed the same. A class
-        that goes by more would be given other pods' answers; no spec is signed once and for all then.
+        """Check, for a few specs, that a pod with the same spec and nothing else in common gets the same
+        signature.
+
+        A class that reads more than the spec would get other pods' answers; then no signature is kept by
+        spec.
         """
         other = replace(
             pod,

@@ -33,9 +33,9 @@ _MAX_STATUSES: Final = 4096
 
 
 class Outcomes:
-    """By slot. `known` (bool): the other columns hold the current result; `_codes` (int32): 0 where victims
-    make room, else why not; the criteria of `selection`; the victims from `_starts` on in `pods`, as many as
-    there are.
+    """Results by slot. `known` (bool): the other columns hold the current result. `_codes` (int32): 0 if
+    victims make room, else the reason. The criteria of `selection`. The victims: in `pods`, from `_starts`
+    on.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -50,7 +50,7 @@ class Outcomes:
         self._passing: list[NDArray[np.intp]] = []
 
     def grow(self, capacity: int) -> None:
-        """There are that many slots now."""
+        """Make room for `capacity` slots."""
         more = capacity - len(self.known)
         if more > 0:
             self.known = extended(self.known, more)
@@ -105,24 +105,24 @@ class Outcomes:
         self._passing.append(slots)
 
     def work(self, slots: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """bool: where victims are known to make room."""
+        """Return bool: where victims are known to make room."""
         found: NDArray[np.bool_] = self.known.take(slots) & (self._codes.take(slots) == 0)
         return found
 
     def harmless(self, slots: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """bool: where they break no budget; for slots that work."""
+        """Return bool: where the victims break no budget; for slots that work."""
         found: NDArray[np.bool_] = self._criteria["violations"].take(slots) == 0
         return found
 
     def candidates(self, slots: NDArray[np.intp], places: NDArray[np.intp]) -> Candidates:
-        """The `slots` that work, indexed by their `places`. All of them must be known."""
+        """Return the `slots` that work, indexed by their `places`. All slots must be known."""
         works = self._codes.take(slots) == 0
         at = slots[works]
         criteria = {name: column.take(at) for name, column in self._criteria.items()}
         return Candidates(places[works], self.pods, self._starts.take(at), **criteria)
 
     def tell(self, slots: NDArray[np.intp], rows: NDArray[np.intp], statuses: NodeStatuses) -> None:
-        """Write to `statuses` why nodes, `rows` of its table, do not work. All of them must be known."""
+        """Write to `statuses` why nodes, `rows` of its table, do not work. All slots must be known."""
         if len(self._seen) == 1:
             return
         codes = self._codes.take(slots)
@@ -134,7 +134,7 @@ class Outcomes:
         statuses.groups[rows[fails]] = groups.take(codes[fails])
 
     def _compact(self, live: NDArray[np.intp]) -> None:
-        """Drop the victims of nodes that were judged anew since."""
+        """Drop the victims of nodes that were tried again since."""
         counts = self._criteria["counts"][live]
         ends = np.cumsum(counts)
         at = np.repeat(self._starts[live] - (ends - counts), counts) + np.arange(int(counts.sum()))
@@ -143,13 +143,13 @@ class Outcomes:
 
 
 class KeptOutcomes:
-    """Outcomes kept for equal pods, while what is known about them holds."""
+    """The outcomes that are kept for equal preemptors."""
 
     def __init__(self) -> None:
         self.by_pods: WeakKeyDictionary[object, _Kept] = WeakKeyDictionary()
 
     def of(self, framework: Framework, cycle: Cycle, budgets: Sequence[Budget]) -> Outcomes:
-        """The outcomes that hold for the cycle's pod: of equal ones before, or none yet."""
+        """Return the outcomes that hold for the cycle's pod: those of equal pods, or empty ones."""
         capacity = cycle.nodes.slot_count
         clients = tuple(framework.filters_of(cycle))
         equal, marks = cycle.kept, cycle.nominated.marks
@@ -166,7 +166,9 @@ class KeptOutcomes:
 
 
 class _Kept:
-    """`_marks` (int64, by slot): which pods were nominated when the outcome was found."""
+    """The outcomes of one kind of pod. `_marks` (int64, by slot): identifies the nominated pods at the time
+    of the outcome.
+    """
 
     def __init__(self, cycle: Cycle, clients: tuple[PluginClient, ...], budgets: Sequence[Budget]) -> None:
         columns = cycle.nodes._columns
