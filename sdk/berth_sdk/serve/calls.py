@@ -1,7 +1,7 @@
-"""What every call to the server needs: refusals, counting, and the one function that calls a plugin's method.
+"""The parts of every call to the server: refusals, the count of calls, and the call of a plugin's method.
 
-A plugin's exception becomes gRPC INTERNAL with the plugin's name; the traceback goes to the log. Used by
-all servicers.
+An exception of a plugin becomes gRPC INTERNAL with the plugin's name. The log has the traceback. All
+servicers use this module.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from berth_sdk.serve.lanes import CallCancelledError, CallContext, EventLoopThre
 from berth_sdk.serve.served import ServedPlugin
 
 _MAX_TEXT: Final = 1024
-"""The longest text of an error: gRPC sends it in a header, and headers are small."""
+"""Characters of an error's text at most. gRPC sends the text in a header, and headers are limited."""
 LOG: Final = logging.getLogger("berth_sdk.serve.server")
 
 
 class CallRefusedError(Exception):
-    """The call ends with a gRPC status. Attributes: code, text."""
+    """An error that ends a call with a gRPC status. Attributes: code, text."""
 
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
         self.code = code
@@ -34,7 +34,7 @@ class CallRefusedError(Exception):
 
 
 class InFlight:
-    """How many calls are being executed."""
+    """The count of running calls."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -56,7 +56,11 @@ def ask(
     context: CallContext,
     call: Callable[[], Any],
 ) -> Any:
-    """Ask the plugin, in its turn. Its exceptions become CallRefusedError; passes on ScoreRefusedError."""
+    """Call the plugin, which has its turn, and return its answer; wait for an answer of an async method.
+
+    Raises CallRefusedError for the plugin's exceptions, but ScoreRefusedError as it is, and
+    CallCancelledError.
+    """
     if not context.is_active():
         raise CallCancelledError
     try:
@@ -67,7 +71,7 @@ def ask(
     except KeyboardInterrupt:
         raise
     except BaseException as err:
-        # An exit as well: it would end this thread alone and leave the host without an answer.
+        # SystemExit too: it would end only this thread, and leave the host without an answer.
         LOG.exception("%s.%s failed", served.name, method)
         text = f"{served.name}.{method} raised {raised_text(err)}"
         raise CallRefusedError(grpc.StatusCode.INTERNAL, text) from err

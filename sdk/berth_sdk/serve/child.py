@@ -1,8 +1,8 @@
-"""The duties of a server that the host launched as a child: it says where it listens, and ends with the host.
+"""The duties of a server that the host launched as a child: print its address, and end with the host.
 
-A child is recognised by `BERTH_PLUGIN_COOKIE` in its environment. Nothing runs between fork and exec;
-the child itself asks the kernel to end it with its parent, checks that its parent is still the host
-(`BERTH_HOST_PID`), and ends when standard input, which only the host holds, closes.
+A child has `BERTH_PLUGIN_COOKIE` in its environment. The host runs no code between fork and exec. So the
+child itself asks the kernel for a signal at its parent's death, and checks that the host is still its parent
+(`BERTH_HOST_PID`). The child also ends when its standard input closes, which only the host holds open.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ LOG: Final = logging.getLogger("berth_sdk.serve.server")
 
 
 class OrphanError(Exception):
-    """The host that launched this process is gone."""
+    """The error of a process whose host has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildDuties:
-    """The host's requests to this process, from its environment. `host_pid` 0: it did not say."""
+    """The requirements of the host that launched this process. `host_pid` 0: not given."""
 
     cookie: str
     host_pid: int
 
     @staticmethod
     def from_environment(environment: Mapping[str, str]) -> ChildDuties | None:
-        """None for a process that no host launched."""
+        """Return the duties in `environment`; None for a process that no host launched."""
         cookie = environment.get(COOKIE)
         if cookie is None:
             return None
@@ -49,10 +49,10 @@ class ChildDuties:
         return ChildDuties(cookie, int(pid) if pid.isdigit() else 0)
 
     def tie_to_host(self) -> None:
-        """End with the parent from now on. Raises OrphanError when the host is gone already."""
+        """Make this process end with its parent. Raises OrphanError if the host has already ended."""
         if sys.platform == "linux":
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        # After the line above no death of the parent goes unnoticed; one before it shows here.
+        # From the line above on, the kernel reports the parent's death. This finds an earlier death.
         if self.host_pid and not _is_ancestor(self.host_pid):
             raise OrphanError(f"the host, process {self.host_pid}, is gone")
 
@@ -61,21 +61,21 @@ class ChildDuties:
         threading.Thread(target=_until_closed, args=(end,), name="berth-host-watch", daemon=True).start()
 
     def handshake_line(self, address: str, instance_id: str) -> str:
-        """The one line that goes to standard output."""
+        """Return the line that the host reads from standard output."""
         return json.dumps(
             {"protocol": _PROTOCOL, "address": address, "instance_id": instance_id, "cookie": self.cookie}
         )
 
 
 class StandardOutput:
-    """Standard output, kept for the handshake line: all other prints go to standard error."""
+    """Standard output, reserved for the handshake line. All other prints go to standard error."""
 
     def __init__(self) -> None:
         self._fd = os.dup(1)
         os.dup2(2, 1)
 
     def say(self, line: str) -> None:
-        """Write the line; the pipe stays open, its end means the end of this process."""
+        """Write the line. The pipe stays open, as its end means the end of this process."""
         os.write(self._fd, line.encode() + b"\n")
 
 
@@ -89,7 +89,7 @@ def _until_closed(end: Callable[[], None]) -> None:
 
 
 def _is_ancestor(pid: int) -> bool:
-    """Whether `pid` is above this process: its parent, or above a wrapper such as a shell."""
+    """Return True if `pid` is an ancestor: the parent, or the parent of a wrapper such as a shell."""
     current = os.getppid()
     while current > 1:
         if current == pid:
@@ -105,6 +105,6 @@ def _parent_of(pid: int) -> int | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return None  # gone, or a system without /proc
+        return None  # the process has ended, or the system has no /proc
     # pid (command, which may hold spaces and brackets) state ppid ...
     return int(stat.rpartition(")")[2].split()[1])

@@ -1,7 +1,7 @@
-"""`ClientNames`: of the hosts with a certificate of the right authority, those that are named get in.
+"""`ClientNames`: lets in the hosts whose certificates have one of the configured names.
 
-An interceptor of a server with TLS; every call is checked, those of health and reflection too. Called by
-`server`.
+An interceptor of a server with TLS, which has verified the certificate's authority. It checks every call,
+also calls of health and reflection. `server` makes it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ _Reply = TypeVar("_Reply")
 
 
 class ClientNames(grpc.ServerInterceptor):
-    """Refuses with PERMISSION_DENIED."""
+    """The check of the host's certificate; refuses a call with PERMISSION_DENIED."""
 
     def __init__(self, allowed: Collection[str]) -> None:
-        """`allowed`: common names or subject alternative names, compared as a whole."""
+        """Let in hosts with one of the names in `allowed`: common names or subject alternative names.
+
+        Names are compared as a whole.
+        """
         self._allowed = frozenset(allowed)
 
     def intercept_service(
@@ -30,7 +33,7 @@ class ClientNames(grpc.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], grpc.RpcMethodHandler[_Request, _Reply] | None],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[_Request, _Reply] | None:
-        """The method's handler, behind the check."""
+        """Return the method's handler, which first checks the host."""
         handler = continuation(handler_call_details)
         return None if handler is None else self._guarded(handler)
 

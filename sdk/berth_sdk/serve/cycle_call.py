@@ -1,8 +1,9 @@
-"""What every call of a cycle needs, before and after the plugin's method runs.
+"""The work of every call of a cycle, before and after the plugin's method.
 
-`cycle_call` wraps a servicer's method. Before the method it releases ended cycles, brings the copy to the
-request's version, finds the cycle and waits for the plugin's turn. After it, it adds the token and the
-published values to the reply. If the pod or the state is missing, it answers `needs` and executes nothing.
+`cycle_call` wraps a servicer's method. Before the method runs, the wrapper releases ended cycles, brings the
+copy to the request's version, finds the cycle and waits for the plugin's turn. Afterwards the wrapper adds
+the token and the published values to the reply. If the pod or the state is missing, the method does not run,
+and the reply has `needs`.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ _SUCCEEDED: Final = pb.ReplyContext(status=encode_status(SUCCESS))
 
 
 class CycleCall:
-    """One call of one cycle, ready to be put to the plugin.
+    """One call of one cycle, prepared for the plugin.
 
-    `runtime` is the plugin, `state` its store of this cycle, `pod` the cycle's.
+    `runtime`: the plugin. `state`: its CycleState. `pod`: the pod of the cycle.
     """
 
     __slots__ = ("_context", "_method", "instance", "part", "pod", "runtime", "served", "state")
@@ -66,21 +67,24 @@ class CycleCall:
 
     @property
     def mode(self) -> NodeMode:
-        """How the plugin names nodes."""
+        """The plugin's way to name nodes."""
         return self.runtime.descriptor.node_mode
 
     def ask(self, call: Callable[[], Any]) -> Any:
-        """Put the call to the plugin. Raises CallRefusedError for its exceptions."""
+        """Call the plugin. Raises as `calls.ask`."""
         return ask(self.served, self._method, self.instance.loop, self._context, call)
 
     def reply(self, status: Status | None = None) -> pb.ReplyContext:
-        """The reply's context, to be copied into the reply; None: no code is set."""
+        """Return the context of a reply, which the caller copies. `status` None: without a status."""
         if status is SUCCESS:
             return _SUCCEEDED
         return _EMPTY if status is None else pb.ReplyContext(status=encode_status(status))
 
     def snapshot(self, names: list[str]) -> NodeTable:
-        """Every node; without a copy the nodes that the request names, known by name alone."""
+        """Return all nodes; for a plugin without a copy, the nodes `names`, with nothing but their names.
+
+        Raises CallRefusedError if there is no copy yet.
+        """
         if not self.runtime.descriptor.keeps_state:
             return self.instance.named_nodes(names)
         try:
@@ -90,7 +94,7 @@ class CycleCall:
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err
 
     def candidates(self, message: pb.NodeSet) -> NodeTable:
-        """The nodes of a request. Raises CallRefusedError for nodes that the copy lacks."""
+        """Return the nodes of a request. Raises CallRefusedError for nodes that the copy lacks."""
         names = list(message.names)
         nodes = self.snapshot(names)
         if self.runtime.descriptor.node_mode is NodeMode.NAMES:
@@ -106,7 +110,7 @@ class CycleCall:
 
 
 def _positions(names: list[str], nodes: NodeTable) -> NDArray[np.intp]:
-    """The positions of the named nodes. Raises CallRefusedError for a node that the copy lacks."""
+    """Return the positions of the named nodes. Raises CallRefusedError for a node that the copy lacks."""
     positions = [nodes.position(name) for name in names]
     if None in positions:
         text = f"node {names[positions.index(None)]!r} is not in the snapshot"
@@ -117,7 +121,10 @@ def _positions(names: list[str], nodes: NodeTable) -> NDArray[np.intp]:
 def cycle_call(
     method: str, response_type: Callable[..., Any]
 ) -> Callable[[Callable[[Any, Any, CycleCall], R]], Method[R]]:
-    """Serve `method` of a plugin; the decorated function gets the request and a `CycleCall`."""
+    """Return a decorator for a function that serves `method` of a plugin.
+
+    The function gets the request and a `CycleCall`. `response_type`: of a reply with `needs`.
+    """
 
     def decorate(answer: Callable[[Any, Any, CycleCall], R]) -> Method[R]:
         @functools.wraps(answer)
@@ -145,7 +152,7 @@ def cycle_call(
 def _prepared(
     instance: Instance, served: ServedPlugin, ctx: pb.CallContext
 ) -> tuple[PluginCycle | None, pb.ReplyContext | None]:
-    """The plugin's part of the cycle; or None and the missing state."""
+    """Return the plugin's part of the cycle and None; or None and a context that names the missing state."""
     needs: list[pb.Need.ValueType] = []
     have: StateVersion | None = None
     if ctx.HasField("version"):
@@ -184,7 +191,7 @@ def _prepared(
 
 
 def _completed(reply: R, part: PluginCycle, echoed: bytes) -> R:
-    """The reply with the plugin's token and published values. `echoed`: the token that came with the call."""
+    """Return the reply with the plugin's token and published values. `echoed`: the token of the call."""
     message: Any = reply
     message.ctx.cycle_id = part.state.cycle_id
     try:

@@ -1,7 +1,7 @@
-"""The server's memory of open cycles: the pod, each plugin's CycleState, and recent Unreserves.
+"""The open cycles of a server: the pod, each plugin's CycleState, and recent Unreserves.
 
-Used by the servicers from their threads. A cycle is released by `ended`, EndCycles, PostBind or
-Unreserve; a cycle that is never released expires. Bounded by the number of open cycles.
+The servicers use it from their threads. `ended` in a call, EndCycles, PostBind and Unreserve release a cycle.
+A cycle that is never released expires. The size is bounded by the number of open cycles.
 """
 
 from __future__ import annotations
@@ -23,19 +23,22 @@ if TYPE_CHECKING:
 
 EXPIRY_S: Final = 600.0
 RESERVED_EXPIRY_S: Final = 3600.0
-"""Reservations live as long as their pods wait on Permit, and are listed in every Reconcile."""
+"""Seconds without a call until a reservation expires, as its pod may wait at Permit for long. Every Reconcile
+lists the reservation, which counts as a call.
+"""
 TOMBSTONE_S: Final = 300.0
 MAX_TOKEN_BYTES: Final = 4096
 MEMORY_TOKEN: Final = b"\x00berth-sdk:memory"
-"""The token of a plugin that has written to its state and set no token of its own: if a process gets it back
-and does not know the cycle, what the plugin wrote is lost."""
+"""The token of a plugin that has written to its state and set no token. If a process gets this token back and
+does not know the cycle, the plugin's state is lost.
+"""
 
 
 @dataclass(slots=True)
 class PluginCycle:
-    """One plugin's part of one cycle. `shared`: values that others published for it; `state` reads it.
+    """One plugin's part of one cycle. `shared`: values that other plugins published; `state` reads them.
 
-    `first_replies`: the replies to duplicates of Reserve and Permit.
+    `first_replies`: the replies to Reserve and Permit, for duplicates of these calls.
     """
 
     served: ServedPlugin
@@ -59,7 +62,7 @@ class _Cycle:
 
 
 class CycleBook:
-    """Cycles by id, least recently used first."""
+    """The open cycles by id, the least recently used first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -69,7 +72,7 @@ class CycleBook:
 
     @property
     def undone_count(self) -> int:
-        """Cycles of which it is kept for a while that their reservation was undone."""
+        """The number of recent Unreserves that are kept."""
         return len(self._tombstones)
 
     def __len__(self) -> int:
@@ -77,9 +80,9 @@ class CycleBook:
             return len(self._cycles)
 
     def look(self, plugin: str, cycle_id: str, pod: Pod | None) -> tuple[PluginCycle | None, Pod | None]:
-        """The plugin's part of a cycle and the cycle's pod, as far as they are known.
+        """Return the plugin's part of a cycle and the cycle's pod; None for what is unknown.
 
-        `pod`: the pod of this call; it is kept.
+        `pod`: the pod of this call, which the cycle keeps; None: the call has none.
         """
         with self._lock:
             cycle = self._touched(cycle_id)
@@ -89,13 +92,13 @@ class CycleBook:
             return cycle.parts.get(plugin), known
 
     def find(self, plugin: str, cycle_id: str) -> PluginCycle | None:
-        """The plugin's part of a cycle, if it is remembered."""
+        """Return the plugin's part of a cycle; None if unknown."""
         with self._lock:
             cycle = self._cycles.get(cycle_id)
             return None if cycle is None else cycle.parts.get(plugin)
 
     def open(self, served: ServedPlugin, cycle_id: str, pod: Pod) -> PluginCycle:
-        """The plugin's part of a cycle, made at its first call: right after `look`."""
+        """Return the plugin's part of a cycle; make it at the plugin's first call. Called after `look`."""
         with self._lock:
             cycle = self._cycles.get(cycle_id) or self._touched(cycle_id)
             part = cycle.parts.get(served.name)
@@ -108,7 +111,7 @@ class CycleBook:
             return part
 
     def end(self, plugin: str, cycle_id: str, *, bound: bool) -> None:
-        """The host says that the cycle is over. A reservation that is not undone yet stays until it is."""
+        """Release the plugin's part of a cycle that has ended; keep a reservation until its Unreserve."""
         with self._lock:
             cycle = self._cycles.get(cycle_id)
             if cycle is None:
@@ -118,12 +121,12 @@ class CycleBook:
                 self._drop(cycle_id, plugin)
 
     def release(self, plugin: str, cycle_id: str) -> None:
-        """The plugin's part is of no use any more."""
+        """Release the plugin's part of a cycle."""
         with self._lock:
             self._drop(cycle_id, plugin)
 
     def reservations(self, plugin: str) -> dict[str, PluginCycle]:
-        """The plugin's reservations and waits by cycle."""
+        """Return the plugin's reservations and waits at Permit, by cycle."""
         with self._lock:
             return {
                 cycle_id: cycle.parts[plugin]
@@ -134,7 +137,10 @@ class CycleBook:
     # --- recent Unreserves ---------------------------------------------------------------------
 
     def undo_begins(self, plugin: str, cycle_id: str) -> bool:
-        """An Unreserve of the cycle begins; a later Reserve is refused. False: it was undone before."""
+        """Record that an Unreserve of the cycle begins, so that a later Reserve is refused.
+
+        Returns False if an earlier Unreserve has completed.
+        """
         with self._lock:
             now_s = self._clock()
             self._expire(now_s)
@@ -143,14 +149,14 @@ class CycleBook:
             return not done
 
     def undo_ended(self, plugin: str, cycle_id: str) -> None:
-        """The cycle is undone; a repeated Unreserve has nothing to do."""
+        """Record that the Unreserve has completed, and release the cycle."""
         with self._lock:
             if (plugin, cycle_id) in self._tombstones:
                 self._tombstones[plugin, cycle_id] = (self._clock(), True)
             self._drop(cycle_id, plugin)
 
     def is_undone(self, plugin: str, cycle_id: str) -> bool:
-        """Whether an Unreserve of the cycle has arrived in the last five minutes."""
+        """Return True if an Unreserve of the cycle arrived within TOMBSTONE_S."""
         with self._lock:
             if not self._tombstones:
                 return False
@@ -194,14 +200,15 @@ class CycleBook:
 
 
 def memory_is_lost(known: PluginCycle | None, token: bytes) -> bool:
-    """Whether earlier calls of the cycle left something in memory that is not here, and no token to rebuild
-    it from.
-    """
+    """Return True if this process lacks state of earlier calls of the cycle, and a token to restore it."""
     return known is None and token == MEMORY_TOKEN
 
 
 def token_to_send(plugin: str, state: CycleState, echoed: bytes) -> bytes | None:
-    """The token for the reply; None: the host holds the right one. Raises PluginAnswerError if too long."""
+    """Return the token for the reply; None if the host has it already.
+
+    Raises PluginAnswerError for a token that is too long.
+    """
     wanted = state.token if state.token is not None else (MEMORY_TOKEN if state._store else b"")
     if len(wanted) > MAX_TOKEN_BYTES:
         raise PluginAnswerError(

@@ -1,7 +1,7 @@
 """Calls of the scheduling cycle in frames on a Unix socket beside the gRPC server: `FramedServer`.
 
 Each connection has a thread, which passes one call after the other to the handlers of `SchedulingService`.
-Called by `server`. Source: docs/reference/framed-transport.md.
+`server` makes the `FramedServer`. Source: docs/reference/framed-transport.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Answer: TypeAlias = Callable[[bytes, Any], bytes]
 """(request, context) -> answer, both serialised."""
 MAX_CONNECTIONS: Final = 256
 STALLED_S: Final = 10
-"""How long the rest of a frame may take, in either direction."""
+"""Seconds that the rest of a frame may take, in either direction."""
 ROOM_AGAIN_S: Final = 0.2
 _BACKLOG: Final = 64
 _WANT_OF_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -46,10 +46,10 @@ _TIMEVAL: Final = struct.Struct("ll")
 
 
 class FramedServer:
-    """The listening socket and its connections. made -listen-> serving -stop-> stopped"""
+    """The listening socket and its connections. made -listen-> serving -stop-> stopped."""
 
     def __init__(self, calls: Mapping[int, Answer], limit_bytes: int) -> None:
-        """`calls`: handlers by number (`wire.frames.NUMBERS`). `limit_bytes`: the longest request."""
+        """Serve `calls`: handlers by number (`wire.frames.NUMBERS`). `limit_bytes`: the longest request."""
         self._calls = calls
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
@@ -60,12 +60,14 @@ class FramedServer:
         self._stopping = threading.Event()
 
     def listen(self, path: Path) -> bool:
-        """Listen at `path`, under the process's umask. Return False if the path cannot be bound; then every
-        call comes over gRPC.
+        """Listen at `path`, with the process's umask.
+
+        Returns False if the path cannot be bound; all calls then come over gRPC.
         """
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            unlink(path)  # of a process that did not end well; gRPC's own socket was free
+            # Left by a process that crashed: gRPC's socket beside it was free.
+            unlink(path)
             listening.bind(str(path))
             listening.listen(_BACKLOG)
         except OSError as err:
@@ -87,7 +89,8 @@ class FramedServer:
             return
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
-        if self._file == identity_of(self._path):  # a successor may have its own there by now
+        # Not the file of a successor at the same path.
+        if self._file == identity_of(self._path):
             unlink(self._path)
         for connection in idle:
             connection.say_closing()
@@ -188,7 +191,7 @@ class FramedConnection:
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
         self._watcher: threading.Thread | None = None
-        # Of the socket, not of Python, which would look at it before each read.
+        # A timeout of the socket: with Python's, each read would need another system call.
         patience = _TIMEVAL.pack(stalled_s, 0)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
@@ -201,7 +204,7 @@ class FramedConnection:
             except BlockingIOError as err:
                 if self._incoming.has_begun:
                     raise FrameError(f"the rest of a frame did not come within {self._stalled_s} s") from err
-                continue  # between two calls the host may take its time
+                continue  # the time between two calls is not limited
             if not data:
                 if self._incoming.has_begun:
                     raise FrameError("it was closed in the middle of a frame")
@@ -241,12 +244,12 @@ class FramedConnection:
         self.cut_off()
 
     def cut_off(self) -> None:
-        """Close, also while a call is open."""
+        """Close the connection, also while a call is open."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
-        """Close, and release the socket and the thread that watches it."""
+        """Close the connection, and release the socket and its watching thread."""
         self.cut_off()
         if self._watcher is not None:
             self._watcher.join()
@@ -255,7 +258,7 @@ class FramedConnection:
     # --- the context of the open call, as a servicer uses gRPC's -----------------------------------------
 
     def begin(self) -> None:
-        """Forget the callbacks of the call before."""
+        """Drop the callbacks of the previous call."""
         if self._callbacks:
             with self._lock:
                 self._callbacks.clear()
@@ -272,7 +275,7 @@ class FramedConnection:
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Call `callback` when the host closes while this call is open; return False if it has closed."""
         if self._watcher is None:
-            # Only calls that run on the loop ask for it; the others cost no second thread.
+            # Only calls of async methods need the second thread.
             self._watcher = threading.Thread(target=self._watch, name="berth-framed-watch", daemon=True)
             self._watcher.start()
         with self._lock:
@@ -284,7 +287,7 @@ class FramedConnection:
         raise _AbortedError(code, text)
 
     def _watch(self) -> None:
-        """Wait until the host closes, or `end`, and run the callbacks; the body of a thread."""
+        """Wait until the host closes or `end` is called, then run the callbacks; the body of a thread."""
         poll = select.poll()
         poll.register(self._sock, _HUNG_UP)
         poll.poll()

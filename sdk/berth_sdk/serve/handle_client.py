@@ -1,8 +1,8 @@
 """`Handle` of a served plugin: short calls to the host's HandleService, and reads of the local copy.
 
-Made by the server, one per plugin and profile. Configure says how to reach the host, anew with every
-attachment. While a plain method waits here, the server lets other calls to the plugin run, so that
-SimulateFilter can answer while PostFilter asks. An `async def` method calls these through
+The server makes one per plugin and profile. The host's address comes with the Configure of each attachment.
+While a plain method waits for the host, the server runs other calls to the plugin: SimulateFilter must answer
+while PostFilter waits for the host's preemption. An `async def` method uses the handle with
 `asyncio.to_thread`.
 """
 
@@ -42,21 +42,21 @@ from berth_sdk.wire.requests import decode_status
 
 CALL_DEADLINE_S: Final = 5.0
 EVALUATION_DEADLINE_S: Final = 60.0
-"""The host gives up with the call that asks, which is earlier."""
+"""An upper bound. The deadline of the open call is shorter, and ends the evaluation."""
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
 _CANCELLATIONS: Final = {cancellation.value: cancellation for cancellation in Cancellation}
 _NOMINATIONS: Final = {nomination.value: nomination for nomination in Nomination}
 
 
 class LocalCopy(Protocol):
-    """The synchronised copy, as far as the handle reads it."""
+    """The part of the synchronised copy that the handle reads."""
 
     def nodes(self) -> NodeTable:
-        """Every node."""
+        """Return all nodes."""
         ...
 
     def objects(self, resource: str) -> ObjectReader:
-        """The objects of a declared resource."""
+        """Return the objects of a declared resource."""
         ...
 
 
@@ -70,7 +70,7 @@ class HandleClient:
         copy: LocalCopy,
         forget: Callable[[], None] = lambda: None,
     ) -> None:
-        """`forget`: drops the kept answers of the plugin; called by `requeue`."""
+        """Make the handle of one plugin. `forget`: drops the plugin's kept answers; `requeue` calls it."""
         self._plugin = descriptor.name
         self._with_objects = descriptor.wants_whole_pod
         self._connection = connection
@@ -78,7 +78,7 @@ class HandleClient:
         self._forget = forget
 
     def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
-        """Pods held at Permit; `only_mine`: only pods that this plugin holds."""
+        """Return the pods that wait at Permit. `only_mine`: only pods that this plugin holds."""
         request = handle_pb2.ListWaitingPodsRequest(
             plugin=self._plugin, only_mine=only_mine, with_objects=self._with_objects
         )
@@ -86,7 +86,7 @@ class HandleClient:
         return [_waiting_pod(item) for item in reply.pods]
 
     def allow(self, waiting: WaitingPod, plugin: str = "") -> Decision:
-        """End the wait of one plugin; empty: this plugin's own."""
+        """End the wait of `plugin`; empty: of this plugin."""
         return self._decide(
             handle_pb2.WaitDecision(
                 pod_uid=waiting.pod.uid,
@@ -97,7 +97,7 @@ class HandleClient:
         )
 
     def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
-        """Send the pod back to the queue; the plugins that hold it are overruled."""
+        """Reject the pod, whichever plugins hold it; the host requeues it."""
         return self._decide(
             handle_pb2.WaitDecision(
                 pod_uid=waiting.pod.uid,
@@ -108,21 +108,21 @@ class HandleClient:
         )
 
     def cancel_binding(self, pod: Pod, message: str = "", *, cycle_id: str = "") -> Cancellation:
-        """Take the node from a pod whose PreBind plugins are at work; it is tried again."""
+        """Cancel the binding of a pod in PreBind; the host requeues the pod."""
         item = handle_pb2.BindingCancellation(pod_uid=pod.uid, cycle_id=cycle_id, message=message)
         request = handle_pb2.CancelBindingRequest(plugin=self._plugin, items=[item])
         reply = self._call("CancelBinding", request)
         if len(reply.results) != 1:
             raise HandleError(f"the host answered {len(reply.results)} results to one cancellation")
-        # A result that is not known here: nothing changed.
+        # A result of a newer contract; the value means that nothing changed.
         return _CANCELLATIONS.get(reply.results[0], Cancellation.NOT_IN_PRE_BIND)
 
     def objects(self, resource: str) -> ObjectReader:
-        """The objects of a declared resource."""
+        """Return the objects of a declared resource."""
         return self._copy.objects(resource)
 
     def snapshot(self) -> NodeTable:
-        """Every node as the current cycle sees it. Raises HandleError where there is no snapshot."""
+        """Return all nodes of the current cycle's snapshot. Raises HandleError if there is none."""
         return self._copy.nodes()
 
     def evaluate_preemption(
@@ -132,7 +132,7 @@ class HandleClient:
         min_candidate_nodes_percentage: int = 0,
         min_candidate_nodes_absolute: int = 0,
     ) -> PostFilterResult:
-        """The host's own preemption. The time of the PostFilter bounds it, not that of a short call."""
+        """Return the result of the host's preemption. The deadline of the open PostFilter call applies."""
         request = handle_pb2.EvaluatePreemptionRequest(
             plugin=self._plugin,
             cycle_id=state.cycle_id,
@@ -148,7 +148,7 @@ class HandleClient:
         )
 
     def run_scores(self, state: CycleState, node_names: Iterable[str]) -> NodeScores:
-        """PreScore and Score of every Score plugin over these nodes. The time of the open call bounds it."""
+        """Return the scores of all Score plugins for these nodes. The deadline of the open call applies."""
         names = tuple(node_names)
         request = handle_pb2.RunScoresRequest(plugin=self._plugin, cycle_id=state.cycle_id, node_names=names)
         reply = self._call("RunScores", request, deadline_s=EVALUATION_DEADLINE_S)
@@ -165,7 +165,7 @@ class HandleClient:
         return NodeScores(status, names, totals, plugins)
 
     def list_nominated_pods(self, node_names: Iterable[str] | None = None) -> list[NominatedPod]:
-        """The pods that are promised one of these nodes, or (None) any."""
+        """Return the pods that are nominated to one of these nodes; None: to any node."""
         names = () if node_names is None else tuple(node_names)
         if node_names is not None and not names:
             return []
@@ -179,18 +179,18 @@ class HandleClient:
         return [_nominated_pod(item) for chunk in chunks for item in chunk.pods]
 
     def nominate(self, pod: Pod, node_name: str | None) -> Nomination:
-        """Promise a pending pod a node; None: the node that its status names; "": none."""
+        """Nominate a pending pod to a node; None: to the node in its status; "": remove its nomination."""
         item = handle_pb2.Nomination(pod_uid=pod.uid, mode=_mode(node_name), node_name=node_name or "")
         reply = self._call("Nominate", handle_pb2.NominateRequest(plugin=self._plugin, items=[item]))
         if len(reply.results) != 1:
             raise HandleError(f"the host answered {len(reply.results)} results to one nomination")
-        # A result that is not known here: nothing changed.
+        # A result of a newer contract; the value means that nothing changed.
         return _NOMINATIONS.get(reply.results[0], Nomination.NOT_PERMITTED)
 
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
-        """Try these pods again; none given: all that this plugin rejected. Answers how many moved.
+        """Requeue these pods; none given: all pods that this plugin rejected. Returns how many moved.
 
-        Answers that are kept of the plugin are dropped first, so that none of them is repeated.
+        Drops the plugin's kept answers first, so that the host does not use them again.
         """
         self._forget()
         uids = [pod.uid for pod in pods]
@@ -204,7 +204,7 @@ class HandleClient:
         return int(self._call("Requeue", request).moved)
 
     def invalidate_sort_keys(self, pods: Iterable[Pod] = ()) -> None:
-        """The keys given to these pods are stale; none given: all keys."""
+        """Mark the sort keys of these pods as stale; none given: all keys."""
         uids = [pod.uid for pod in pods]
         request = handle_pb2.InvalidateSortKeysRequest(plugin=self._plugin, pod_uids=uids, all=not uids)
         self._call("InvalidateSortKeys", request)
@@ -218,7 +218,7 @@ class HandleClient:
         action: str = "",
         type: str = "Normal",
     ) -> None:
-        """Write a Kubernetes event about a pod."""
+        """Write a Kubernetes Event about a pod."""
         event = handle_pb2.EventRecord(
             regarding=wire.encode_ref(regarding), type=type, reason=reason, action=action, note=note
         )
@@ -229,7 +229,7 @@ class HandleClient:
         reply = self._call("DecideWaitingPods", request)
         if len(reply.results) != 1:
             raise HandleError(f"the host answered {len(reply.results)} results to one decision")
-        # A result that is not known here: nothing changed.
+        # A result of a newer contract; the value means that nothing changed.
         return _DECISIONS.get(reply.results[0], Decision.NOT_PERMITTED)
 
     def _call(
@@ -239,7 +239,7 @@ class HandleClient:
         deadline_s: float = CALL_DEADLINE_S,
         whole: Callable[[Any], Any] = lambda reply: reply,
     ) -> Any:
-        """`whole`: turns the stub's return value into the answer; a stream is read to its end."""
+        """Call the host. Raises HandleError. `whole`: converts the stub's return value, such as a stream."""
         stub, metadata = self._connection.open()
         call: Callable[..., Any] = getattr(stub, method)
         try:
@@ -248,16 +248,18 @@ class HandleClient:
                     lambda left_s: whole(call(request, metadata=metadata, timeout=left_s)), deadline_s
                 )
         except grpc.RpcError as err:
-            # Every error of a call is also the call that failed.
+            # gRPC's error of a call is also the failed call, with its code and its details.
             failed: Any = err
             raise HandleError(f"{method} failed with {failed.code().name}: {failed.details()}") from err
         except ValueError as err:
-            raise HandleError(f"{method} failed: the attachment ended meanwhile") from err
+            raise HandleError(f"{method} failed: the attachment ended during the call") from err
 
 
 def _patiently(call: Callable[[float], Any], deadline_s: float) -> Any:
-    """`call` gets the seconds that are left. A host that is asked too often says how long to wait, and the
-    call is made again then, if that is within the deadline.
+    """Return the answer of `call`, which gets the remaining seconds.
+
+    If the host limits the rate of calls, its error names a pause. The call is repeated after the pause,
+    within the deadline.
     """
     ends_s = time.monotonic() + deadline_s
     while True:

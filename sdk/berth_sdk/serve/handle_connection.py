@@ -1,7 +1,7 @@
 """`HandleConnection`: the connection of a plugin process to the host's HandleService, as Configure grants it.
 
-Made by `Instance`, and used by the `HandleClient` of each plugin. Over TLS the process shows the certificate
-that it serves with, and trusts the authority that it trusts its hosts by.
+`Instance` makes it, and the `HandleClient` of each plugin uses it. With TLS, the process uses its server
+certificate as client certificate, and trusts the authority of its hosts.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from berth_sdk.wire.certificate import Certificate
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 _OPTIONS: Final = (
-    # A proxy of the environment would be told the token, as gRPC sends it calls to loopback addresses, too.
+    # gRPC would use a proxy of the environment, even for loopback, and the proxy would get the token.
     ("grpc.enable_http_proxy", 0),
-    # A host whose files were wrong is asked again soon after they were put right.
+    # Short backoffs, so that the connection works soon after a host's certificate files are corrected.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 
 
 class HandleConnection:
-    """Shared by all plugins of the process.
+    """The connection that all plugins of the process share.
 
     none -use-> granted -use-> granted to another attachment -use(None)-> none
     """
 
     def __init__(self, certificate: Certificate | None = None) -> None:
-        """`certificate`: this process's own; None: its host is on the same machine, or cannot be asked."""
+        """Begin without a connection. `certificate`: of this process; None: no calls to other machines."""
         self._certificate = certificate
         self._lock = threading.Lock()
         self._endpoint: identity_pb2.HandleEndpoint | None = None
         self._channel: grpc.Channel | None = None
         self._shown: grpc.ChannelCredentials | None = None
-        """What the channel was made with; None: plaintext."""
+        """The credentials of the channel; None: plaintext."""
 
     @property
     def has_tls(self) -> bool:
-        """Whether a host may be asked over TLS."""
+        """True if calls to the host can use TLS."""
         return self._certificate is not None
 
     @property
     def endpoint(self) -> identity_pb2.HandleEndpoint | None:
-        """The endpoint that the host granted last; None: the host granted none."""
+        """The endpoint that the host granted last; None if it granted none."""
         return self._endpoint
 
     def use(self, endpoint: identity_pb2.HandleEndpoint | None) -> None:
-        """Take up the endpoint of a new attachment; the old token is forgotten."""
+        """Use the endpoint of a new attachment, or none; drop the old endpoint and its token."""
         with self._lock:
             old, self._channel = self._channel, None
             self._endpoint = endpoint
@@ -61,21 +61,24 @@ class HandleConnection:
             old.close()
 
     def open(self) -> tuple[HandleServiceStub, Metadata]:
-        """The stub and the metadata of every call. Raises HandleError when nothing was granted, or nothing
-        that the token may be sent to.
+        """Return the stub and the metadata of every call.
+
+        Raises HandleError if the host granted no endpoint, or one to which the token must not be sent.
         """
         with self._lock:
             endpoint = self._endpoint
             if endpoint is None:
-                raise HandleError("the host has granted no way back: wait until it has configured the plugin")
+                raise HandleError(
+                    "the host has granted no way back: wait until the host has configured the plugin"
+                )
             shown = self._credentials(endpoint)
             if self._channel is None or shown is not self._shown:
-                # The one before is not closed: calls that are under way end there.
+                # The old channel stays open for calls that have begun.
                 self._channel, self._shown = _dialled(endpoint, shown), shown
             return HandleServiceStub(self._channel), (("authorization", f"Bearer {endpoint.token}"),)
 
     def _credentials(self, endpoint: identity_pb2.HandleEndpoint) -> grpc.ChannelCredentials | None:
-        """None: plaintext, on this machine. Raises HandleError."""
+        """Return the credentials for a channel; None: plaintext, to this machine. Raises HandleError."""
         if endpoint.server_name:
             if self._certificate is None:
                 raise HandleError("the host is to be asked over TLS, and this process has no certificate")
@@ -91,6 +94,6 @@ class HandleConnection:
 def _dialled(endpoint: identity_pb2.HandleEndpoint, shown: grpc.ChannelCredentials | None) -> grpc.Channel:
     if shown is None:
         return grpc.insecure_channel(endpoint.target, options=_OPTIONS)
-    # The name that the host's certificate must have, whatever the address is called.
+    # The name that the host's certificate must have, instead of the name in the address.
     options = (*_OPTIONS, ("grpc.ssl_target_name_override", endpoint.server_name))
     return grpc.secure_channel(endpoint.target, shown, options=options)

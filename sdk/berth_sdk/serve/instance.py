@@ -1,4 +1,4 @@
-"""The state of one server process: its plugins, their configuration, its copy of the snapshot, its cycles.
+"""The state of one server process: its plugins, their configuration, its copy of the snapshot and its cycles.
 
     started -handshake-> introduced -configure(accepted)-> configured -configure(another)-> configured
     configured -configure(refused)-> introduced
@@ -47,18 +47,20 @@ _KNOWN_POINTS: Final = frozenset(point.value for point in ExtensionPoint)
 
 
 class Instance:
-    """One process that serves plugins."""
+    """The state of a process that serves plugins."""
 
     def __init__(
         self, classes: Mapping[str, type], credential: str = "", certificate: Certificate | None = None
     ) -> None:
-        """`classes`: by the name that each is served under. `credential`: the secret that a host has to name,
-        empty: none. `certificate`: this process's own, None: it has no TLS. Raises PluginDefinitionError.
+        """Read the descriptors of `classes`, given by plugin name. Raises PluginDefinitionError.
+
+        `credential`: the secret that a host has to name; empty: none. `certificate`: of this process; None:
+        without TLS.
         """
         self.instance_id = uuid.uuid4().hex
         self.started_at_s = time.time()
         self.framed = False
-        """Whether calls are taken in frames, on a socket beside gRPC's."""
+        """True if the server accepts calls in frames, on a socket beside gRPC's."""
         self.classes = dict(classes)
         self.descriptors = {name: _servable(cls, name) for name, cls in classes.items()}
         self.cycles = CycleBook()
@@ -71,10 +73,10 @@ class Instance:
         self._attachment_id = ""
         self.introduced: deque[str] = deque(maxlen=_REMEMBERED_ATTACHMENTS)
         self._served: dict[tuple[str, str], ServedPlugin] = {}
-        # A plugin's reservations outlive the attachment; Reconcile says which of them are alive.
+        # A plugin's reservations outlive the attachment. Reconcile names the live ones.
         self._runtimes: dict[tuple[str, str], tuple[bytes, PluginRuntime]] = {}
         self._tried: dict[tuple[str, str], tuple[bytes, PluginRuntime]] = {}
-        """Those of the last trial."""
+        """The plugins made in the last trial."""
         room = threading.BoundedSemaphore(MAX_BINDING_CALLS)
         self._lanes = {name: Lanes(room) for name in classes}
         self._max_message_bytes = 0
@@ -84,8 +86,9 @@ class Instance:
     # --- attaching -----------------------------------------------------------------------------
 
     def handshake(self, request: identity_pb2.HandshakeRequest) -> identity_pb2.HandshakeResponse:
-        """Identify this process. The host decides in Configure whether it fits. Raises CallRefusedError for a
-        host that does not know the secret.
+        """Return what this process is and serves. The host accepts or refuses the process with Configure.
+
+        Raises CallRefusedError for a host without the right secret.
         """
         if self._credential and not hmac.compare_digest(request.credential.encode(), self._credential):
             LOG.warning(
@@ -105,9 +108,9 @@ class Instance:
         )
 
     def configure(self, request: identity_pb2.ConfigureRequest) -> identity_pb2.ConfigureResponse:
-        """Make the plugins of a new attachment, or none; in a trial, only say whether they can be made.
+        """Make the plugins of a new attachment. In a trial, make them without using them.
 
-        Raises CallRefusedError.
+        The response has the error if a plugin refuses its arguments. Raises CallRefusedError.
         """
         self._check_introduced(request)
         if not request.accepted:
@@ -126,7 +129,7 @@ class Instance:
             try:
                 made = self._made_all(request)
             except (PluginArgsError, CallRefusedError) as err:
-                # The attachment that is there, if any, goes on.
+                # The existing attachment, if any, continues.
                 self.connection.use(before)
                 if isinstance(err, CallRefusedError):
                     raise
@@ -144,20 +147,20 @@ class Instance:
         return identity_pb2.ConfigureResponse(warnings=warnings)
 
     def stop(self) -> None:
-        """No more calls: end the loop thread and the way back."""
+        """End the attachment, the loop thread and the connection to the host. No call may follow."""
         self._stopping = True
         self._end_attachment()
         self.loop.stop()
 
     @property
     def is_ready(self) -> bool:
-        """Whether cycles may be sent."""
+        """True if the host may send cycles."""
         return bool(self._served) and not self._stopping
 
     # --- serving -------------------------------------------------------------------------------
 
     def admit(self, attachment_id: str) -> None:
-        """Raises CallRefusedError for a call of a host that is not, or not any more, attached."""
+        """Raise CallRefusedError for a call of a host that is not attached (any more)."""
         if attachment_id != self._attachment_id:
             if not self._attachment_id:
                 raise _not_configured()
@@ -165,26 +168,26 @@ class Instance:
             raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, text)
 
     def admit_probe(self, attachment_id: str) -> None:
-        """The same for a question that may come before Configure. Raises CallRefusedError."""
+        """Check a Probe as `admit` does; before Configure, any host may probe. Raises CallRefusedError."""
         if self._attachment_id:
             self.admit(attachment_id)
 
     def served(self, plugin: str, profile: str) -> ServedPlugin:
-        """The plugin in a profile. Raises CallRefusedError."""
+        """Return the plugin in a profile. Raises CallRefusedError."""
         found = self._served.get((plugin, profile))
         if found is None:
             raise self._unknown(plugin, f" in profile {profile!r}")
         return found
 
     def profiles_of(self, plugin: str) -> dict[str, ServedPlugin]:
-        """The plugin in every profile. Raises CallRefusedError when it is in none."""
+        """Return the plugin by profile. Raises CallRefusedError if the plugin is in no profile."""
         found = {profile: served for (name, profile), served in self._served.items() if name == plugin}
         if not found:
             raise self._unknown(plugin, "")
         return found
 
     def named_nodes(self, names: list[str]) -> NodeTable:
-        """A table of names and nothing else, for NAMES mode; calls of one cycle share it."""
+        """Return a table of nodes with only their names, for NAMES mode. Calls of one cycle share it."""
         known, table = self._named
         if known != names:
             columns = NodeColumns()
@@ -195,7 +198,7 @@ class Instance:
         return table
 
     def check_size(self, answer: bytes) -> None:
-        """Raises CallRefusedError for an answer over the agreed size."""
+        """Raise CallRefusedError for an answer over the agreed size."""
         limit = self._max_message_bytes
         if limit and len(answer) > limit:
             raise CallRefusedError(
@@ -206,8 +209,9 @@ class Instance:
     # --- plumbing ------------------------------------------------------------------------------
 
     def _try(self, request: identity_pb2.ConfigureRequest) -> identity_pb2.ConfigureResponse:
-        """Make the plugins as `configure` does, and keep them aside for a Configure with the same arguments.
-        The plugins that serve go on.
+        """Make the plugins as `configure` does, and keep them for a Configure with the same arguments.
+
+        The plugins in use stay in use.
         """
         self._tried = {}
         try:
@@ -219,7 +223,10 @@ class Instance:
     def _made_all(
         self, request: identity_pb2.ConfigureRequest
     ) -> dict[tuple[str, str], tuple[bytes, PluginRuntime]]:
-        """The instances for a request, by plugin and profile. Raises PluginArgsError and CallRefusedError."""
+        """Return the plugins of a request, by plugin name and profile.
+
+        Raises PluginArgsError and CallRefusedError.
+        """
         made = {}
         for item in request.plugins:
             try:
@@ -251,7 +258,10 @@ class Instance:
                 raise _fault(f"plugin {item.name!r} is not served here: {', '.join(self.classes)} are")
 
     def _made(self, item: identity_pb2.PluginArgs) -> tuple[bytes, PluginRuntime]:
-        """The instance for these arguments: the existing one, the one of a trial, or a new one."""
+        """Return the plugin for these arguments: the existing one, that of a trial, or a new one.
+
+        Raises PluginArgsError and CallRefusedError.
+        """
         args = item.args.SerializeToString(deterministic=True)
         for known in (self._runtimes, self._tried):
             old = known.get((item.name, item.profile))
@@ -272,7 +282,7 @@ class Instance:
         return args, PluginRuntime(plugin, name=item.name, handle=handle)
 
     def _forget(self, plugin: str) -> None:
-        """Drop what is kept of the plugin's answers, in every profile."""
+        """Drop the kept answers of the plugin, in every profile."""
         for (name, _), (_, runtime) in list(self._runtimes.items()):
             if name == plugin:
                 runtime.follows.forget()
@@ -299,7 +309,7 @@ class Instance:
 
 
 def _not_configured() -> CallRefusedError:
-    # A process that was restarted under the host's connection; the host finds out by Probe.
+    # The process restarted and the host's connection did not notice; the host's Probe reports it.
     return CallRefusedError(grpc.StatusCode.UNAVAILABLE, "this instance is not configured yet")
 
 

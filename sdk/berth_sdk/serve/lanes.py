@@ -1,8 +1,11 @@
-"""Decides which of a plugin's calls may run at the same time in the server, and on which thread.
+"""Lanes: which of a plugin's calls may run at the same time in the server, and on which thread.
 
-The promise to authors: for each plugin, plain `def` methods of the scheduling cycle and of the queue run one
-at a time; those of the binding cycle run in up to `max_concurrency` threads; `async def` methods run on the
-one event-loop thread. A call that is cancelled before its turn is not executed.
+The guarantee to authors, for each plugin:
+
+- Plain `def` methods of the scheduling cycle and of the queue run one at a time.
+- Plain `def` methods of the binding cycle run in up to `max_concurrency` threads.
+- `async def` methods run on the one event-loop thread.
+- A call that is cancelled before its turn does not run.
 """
 
 from __future__ import annotations
@@ -17,38 +20,38 @@ from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
 _POLL_S: Final = 0.02
-"""How soon a call that waits for its turn notices that it was cancelled."""
+"""Seconds between two checks of a waiting call whether it was cancelled."""
 
 
 _STOP_S: Final = 0.5
-"""How long a coroutine may take to end once it is cancelled."""
+"""Seconds that a coroutine may take to end after its cancellation."""
 
 
 class CallContext(Protocol):
     """The part of `grpc.ServicerContext` that lanes need."""
 
     def is_active(self) -> bool:
-        """False once the call is over: answered, cancelled, or past its deadline."""
+        """Return True until the call is answered, cancelled, or past its deadline."""
         ...
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Call back when the call is over; False if it is already."""
+        """Call `callback` when the call ends; return False if it has ended already."""
         ...
 
 
 class CallCancelledError(Exception):
-    """The caller does not wait for the answer any more."""
+    """The error of a call whose caller no longer waits."""
 
 
 class LaneFullError(Exception):
-    """Too many calls wait already; one more would take the last threads."""
+    """The error of a call that came while too many calls waited: it would take the last threads."""
 
 
 class SchedulingLane:
-    """One call at a time. While its holder waits for the host, the next one is let in.
+    """A lane for one call at a time. While its holder waits for the host, the next call may enter.
 
-    free -entered-> held -waiting_for_host-> free -answered-> held -> free. A call that comes in meanwhile is
-    the host's SimulateFilter for this plugin's own PostFilter.
+    free -entered-> held -waiting_for_host-> free -answered-> held -> free. The next call is then the host's
+    SimulateFilter for the PostFilter of this plugin.
     """
 
     def __init__(self) -> None:
@@ -60,8 +63,9 @@ class SchedulingLane:
 
 
 class _Turn:
-    """One holder's time in a lane. Tasks and threads that the plugin started may pause it as well, also at
-    the same time, and may outlive it.
+    """The turn of one holder in a lane.
+
+    Tasks and threads that the plugin started may pause the turn too, several at a time, and may outlive it.
     """
 
     __slots__ = ("_context", "_lock", "_mutex", "_over", "_pauses", "_token")
@@ -99,13 +103,13 @@ class _Turn:
                 self._lock.acquire()
 
 
-# The turn that the code running here belongs to; tasks and `asyncio.to_thread` inherit it.
+# The turn of the running code; tasks and `asyncio.to_thread` inherit it.
 _TURN: ContextVar[_Turn | None] = ContextVar("turn", default=None)
 
 
 @contextmanager
 def waiting_for_host() -> Iterator[None]:
-    """To be put around a call to the host: the plugin's lane is free in the meantime."""
+    """Free the plugin's lane for the block, which is a call to the host."""
     turn = _TURN.get()
     if turn is None:
         yield
@@ -118,7 +122,7 @@ def waiting_for_host() -> Iterator[None]:
 
 
 class BindingLane:
-    """Up to `limit` calls at once."""
+    """A lane for up to `limit` calls at a time."""
 
     def __init__(self, limit: int) -> None:
         self._turns = threading.BoundedSemaphore(limit)
@@ -142,7 +146,7 @@ def _acquire(acquire: Callable[..., bool], context: CallContext) -> None:
 
 
 class EventLoopThread:
-    """The one loop on which `async def` methods run; started at the first one."""
+    """The loop of all `async def` methods, in a thread that the first call starts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -150,7 +154,7 @@ class EventLoopThread:
         self._thread: threading.Thread | None = None
 
     def wait_for(self, answer: Awaitable[T], context: CallContext) -> T:
-        """Run `answer` to its end. Cancelled with the call, or over already: raises CallCancelledError."""
+        """Run `answer` and return its result. Raises CallCancelledError if the call ends before."""
         if not context.is_active():
             if isinstance(answer, Coroutine):
                 answer.close()
@@ -164,8 +168,9 @@ class EventLoopThread:
             raise CallCancelledError from None
 
     def stop(self) -> None:
-        """End the loop and its thread; running coroutines are cancelled, and left behind if they do not end:
-        the thread is a daemon.
+        """Cancel all coroutines, and end the loop and its thread.
+
+        If a coroutine does not end, the loop stays: its thread is a daemon.
         """
         with self._lock:
             loop, thread = self._loop, self._thread
@@ -201,12 +206,12 @@ async def _awaited(answer: Awaitable[T]) -> T:
     try:
         return await answer
     except SystemExit as err:
-        # It would end the loop, and every later call would wait for ever.
+        # SystemExit would end the loop, and all later calls would wait forever.
         raise RuntimeError(f"SystemExit: {err}") from err
 
 
 async def _cancel_all() -> bool:
-    """False: something does not let itself be cancelled."""
+    """Cancel all tasks of the loop; return False if one does not end within _STOP_S."""
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in others:
         task.cancel()

@@ -1,4 +1,4 @@
-"""gRPC health and reflection, where their packages are installed (the extra `berth-sdk[server]`)."""
+"""gRPC health and reflection, if their packages are installed (the extra `berth-sdk[server]`)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ MISSING: Final = (
 
 
 class OptionalServices(grpc.GenericRpcHandler):
-    """Both services, imported with the first call to one of them: a process that nobody asks about its health
-    starts without. waiting -first call-> serving; stop may come at any time
+    """Both services. The first call to one of them imports them, so that the start of a process is faster.
+
+    waiting -first call-> serving; `stop` may come at any time.
     """
 
     def __init__(self) -> None:
-        """Raises ImportError where a package is missing."""
+        """Check the packages. Raises ImportError if one is missing."""
         missing = [name for name in _PACKAGES if not _is_there(name)]
         if missing:
             raise ImportError(f"no module named {', '.join(missing)}")
@@ -40,7 +41,7 @@ class OptionalServices(grpc.GenericRpcHandler):
         self._stopping = False
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        """The handler of a call to one of them, None for any other."""
+        """Return the handler of a call to one of the services; None for any other call."""
         if not handler_call_details.method.startswith(_PATHS):
             return None
         with self._lock:
@@ -50,7 +51,7 @@ class OptionalServices(grpc.GenericRpcHandler):
         return next((one for one in found if one is not None), None)
 
     def stop(self) -> None:
-        """The server begins to stop: it is not healthy any more."""
+        """Report the server as not serving, as it begins to stop."""
         with self._lock:
             self._stopping = True
             if self._health is not None:
@@ -59,11 +60,11 @@ class OptionalServices(grpc.GenericRpcHandler):
     # --- the interface of a server to which services are added ------------------------------------------
 
     def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
-        """Keep them."""
+        """Keep the handlers."""
         self._handlers += handlers
 
     def add_registered_method_handlers(self, *_: object) -> None:
-        """Those that were kept already, by their whole paths."""
+        """Do nothing: the same handlers were kept by `add_generic_rpc_handlers`."""
 
     def _load(self) -> None:
         from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -83,24 +84,27 @@ class OptionalServices(grpc.GenericRpcHandler):
 
 
 def add_optional_services(server: grpc.Server) -> Callable[[], None]:
-    """Serve both. Returns a function to call when the server begins to stop. Raises ImportError."""
+    """Serve health and reflection. Raises ImportError if a package is missing.
+
+    Returns a function to call when the server begins to stop.
+    """
     services = OptionalServices()
     server.add_generic_rpc_handlers((services,))
     return services.stop
 
 
 def _is_there(module: str) -> bool:
-    """Without importing it."""
+    """Return True if the module is installed, without importing it."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # nor is the package that it is in
+    except ModuleNotFoundError:  # for a parent package that is not installed
         return False
 
 
 def services_on(channel: grpc.Channel, timeout_s: float) -> dict[str, list[str]]:
-    """The methods of each service that a server with reflection offers. Closes the channel.
+    """Return the methods of each service of a server with reflection. Closes the channel.
 
-    Raises ImportError without the package, grpc.RpcError when the server does not answer.
+    Raises ImportError without the package, and grpc.RpcError if the server does not answer.
     """
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 

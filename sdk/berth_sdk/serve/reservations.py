@@ -1,7 +1,7 @@
-"""The calls that end reservations: Unreserve, PostBind and Reconcile. Used by the servicers.
+"""The calls that end reservations: Unreserve, PostBind and Reconcile. The servicers use it.
 
-Each may arrive twice, late, or for a cycle that this process never saw: after a restart of the process the
-plugin gets only the pod's ref and the token.
+Each call may come twice, late, or for a cycle that is unknown to this process. After a restart of the
+process, the plugin gets only the pod's ref and the token.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Reservations:
         self._cycles = instance.cycles
 
     def is_undone(self, call: CycleCall) -> bool:
-        """Whether a Reserve comes too late; its cycle is forgotten then."""
+        """Return True for a Reserve that comes after its Unreserve; release its cycle then."""
         name, cycle_id = call.served.name, call.state.cycle_id
         if not self._cycles.is_undone(name, cycle_id):
             return False
@@ -42,7 +42,7 @@ class Reservations:
         return True
 
     def undo(self, plugin: str, item: scheduling_pb2.UnreserveItem, context: CallContext) -> bool:
-        """Unreserve one cycle. False: the plugin failed, it has to be asked again."""
+        """Unreserve one cycle; return False if the plugin failed and the host has to repeat the call."""
         part = self._cycles.find(plugin, item.cycle_id)
         if not self._cycles.undo_begins(plugin, item.cycle_id):
             return True
@@ -52,16 +52,17 @@ class Reservations:
         return True
 
     def bound(self, plugin: str, item: scheduling_pb2.PostBindItem, context: CallContext) -> None:
-        """PostBind of one cycle, which ends it."""
+        """Call PostBind for one cycle, and release the cycle."""
         self._tell("post_bind", plugin, self._cycles.find(plugin, item.cycle_id), item, context)
         self._cycles.release(plugin, item.cycle_id)
 
     def reconcile(
         self, request: state_pb2.ReconcileRequest, context: CallContext
     ) -> state_pb2.ReconcileResponse:
-        """Give back every reservation that is not listed; take up the listed ones. `request`: the whole list.
+        """Undo all reservations that are not in the list, and keep those in the list.
 
-        Raises CallRefusedError.
+        `request`: the whole list. The response names listed cycles that the plugin cannot continue. Raises
+        CallRefusedError.
         """
         plugin = request.plugin
         runtimes = _distinct(self._instance.profiles_of(plugin).values())
@@ -72,7 +73,7 @@ class Reservations:
         known = {cycle_id for cycle_id in live if self._cycles.find(plugin, cycle_id) is not None}
         taken = [self._take_up(runtimes[0], item) for item in live.values()]
         if runtimes[0].runtime.has_reconcile:
-            # The list does not say the profile of a cycle: the cycle is lost when no instance takes it up.
+            # The list does not name the profile of a cycle, so a cycle is lost if it is lost in all profiles.
             unknown = frozenset.intersection(*(self._ask(served, taken, context) for served in runtimes))
         else:
             has_reserve = ExtensionPoint.RESERVE in runtimes[0].runtime.descriptor.points
@@ -111,7 +112,7 @@ class Reservations:
     def _give_back(self, plugin: str, cycle_id: str, part: PluginCycle, context: CallContext) -> None:
         item = scheduling_pb2.UnreserveItem(cycle_id=cycle_id, node_name=part.node_name)
         if self._cycles.undo_begins(plugin, cycle_id):
-            # A fault is logged and must not keep the attachment from becoming active.
+            # A failure is only logged, as it must not keep the attachment from becoming active.
             self._tell("unreserve", plugin, part, item, context)
         self._cycles.undo_ended(plugin, cycle_id)
 
@@ -123,10 +124,10 @@ class Reservations:
         item: scheduling_pb2.UnreserveItem | scheduling_pb2.PostBindItem,
         context: CallContext,
     ) -> bool:
-        """Call a method that answers nothing. False: it raised, which is logged."""
+        """Call a method without an answer; return False if it raised an exception, which is logged."""
         if part is not None:
             return self._told(part.served, method, (part.state, part.pod, item.node_name), context)
-        # The request names no profile, and the cycle is not remembered: the plugin of every profile is told.
+        # The request names no profile and the cycle is unknown, so the plugin of every profile is called.
         told = True
         for runtime_of in _distinct(self._instance.profiles_of(plugin).values()):
             state = CycleState(item.cycle_id, plugin=plugin)
@@ -149,7 +150,7 @@ class Reservations:
 
 
 def whole_list(pages: Iterable[state_pb2.ReconcileRequest]) -> state_pb2.ReconcileRequest:
-    """The pages of a Reconcile as one list. Raises CallRefusedError for pages that do not fit together."""
+    """Return the pages of a Reconcile as one list. Raises CallRefusedError for inconsistent pages."""
     whole = state_pb2.ReconcileRequest()
     for count, page in enumerate(pages):
         if whole.last:
@@ -171,8 +172,9 @@ def _fault(text: str) -> CallRefusedError:
 
 
 def _is_lost(item: state_pb2.LiveReservation, *, has_reserve: bool) -> bool:
-    """Whether a process that does not remember the cycle cannot go on with it. Of a wait there is
-    nothing to remember: the host holds the pod.
+    """Return True if a process that does not know the cycle cannot continue it.
+
+    A wait at Permit needs no state of the process, as the host holds the pod.
     """
     if item.plugin_token == MEMORY_TOKEN:
         return True

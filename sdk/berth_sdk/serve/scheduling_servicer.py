@@ -58,7 +58,7 @@ _DONE: Final = frozenset({Code.SUCCESS})
 
 
 class SchedulingServicer:
-    """The calls of cycles are methods made of `ROWS`; `cycle_call` is around each of them."""
+    """The servicer. The calls of cycles are methods made from `ROWS`, each wrapped by `cycle_call`."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -69,8 +69,10 @@ class SchedulingServicer:
     def Unreserve(
         self, request: spb.UnreserveRequest, context: grpc.ServicerContext
     ) -> spb.UnreserveResponse:
-        """Give back; reservations that could not be given back are not listed, and come again. INTERNAL if
-        all failed."""
+        """Undo reservations. The reply lists those that are undone; the host repeats the others.
+
+        Aborts with INTERNAL if all failed.
+        """
         self.instance.admit(request.attachment_id)
         self.instance.profiles_of(request.plugin)
         done = [
@@ -82,7 +84,7 @@ class SchedulingServicer:
         return spb.UnreserveResponse(done_cycle_ids=done)
 
     def PostBind(self, request: spb.PostBindRequest, context: grpc.ServicerContext) -> spb.PostBindResponse:
-        """For information: a fault is logged."""
+        """Call PostBind, and release the cycles. A failure is only logged."""
         self.instance.admit(request.attachment_id)
         self.instance.profiles_of(request.plugin)
         for item in request.items:
@@ -103,29 +105,29 @@ class SchedulingServicer:
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """One call and its request. `Answering` for the writers."""
+    """One call and its request. The writers use it as `Answering`."""
 
     call: CycleCall
     request: Any
     candidates: NodeTable | None = None
-    """The nodes of the request, once they are read."""
+    """The nodes of the request, after they were read."""
 
     @property
     def nodes(self) -> NodeTable:
-        """The nodes of the request. Raises LookupError in an answer about nodes to a request without any."""
+        """The nodes of the request. Raises LookupError if the request has no nodes."""
         if self.candidates is None:
             raise LookupError("the answer is about nodes, and the request names none")
         return self.candidates
 
     @property
     def mode(self) -> NodeMode:
-        """How the plugin names nodes."""
+        """The plugin's way to name nodes."""
         return self.call.mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One call of a cycle."""
+    """One kind of call of a cycle."""
 
     rpc: str
     method: str
@@ -135,11 +137,11 @@ class Row:
     answer: Any
     """The class of the answer: a record, Verdicts (one per scenario), or ndarray (one score per node)."""
     early: bool = False
-    """Whether the answer may hold the answers to later calls (`runtime.early`)."""
+    """True if the answer may have early answers to later calls (`runtime.early`)."""
     once: ExtensionPoint | None = None
     """A duplicate of the call in the same cycle gets the first reply again."""
     full: frozenset[Code] | None = None
-    """The codes with which more than the status is sent; None: any."""
+    """The codes with which the reply has more than the status; None: all codes."""
 
 
 # --- the request -------------------------------------------------------------------------------
@@ -251,11 +253,11 @@ def _pre_flight(asked: Asked, answer: PreFlightResult) -> Any:
 
 
 def _pre_bind(asked: Asked, answer: PreBindResult) -> Any:
-    """Return the message; None, which leaves the field unset, for an answer that cannot be written."""
+    """Return the message; None, which leaves the field unset, if the answer cannot be encoded."""
     try:
         return _REPLIES["PreBind"](asked, answer)
     except CallRefusedError:
-        # A fault in PreBind must not fail Reserve: the host calls PreBind and meets the fault there.
+        # An error in PreBind must not fail Reserve: the host calls PreBind and gets the error there.
         _LOG.debug("%s: no early answer to PreBind", asked.call.served.name, exc_info=True)
         return None
 

@@ -1,4 +1,4 @@
-"""One plugin of one profile in the server: the plugin's instance, and the lanes of its calls."""
+"""`ServedPlugin`: one plugin of one profile in the server, with the lanes of its calls."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.serve.lanes import BindingLane, CallContext, LaneFullError, SchedulingLane
 
 DEFAULT_CONCURRENCY: Final = 8
-"""How many calls of binding cycles run at once if neither the plugin nor the host says a number."""
+"""Calls of binding cycles that run at a time, if neither the plugin nor the host sets a number."""
 MAX_BINDING_CALLS: Final = 192
-"""For one process; the other threads are for calls of the scheduling cycle."""
+"""Calls of binding cycles of one process; the other threads are for calls of the scheduling cycle."""
 BINDING_METHODS: Final = frozenset({"pre_bind_pre_flight", "pre_bind", "bind", "post_bind"})
 
 
 class Lanes:
-    """Shared by all profiles of one plugin."""
+    """The lanes of one plugin, shared by its profiles."""
 
     def __init__(self, room: threading.BoundedSemaphore) -> None:
-        """`room`: for the binding-cycle calls of all plugins, waiting calls included."""
+        """Begin with the default limit. `room`: for binding-cycle calls of all plugins, also waiting ones."""
         self.room = room
         self.scheduling = SchedulingLane()
         self._limit = DEFAULT_CONCURRENCY
         self.binding = BindingLane(self._limit)
 
     def limit(self, max_concurrency: int) -> None:
-        """Set how many calls of binding cycles run at once; 0: the default."""
+        """Set the number of binding-cycle calls that run at a time; 0: the default."""
         wanted = max_concurrency or DEFAULT_CONCURRENCY
         if wanted != self._limit:
             self._limit = wanted
@@ -59,7 +59,7 @@ class ServedPlugin:
     def turn(self, method: str, context: CallContext) -> AbstractContextManager[None]:
         """Wait until the method may run, and keep the turn for the block.
 
-        Raises CallCancelledError, and LaneFullError when too many calls of binding cycles wait.
+        Raises CallCancelledError, and LaneFullError if too many calls of binding cycles wait.
         """
         if method in BINDING_METHODS:
             return self._binding_turn(method, context)
@@ -72,7 +72,7 @@ class ServedPlugin:
             raise LaneFullError
         try:
             if inspect.iscoroutinefunction(getattr(self.runtime.plugin, method, None)):
-                yield  # it runs on the loop, beside anything
+                yield  # runs on the loop, without a lane
             else:
                 with self._lanes.binding.entered(context):
                     yield

@@ -6,7 +6,7 @@
         server.listen("unix:/run/berth/plugins/avoid-spot.sock")
         server.wait()
 
-Each call has a thread of its own; `lanes` decides which calls run at the same time.
+Each call has its own thread. `lanes` decides which calls run at the same time.
 """
 
 from __future__ import annotations
@@ -59,18 +59,19 @@ _UNIX: Final = "unix://"
 
 
 class ListenError(BerthError):
-    """The server cannot listen there; the text names the cure."""
+    """The error of an endpoint at which the server cannot listen. The text names the cure."""
 
 
 class PluginServer:
-    """made -listen-> serving -stop-> stopped"""
+    """A gRPC server of plugins. made -listen-> serving -stop-> stopped."""
 
     def __init__(
         self, classes: Mapping[str, type], credential: str = "", tls: TlsServing | None = None
     ) -> None:
-        """`classes`: plugin classes by the name they are served under. `credential`: a secret that every host
-        has to name; empty: any host that reaches the endpoint may attach. `tls`: for a TCP endpoint, host and
-        plugin prove who they are. Raises PluginDefinitionError and TlsError.
+        """Make the server of `classes`, given by plugin name. Raises PluginDefinitionError and TlsError.
+
+        `credential`: a secret that every host has to name; empty: any host that reaches the endpoint may
+        attach. `tls`: mutual TLS, for a TCP endpoint; None: plaintext.
         """
         self._certificate = None if tls is None else Certificate(tls.files)
         self.instance = Instance(classes, credential, self._certificate)
@@ -96,9 +97,9 @@ class PluginServer:
         self._stop_lock = threading.Lock()
 
     def listen(self, endpoint: str) -> str:
-        """Start serving at `unix:PATH` or `HOST:PORT` (without TLS loopback; port 0: any).
+        """Start to serve at `unix:PATH` or `HOST:PORT` (without TLS only loopback; port 0: any free port).
 
-        Answers the address to dial. Raises ListenError.
+        Returns the address to dial. Raises ListenError.
         """
         address = _checked(endpoint, has_tls=self._certificate is not None)
         if address.startswith(_UNIX):
@@ -128,11 +129,11 @@ class PluginServer:
         return self._server.add_secure_port(address, self._certificate.server_credentials())
 
     def wait(self) -> None:
-        """Until the server has stopped."""
+        """Wait until the server has stopped."""
         self._stopped.wait()
 
     def stop(self, grace_s: float = DEFAULT_GRACE_S) -> bool:
-        """Take no new calls, let running calls end within the grace. False: some had not ended."""
+        """Accept no new calls, and wait `grace_s` for running calls; return False if some have not ended."""
         with self._stop_lock:
             if not self._stopped.is_set():
                 self._begin_stop()
@@ -158,7 +159,10 @@ class PluginServer:
 
 
 def _free_file(path: Path, endpoint: str) -> SocketFile:
-    """Raises ListenError where no socket can be, another process listens, or something else lies."""
+    """Return the socket file for `path`.
+
+    Raises ListenError if no socket can be there, another process listens there, or another file exists.
+    """
     length = len(os.fsencode(path))
     if length > MAX_PATH_BYTES:
         problem = f"the path has {length} bytes, and a socket's at most {MAX_PATH_BYTES}; take a shorter one"
@@ -175,7 +179,7 @@ def _free_file(path: Path, endpoint: str) -> SocketFile:
 
 
 def _checked(endpoint: str, *, has_tls: bool) -> str:
-    """The address for gRPC. Raises ListenError."""
+    """Return the address for gRPC. Raises ListenError."""
     if endpoint.startswith("unix:"):
         if has_tls:
             raise ListenError(f"{endpoint} is a Unix socket, and TLS is for TCP: leave one of both out")
@@ -199,12 +203,12 @@ def _nothing() -> None:
     return None
 
 
-# --- handlers, in place of gRPC's generated registration: an answer is encoded once, and its size is known
-# before it is sent
+# --- handlers, in place of gRPC's generated registration: they encode an answer once, and check its size
+# before sending it
 
 
 class Servicer(Protocol):
-    """One of our servicers."""
+    """A servicer of this package."""
 
     instance: Instance
 
@@ -213,19 +217,19 @@ def register(server: grpc.Server, service: Any, servicer: Servicer) -> None:
     """Serve every method of a service's descriptor."""
     handlers = {method.name: _handler(method, servicer) for method in service.methods}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
-    # Known by their whole paths as well, methods are found without asking one service after the other.
+    # Registered by their whole paths too, so that gRPC need not search the services one after the other.
     server.add_registered_method_handlers(service.full_name, handlers)
 
 
 def handlers_of(service: Any, servicer: Servicer) -> grpc.GenericRpcHandler:
-    """Handlers for every method of a service's descriptor, without a server."""
+    """Return handlers for every method of a service's descriptor, without a server."""
     return grpc.method_handlers_generic_handler(
         service.full_name, {method.name: _handler(method, servicer) for method in service.methods}
     )
 
 
 def framed_calls(service: Any, servicer: Servicer) -> dict[int, Answer]:
-    """Return the handlers of the calls that may travel in frames, by their numbers there."""
+    """Return the handlers of the calls that may come in frames, by their numbers in frames."""
     return {
         NUMBERS[method.name]: _in_frame(method, servicer)
         for method in service.methods

@@ -32,7 +32,7 @@ _Ask: TypeAlias = Callable[[ServedPlugin, QueuedPod], Any]
 
 
 class IdentityServicer(IdentityServiceServicer):
-    """How an attachment begins, lives and ends."""
+    """The calls about an attachment: its begin, its health and its end."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -40,19 +40,19 @@ class IdentityServicer(IdentityServiceServicer):
     def Handshake(
         self, request: identity_pb2.HandshakeRequest, context: grpc.ServicerContext
     ) -> identity_pb2.HandshakeResponse:
-        """The servicer of each service."""
+        """Return what this process is and serves."""
         return self.instance.handshake(request)
 
     def Configure(
         self, request: identity_pb2.ConfigureRequest, context: grpc.ServicerContext
     ) -> identity_pb2.ConfigureResponse:
-        """The host's answer to the handshake."""
+        """Make the plugins that the host configures, and return the warnings or the error."""
         return self.instance.configure(request)
 
     def Probe(
         self, request: identity_pb2.ProbeRequest, context: grpc.ServicerContext
     ) -> identity_pb2.ProbeResponse:
-        """Alive, and ready once it is configured."""
+        """Return whether this process is ready: it is, after Configure."""
         self.instance.admit_probe(request.attachment_id)
         ready = self.instance.is_ready
         return identity_pb2.ProbeResponse(
@@ -65,7 +65,7 @@ class IdentityServicer(IdentityServiceServicer):
     def Drain(
         self, request: identity_pb2.DrainRequest, context: grpc.ServicerContext
     ) -> identity_pb2.DrainResponse:
-        """No new cycles will come."""
+        """Log that the host will send no new cycles, and return the number of open cycles."""
         self.instance.admit(request.attachment_id)
         LOG.info("the host drains this instance: %s", request.reason)
         return identity_pb2.DrainResponse(open_cycles=len(self.instance.cycles))
@@ -81,17 +81,17 @@ class StateServicer(StateServiceServicer):
     def SyncState(
         self, request_iterator: Iterable[state_pb2.SyncStateRequest], context: grpc.ServicerContext
     ) -> state_pb2.SyncStateResponse:
-        """All or nothing, at the chunk that says `last`."""
+        """Apply a stream of chunks to the copy, as a whole, at the chunk with `last`."""
         return self.instance.copy.synchronise(self._admitted(request_iterator))
 
     def Reconcile(
         self, request_iterator: Iterable[state_pb2.ReconcileRequest], context: grpc.ServicerContext
     ) -> state_pb2.ReconcileResponse:
-        """Release the reservations that no page lists."""
+        """Undo the reservations that no page lists."""
         return self._reservations.reconcile(whole_list(self._admitted(request_iterator)), context)
 
     def _admitted(self, messages: Iterable[M]) -> Iterator[M]:
-        """The messages of a stream; a broken stream ends the call and leaves everything as it was."""
+        """Yield the messages of a stream. Raises CallRefusedError if the stream breaks off."""
         try:
             for message in messages:
                 self.instance.admit(message.attachment_id)
@@ -101,7 +101,7 @@ class StateServicer(StateServiceServicer):
 
 
 class QueueServicer(QueueServiceServicer):
-    """May a pod enter the queue, in which order are pods tried, and does an event help a pod?"""
+    """The calls about the queue: may a pod enter, the order of pods, and does an event help a pod."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -109,7 +109,7 @@ class QueueServicer(QueueServiceServicer):
     def PreEnqueue(
         self, request: queue_pb2.PreEnqueueRequest, context: grpc.ServicerContext
     ) -> queue_pb2.PreEnqueueResponse:
-        """One status per pod."""
+        """Return one status per pod."""
         self.instance.admit(request.attachment_id)
         self._bring_copy(request)
         statuses = self._ask_each(
@@ -120,7 +120,7 @@ class QueueServicer(QueueServiceServicer):
     def SortKeys(
         self, request: queue_pb2.SortKeysRequest, context: grpc.ServicerContext
     ) -> queue_pb2.SortKeysResponse:
-        """One key per pod."""
+        """Return one sort key per pod."""
         self.instance.admit(request.attachment_id)
         keys = self._ask_each(request, context, "sort_key", lambda served, pod: served.runtime.sort_key(pod))
         return queue_pb2.SortKeysResponse(keys=keys)
@@ -128,7 +128,7 @@ class QueueServicer(QueueServiceServicer):
     def QueueingHints(
         self, request: queue_pb2.QueueingHintsRequest, context: grpc.ServicerContext
     ) -> queue_pb2.QueueingHintsResponse:
-        """One hint per pod; a fault counts as yes, so that no pod is forgotten."""
+        """Return one hint per pod. A plugin's error counts as "may help", so that no pod waits in vain."""
         self.instance.admit(request.attachment_id)
         self._bring_copy(request)
         try:
@@ -157,7 +157,7 @@ class QueueServicer(QueueServiceServicer):
         return [self._ask((request.plugin, method), context, pod, call) for pod in pods]
 
     def _ask(self, asked: tuple[str, str], context: grpc.ServicerContext, pod: QueuedPod, call: _Ask) -> Any:
-        """`asked`: plugin and method. The pod's profile chooses the instance."""
+        """Call a method for one pod, of the plugin in the pod's profile. `asked`: plugin and method."""
         plugin, method = asked
         served = self._of_profile(plugin, pod)
         with served.turn(method, context):

@@ -1,5 +1,7 @@
-"""A plugin's socket file: taken over from a dead process, never from one that answers, and removed by the
-process that made it alone. Used by `server` and `frames`.
+"""A plugin's socket file. `server` and `frames` use it.
+
+A process may replace the socket file of a dead process, but not of one that answers. Only the process that
+made a socket file removes it.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ from pathlib import Path
 from typing import Final
 
 MAX_PATH_BYTES: Final = 107
-"""Of a Unix socket's path on Linux. gRPC listens at a longer one too, where nobody can dial it."""
+"""Bytes of a Unix socket's path on Linux. gRPC also listens at a longer path, which no client can dial."""
 _ANSWERS_WITHIN_S: Final = 2.0
 
 
 class SocketFile:
-    """The file at `path`, for as long as it is this process's.
+    """The socket file at `path`, as long as it is the file of this process.
 
-    gRPC removes whatever lies at the path that it was given, at the beginning and at the end. So it gets
-    `private`, a path of its own in the same folder, and `publish` moves the file to its place.
+    gRPC removes any file at its path, at its start and at its end. So gRPC gets `private`, another path in
+    the same folder, and `publish` moves the file to `path`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -29,38 +31,38 @@ class SocketFile:
         self._identity: tuple[int, int] | None = None
 
     def publish(self) -> None:
-        """Put the file in its place, over one on which nobody listens. Raises OSError."""
+        """Move the file to `path`, over the file of a dead process. Raises OSError."""
         self._identity = identity_of(self.private)
         self.private.rename(self.path)
 
     def remove(self) -> None:
-        """At the end. A successor's file, which has taken its place, stays."""
+        """Remove the file, but not the file of a successor at the same path."""
         if self._identity is not None and self._identity == identity_of(self.path):
             unlink(self.path)
 
 
 def is_answered(path: Path) -> bool:
-    """Whether a process listens at the socket, be it that it hangs."""
+    """Return True if a process listens at the socket, even if the process hangs."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(_ANSWERS_WITHIN_S)
         try:
             asking.connect(str(path))
         except TimeoutError:
-            return True  # its queue of connections is full
+            return True  # the listener's queue of connections is full
         except OSError:
             return False
         return True
 
 
 def unlink(path: Path) -> None:
-    """Remove a socket file; any other file is left for `bind` to complain of."""
+    """Remove a socket file. Any other file stays, and `bind` fails with its error."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(path.lstat().st_mode):
             path.unlink()
 
 
 def identity_of(path: Path) -> tuple[int, int] | None:
-    """A value that differs between a socket file and its successor; None: there is none."""
+    """Return a value that differs between a file and its successor at the same path; None without a file."""
     try:
         found = path.lstat()
     except OSError:

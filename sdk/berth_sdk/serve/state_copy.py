@@ -1,7 +1,7 @@
 """`StateCopy`: a served plugin's copy of the host's snapshot, kept up to date by deltas.
 
-The SDK's server feeds it the state from calls and SyncState; plugins read its tables. Writes are made by one
-caller at a time, between the cycles. Source: the contract's common.proto (StateDelta) and state.proto.
+The SDK's server applies the state from calls and SyncState, and plugins read the tables. One caller at a time
+writes, between cycles. Source: the contract's common.proto (StateDelta) and state.proto.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ class Taken(Enum):
     """The outcome of a delta."""
 
     APPLIED = "applied"
-    """The copy was at the base; now it is at the target."""
+    """The copy was at the base, and is now at the target."""
     HELD = "held"
     """The copy was at the target already: nothing to do."""
     NEED_STATE = "need_state"
-    """The copy was at neither, or the counts or the sum differ: no call may use it."""
+    """The copy was at another version, or the counts or the sum differ: no call may use the copy."""
 
 
 class SequenceError(BerthError):
-    """Chunks of a stream do not fit together; the host's fault."""
+    """The error of a stream with inconsistent chunks, which is an error of the host."""
 
 
 class _DriftError(Exception):
-    """The delta does not fit the copy, although the copy was at its base."""
+    """The error of a delta that does not fit the copy, although the copy was at the delta's base."""
 
 
 class StateCopy:
-    """`needs`: the declared needs of all plugins of this process.
+    """A copy of the host's snapshot. `needs`: the declared needs of all plugins of this process.
 
-    `version`: of the copy; None: there is no copy, or none that can be trusted.
+    `version`: of the copy; None: there is no copy, or the copy is invalid.
     """
 
     def __init__(self, needs: Iterable[Need] = ()) -> None:
@@ -63,23 +63,26 @@ class StateCopy:
 
     @property
     def nodes(self) -> NodeTable:
-        """Every node of the copy."""
+        """All nodes of the copy."""
         return NodeTable.of(self._held.columns)
 
     def objects(self, resource: str) -> ObjectView:
-        """The objects of a declared resource, always of the copy's version. Raises KeyError."""
+        """Return the objects of a declared resource, always of the copy's version. Raises KeyError."""
         if resource not in self.shape.resources:
             raise KeyError(resource)
         return ObjectView(self, resource)
 
     def store(self, resource: str) -> ObjectStore:
-        """The store of a declared resource."""
+        """Return the store of a declared resource."""
         return self._held.objects[resource]
 
     # --- from calls ----------------------------------------------------------------------------
 
     def accept(self, context: pb.CallContext) -> bool:
-        """Take the delta of a call. False: the copy is not at the call's version, so answer NEED_STATE."""
+        """Apply the delta of a call, if any; return False if the copy is not at the call's version.
+
+        The reply then is NEED_STATE.
+        """
         if context.HasField("delta"):
             self.apply(context.delta)
         if not context.HasField("version"):
@@ -87,8 +90,9 @@ class StateCopy:
         return self.version == wire.decode_version(context.version)
 
     def apply(self, delta: pb.StateDelta) -> Taken:
-        """Apply one delta, by the three cases of StateDelta; without a base it is the full state. The
-        summaries of its pods lose some fields.
+        """Apply one delta, by the three cases of StateDelta; a delta without a base is the full state.
+
+        Removes some fields from the summaries of the delta's pods.
         """
         target = wire.decode_version(delta.target)
         if self.version == target:
@@ -103,7 +107,7 @@ class StateCopy:
     # --- from SyncState ------------------------------------------------------------------------
 
     def begin_sync(self) -> SyncStream:
-        """A stream of chunks begins."""
+        """Return a new stream of chunks."""
         return SyncStream(self)
 
     def _apply_chunks(self, chunks: builtins.list[pb.StateDelta], full: bool) -> Taken:
@@ -120,7 +124,7 @@ class StateCopy:
         try:
             held.apply(chunks)
         except _DriftError:
-            # The state is half changed, so only a full copy can heal it.
+            # The state is partly changed, so only a full state can replace it.
             if held is self._held:
                 self.version = None
             return Taken.NEED_STATE
@@ -130,7 +134,7 @@ class StateCopy:
 
 
 class SyncStream:
-    """One SyncState call: chunks are kept aside until the chunk with `last`."""
+    """The chunks of one SyncState call, which are kept until the chunk with `last`."""
 
     def __init__(self, copy: StateCopy) -> None:
         self._copy = copy
@@ -139,7 +143,7 @@ class SyncStream:
         self._outcome: Taken | None = None
 
     def add(self, request: state_pb2.SyncStateRequest) -> None:
-        """One chunk; the last one switches the copy to the target. Raises SequenceError."""
+        """Add a chunk. The last chunk brings the copy to the target. Raises SequenceError."""
         if self._outcome is not None:
             raise SequenceError("a chunk came after the last one")
         if request.sequence != len(self._chunks):
@@ -158,7 +162,7 @@ class SyncStream:
             self._chunks = []
 
     def response(self) -> state_pb2.SyncStateResponse:
-        """The copy's version now. A stream that ended without a last chunk changed nothing."""
+        """Return the copy's version. A stream without a last chunk has changed nothing."""
         response = state_pb2.SyncStateResponse(need_full=self._outcome is Taken.NEED_STATE)
         if self._copy.version is not None:
             response.have.CopyFrom(wire.encode_version(self._copy.version))
@@ -166,7 +170,7 @@ class SyncStream:
 
 
 class ObjectView:
-    """Implements `handle.ObjectReader` over the version held at each call."""
+    """A `handle.ObjectReader` over the version that the copy has at each call."""
 
     __slots__ = ("_copy", "_resource")
 
@@ -176,19 +180,19 @@ class ObjectView:
 
     @property
     def version(self) -> int:
-        """Moves with any change of the objects held."""
+        """A number that grows with any change of the objects."""
         return self._copy.store(self._resource).version
 
     def get(self, name: str, namespace: str = "") -> KubeObject | None:
-        """One object, or None."""
+        """Return one object, or None."""
         return self._copy.store(self._resource).get(name, namespace)
 
     def moved_since(self, version: int) -> builtins.list[tuple[str, str]] | None:
-        """The changes after `version`; None: too long ago, or the copy was made anew."""
+        """Return the changed objects since `version`; None: unknown, or the copy was replaced."""
         return self._copy.store(self._resource).moved_since(version)
 
     def list(self, namespace: str | None = None) -> builtins.list[KubeObject]:
-        """All objects, or one namespace's, by namespace and name."""
+        """Return all objects, or those of one namespace, by namespace and name."""
         return self._copy.store(self._resource).list(namespace)
 
 
@@ -206,7 +210,7 @@ class _Shape:
 
 
 class _Held:
-    """Tables and stores of one version, changed in place."""
+    """The tables and stores of a copy, which are changed in place."""
 
     __slots__ = ("_shape", "columns", "objects", "pods")
 
@@ -218,7 +222,7 @@ class _Held:
         self.objects = {resource: ObjectStore() for resource in shape.resources}
 
     def apply(self, chunks: builtins.list[pb.StateDelta]) -> None:
-        """Go through the chunks of one delta. Raises _DriftError when it or its digests do not fit."""
+        """Apply the chunks of one delta. Raises _DriftError if the delta or its digests do not fit."""
         self.columns.begin_update()
         for chunk in chunks:
             if chunk.removed:
@@ -297,8 +301,8 @@ class _Held:
             if entry.assumed:
                 assumed.add(pod.uid)
         held: Sequence[Pod] = () if complete else table.pods_of(index)
-        # A pod that is not sent keeps its place; those sent take the free ones, which brings about the
-        # order that the host has.
+        # Pods that are not sent keep their places, and sent pods take the free places. So the order is the
+        # same as in the host.
         coming = iter(sent)
         here: list[Pod] = []
         for pod in held:
@@ -325,8 +329,10 @@ class _Held:
 
 
 def _joined(chunks: Iterable[pb.StateDelta]) -> Iterator[pb.NodeState]:
-    """The nodes of the chunks. A node with too many pods for one chunk comes in pieces, which follow each
-    other: the places of its pods can only be told from all of them.
+    """Yield the nodes of the chunks, each as a whole.
+
+    A node with too many pods for one chunk comes in consecutive pieces. The places of its pods are known only
+    with all pieces.
     """
     node: pb.NodeState | None = None
     index = -1
@@ -345,8 +351,7 @@ def _joined(chunks: Iterable[pb.StateDelta]) -> Iterator[pb.NodeState]:
 
 
 class LocalCopy:
-    """The copy that the threads of a server share: `StateCopy` behind a lock, one per process, with the needs
-    of all its plugins.
+    """The copy that the threads of a server share: a `StateCopy` with a lock, one per process.
 
     The host changes the copy only between scheduling cycles, but calls of the binding cycle read objects at
     any time, from their own threads.
@@ -358,18 +363,18 @@ class LocalCopy:
 
     @property
     def version(self) -> StateVersion | None:
-        """The version held; None: no version."""
+        """The version of the copy; None: no version."""
         return self._copy.version
 
     def bring_to(self, delta: pb.StateDelta | None) -> StateVersion | None:
-        """Apply the state that a call carries; returns the version held then."""
+        """Apply the delta of a call, if any; return the version of the copy afterwards."""
         if delta is not None:
             with self._lock:
                 self._copy.apply(delta)
         return self._copy.version
 
     def synchronise(self, chunks: Iterable[state_pb2.SyncStateRequest]) -> state_pb2.SyncStateResponse:
-        """Take a stream of chunks, all or nothing. Raises CallRefusedError for chunks that do not fit."""
+        """Apply a stream of chunks, as a whole. Raises CallRefusedError for inconsistent chunks."""
         stream = self._copy.begin_sync()
         try:
             for chunk in chunks:
@@ -380,18 +385,18 @@ class LocalCopy:
         return stream.response()
 
     def nodes(self) -> NodeTable:
-        """Every node of the version held. Raises HandleError before the first synchronisation."""
+        """Return all nodes of the copy. Raises HandleError before the first synchronisation."""
         if self._copy.version is None:
             raise HandleError(NO_SNAPSHOT)
         return self._copy.nodes
 
     def objects(self, resource: str) -> ObjectReader:
-        """The objects of a declared resource, as they are at each read."""
+        """Return a reader of the objects of a declared resource, which reads the current objects."""
         return _LockedReader(self._copy.objects(resource), self._lock)
 
 
 class _LockedReader:
-    """A reader that never meets a delta half way."""
+    """A reader that never reads a partly applied delta."""
 
     def __init__(self, reader: ObjectReader, lock: threading.Lock) -> None:
         self._reader = reader
@@ -399,21 +404,21 @@ class _LockedReader:
 
     @property
     def version(self) -> int:
-        """Moves with any change of the objects."""
+        """A number that grows with any change of the objects."""
         with self._lock:
             return self._reader.version
 
     def get(self, name: str, namespace: str = "") -> KubeObject | None:
-        """One object, or None."""
+        """Return one object, or None."""
         with self._lock:
             return self._reader.get(name, namespace)
 
     def moved_since(self, version: int) -> builtins.list[tuple[str, str]] | None:
-        """The changes after `version`; None: everything may have changed."""
+        """Return the changed objects since `version`; None: any object may have changed."""
         with self._lock:
             return self._reader.moved_since(version)
 
     def list(self, namespace: str | None = None) -> builtins.list[KubeObject]:
-        """All objects, or one namespace's, by key."""
+        """Return all objects, or those of one namespace, by namespace and name."""
         with self._lock:
             return self._reader.list(namespace)

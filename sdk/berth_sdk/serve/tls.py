@@ -1,4 +1,4 @@
-"""`TlsServing`: what a plugin server needs for mutual TLS. Read by `server`."""
+"""`TlsServing`: the settings of a plugin server for mutual TLS. `server` reads them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from berth_sdk.wire.certificate import CertificateFiles, TlsError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsServing:
-    """PEM files: the server's certificate with its chain, its key, the authority of the hosts' certificates.
-    `client_names`: the hosts that may attach, each a common name or a subject alternative name.
+    """PEM files, and the names of the hosts that may attach.
+
+    The files: the server's certificate with its chain, its key, and the authority of the hosts' certificates.
+    `client_names`: each a common name or a subject alternative name.
     """
 
     cert_file: str
@@ -19,7 +21,7 @@ class TlsServing:
     client_names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Raises TlsError where something is left out: half of it would let in more than was meant."""
+        """Raise TlsError for a missing setting, as the server would let in more hosts than intended."""
         if not (self.cert_file and self.key_file and self.client_ca_file and all(self.client_names)):
             raise TlsError("TLS takes a certificate, its key and the authority of the hosts' certificates")
         if not self.client_names:
@@ -27,5 +29,5 @@ class TlsServing:
 
     @property
     def files(self) -> CertificateFiles:
-        """The files without the names."""
+        """The three files."""
         return CertificateFiles(cert_file=self.cert_file, key_file=self.key_file, ca_file=self.client_ca_file)
