@@ -1,14 +1,14 @@
-"""Replays recorded decisions of kube-scheduler through the host, and says where they differ.
+"""Replay recorded decisions of kube-scheduler through the host, and report the differences.
 
     python tests/parity/replay.py [--remote] [--exclude CATEGORY]... [--actual FILE] DIR
 
 Reads every `*.jsonl` and `*.jsonl.gz` of the folder. Prints one JSON line for each category, with its first
-difference, then the total; exits 0 only if all are identical. A record that cannot be run is not
-identical. `--actual` writes what the host did, one line `{"name", "results"}` for each record. With
-`--remote` all default plugins run in another process, which the host reaches as it does any.
+difference, then the total; exits 0 only if all are identical. A record that cannot be run is not identical.
+`--actual` writes the host's results, one line `{"name", "results"}` for each record. With `--remote` all
+default plugins are served from another process.
 
-Two steps that do not know each other: `decision_host` turns a record without its `expected` into the
-host's inputs and writes down its answers; `decision_records` compares.
+The two steps are independent: `decision_host` turns a record without its `expected` into the host's inputs
+and writes down its answers; `decision_records` compares.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Tally:
     first_difference: Json | None = None
 
     def add(self, difference: Json | None) -> None:
-        """One more record."""
+        """Count one more record."""
         self.records += 1
         if difference is None:
             self.identical += 1
@@ -52,7 +52,7 @@ class Tally:
             self.first_difference = difference
 
     def line(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps(
             {
                 "category": self.category,
@@ -65,7 +65,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Replay:
-    """What came of a folder. `actual`: one line for each record that could be run."""
+    """The result of a folder. `actual`: one line for each record that could be run."""
 
     tallies: dict[str, Tally] = field(default_factory=dict)
     total: Tally = field(default_factory=lambda: Tally("total"))
@@ -73,7 +73,7 @@ class Replay:
 
 
 def run(record: Json, endpoint: str = "") -> tuple[list[Json] | None, str]:
-    """The host's results, or None and why the record could not be run."""
+    """Return the host's results, or None and the reason why the record could not be run."""
     given = {key: value for key, value in record.items() if key != "expected"}
     if "unreadable" in given:
         return None, str(given["unreadable"])
@@ -85,13 +85,15 @@ def run(record: Json, endpoint: str = "") -> tuple[list[Json] | None, str]:
 
 
 async def _in_time(record: Json, endpoint: str) -> list[Json]:
-    """A record that never comes to an end must not keep the others from being replayed."""
+    """Run a record with a time limit, so that a record that never ends does not block the others."""
     async with asyncio.timeout(_RECORD_S):
         return await decide(record, endpoint)
 
 
 def replay(records: Iterable[Json], endpoint: str = "") -> Replay:
-    """Run and compare all records. `endpoint`: where the default plugins are served, if elsewhere."""
+    """Run and compare all records. `endpoint`: the address of served default plugins; "" for in-process
+    ones.
+    """
     done = Replay()
     for record in records:
         results, problem = run(record, endpoint)
@@ -110,7 +112,7 @@ def replay(records: Iterable[Json], endpoint: str = "") -> Replay:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Replay recorded scheduling decisions.")
     parser.add_argument("--remote", action="store_true", help="serve all plugins from another process")
     parser.add_argument("--exclude", action="append", default=[], metavar="CATEGORY", help="leave it out")

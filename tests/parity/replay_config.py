@@ -1,14 +1,14 @@
-"""Replays recorded configurations through the host's own loader and compares what it makes of them.
+"""Replay recorded configurations through the host's own loader, and compare the results.
 
     python tests/parity/replay_config.py [--actual FILE] DIR
 
 Reads every `*.jsonl` and `*.jsonl.gz` of the folder. Prints one JSON line with the number of records, how
-many are identical, and the first difference; exits 0 only if all are identical. `--actual` also writes
-what the host did with each record, in the shape of what was recorded.
+many are identical, and the first difference; exits 0 only if all are identical. `--actual` also writes the
+host's result for each record, in the form of the recording.
 
-Two steps that do not know each other: `actual_of` translates a record's input and never sees what was
-expected; `first_difference` compares. Of errors, kind, types and field paths count, texts only by being
-there; everything else counts exactly.
+The two steps are independent: `actual_of` translates a record's input and never reads the expected result;
+`first_difference` compares. Of errors it compares kind, types and field paths, and of texts only whether they
+exist; everything else must be equal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TEXTS = ("error", "text")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a record went another way: the path inside, what was recorded, and what the host did."""
+    """The first difference of a record: the path inside, the recorded value, and the host's value."""
 
     name: str
     path: str
@@ -41,7 +41,7 @@ class Difference:
 
 
 def read_records(folder: Path) -> Iterator[Record]:
-    """All records of a folder, by file name and line."""
+    """Yield all records of a folder, by file name and line."""
     files = [file for file in sorted(folder.iterdir()) if file.name.endswith((".jsonl", ".jsonl.gz"))]
     for file in files:
         data = file.read_bytes()
@@ -50,7 +50,7 @@ def read_records(folder: Path) -> Iterator[Record]:
 
 
 def actual_of(given: Record) -> Record:
-    """What the host makes of a record's input, in the shape of `expected`."""
+    """Return the host's result for a record's input, in the form of `expected`."""
     registered = {name: frozenset(points) for name, points in given.get("outOfTreePlugins", {}).items()}
     try:
         loaded = load_configuration(
@@ -83,7 +83,7 @@ def _recorded_error(shown: Record) -> Record:
 
 
 def first_difference(name: str, expected: Record, actual: Record) -> Difference | None:
-    """Compare what was recorded with what the host did; None if they agree."""
+    """Compare the recorded result with the host's; return None if they are equal."""
     variants = expected.get("errorVariants")
     wanted = {key: value for key, value in expected.items() if key != "errorVariants"}
     if variants and "errors" in wanted and "errors" in actual:
@@ -130,7 +130,7 @@ def _is_same_scalar(expected: object, actual: object) -> bool:
 
 
 def replay(folder: Path, actual_file: Path | None) -> dict[str, object]:
-    """Replay a folder; the result is the printed line."""
+    """Replay a folder; return the printed line."""
     records = list(read_records(folder))
     inputs = [{key: value for key, value in record.items() if key != "expected"} for record in records]
     actual = [_actual_or_problem(given) for given in inputs]
@@ -159,7 +159,7 @@ def _shown(difference: Difference) -> dict[str, object]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Replay recorded scheduler configurations.")
     parser.add_argument("--actual", type=Path, metavar="FILE", help="write what the host did, one line each")
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder with *.jsonl or *.jsonl.gz")

@@ -1,14 +1,14 @@
-"""Replays recorded scripts of the queue through the host's own event handlers, failure handler and queue.
+"""Replay recorded scripts of the queue through the host's own event handlers, failure handler and queue.
 
     python tests/parity/replay_queue.py [--actual FILE] DIR
 
 Reads every `*.jsonl` and `*.jsonl.gz` of the folder. Prints one JSON line with the number of records, how
-many are identical, and the first difference; exits 0 only if all are identical. `--actual` also writes
-what the host did after each operation, in the shape of what was recorded.
+many are identical, and the first difference; exits 0 only if all are identical. `--actual` also writes the
+host's state after each operation, in the form of the recording.
 
-Two steps that do not know each other: `actual_of` translates a script's operations and never sees what was
-expected; `first_difference` compares, every field exactly, `hints` as a multiset. Nothing here decides
-anything: operations become calls, states become records.
+The two steps are independent: `actual_of` translates a script's operations and never reads the expected
+states; `first_difference` compares, every field exactly, `hints` as a multiset. This program makes no
+decisions: operations become calls, states become records.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _VERDICTS = {HintVerdict.QUEUE: "Queue", HintVerdict.SKIP: "Skip", HintVerdict.E
 
 
 class DivergedError(Exception):
-    """The script speaks of something that did not happen here: the host has gone another way before."""
+    """The script refers to something that did not happen here: the host's state differed before."""
 
 
 class ScriptClock:
-    """Whole milliseconds since the start of a script; timers fire at their own instant."""
+    """Whole milliseconds since the start of a script; timers fire at exactly their time."""
 
     def __init__(self, start_offset_ms: int) -> None:
         self.start_ms = START_S * 1000 + start_offset_ms
@@ -95,7 +95,7 @@ class _ScriptTimer:
 
 
 class Recorder(QueueObserver):
-    """Writes down what reaches the queue during one operation."""
+    """Records what reaches the queue during one operation."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -117,7 +117,7 @@ _FLUSHED_WITHIN_S: Final = 10.0
 
 
 class DeafCluster:
-    """Takes every write and shows nothing of it: a script says itself what its cluster becomes."""
+    """Accepts every write and shows no effect: a script itself defines the changes of its cluster."""
 
     answers_at_once = True
 
@@ -156,7 +156,7 @@ class ScriptedHost:
         shown = None if new is None else KubeObject(new.get("apiVersion", ""), kind, parsed=new)
         if shown is not None:
             self.objects[(kind, *key)] = shown
-        # Scripts repeat versions, which kube-scheduler takes for changes.
+        # Scripts repeat versions, which kube-scheduler treats as changes.
         self.host.handlers.take_over(WatchEvent(kind, old, shown))
 
     def create(self, op: Record) -> None:
@@ -174,7 +174,7 @@ class ScriptedHost:
         if info is None:
             return {}
         self.popped.pop((info.key, info.uid), None)
-        self.popped[info.key, info.uid] = info  # the latest pop comes last
+        self.popped[info.key, info.uid] = info  # the latest pop is last
         return {"popped": self.in_flight_entry(info), "poppedFrom": source}
 
     def fail(self, op: Record) -> None:
@@ -214,7 +214,7 @@ class ScriptedHost:
             self.queue.delete_nomination(pod)
 
     def preempting(self, op: Record) -> None:
-        """Evictions run beside the queue, which sees only the pods that are held back."""
+        """Evictions run outside the queue, which only holds back the pods."""
         preempting = self.host.evictions.preempting
         for pod in self.known_pods([op["pod"]]):
             if op["phase"] == "start":
@@ -235,7 +235,7 @@ class ScriptedHost:
         return
 
     def attempt(self, op: Record) -> QueuedPodInfo:
-        """The popped pod that an operation speaks of, the latest of its name unless it gives a uid."""
+        """Return the popped pod of an operation: the latest of its name, unless the operation has a uid."""
         found = [
             info for (key, uid), info in self.popped.items() if key == op["pod"] and uid == op.get("uid", uid)
         ]
@@ -338,7 +338,7 @@ def _without_empty(fields: Record) -> Record:
 
 
 async def actual_of(script: Record) -> list[Record]:
-    """What the host does with a script: one state per operation."""
+    """Return the host's states for a script, one per operation."""
     config = script.get("config") or {}
     scripted = ScriptedHost(config)
     for item in script.get("initial") or ():
@@ -361,7 +361,7 @@ async def actual_of(script: Record) -> list[Record]:
 
 
 async def all_actual(scripts: Sequence[Record]) -> list[list[Record]]:
-    """The states of every script, one after the other."""
+    """Return the states of every script, one after the other."""
     return [await _actual_or_problem(script) for script in scripts]
 
 
@@ -373,7 +373,7 @@ async def _actual_or_problem(script: Record) -> list[Record]:
 
 
 def first_difference(name: str, expected: Sequence[Record], actual: Sequence[Record]) -> Record | None:
-    """Compare what was recorded with what the host did; None if they agree in every field."""
+    """Compare the recorded states with the host's; return None if all fields are equal."""
     for index, (wanted, got) in enumerate(zip(expected, actual, strict=False)):
         for field in sorted(wanted.keys() | got.keys()):
             if _comparable(field, wanted.get(field)) != _comparable(field, got.get(field)):
@@ -396,7 +396,7 @@ def _comparable(field: str, value: Any) -> Any:
 
 
 def read_records(folder: Path) -> Iterator[Record]:
-    """All scripts of a folder, by file name and line."""
+    """Yield all scripts of a folder, by file name and line."""
     for file in sorted(folder.iterdir()):
         if file.name.endswith((".jsonl", ".jsonl.gz")):
             data = file.read_bytes()
@@ -405,7 +405,7 @@ def read_records(folder: Path) -> Iterator[Record]:
 
 
 def replay(folder: Path, actual_file: Path | None = None) -> Record:
-    """Replay a folder; the result is the printed line."""
+    """Replay a folder; return the printed line."""
     records = list(read_records(folder))
     scripts = [{key: value for key, value in record.items() if key != "expected"} for record in records]
     actual = asyncio.run(all_actual(scripts))
@@ -425,12 +425,12 @@ def replay(folder: Path, actual_file: Path | None = None) -> Record:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Replay recorded scripts of the scheduling queue.")
     parser.add_argument("--actual", type=Path, metavar="FILE", help="write what the host did, one line each")
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder with *.jsonl or *.jsonl.gz")
     given = parser.parse_args(argv)
-    configure("ERROR")  # to standard error: standard output holds the one line
+    configure("ERROR")  # to standard error, because standard output has the one line
     result = replay(given.folder, given.actual)
     print(json.dumps(result))
     return 0 if result["records"] and result["identical"] == result["records"] else 1

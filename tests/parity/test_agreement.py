@@ -1,4 +1,4 @@
-"""Which observations the comparison of recorded scenarios takes as equal; needs no server."""
+"""Which observations the comparison of recorded scenarios treats as equal; needs no server."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def plugin_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The endpoint of a process that serves all default plugins."""
+    """Serve all default plugins from a process; return its endpoint."""
     with default_plugin_server(tmp_path_factory.mktemp("plugins")) as endpoint:
         yield endpoint
 

@@ -1,4 +1,4 @@
-"""Every recorded script replays as recorded, in every field; broken lines are noticed."""
+"""Every recorded script is replayed with equal fields; altered lines are noticed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GOLDEN = HERE / "golden_queue"
 
 
 def _tool() -> ModuleType:
-    """The replay tool, which is a script and not part of a package."""
+    """Load the replay tool, which is a script and not part of a package."""
     spec = importlib.util.spec_from_file_location("replay_queue", HERE / "replay_queue.py")
     assert spec is not None
     assert spec.loader is not None
@@ -41,7 +41,7 @@ FIRST = RECORDS[min(RECORDS)]
 
 
 def outcome(record: dict[str, Any]) -> Any:
-    """The first difference of one script, None if it goes as recorded."""
+    """Return the first difference of one script, None if it is identical."""
     script = {key: value for key, value in record.items() if key != "expected"}
     return tool.first_difference(record["name"], record["expected"], asyncio.run(tool.actual_of(script)))
 
@@ -172,14 +172,14 @@ BROKEN_LINES = [
 
 
 def owner_of(function: Callable[..., Any]) -> Any:
-    """The class or module that holds a function."""
+    """Return the class or module that contains a function."""
     module = sys.modules[function.__module__]
     path = function.__qualname__.split(".")
     return getattr(module, path[0]) if len(path) > 1 else module
 
 
 def broken(function: Callable[..., Any], line: str, replacement: str) -> FunctionType:
-    """The same function with one line altered."""
+    """Return the same function with one line altered."""
     source = textwrap.dedent(inspect.getsource(function))
     assert line in source, f"{function.__qualname__} has no such line any more: {line}"
     scope: dict[str, Any] = {}
@@ -218,7 +218,7 @@ def test_replay_notices_a_broken_line(
 
 
 def goes_another_way(record: dict[str, Any]) -> bool:
-    """A script that breaks down in the middle has not gone as recorded either."""
+    """Return True if a script differs from its recording, or fails in the middle."""
     try:
         return outcome(record) is not None
     except (AttributeError, LookupError, HostError):
