@@ -185,7 +185,7 @@ class AttachedHost:
         return self.state.nodes
 
     def cycle(self, pod: Pod | None = None, **options: Any) -> Cycle:
-        """A new cycle, with more remote time than it can need unless `budget_s` says how much."""
+        """A new cycle, with more time for served plugins than it can need unless `budget_s` says how much."""
         options.setdefault("budget_s", PATIENCE_S)
         number = next(self._ids)
         pod = pod or make_pod(f"pod-{number}", uid=f"uid-{number}")

@@ -1,7 +1,7 @@
 """Loopback: a plugin class in this process, asked through the whole contract.
 
 Every message is encoded, decoded and handled as between two processes, by the SDK's own servicers, without
-a socket: what works here works remotely.
+a socket: what works here works for served plugins.
 
     link = loopback_link(server_instance, feed)
     transport = GrpcTransport(link, descriptor, "default-scheduler", outbox)

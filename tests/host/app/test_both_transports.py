@@ -130,16 +130,16 @@ async def both(tmp_path: Path) -> Any:
     inside, outside = tmp_path / "inside.log", tmp_path / "outside.log"
     local = await run(configuration(inside, "inProcess: support.everything:Everything"), inside)
     async with plugin_process(tmp_path / "p.sock", "support.everything:Everything") as process:
-        remote = await run(configuration(outside, f"endpoint: {process.endpoint}"), outside)
-    return local, remote
+        served = await run(configuration(outside, f"endpoint: {process.endpoint}"), outside)
+    return local, served
 
 
 @pytest.mark.slow
 async def test_every_point_is_asked_the_same_and_decides_the_same(both: Any) -> None:
-    (local_outcome, local_asked), (remote_outcome, remote_asked) = both
-    assert remote_outcome == local_outcome
-    assert remote_asked - local_asked == Counter()
-    assert local_asked - remote_asked == Counter()
+    (local_outcome, local_asked), (served_outcome, served_asked) = both
+    assert served_outcome == local_outcome
+    assert served_asked - local_asked == Counter()
+    assert local_asked - served_asked == Counter()
     called = {json.loads(line)[0] for line in local_asked}
     for value in identity_pb2.ExtensionPoint.DESCRIPTOR.values:
         if value.number:

@@ -22,7 +22,7 @@ from support.scripted_plugin import ScriptedPlugin, descriptor
 from support.waiting import PATIENCE_S, until
 
 
-def remote(name: str, endpoint: str, *, points: str = "filter: {deadline: 10s}", more: str = "") -> str:
+def asking(name: str, endpoint: str, *, points: str = "filter: {deadline: 10s}", more: str = "") -> str:
     """One served plugin at Filter (and Score, where it has it)."""
     return (
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -40,7 +40,7 @@ async def arrival(path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_events_while_a_remote_filter_is_awaited_change_nothing_in_that_cycle(
+async def test_events_while_a_served_filter_is_awaited_change_nothing_in_that_cycle(
     tmp_path: Path,
 ) -> None:
     args = f"  pluginConfig: [{{name: Gatekeeper, args: {{folder: {tmp_path}}}}}]\n"
@@ -48,7 +48,7 @@ async def test_events_while_a_remote_filter_is_awaited_change_nothing_in_that_cy
         bound = pod("bound")
         bound["spec"]["nodeName"] = "n1"
         objects = [node("n0"), node("n1"), node("n2"), bound, pod("web")]
-        text = remote("Gatekeeper", process.endpoint, more=args)
+        text = asking("Gatekeeper", process.endpoint, more=args)
         async with World(objects, configuration=text) as world:
             await arrival(tmp_path / "arrived")
             host = world.host
@@ -82,10 +82,10 @@ async def test_events_while_a_remote_filter_is_awaited_change_nothing_in_that_cy
 
 
 @pytest.mark.slow
-async def test_pod_deleted_while_a_remote_filter_is_awaited_ends_its_cycle(tmp_path: Path) -> None:
+async def test_pod_deleted_while_a_served_filter_is_awaited_ends_its_cycle(tmp_path: Path) -> None:
     args = f"  pluginConfig: [{{name: Gatekeeper, args: {{folder: {tmp_path}}}}}]\n"
     async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Gatekeeper") as process:
-        text = remote("Gatekeeper", process.endpoint, more=args)
+        text = asking("Gatekeeper", process.endpoint, more=args)
         async with World([node("n0"), pod("web")], configuration=text) as world:
             await arrival(tmp_path / "arrived")
             await world.cluster.delete("pods", ObjectRef(namespace="default", name="web"))
@@ -109,7 +109,7 @@ async def test_pod_deleted_while_a_remote_filter_is_awaited_ends_its_cycle(tmp_p
 async def test_plugin_that_names_nodes_learns_of_pods_that_are_bound_and_deleted(tmp_path: Path) -> None:
     licensed = [pod(f"p{i}", labels={"licensed": "yes"}) for i in range(3)]
     async with plugin_process(tmp_path / "p.sock", "support.licences:Licences") as process:
-        text = remote("Licences", process.endpoint)
+        text = asking("Licences", process.endpoint)
         async with World([node("n0"), node("n1"), *licensed], configuration=text) as world:
             await world.settle()
             placed = [name for name in ("p0", "p1", "p2") if world.node_of(name)]
@@ -142,7 +142,7 @@ async def test_pod_is_bound_while_a_served_plugin_is_asked_about_the_next_one(
     Diary.pages.clear()
     async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Steady") as process:
         patient = "deadline: 10s, policy: Ignore"
-        text = remote("Steady", process.endpoint, points=f"filter: {{{patient}}}, score: {{{patient}}}")
+        text = asking("Steady", process.endpoint, points=f"filter: {{{patient}}}, score: {{{patient}}}")
         text = text.replace("[{name: Steady}]", "[{name: Diary}, {name: Steady}]")
         if how == "not asked":  # no pod of these is its business
             text = text.replace("required: true", "required: true, scope: {resources: [example.com/gpu]}")
@@ -171,7 +171,7 @@ async def test_killed_plugin_is_attached_again_and_every_pod_is_placed(tmp_path:
     process = PluginProcess(tmp_path / "p.sock", "support.gatekeeper:Steady")
     await process.start()
     objects = [*(node(f"n{i}") for i in range(20)), *(pod(f"p{i:03}") for i in range(200))]
-    text = remote("Steady", process.endpoint, points="filter: {deadline: 10s}, score: {deadline: 10s}")
+    text = asking("Steady", process.endpoint, points="filter: {deadline: 10s}, score: {deadline: 10s}")
     try:
         async with World(objects, configuration=text) as world:
             async with asyncio.timeout(PATIENCE_S):
@@ -189,7 +189,7 @@ async def test_killed_plugin_is_attached_again_and_every_pod_is_placed(tmp_path:
 
 async def test_filter_and_score_cost_one_round_trip_per_pod(tmp_path: Path) -> None:
     async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Steady") as process:
-        text = remote("Steady", process.endpoint, points="filter: {deadline: 10s}, score: {deadline: 10s}")
+        text = asking("Steady", process.endpoint, points="filter: {deadline: 10s}, score: {deadline: 10s}")
         objects = [node("n0"), node("n1"), node("bad", labels={"bad": "yes"})]
         objects += [pod(f"p{i}") for i in range(10)]
         async with World(objects, configuration=text) as world:
@@ -204,7 +204,7 @@ async def test_filter_and_score_cost_one_round_trip_per_pod(tmp_path: Path) -> N
 async def test_bytes_are_counted_per_call_in_both_directions(tmp_path: Path) -> None:
     async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Steady") as process:
         objects = [node("n0"), node("n1"), *(pod(f"p{i}") for i in range(5))]
-        async with World(objects, configuration=remote("Steady", process.endpoint)) as world:
+        async with World(objects, configuration=asking("Steady", process.endpoint)) as world:
             await world.settle()
             figures = dict(world.host.plugin_stats()["Steady"].items())
             assert (figures["Filter"].calls, figures["Filter"].messages) == (5, 5)
@@ -216,7 +216,7 @@ async def test_bytes_are_counted_per_call_in_both_directions(tmp_path: Path) -> 
 
 
 async def test_deadline_alone_does_not_make_an_absent_optional_plugin_matter(tmp_path: Path) -> None:
-    text = remote("Steady", f"unix://{tmp_path}/nobody.sock", points="filter: {deadline: 100ms}")
+    text = asking("Steady", f"unix://{tmp_path}/nobody.sock", points="filter: {deadline: 100ms}")
     optional = text.replace("required: true", "required: false")
     async with World([node("n0"), pod("web")], configuration=optional) as world:
         await world.settle()
@@ -228,7 +228,7 @@ async def test_deadline_alone_does_not_make_an_absent_optional_plugin_matter(tmp
 
 
 async def test_plugin_that_is_absent_holds_the_pods_by_default(tmp_path: Path) -> None:
-    text = remote("Steady", f"unix://{tmp_path}/nobody.sock", points="filter: {deadline: 100ms}")
+    text = asking("Steady", f"unix://{tmp_path}/nobody.sock", points="filter: {deadline: 100ms}")
     by_default = text.replace("required: true, ", "")
     async with World([node("n0"), pod("web")], configuration=by_default) as world:
         await world.settle()
@@ -240,7 +240,7 @@ async def test_plugin_that_is_absent_holds_the_pods_by_default(tmp_path: Path) -
 
 
 async def test_policy_chosen_by_name_holds_for_an_absent_optional_plugin_too(tmp_path: Path) -> None:
-    text = remote("Steady", f"unix://{tmp_path}/nobody.sock", points="filter: {policy: Fail}")
+    text = asking("Steady", f"unix://{tmp_path}/nobody.sock", points="filter: {policy: Fail}")
     optional = text.replace("required: true", "required: false")
     async with World([node("n0"), pod("web")], configuration=optional) as world:
         await world.settle()
@@ -253,7 +253,7 @@ async def test_stop_between_reserve_and_the_end_of_permit_gives_the_reservation_
     args = f"  pluginConfig: [{{name: Holdfast, args: {{folder: {tmp_path}}}}}]\n"
     async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Holdfast") as process:
         points = "reserve: {deadline: 10s}, permit: {deadline: 10s}"
-        text = remote("Holdfast", process.endpoint, points=points, more=args)
+        text = asking("Holdfast", process.endpoint, points=points, more=args)
         async with World([node("n0"), pod("web")], configuration=text) as world:
             await arrival(tmp_path / "arrived")
             stopping = asyncio.ensure_future(world.host.stop())
@@ -265,9 +265,9 @@ async def test_stop_between_reserve_and_the_end_of_permit_gives_the_reservation_
 
 
 @pytest.mark.slow
-async def test_remote_gate_sees_the_object_whose_event_made_the_queue_ask(tmp_path: Path) -> None:
+async def test_served_gate_sees_the_object_whose_event_made_the_queue_ask(tmp_path: Path) -> None:
     async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:ClaimKeeper") as process:
-        text = remote("ClaimKeeper", process.endpoint, points="preEnqueue: {deadline: 10s}")
+        text = asking("ClaimKeeper", process.endpoint, points="preEnqueue: {deadline: 10s}")
         async with World([node("n0"), pod("web")], configuration=text) as world:
             await world.settle()
             assert world.node_of("web") == ""
@@ -289,7 +289,7 @@ async def test_invariant_that_breaks_while_a_plugin_is_attached_ends_the_host(
     path = tmp_path / "p.sock"
     async with (
         plugin.serving(path),
-        World([node("n0")], configuration=remote("Steady", f"unix://{path}")) as world,
+        World([node("n0")], configuration=asking("Steady", f"unix://{path}")) as world,
     ):
         async with asyncio.timeout(PATIENCE_S):
             failure = await world.host.wait_failed()

@@ -55,15 +55,15 @@ class Folder:
     async def add(self, plugin: ScriptedPlugin) -> None:
         """Start an instance; return when it is active or on standby."""
         await self.stack.enter_async_context(plugin.serving(self.path / f"{plugin.instance_id}.sock"))
-        await until(lambda: plugin.instance_id in [offer.instance_id for offer in self.remote.offers])
+        await until(lambda: plugin.instance_id in [offer.instance_id for offer in self.attached.offers])
 
     @property
-    def remote(self) -> Any:
+    def attached(self) -> Any:
         return self.host.attachments.plugins["Demo"]
 
     @property
     def asked(self) -> str:
-        return "" if self.remote.active is None else self.remote.active.instance_id
+        return "" if self.attached.active is None else self.attached.active.instance_id
 
     async def began(self) -> Cycle:
         """Return a cycle that has called Filter of the active instance."""
@@ -109,7 +109,7 @@ async def test_cycle_goes_on_at_the_points_of_its_own_instance_where_the_newer_o
         await client.unreserve(cycle, "n0", "the binding failed")
         await until(lambda: calls(old) == ["Filter", "Reserve", "Permit", "PreBind", "Unreserve"])
         assert calls(new) == []
-        assert found.remote.outbox.pending_unreserves == 0
+        assert found.attached.outbox.pending_unreserves == 0
 
 
 async def test_cycle_is_not_asked_at_points_that_only_the_newer_instance_has(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ async def test_the_operators_deadline_holds_for_what_is_told_as_well(tmp_path: P
     old, _ = versions()
     points = {"unreserve": PointPolicy(deadline_s=0.05)}
     async with folder(tmp_path, points=points) as found:
-        found.remote.wanted = replace(found.remote.wanted, points=points)
+        found.attached.wanted = replace(found.attached.wanted, points=points)
         await found.add(old)
         cycle = await found.began()
         await found.host.client.reserve(cycle, "n0")
@@ -208,7 +208,7 @@ async def test_reconcile_does_not_overtake_a_running_reserve(tmp_path: Path) -> 
             await arrived.wait()
             new.asked.clear()
         # The end of the other instance is what makes the host ask what this one knows.
-        await until(lambda: [offer.instance_id for offer in found.remote.offers] == ["new"])
+        await until(lambda: [offer.instance_id for offer in found.attached.offers] == ["new"])
         late = await found.began()
         assert not new.requests("Reconcile")
         waiting = asyncio.create_task(found.host.client.reserve(late, "n1"))
@@ -340,7 +340,7 @@ async def test_pods_beside_a_trial_call_go_to_the_instance_that_is_well(tmp_path
             return new.unscripted("PreBind")(request)
 
         new.on("PreBind", hold)
-        await until(lambda: found.remote.trial is not None)
+        await until(lambda: found.attached.trial is not None)
         trial = await found.began()
         trying = asyncio.create_task(client.pre_bind(trial, "n0"))
         await held.wait()
@@ -365,7 +365,7 @@ async def test_trial_goes_to_the_next_cycle_when_a_cycle_ends_before_the_point(t
         new.on("PreBind", refuse(grpc.StatusCode.INTERNAL))
         for _ in range(IN_A_ROW):
             await client.pre_bind(await found.began(), "n0")
-        await until(lambda: found.remote.trial is not None)
+        await until(lambda: found.attached.trial is not None)
         new.on("PreBind", new.unscripted("PreBind"))
         first = await found.began()
         await found.began()
@@ -454,9 +454,9 @@ async def test_replica_stands_by_for_a_plugin_as_long_as_one_instance_is_there(
             await until(lambda: len(host.attachments.plugins["Demo"].stood_by_at) == 2)
             await new.stop()
             await until(lambda: State.BACKOFF in [one.state for one in host.attachments.conditions()])
-            remote = host.attachments.plugins["Demo"]
-            assert (remote.stands_by, remote.absence) == (True, "is not attached: this host stands by")
+            attached = host.attachments.plugins["Demo"]
+            assert (attached.stands_by, attached.absence) == (True, "is not attached: this host stands by")
             await old.stop()
-            await until(lambda: not remote.stands_by)
+            await until(lambda: not attached.stands_by)
         finally:
             await host.attachments.stop()

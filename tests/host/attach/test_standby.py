@@ -56,13 +56,13 @@ async def test_nothing_but_handshakes_before_the_term_and_all_of_it_at_its_begin
     async with plugin.serving(tmp_path / "p.sock"), standing_by(tmp_path / "p.sock") as host:
         assert state_of(host) is State.STANDBY
         assert not host.client.available
-        (remote,) = host.attachments.plugins.values()
-        assert (remote.stands_by, remote.absence) == (True, "is not attached: this host stands by")
+        (attached,) = host.attachments.plugins.values()
+        assert (attached.stands_by, attached.absence) == (True, "is not attached: this host stands by")
         await until(lambda: len(plugin.requests("Handshake")) > 3)
         assert {rpc for rpc, _ in plugin.asked} == {"Handshake"}
         assert len({request.attachment_id for request in plugin.requests("Handshake")}) == 1
         await host.attachments.begin_term()
-        assert (state_of(host), remote.stands_by) == (State.ACTIVE, False)
+        assert (state_of(host), attached.stands_by) == (State.ACTIVE, False)
         assert [rpc for rpc, _ in plugin.asked if rpc != "Handshake"][: len(TERM) - 1] == TERM[1:]
         (request,) = plugin.requests("Reconcile")
         assert request.host_epoch == host.state.version.epoch

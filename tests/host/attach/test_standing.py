@@ -78,8 +78,8 @@ async def test_older_instance_is_reconciled_when_the_newer_one_is_lost(tmp_path:
         assert len(old.requests("Reconcile")) == 1
         async with new.serving(tmp_path / "folder" / "new.sock"):
             await until(lambda: len(host.attachments.conditions()) == 2)
-            remote = host.attachments.plugins["Demo"]
-            await until(lambda: remote.active is not None and remote.active.instance_id == "new")
+            attached = host.attachments.plugins["Demo"]
+            await until(lambda: attached.active is not None and attached.active.instance_id == "new")
             assert len(new.requests("Reconcile")) == 1
-        await until(lambda: remote.active is not None and remote.active.instance_id == "old")
+        await until(lambda: attached.active is not None and attached.active.instance_id == "old")
         await until(lambda: len(old.requests("Reconcile")) == 2)

@@ -45,7 +45,7 @@ class Here:
 async def framework(
     tmp_path: Path, *plugins: identity_pb2.PluginDescriptor
 ) -> AsyncIterator[tuple[Framework, Cycle, ScriptedPlugin, Here]]:
-    """The plugins, remote and in this order, with `Here` between the first and the second."""
+    """The plugins, served and in this order, with `Here` between the first and the second."""
     served = ScriptedPlugin(*plugins)
     path = tmp_path / "p.sock"
     place = at_socket(path, *(plugin.name for plugin in plugins))

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 HOST, PLUGIN = "host.example", "gpu.example"
 
 
-class Remote(FailingProcess):
+class Served(FailingProcess):
     """The failing plugin behind TLS. `own`: its files."""
 
     def __init__(self, folder: Path, own: PairFiles) -> None:
@@ -61,7 +61,7 @@ class Parties:
         self.authority = Authority()
         own = pair_files(folder, "plugin", self.authority.issue("p", dns=PLUGIN), self.authority)
         self.host = pair_files(folder, "host", self.authority.issue("h", dns=HOST), self.authority)
-        self.plugin = Remote(folder / "plugin", own)
+        self.plugin = Served(folder / "plugin", own)
         self.port = free_port()
 
     def renew(self, authority: Authority) -> None:

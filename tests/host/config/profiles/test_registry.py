@@ -68,7 +68,7 @@ def test_deadline_beyond_the_cycle_budget_is_named() -> None:
     assert sum("longer than cycleBudget" in warning for warning in loaded.warnings) == 1
 
 
-def test_default_plugin_runs_remotely_only_if_the_file_names_it() -> None:
+def test_default_plugin_is_served_only_if_the_file_names_it() -> None:
     with pytest.raises(ConfigurationError, match="a plugin named NodeName already exists"):
         load_configuration(HEADER, source="f", registered={"NodeName": frozenset({"filter"})})
     loaded = load("{}", GPU.replace("Gpu", "NodeName") + "}")

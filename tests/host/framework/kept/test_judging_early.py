@@ -80,7 +80,7 @@ async def attempt(framework: Framework, host: AttachedHost) -> list[int] | str:
     return scores.message if isinstance(scores, Status) else scores.total.tolist()
 
 
-async def test_rows_that_moved_are_scored_while_a_remote_filter_is_asked(tmp_path: Path) -> None:
+async def test_rows_that_moved_are_scored_while_a_served_filter_is_asked(tmp_path: Path) -> None:
     asked_before: list[list[list[str]]] = []
 
     def filtered(_request: spb.FilterRequest) -> spb.FilterResponse:
@@ -219,7 +219,7 @@ async def judged(framework: Framework, host: AttachedHost) -> tuple[list[int], d
     return rows.tolist(), {name: status.message for name, status in statuses.rejections().by_node.items()}
 
 
-async def test_rows_that_moved_are_judged_while_a_remote_filter_is_asked(tmp_path: Path) -> None:
+async def test_rows_that_moved_are_judged_while_a_served_filter_is_asked(tmp_path: Path) -> None:
     asked: list[tuple[pb.NodeSet, list[list[str]]]] = []
 
     def filtered(request: spb.FilterRequest) -> spb.FilterResponse:
@@ -255,7 +255,7 @@ async def test_plugin_that_declares_nothing_sees_no_row_that_is_rejected_before_
     assert asked == [pb.NodeSet(complement=True), pb.NodeSet(bitmap=b"\x05")]
 
 
-async def test_remote_verdict_on_a_row_that_the_host_rejects_is_not_counted(
+async def test_served_verdict_on_a_row_that_the_host_rejects_is_not_counted(
     tmp_path: Path,
 ) -> None:
     async with with_a_filter_elsewhere(tmp_path, Empty) as (framework, host, served):
@@ -276,7 +276,7 @@ async def test_error_about_a_row_that_is_rejected_here_ends_no_cycle(tmp_path: P
         assert await judged(framework, host) == ([0, 2], {"n1": "full"})
 
 
-async def test_remote_filter_is_not_asked_if_no_node_is_known_to_fit(tmp_path: Path) -> None:
+async def test_served_filter_is_not_asked_if_no_node_is_known_to_fit(tmp_path: Path) -> None:
     asked: list[pb.NodeSet] = []
 
     def filtered(request: spb.FilterRequest) -> spb.FilterResponse:

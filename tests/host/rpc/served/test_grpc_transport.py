@@ -552,7 +552,7 @@ async def test_deadline_is_the_points_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_remote_time_of_a_cycle_is_capped_by_its_budget(tmp_path: Path) -> None:
+async def test_served_time_of_a_cycle_is_capped_by_its_budget(tmp_path: Path) -> None:
     async with attached(tmp_path, points=failing("filter", 10.0)) as (host, plugin):
         plugin.on("Filter", for_ever)
         cycle = host.cycle(budget_s=0.5)

@@ -74,20 +74,20 @@ async def both(state: ClusterState) -> AsyncIterator[tuple[PluginClient, PluginC
     local = PluginClient("Roomy", PROFILE, LocalRoute(InProcessTransport(runtime)), state)
     instance = Instance({"Roomy": Roomy})
     place = Place(endpoint="loopback:", plugins=(wanted("Roomy"),))
-    remote = AttachedPlugin(place.plugins[0], Outbox("Roomy"), Witness())
+    attached = AttachedPlugin(place.plugins[0], Outbox("Roomy"), Witness())
     introduction = read_handshake(
         instance.handshake(identity_pb2.HandshakeRequest(attachment_id="loopback")), place
     )
     instance.configure(accept("loopback", place, introduction))
     (descriptor,) = introduction.plugins
     link = loopback_link(instance, InstanceFeed(state, descriptor.needs))
-    remote.offer(
+    attached.offer(
         Offer(
             instance_id=introduction.instance_id,
             started_at_s=introduction.started_at_s,
             order=0,
             descriptor=descriptor,
-            transports={PROFILE: GrpcTransport(link, descriptor, PROFILE, remote.outbox)},
+            transports={PROFILE: GrpcTransport(link, descriptor, PROFILE, attached.outbox)},
             sender=LinkSender(link, "Roomy"),
             conduct=Conduct("Roomy", lambda: None),
             taken_up=lambda: None,
@@ -96,9 +96,9 @@ async def both(state: ClusterState) -> AsyncIterator[tuple[PluginClient, PluginC
     )
     try:
         settings = ClientSettings(points=patient({}))
-        yield local, PluginClient("Roomy", PROFILE, remote.routes[PROFILE], state, settings=settings)
+        yield local, PluginClient("Roomy", PROFILE, attached.routes[PROFILE], state, settings=settings)
     finally:
-        await remote.outbox.close()
+        await attached.outbox.close()
         instance.stop()
 
 
@@ -138,8 +138,8 @@ async def test_filter_score_and_what_ifs_answer_alike() -> None:
 
 async def test_scores_come_with_the_verdicts_over_the_contract_alone() -> None:
     state = cluster()
-    async with both(state) as (local, remote):
-        for client in (local, remote):
+    async with both(state) as (local, served):
+        for client in (local, served):
             context = cycle(state)
             await client.filter(context, state.nodes)
             assert (context.part(client.name).early_scores is not None) is client.is_served
@@ -147,8 +147,8 @@ async def test_scores_come_with_the_verdicts_over_the_contract_alone() -> None:
 
 async def test_token_and_faults_cross_the_contract() -> None:
     state = cluster()
-    async with both(state) as (local, remote):
-        for client in (local, remote):
+    async with both(state) as (local, served):
+        for client in (local, served):
             context = cycle(state, labels={"broken": "yes"})
             assert (await client.reserve(context, "n4")).is_success
             assert context.state("Roomy").token == b"web on n4"
@@ -160,11 +160,11 @@ async def test_token_and_faults_cross_the_contract() -> None:
 
 async def test_a_delta_brings_the_copy_to_the_next_cycle() -> None:
     state = cluster()
-    async with both(state) as (local, remote):
+    async with both(state) as (local, served):
         for i in range(3):
             state.put(make_pod(f"more-{i}", uid=f"more-{i}", cpu="1"), "n4")
             codes = []
-            for client in (local, remote):
+            for client in (local, served):
                 verdicts = await client.filter(cycle(state), state.nodes)
                 codes.append([status.code for status in verdicts.to_list()])
             assert codes[0] == codes[1]
