@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from berth_host.config.berth.configuration import BerthConfiguration
+from berth_host.config.decoding.scheduler_v1 import PluginConfig
 from berth_host.config.decoding.types_v1 import KubeSchedulerConfiguration
 from berth_host.config.emulation import NO_EMULATION, Emulation
 from berth_host.config.source.node import Json
@@ -21,14 +22,6 @@ class EnabledPlugin:
 
     name: str
     weight: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginConfig:
-    """The arguments of one plugin, as JSON; None when it has none."""
-
-    name: str
-    args: Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

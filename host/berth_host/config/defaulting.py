@@ -12,7 +12,7 @@ from typing import Final
 
 from berth_host.config.decoding.args_v1 import ARGS_TYPES, default_args
 from berth_host.config.decoding.go_types import json_fields
-from berth_host.config.decoding.scheduler_v1 import DecodedScheduler, PluginConfigEntry
+from berth_host.config.decoding.scheduler_v1 import DecodedScheduler, PluginConfig
 from berth_host.config.decoding.types_v1 import (
     ClientConnection,
     KubeSchedulerConfiguration,
@@ -61,7 +61,7 @@ class DefaultedProfile:
     scheduler_name: str
     percentage_of_nodes_to_score: int | None
     plugins: Mapping[str, PluginSet]
-    plugin_config: tuple[PluginConfigEntry, ...]
+    plugin_config: tuple[PluginConfig, ...]
 
     def merged_plugins(self) -> dict[str, Json]:
         """The plugin sets as JSON, before multiPoint is expanded; empty points are left out."""
@@ -134,14 +134,14 @@ def _default_client_connection(given: ClientConnection) -> ClientConnection:
 
 
 def _default_profile(
-    profile: ProfileV1, entries: tuple[PluginConfigEntry, ...], gates: FeatureGates
+    profile: ProfileV1, entries: tuple[PluginConfig, ...], gates: FeatureGates
 ) -> DefaultedProfile:
     plugins = _merge_plugins(profile.plugins or PluginsV1(), gates)
     given = tuple(_default_entry(entry, gates) for entry in entries)
     given_names = {entry.name for entry in given}
     enabled = {ref.name for plugin_set in plugins.values() for ref in plugin_set.enabled}
     added = tuple(
-        _default_entry(PluginConfigEntry(name=name, typed=ARGS_TYPES[f"{name}Args"]()), gates)
+        _default_entry(PluginConfig(name=name, typed=ARGS_TYPES[f"{name}Args"]()), gates)
         for name in sorted(enabled - given_names)
         if f"{name}Args" in ARGS_TYPES
     )
@@ -153,7 +153,7 @@ def _default_profile(
     )
 
 
-def _default_entry(entry: PluginConfigEntry, gates: FeatureGates) -> PluginConfigEntry:
+def _default_entry(entry: PluginConfig, gates: FeatureGates) -> PluginConfig:
     if entry.typed is None:
         return entry
     return entry.with_typed(default_args(entry.typed, f"{entry.name}Args", gates))

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from berth_host.config.configuration import EnabledPlugin, LoadedConfiguration, PluginConfig, ResolvedProfile
+from berth_host.config.configuration import EnabledPlugin, LoadedConfiguration, ResolvedProfile
+from berth_host.config.decoding.scheduler_v1 import PluginConfig
 from berth_host.config.default_plugins import WEIGHTED_POINTS
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.source.node import Json

@@ -13,7 +13,7 @@ from typing import Final
 from berth_host.config.checks.names import check_extended_resource_name
 from berth_host.config.checks.plugin_args import check_args
 from berth_host.config.decoding.duration import format_seconds
-from berth_host.config.decoding.scheduler_v1 import PluginConfigEntry
+from berth_host.config.decoding.scheduler_v1 import PluginConfig
 from berth_host.config.decoding.types_v1 import (
     API_VERSION,
     Extender,
@@ -129,9 +129,7 @@ def _removed_message() -> str:
     return f'was invalid in version "v1" (KubeSchedulerConfiguration is version "{API_VERSION}")'
 
 
-def _check_plugin_config(
-    path: str, entries: Sequence[PluginConfigEntry], gates: FeatureGates
-) -> list[Finding]:
+def _check_plugin_config(path: str, entries: Sequence[PluginConfig], gates: FeatureGates) -> list[Finding]:
     findings = []
     seen: set[str] = set()
     for index, entry in enumerate(entries):

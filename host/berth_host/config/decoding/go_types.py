@@ -87,7 +87,7 @@ def json_field(name: str, go_type: GoType, *, omit_empty: bool = False) -> Any:
 
 
 def json_fields(cls: type[Any]) -> Mapping[str, JsonField]:
-    """The fields of a versioned type by JSON name, in order."""
+    """Return the fields of a decoded type by JSON name, in order."""
     found: dict[str, JsonField] = {}
     for attribute in dataclasses.fields(cls):
         if _METADATA in attribute.metadata:

@@ -28,7 +28,7 @@ _KINDS: Final = (KIND, *ARGS_TYPES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PluginConfigEntry:
+class PluginConfig:
     """One entry of `pluginConfig`. `typed` for plugins with an argument type, else `opaque` as given."""
 
     name: str
@@ -40,7 +40,7 @@ class PluginConfigEntry:
         """The arguments as JSON; None when there are none."""
         return self.opaque if self.typed is None else encode_struct(self.typed)
 
-    def with_typed(self, args: PluginArgs) -> PluginConfigEntry:
+    def with_typed(self, args: PluginArgs) -> PluginConfig:
         """The entry with other arguments."""
         return replace(self, typed=args)
 
@@ -50,7 +50,7 @@ class DecodedScheduler:
     """A decoded document; `plugin_config` is parallel to `config.profiles`."""
 
     config: KubeSchedulerConfiguration
-    plugin_config: tuple[tuple[PluginConfigEntry, ...], ...]
+    plugin_config: tuple[tuple[PluginConfig, ...], ...]
 
 
 def decode_scheduler(root: SourceNode, *, is_yaml: bool, source: str) -> DecodedScheduler:
@@ -139,18 +139,18 @@ class _TypeMeta:
         return Finding(message, line=node.line_of("apiVersion"))
 
 
-def _decode_args(entry: PluginConfigV1, path: str, context: Context) -> PluginConfigEntry:
+def _decode_args(entry: PluginConfigV1, path: str, context: Context) -> PluginConfig:
     kind = f"{entry.name}Args"
     if kind not in ARGS_TYPES:
-        return PluginConfigEntry(name=entry.name, opaque=entry.args.to_json() if entry.args else None)
+        return PluginConfig(name=entry.name, opaque=entry.args.to_json() if entry.args else None)
     node = entry.args or SourceNode(None, 0)
     meta = _TypeMeta.of(node, path).with_defaults(kind)
     findings = meta.findings or _check_args_type(meta, kind, node, path)
     if findings:
         context.findings += findings
-        return PluginConfigEntry(name=entry.name)
+        return PluginConfig(name=entry.name)
     typed = decode_value(struct_of(ARGS_TYPES[kind]), node, path, context)
-    return PluginConfigEntry(name=entry.name, typed=typed)
+    return PluginConfig(name=entry.name, typed=typed)
 
 
 def _check_args_type(meta: _TypeMeta, kind: str, node: SourceNode, path: str) -> list[Finding]:

@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from berth_host.config.checks.extender_tls import ExtenderTlsError, check_extender_tls
 from berth_host.config.checks.plugin_args import check_fit_args
-from berth_host.config.configuration import PluginConfig, ResolvedProfile
+from berth_host.config.configuration import ResolvedProfile
 from berth_host.config.decoding.args_v1 import NodeResourcesFitArgsV1
-from berth_host.config.decoding.scheduler_v1 import PluginConfigEntry
 from berth_host.config.decoding.types_v1 import Extender
 from berth_host.config.defaulting import DefaultedProfile, DefaultedScheduler
 from berth_host.config.errors import Finding
@@ -87,11 +86,7 @@ def _build_profile(
     needed = {ref.name for plugin_set in profile.plugins.values() for ref in plugin_set.enabled}
     _check_construction(profile, needed)
     framework_config = sorted(
-        (
-            PluginConfig(name=entry.name, args=entry.args)
-            for entry in profile.plugin_config
-            if entry.name in needed and entry.args is not None
-        ),
+        (entry for entry in profile.plugin_config if entry.name in needed and entry.args is not None),
         key=lambda config: config.name,
     )
     return ResolvedProfile(
@@ -100,13 +95,9 @@ def _build_profile(
         plugins=expand_plugins(profile, registry.points_by_plugin),
         plugin_args={config.name: config.args for config in framework_config},
         merged_plugins=profile.merged_plugins(),
-        plugin_config=tuple(_shown(entry) for entry in given.plugin_config),
+        plugin_config=given.plugin_config,
         framework_plugin_config=tuple(framework_config),
     )
-
-
-def _shown(entry: PluginConfigEntry) -> PluginConfig:
-    return PluginConfig(name=entry.name, args=entry.args)
 
 
 def _check_construction(profile: DefaultedProfile, needed: set[str]) -> None:
