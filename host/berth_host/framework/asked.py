@@ -32,13 +32,13 @@ class Asked:
         self._without: dict[tuple[ExtensionPoint, frozenset[str]], tuple[PluginClient, ...]] = {}
 
     def at(self, point: ExtensionPoint) -> tuple[PluginClient, ...]:
-        """All plugins of one point."""
+        """Return all plugins of one point."""
         return self._clients[point]
 
     def about(
         self, cycle: Cycle, point: ExtensionPoint, skip: frozenset[str] = _NOBODY
     ) -> tuple[PluginClient, ...]:
-        """The plugins to ask about the cycle's pod, without the plugins in `skip`. Always the very same tuple
+        """Return the plugins to call about the cycle's pod, without those in `skip`: always the same tuple
         for the same plugins. What a plugin elsewhere serves is up to the instance that the cycle began with.
         """
         absent = [

@@ -53,7 +53,7 @@ async def filter_rows(
 
 
 def filter_error(statuses: NodeStatuses, rows: Rows) -> Status | None:
-    """The error that ends the cycle: that of the first row, in the order of `rows`, that has one."""
+    """Return the error that ends the cycle: that of the first row, in the order of `rows`, that has one."""
     broken = [group for group, status in enumerate(statuses.statuses) if group and not status.is_rejected]
     if not broken:
         return None
@@ -69,7 +69,7 @@ async def nominated_pass(
     rows: Rows,
     nominated: NominatedPods,
 ) -> Rows:
-    """The first of two passes: plugins must accept a row with the pods nominated to it as well as without.
+    """Ask about rows with the pods nominated to them: a row must pass with these pods and without.
 
     Returns `rows` without the rejected ones; the rest are still to be judged as they are.
     """
@@ -133,12 +133,12 @@ def _filter_status(plugin: str, status: Status) -> Status:
 
 
 def candidates(statuses: NodeStatuses, rows: Rows) -> NodeTable:
-    """Some rows of the table, as plugins are asked about them."""
+    """Return some rows of the table, as plugins get them."""
     return statuses.table if len(rows) == len(statuses.table) else statuses.table.take(rows)
 
 
 def all_rows(table: NodeTable) -> Rows:
-    """The positions of all rows of a table; read-only."""
+    """Return the positions of all rows of a table; read-only."""
     return _positions(len(table))
 
 
@@ -167,7 +167,7 @@ class PreFiltering:
     def take(
         self, client: PluginClient, answer: PreFilterResult, *, lasting: bool
     ) -> PreFilterOutcome | None:
-        """The answer of the next plugin; not None: it ends PreFilter. `lasting`: a Skip is for the cycle."""
+        """Take the next plugin's answer. Not None: it ends PreFilter. `lasting`: a Skip is for the cycle."""
         status = answer.status
         if status.code is Code.SKIP:
             self._skip_filter.add(client.name)
@@ -191,7 +191,7 @@ class PreFiltering:
         return None
 
     def outcome(self) -> PreFilterOutcome:
-        """The merged result of all answers."""
+        """Return the merged result of all answers."""
         return self._ended(self._merged(self._rejections[-1] if self._rejections else SUCCESS))
 
     def _merged(self, status: Status) -> PreFilterOutcome:
@@ -210,14 +210,14 @@ def _nobody_left(restricting: Sequence[str]) -> str:
 
 
 def sensitive(clients: Sequence[PluginClient]) -> list[PluginClient]:
-    """The plugins whose verdict other pods can change."""
+    """Return the plugins whose verdict other pods can change."""
     return [client for client in clients if client.descriptor.pod_sensitivity is not PodSensitivity.NONE]
 
 
 async def filter_scenarios(
     clients: Sequence[PluginClient], cycle: Cycle, scenarios: Scenarios
 ) -> NodeStatuses:
-    """One verdict per scenario, signed by its plugin: a row of the answer's table is a scenario."""
+    """Return one verdict per scenario, signed by its plugin: a row of the answer's table is a scenario."""
     statuses = NodeStatuses(scenarios.nodes)
 
     async def ask(client: PluginClient, left: Rows) -> Verdicts:
@@ -231,7 +231,7 @@ async def filter_scenarios(
 
 
 async def _plain(client: PluginClient, cycle: Cycle, slots: NDArray[np.intp]) -> Verdicts:
-    """Other pods do not matter to it: its ordinary verdict, asked once for each node."""
+    """Return the ordinary verdicts of a plugin that other pods do not concern, asked once for each node."""
     nodes = cycle.nodes
     if (slots[1:] > slots[:-1]).all():
         return await client.filter(cycle, nodes.take(nodes.slots.searchsorted(slots)))

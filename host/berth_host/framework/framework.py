@@ -69,26 +69,26 @@ class Framework:
         self._served = [client for client in self.clients if client.is_served]
 
     def plugins_at(self, point: ExtensionPoint) -> tuple[PluginClient, ...]:
-        """The plugins of one point, in order."""
+        """Return the plugins of one point, in order."""
         return self._asked.at(point)
 
     @property
     def has_served(self) -> bool:
-        """Whether some plugin lives in another process: cycles may then wait for an answer."""
+        """True if some plugin is served: cycles may then wait for an answer."""
         return bool(self._served)
 
     @property
     def has_post_filters(self) -> bool:
-        """Whether any PostFilter plugin can help when no node fits."""
+        """True if a PostFilter plugin is configured, which may help when no node fits."""
         return bool(self.plugins_at(ExtensionPoint.POST_FILTER))
 
     @property
     def has_scores(self) -> bool:
-        """Whether any Score plugin is configured."""
+        """True if a Score plugin is configured."""
         return bool(self._score)
 
     def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
-        """Let every plugin in another process drop its state of the cycle."""
+        """Let every served plugin drop its state of the cycle."""
         for client in self._served:
             client.end_cycle(cycle, outcome)
 
@@ -124,7 +124,7 @@ class Framework:
         return passed
 
     def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:
-        """The Filter plugins that judge the cycle's pod, in order."""
+        """Return the Filter plugins that judge the cycle's pod, in order."""
         return self._asked.about(cycle, ExtensionPoint.FILTER, cycle.skip_filter)
 
     async def run_post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
@@ -157,7 +157,7 @@ class Framework:
         return name, PostFilterResult(status, result.nominated_node, result.clear_nomination, result.victims)
 
     def _with_patches(self, client: PluginClient, cycle: Cycle, result: PostFilterResult) -> PostFilterResult:
-        """The answer; its changes join the cycle's. An error if the plugin may not ask for them."""
+        """Return the answer, and keep its changes in the cycle; an error if they are not allowed."""
         if not result.patches or self._pre_bind is None or result.status.code is Code.ERROR:
             return result
         for patch in result.patches:
@@ -197,7 +197,7 @@ class Framework:
         return found
 
     async def run_score_apart(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | Status:
-        """The same for a plugin that wants to know: every plugin is asked, and the cycle goes on as it was.
+        """Score for a plugin that asks through its handle: call every plugin, and leave the cycle as it was.
 
         Scores that came with verdicts do not count: of a rejected node they say nothing. Nor does it count
         that a plugin with PreScore skipped: it says so again of these nodes.
@@ -212,7 +212,7 @@ class Framework:
             cycle.skip_score, cycle.pre_scored_s = before
 
     def _scoring(self, cycle: Cycle) -> tuple[tuple[PluginClient, ...], tuple[WeightedPlugin, ...]]:
-        """The plugins for PreScore and Score; a plugin that has nothing to do with the pod skips both."""
+        """Return the plugins for PreScore and Score; a plugin that the pod does not concern skips both."""
         score = self._score
         if not self._scores_all:
             inside = tuple(
@@ -337,7 +337,7 @@ class Framework:
         return plugin, answer
 
     def bind_was_untrue(self, cycle: Cycle, plugin: str, untrue: str) -> None:
-        """This plugin answered Bind with success, and did not bind the pod; `untrue` says so."""
+        """Count a violation: the plugin answered Bind with success and did not bind the pod."""
         for client in self._asked.about(cycle, ExtensionPoint.BIND, cycle.skip):
             if client.name == plugin:
                 client.bind_was_untrue(cycle, untrue)

@@ -27,7 +27,7 @@ MAX_PAUSE_S: Final = 30.0
 
 
 class BreakerState(Enum):
-    """Whether calls are made."""
+    """The states of a circuit breaker."""
 
     CLOSED = "Closed"
     OPEN = "Open"
@@ -63,7 +63,7 @@ class Breaker:
 
     @property
     def next_trial_s(self) -> float | None:
-        """From when on an answered probe makes way for a call; None while it is not open."""
+        """The time from which an answered probe allows a call (monotonic seconds); None while not open."""
         return self._trial_s if self.state is BreakerState.OPEN else None
 
     @property
@@ -72,7 +72,7 @@ class Breaker:
         return self.state is BreakerState.HALF_OPEN and not self._on_trial
 
     def admits(self) -> bool:
-        """Whether this call is to be made; `succeeded`, `failed` or `came_to_nothing` must follow if so."""
+        """Return True if the call is to be made; `succeeded`, `failed` or `came_to_nothing` must follow."""
         if self.state is BreakerState.CLOSED:
             return True
         if self.state is BreakerState.OPEN or self._on_trial:
@@ -81,7 +81,7 @@ class Breaker:
         return True
 
     def succeeded(self) -> None:
-        """An answer came, and passed every check."""
+        """Record an answer that passed every check."""
         if self.state is BreakerState.CLOSED:
             self._in_a_row = 0
             self._this_second().calls += 1
@@ -92,7 +92,7 @@ class Breaker:
             self._enter(BreakerState.CLOSED)
 
     def failed(self, why: str) -> None:
-        """No usable answer came."""
+        """Record a call without a usable answer."""
         self.last_failure = why
         if self.state is BreakerState.HALF_OPEN and self._on_trial:
             self._open()
@@ -105,11 +105,11 @@ class Breaker:
                 self._open()
 
     def came_to_nothing(self) -> None:
-        """The call was cancelled, or failed in a way that says nothing of the instance."""
+        """Record a call that was cancelled, or whose failure is not the instance's."""
         self._on_trial = False
 
     def probed(self) -> None:
-        """The instance has answered a probe just now."""
+        """Record that the instance answered a probe."""
         if self.state is BreakerState.OPEN and self._clock() >= self._trial_s:
             self._on_trial = False
             self._enter(BreakerState.HALF_OPEN)

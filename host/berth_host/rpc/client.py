@@ -100,7 +100,7 @@ class PluginClient:
 
     @property
     def is_served(self) -> bool:
-        """Whether calls leave the process."""
+        """True for a served plugin: calls leave the process."""
         return self._local is None
 
     @property
@@ -110,26 +110,27 @@ class PluginClient:
 
     @property
     def is_failing(self) -> bool:
-        """Whether the last attempt of some call failed: a policy may have answered for the plugin."""
+        """True when the last attempt of some call failed: a policy may have answered for the plugin."""
         return bool(self._relay.failing)
 
     @property
     def available(self) -> bool:
-        """Whether an instance can be asked."""
+        """True when an instance can be called."""
         return self._local is not None or self.route.transport is not None
 
     @property
     def absence(self) -> Status:
-        """While the plugin is not available: the error for pods in its scope."""
+        """The error for pods in the plugin's scope while the plugin is not available."""
         return Status.error(PluginAbsentError(self.name, "", self.route.absence).text).with_plugin(self.name)
 
     def always_asked_at(self, point: ExtensionPoint) -> bool:
-        """Whether the plugin is asked at `point` about every pod, for as long as the plugin lives."""
+        """Return True if the plugin is called at `point` about every pod, as long as the plugin exists."""
         return self._local is not None and self.settings.scope is None and point in self.points
 
     def in_scope(self, pod: Pod) -> bool:
-        """Whether the plugin is asked about this pod at all. It is not asked about pods of its own workload:
-        otherwise a required plugin could not be scheduled.
+        """Return True if the plugin is called about this pod.
+
+        The pods of the plugin's own workload are never in scope: a required plugin could not be scheduled.
         """
         if self._local is None and pod.labels.get(OWN_WORKLOAD_LABEL) == self.name:
             return False
@@ -177,7 +178,7 @@ class PluginClient:
     # --- the scheduling cycle --------------------------------------------------------------------------
 
     async def pre_filter(self, cycle: Cycle, nodes: NodeTable) -> PreFilterResult:
-        """PreFilter over all nodes of the snapshot. The cycle keeps early verdicts."""
+        """Call PreFilter over all nodes of the snapshot. The cycle keeps early verdicts."""
         result = await self._relay.ask(
             calls.PRE_FILTER,
             cycle,
@@ -189,7 +190,7 @@ class PluginClient:
         return result
 
     async def filter(self, cycle: Cycle, nodes: NodeTable) -> Verdicts:
-        """One verdict per candidate, without a call where PreFilter brought them. Early scores are kept."""
+        """Return one verdict per candidate: those that came with PreFilter, or the answer to a call."""
         part = cycle.part(self.name)
         if part.early_verdicts is not None:
             known = early_verdicts(part.early_verdicts, nodes.slots)
@@ -216,7 +217,7 @@ class PluginClient:
         return result.verdicts
 
     def filters_elsewhere(self, cycle: Cycle) -> bool:
-        """Whether Filter leaves the process: the plugin is served, gave no early verdict and can be asked."""
+        """Return True if Filter leaves the process: no early verdict came, and the plugin can be called."""
         part = cycle.part(self.name)
         if not self.is_served or part.early_verdicts is not None:
             return False
@@ -226,7 +227,7 @@ class PluginClient:
         return way.conduct is None or not way.conduct.refuses(ExtensionPoint.FILTER)
 
     async def filter_scenarios(self, cycle: Cycle, scenarios: Scenarios) -> Verdicts:
-        """One verdict per scenario. Without an answer none is feasible, unless the policy is Ignore."""
+        """Return one verdict per scenario; none is feasible without an answer, unless by policy Ignore."""
         count = len(scenarios)
         return await self._relay.ask(
             calls.SIMULATE_FILTER,
@@ -239,7 +240,7 @@ class PluginClient:
         )
 
     async def post_filter(self, cycle: Cycle, rejections: NodeRejections) -> PostFilterResult:
-        """Can room be made? Nomination and victims are checked."""
+        """Call PostFilter, which may make room. Nomination and victims are checked."""
         return await self._asked_meanwhile(
             calls.POST_FILTER,
             cycle,
@@ -250,7 +251,7 @@ class PluginClient:
         )
 
     def asks_elsewhere(self, cycle: Cycle, nodes: NodeTable) -> bool:
-        """Whether PreScore and Score leave the process: the plugin is served, and no early scores came."""
+        """Return True if PreScore and Score leave the process: a served plugin without early scores."""
         return (
             self.is_served
             and not cycle.part(self.name).skips_score
@@ -258,7 +259,7 @@ class PluginClient:
         )
 
     async def pre_score(self, cycle: Cycle, nodes: NodeTable) -> Status:
-        """SKIP: the plugin does not score this pod. No call is made where early scores came."""
+        """Call PreScore, unless early scores came. SKIP: the plugin does not score this pod."""
         part = cycle.part(self.name)
         if part.skips_score:
             return SKIP
@@ -283,7 +284,7 @@ class PluginClient:
         return answer.status
 
     async def score(self, cycle: Cycle, nodes: NodeTable, *, raw_only: bool = False) -> ScoreOutcome:
-        """Raw and final scores of the feasible nodes, from Score or from an early answer.
+        """Return raw and final scores of the feasible nodes, from Score or from an early answer.
 
         `raw_only`: the caller normalises, over more rows. Scores that need no normalising are checked.
         """
@@ -326,7 +327,7 @@ class PluginClient:
         )
 
     async def reserve(self, cycle: Cycle, node_name: str) -> Status:
-        """Take what the pod will use. After Reserve the cycle cannot start again."""
+        """Call Reserve: take what the pod will use. After Reserve the cycle cannot restart."""
         cycle.reserved = True
 
         answer = await self._asked_meanwhile(calls.RESERVE, cycle, (node_name,), self._stand_in)
@@ -342,7 +343,7 @@ class PluginClient:
         return status
 
     async def unreserve(self, cycle: Cycle, node_name: str, reason: str) -> None:
-        """Give back what Reserve took. It never fails: the outbox sends it again until it is acknowledged."""
+        """Give back what Reserve took. Never fails: the outbox repeats Unreserve until acknowledged."""
         part = cycle.part(self.name)
         if self.is_served and part.instance is None:
             return  # no instance has got a call of this cycle
@@ -352,7 +353,7 @@ class PluginClient:
         await self._relay.ask(calls.UNRESERVE, cycle, (node_name, reason), lambda policy, failure: None)
 
     async def permit(self, cycle: Cycle, node_name: str) -> PermitResult:
-        """SUCCESS, a rejection, or WAIT with the timeout that applies."""
+        """Call Permit. Return SUCCESS, a rejection, or WAIT with the timeout that applies."""
         return await self._asked_meanwhile(
             calls.PERMIT,
             cycle,
@@ -363,7 +364,9 @@ class PluginClient:
     # --- the binding cycle -----------------------------------------------------------------------------
 
     async def pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> PreFlightResult:
-        """Whether PreBind has anything to do for this pod. No call is made where Reserve has said it."""
+        """Return whether PreBind has anything to do for this pod, without a call where Reserve has answered
+        it.
+        """
         early = cycle.part(self.name).early_pre_flight
         if early is not None:
             return early
@@ -377,8 +380,8 @@ class PluginClient:
     async def pre_bind(
         self, cycle: Cycle, node_name: str, patched: Sequence[PatchResult] = ()
     ) -> PreBindResult:
-        """One round of PreBind; one deadline covers all rounds. The first answer may have come with Reserve:
-        then no call is made.
+        """Call one round of PreBind; one deadline covers all rounds. The first answer may have come with
+        Reserve: then no call is made.
         """
 
         def stand_in(policy: Policy, failure: PluginError) -> PreBindResult:
@@ -391,7 +394,7 @@ class PluginClient:
         return await self._relay.ask(calls.PRE_BIND, cycle, (node_name, patched), stand_in)
 
     async def bind(self, cycle: Cycle, node_name: str) -> BindResult:
-        """SUCCESS, SKIP, a rejection or an ERROR; see `Part.is_bind_unknown` for the last."""
+        """Call Bind. Return SUCCESS, SKIP, a rejection or an ERROR (see `Part.is_bind_unknown`)."""
 
         def stand_in(policy: Policy, failure: PluginError) -> BindResult:
             # A binder that was asked may have bound the pod: then no other binder is tried.
@@ -404,15 +407,15 @@ class PluginClient:
         return await self._relay.ask(calls.BIND, cycle, (node_name,), stand_in)
 
     def bind_was_untrue(self, cycle: Cycle, untrue: str) -> None:
-        """It answered SUCCESS without `host_binds`, and the cluster does not show it."""
+        """Count a violation: Bind answered SUCCESS without `host_binds`, and the cluster does not show it."""
         self._relay.was_untrue(calls.BIND, cycle, untrue)
 
     async def post_bind(self, cycle: Cycle, node_name: str) -> None:
-        """For information; never fails."""
+        """Call PostBind, for information. Never fails."""
         await self._relay.ask(calls.POST_BIND, cycle, (node_name,), lambda policy, failure: None)
 
     def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
-        """The cycle is over: the plugin may drop what it holds for it. A later call carries the news."""
+        """Note the end of the cycle. A later call informs the plugin, which drops the cycle's state."""
         way = self._local or cycle.part(self.name).instance
         if way is not None:
             way.end_cycle(cycle, outcome)
@@ -423,7 +426,7 @@ class PluginClient:
     async def _asked_meanwhile(
         self, call: Call[*Args, Raw, Out], cycle: Cycle, args: tuple[*Args], stand_in: StandIn[S]
     ) -> Out | S:
-        """The time of a call during which the plugin may ask about the cycle."""
+        """Make a call during which the plugin may ask the host about the cycle."""
         part = cycle.part(self.name)
         part.open_call = call.point
         try:
@@ -437,7 +440,9 @@ class PluginClient:
         return otherwise
 
     def _early_scores(self, cycle: Cycle, part: Part, nodes: NodeTable) -> NDArray[np.int64] | None:
-        """The early scores for the rows of `nodes`; kept for the next question about the same rows."""
+        """Return the early scores for the rows of `nodes`, and keep them for the next question about these
+        rows.
+        """
         answers = part.early_scores
         if answers is None:
             return None

@@ -52,7 +52,7 @@ class Conduct:
 
     @contextmanager
     def watched(self, call: AnyCall, *, begun: bool = False) -> Iterator[None]:
-        """Around one attempt of a call and the checks of its answer. `begun`: an earlier round of the same
+        """Watch one attempt of a call and the checks of its answer. `begun`: an earlier round of the same
         call was made, so this one is made, too. Raises CircuitOpenError.
         """
         if call.lane is Lane.OUTBOX:
@@ -76,20 +76,20 @@ class Conduct:
             breaker.succeeded()
 
     def answered(self, call: AnyCall) -> None:
-        """An answer of this call came with that of another one, and passed every check."""
+        """Record that an answer to this call came with that of another one and passed every check."""
         breaker = self.breakers.get(call.point)
         if breaker is not None and breaker.state is BreakerState.HALF_OPEN:
             breaker.succeeded()
 
     def violated(self, why: str) -> None:
-        """An answer broke the contract."""
+        """Count an answer that broke the contract."""
         if self._violations.again():
             self._quarantine(
                 f"broke the contract {VIOLATIONS} times within {VIOLATIONS_WITHIN_S:.0f} s, last: {why}"
             )
 
     def drifted(self) -> None:
-        """The instance dropped its copy of the state: it was not what the host's digests say."""
+        """Count a copy of the state that the instance dropped because it did not match the host's digests."""
         if self._drifts.again():
             minutes = DRIFTS_WITHIN_S / 60
             self._quarantine(
@@ -102,13 +102,13 @@ class Conduct:
             self._changed()
 
     def missed(self, why: str) -> None:
-        """Probe after probe was not answered."""
+        """Refuse calls until a probe is answered: several probes in a row were not."""
         if not self.silent:
             self.silent = why
             self._changed()
 
     def probed(self) -> None:
-        """A probe was answered."""
+        """Record an answered probe."""
         if self.silent:
             self.silent = ""
             self._changed()
@@ -117,12 +117,14 @@ class Conduct:
 
     @property
     def next_trial_s(self) -> float | None:
-        """When a probe is due so that a call may be tried (monotonic seconds); None: none is."""
+        """The time at which a probe is due so that a call may be tried (monotonic seconds); None: no probe is
+        due.
+        """
         times_s = (breaker.next_trial_s for breaker in self.breakers.values())
         return min((time_s for time_s in times_s if time_s is not None), default=None)
 
     def refuses(self, point: ExtensionPoint) -> bool:
-        """Whether no call is made at this point just now."""
+        """Return True while no call is made at this point."""
         breaker = self.breakers.get(point)
         is_open = breaker is not None and breaker.state is BreakerState.OPEN
         return is_open or bool(self.quarantine or self.silent)
@@ -134,12 +136,12 @@ class Conduct:
 
     @property
     def is_refusing(self) -> bool:
-        """Whether no call is made at some point just now."""
+        """True while no call is made at some point."""
         return bool(self.quarantine or self.silent) or any(self.refuses(point) for point in self.breakers)
 
     @property
     def complaint(self) -> str:
-        """Why calls are not made, or only tried; empty where nothing is the matter."""
+        """Why calls are refused or only tried; empty where all calls are made."""
         if self.quarantine or self.silent:
             return self.quarantine or self.silent
         return "; ".join(
@@ -150,7 +152,7 @@ class Conduct:
 
     @property
     def opened(self) -> int:
-        """How often in a row a breaker has opened; the most of any point."""
+        """The most openings in a row of any breaker."""
         return max((breaker.opened for breaker in self.breakers.values()), default=0)
 
     def _breaker(self, point: ExtensionPoint) -> Breaker:
@@ -168,7 +170,7 @@ def _tell(breaker: Breaker, failure: BaseException) -> None:
 
 
 def _says_something(failure: PluginError) -> bool:
-    """Whether the failure is the instance's: not the host's, nor that of the plugins before it."""
+    """Return True if the failure is the instance's, and not the host's or that of an earlier plugin."""
     if isinstance(failure, HostFaultError | PluginStaleError):
         return False
     return not (isinstance(failure, PluginTimeoutError) and failure.others_spent)
@@ -184,7 +186,7 @@ class Strikes:
         self._times_s: deque[float] = deque(maxlen=limit)
 
     def again(self) -> bool:
-        """It was seen once more; whether this is too often."""
+        """Count one more violation. Return True when the limit is exceeded."""
         now_s = self._clock()
         self._times_s.append(now_s)
         return len(self._times_s) == self.limit and now_s - self._times_s[0] <= self.within_s

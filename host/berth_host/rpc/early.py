@@ -47,7 +47,7 @@ def keep_scores(part: Part, rows: Rows, scores: NDArray[np.int64]) -> None:
 
 
 def early_scores(answers: Sequence[EarlyScores], rows: Rows) -> NDArray[np.int64] | None:
-    """int64[n] for the slots `rows`; None if some slot has no score: then Score has to be called.
+    """Return int64[n] for the slots `rows`; None if some slot has no score: then Score has to be called.
 
     The latest answer about a slot counts.
     """
@@ -62,7 +62,7 @@ def early_scores(answers: Sequence[EarlyScores], rows: Rows) -> NDArray[np.int64
 
 
 def early_verdicts(answer: EarlyVerdicts | None, rows: Rows) -> Verdicts | None:
-    """One verdict for each of the slots `rows`; None if some slot has none."""
+    """Return one verdict for each of the slots `rows`; None if some slot has none."""
     if answer is None:
         return None
     if np.array_equal(answer.rows, rows):
@@ -72,7 +72,7 @@ def early_verdicts(answer: EarlyVerdicts | None, rows: Rows) -> Verdicts | None:
 
 
 def _places(known: Rows, rows: Rows) -> NDArray[np.intp] | None:
-    """The last position of each of `rows` in `known`; None if one is missing."""
+    """Return the last position of each of `rows` in `known`; None if one is missing."""
     if not len(rows):
         return rows
     if not len(known):

@@ -1,4 +1,4 @@
-"""`InProcessTransport`: a plugin inside the host, asked with the host's own objects.
+"""`InProcessTransport`: a in-process plugin, called with the host's own objects.
 
 The trusted shortcut, the column `local` of `rpc.calls`: same checks, timing and policy as over the wire
 (the relay's), no encoding. Plain `def` calls of the scheduling cycle run on the loop and cannot be
@@ -46,7 +46,7 @@ SETTLED: Final = PLAIN | {Reserved}
 
 
 class InProcessTransport:
-    """A plugin inside the host. Its arguments are the host's own objects; the tables are read-only.
+    """An in-process plugin. Its arguments are the host's own objects; the tables are read-only.
 
     Plain `def` calls of the scheduling cycle run on the loop, one at a time; those of the binding cycle
     run in `max_concurrency` threads. An `async def` is awaited until its deadline, in both cycles.
@@ -71,11 +71,11 @@ class InProcessTransport:
 
     @property
     def is_open(self) -> bool:
-        """Always True: the plugin lives as long as the host."""
+        """Always True: the plugin exists as long as the host."""
         return True
 
     async def is_lost(self, within_s: float) -> bool:
-        """Never."""
+        """Return False: an in-process plugin answers as long as the host runs."""
         return False
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class InProcessTransport:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
-        """Do nothing: the cycle's state goes with the context."""
+        """Do nothing: the cycle's state goes with the cycle's record."""
 
     def ask(
         self,
@@ -164,8 +164,8 @@ class InProcessTransport:
         return answers  # type: ignore[no-any-return]  # the row's own type
 
     def _in_thread(self, call: AnyCall, cycle: Cycle) -> bool:
-        """Whether the call runs in a thread: if the plugin has a plain method of its own. Unreserve runs in
-        a thread only in the binding cycle; plain calls of the scheduling cycle are serial.
+        """Return True if the call runs in a thread: the plugin has a plain method of its own. Unreserve runs
+        in a thread only in the binding cycle; plain calls of the scheduling cycle are serial.
         """
         if call.lane is Lane.OUTBOX and not cycle.binding:
             return False
@@ -213,7 +213,7 @@ class InProcessTransport:
 
 
 def reserve(runtime: PluginRuntime, state: CycleState, pod: Pod, node_name: str) -> Answer[Reserved]:
-    """The answer of Reserve, with the answers about the binding cycle that came with it."""
+    """Return the answer of Reserve, with the answers about the binding cycle that came with it."""
     answer = runtime.reserve(state, pod, node_name)
     if answer is None or isinstance(answer, ReserveResult):
         return _reserved(answer)

@@ -198,7 +198,7 @@ class PluginRelay:
         stand_in: StandIn[S],
         then: Callable[[Checker, Out], T],
     ) -> T | S:
-        """As `ask`, for an answer that came early, with that of another call."""
+        """Check an answer that came early, with that of another call, and return it, as `ask` does."""
         terms = self._terms_of(cycle)
         kind = terms.of(call)
         started_s = instant_s()
@@ -220,7 +220,8 @@ class PluginRelay:
         args: tuple[*Args],
         stand_in: StandIn[S],
     ) -> Out | S:
-        """As `came`, for an answer that is not read yet. It fails as a call would, and counts as none.
+        """Read and check an early answer, as `came` does. A failure counts as one of a call; the time does
+        not.
 
         The answer holds even if its instance is gone: nothing more is needed from the instance.
         """
@@ -238,7 +239,7 @@ class PluginRelay:
         return answer
 
     def was_untrue(self, call: AnyCall, cycle: Cycle, untrue: str) -> None:
-        """An answer that passed every check has turned out to be untrue: a violation as any other."""
+        """Count a violation for an answer that passed every check and turned out to be untrue."""
         failure = PluginProtocolError(self._name, call.rpc, untrue)
         _blame(self._conduct(cycle), call, failure)
         self._failed(call, self._terms_of(cycle).rules[call.rpc], cycle, failure)
@@ -253,7 +254,7 @@ class PluginRelay:
         args: tuple[*Args],
         then: Callable[[Checker, Any], Any] | None,
     ) -> Any:
-        """One attempt, and a second one for a pure call of an instance that was unavailable."""
+        """Make one attempt, and a second one for a pure call of an instance that was unavailable."""
         if not terms.serves(call.point) and call is not QUEUEING_HINTS:
             raise PluginNotAskedError(self._name, call.rpc, "does not take part")
         way = self._way(call, cycle)
@@ -313,7 +314,7 @@ class PluginRelay:
     def _timeout(
         self, call: AnyCall, rule: CallRule, cycle: Cycle | None, had_s: float
     ) -> PluginTimeoutError:
-        """The error in the user's words: the transport names the time that was left to it, users know the
+        """Return the error in the user's words: the transport names the time that was left, users know the
         deadline that they set. `had_s`: the time that the plugin had.
         """
         if call.in_rounds or cycle is None or had_s >= rule.deadline_s:
@@ -322,7 +323,7 @@ class PluginRelay:
         return PluginTimeoutError(self._name, call.rpc, had_s, of_budget=True, others_spent=had_s < fair_s)
 
     def _way(self, call: AnyCall, cycle: Cycle | None) -> Transport:
-        """The instance of this cycle's first call, as long as it is there."""
+        """Return the way to the instance of this cycle's first call. Raises PluginError if it is gone."""
         if cycle is None:
             way = self._route.for_batch(call.point)
             if way is None:
@@ -351,7 +352,7 @@ class PluginRelay:
         return way
 
     def _restart_if_replaced(self, cycle: Cycle, lost: Transport, failure: PluginError) -> None:
-        """Begin the cycle anew, once, if another instance is asked before this one got to Reserve: this one
+        """Raise CycleRestartError, once, if another instance is active before Reserve began: this one
         died, or its circuit is open.
         """
         current = self._route.transport
@@ -381,7 +382,7 @@ class PluginRelay:
         raise BudgetSpentError(self._name, call.rpc, cycle.budget_s)
 
     def _failed(self, call: AnyCall, rule: CallRule, cycle: Cycle | None, failure: PluginError) -> Policy:
-        """Count and note the failure; answers the policy that applies."""
+        """Count and log the failure, and return the policy that applies."""
         if isinstance(failure, PluginAbsentError | CircuitOpenError):
             policy = rule.unasked
         elif isinstance(failure, HostFaultError):
@@ -399,7 +400,7 @@ class PluginRelay:
         return policy
 
     def why_left_out(self, call: AnyCall, failure: PluginError, policy: Policy) -> str:
-        """The failure, and the setting by which the pod goes on without an answer."""
+        """Return the failure, and the setting by which the pod goes on without an answer."""
         by_policy = any(
             chosen.policy is not None
             for chosen in (self._settings.points.get(key) for key in call.keys)
@@ -410,7 +411,7 @@ class PluginRelay:
         return f"{failure.said_of_it} ({setting})"
 
     def _answered(self, call: AnyCall, cycle: Cycle) -> None:
-        """An answer came early, and passed every check."""
+        """Record that an answer came early and passed every check."""
         conduct = self._conduct(cycle)
         if conduct is not None:
             conduct.answered(call)
@@ -418,13 +419,13 @@ class PluginRelay:
             self._recovered(call)
 
     def _conduct(self, cycle: Cycle) -> Conduct | None:
-        """That of the instance of this cycle."""
+        """Return the conduct record of the instance that serves this cycle."""
         way: Transport | None = cycle.part(self._name).instance
         return None if way is None else way.conduct
 
     def _tell(self, call: AnyCall, failure: PluginError, policy: Policy) -> None:
-        """A warning for the first of several failures in a row, the others for debugging; with the traceback
-        where there is one: a plugin elsewhere has it in its own log.
+        """Log a warning for the first of several failures in a row, the others for debugging; with the
+        traceback where there is one: a plugin elsewhere has it in its own log.
         """
         raised = failure.__cause__ if isinstance(failure, PluginExceptionError) else None
         data: dict[str, Any] = {
@@ -458,7 +459,7 @@ class PluginRelay:
         _LOG.warning("plugin.overran", plugin=self._name, call=call.rpc, error=text)
 
     def _terms_of(self, cycle: Cycle | None) -> Terms:
-        """Return those of the cycle's instance; without a cycle, of the active one."""
+        """Return the terms of the cycle's instance; without a cycle, of the active instance."""
         pinned = None if cycle is None else self._pinned(cycle)
         descriptor = self._route.descriptor if pinned is None else pinned.descriptor
         if self._current.descriptor is not descriptor:

@@ -20,7 +20,7 @@ from berth_host.rpc.transport import Transport
 
 
 class Route(Protocol):
-    """Where a client finds its plugin now."""
+    """The way from a client to its plugin, which may change."""
 
     @property
     def transport(self) -> Transport | None:
@@ -58,7 +58,7 @@ class Route(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocalRoute:
-    """A plugin inside the host."""
+    """The route to an in-process plugin."""
 
     transport: InProcessTransport
 

@@ -38,7 +38,7 @@ class Terms:
         self._kinds: dict[str, Kind] = {}
 
     def of(self, call: AnyCall) -> Kind:
-        """What is the same for every call of this kind."""
+        """Return what is the same for every call of this kind."""
         kind = self._kinds.get(call.rpc)
         if kind is None:
             key = (self._stats.plugin, call.rpc)
@@ -50,7 +50,7 @@ class Terms:
         return kind
 
     def serves(self, point: ExtensionPoint) -> bool:
-        """Whether the instance takes part at a point."""
+        """Return True if the instance takes part in the point."""
         return point in self.descriptor.points
 
 

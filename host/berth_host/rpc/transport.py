@@ -29,7 +29,7 @@ class Transport(Protocol):
         ...
 
     async def is_lost(self, within_s: float) -> bool:
-        """Whether it will never answer again, as far as that is known in this time after a failed call."""
+        """Return True if it is known, `within_s` after a failed call, that no answer will ever come."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class Transport(Protocol):
 
     @property
     def conduct(self) -> Conduct | None:
-        """How its instance behaves; None: it is a class in the host, which is always asked."""
+        """The conduct record of the instance; None: an in-process plugin, which is always called."""
         ...
 
     def ask(
@@ -49,7 +49,7 @@ class Transport(Protocol):
         args: tuple[*Args],
         deadline_s: float,
     ) -> Answer[Raw]:
-        """The plugin's answer to a call of the table, or an awaitable of it.
+        """Return the plugin's answer to a call of the table, or an awaitable of it.
 
         `cycle`: None for a batch of the queue. `deadline_s`: seconds from now; in process a
         plain `def` is not interrupted. Raises PluginError, CycleRestartError.
@@ -57,5 +57,5 @@ class Transport(Protocol):
         ...
 
     def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
-        """The cycle is over. A later call tells the plugin."""
+        """Note the end of the cycle; a later call informs the plugin."""
         ...

@@ -33,7 +33,7 @@ class Failed(Exception):  # noqa: N818  # the end of an attempt, not an error of
 
 
 def unexpected(err: Exception) -> Failed:
-    """The end of an attempt by an unforeseen error: the pod is tried again after its backoff."""
+    """Return the end of an attempt by an unforeseen error: the pod is tried again after its backoff."""
     text = f"unexpected {type(err).__name__}: {err}"
     return Failed(Status.error(text), text)
 

@@ -76,7 +76,7 @@ class BindingCycle:
         self.undecided: list[Pod] = []
 
     def __len__(self) -> int:
-        """Binding cycles under way."""
+        """Return the number of binding cycles under way."""
         return len(self.tasks)
 
     @property
@@ -85,11 +85,11 @@ class BindingCycle:
         return sum(1 for attempt in self._running.values() if not attempt.idle)
 
     def attempts(self) -> list[Attempt]:
-        """The binding cycles under way."""
+        """Return the binding cycles under way."""
         return list(self._running.values())
 
     def queued(self) -> list[QueuedPodInfo]:
-        """The pods of the binding cycles under way."""
+        """Return the pods of the binding cycles under way."""
         return [attempt.queued for attempt in self._running.values()]
 
     def start(self, attempt: Attempt) -> None:
@@ -101,7 +101,7 @@ class BindingCycle:
         task.add_done_callback(partial(self._ended, attempt))
 
     def abort_pod(self, uid: str) -> bool:
-        """Tell the binding cycle of a pod that it was deleted. Return False if it has none.
+        """End the binding cycle of a pod that was deleted. Return False if it has none.
 
         PreBind plugins between two rounds are asked a last time, and their answer ends the cycle. Every other
         call that the cycle waits for is cancelled.
@@ -123,7 +123,7 @@ class BindingCycle:
         return True
 
     def cancel(self, uid: str, cycle_id: str, reason: str) -> Cancellation:
-        """The same for a plugin that asks; `cycle_id`: the cycle that it means, empty: whichever it is."""
+        """Do the same for a plugin that asks. `cycle_id`: the cycle that it means; empty: any."""
         attempt = self._running.get(uid)
         if attempt is not None and attempt.in_pre_bind and cycle_id not in ("", attempt.cycle_id):
             return Cancellation.STALE_CYCLE
@@ -222,7 +222,7 @@ class BindingCycle:
             await self._finish(attempt)
 
     async def _prepare(self, attempt: Attempt) -> None:
-        """Everything up to PreBind; raises Failed."""
+        """Run everything up to PreBind. Raises Failed."""
         framework, node_name = attempt.framework, attempt.node_name
         status, will_act = await framework.run_pre_bind_pre_flight(attempt, node_name)
         if not status.is_success:
@@ -276,7 +276,9 @@ class BindingCycle:
         return await self._read_back.node_of(attempt.pod, attempt) == attempt.node_name
 
     async def _ask_to_bind(self, attempt: Attempt) -> tuple[Status, bool]:
-        """(how it went, whether that is known); where it is not, the status holds if the pod is not bound."""
+        """Return (status, whether the outcome is known). If unknown, the status holds if the pod is not
+        bound.
+        """
         try:
             plugin, answer = await attempt.framework.run_bind(attempt, attempt.node_name)
         except asyncio.CancelledError:
@@ -293,7 +295,7 @@ class BindingCycle:
         return status, not attempt.part(plugin).is_bind_unknown
 
     async def _confirm(self, attempt: Attempt, plugin: str) -> Status:
-        """A plugin says that it has bound the pod: that is told, as kube-scheduler does, and made sure of."""
+        """Write the event of a binding that a plugin reports, as kube-scheduler does, and check it."""
         self._tell(attempt)
         found = await self._read_back.comes_to(attempt.pod, attempt)
         if found == attempt.node_name:
@@ -342,7 +344,7 @@ class BindingCycle:
             self._queue.activate_named(attempt.take_pods_to_activate())
 
     def _tell(self, attempt: Attempt) -> None:
-        """The event of a pod that was given its node, once."""
+        """Write the event of a pod that got its node, once."""
         if not attempt.is_told:
             attempt.is_told = True
             note = f"Successfully assigned {attempt.pod.key} to {attempt.node_name}"
@@ -353,7 +355,7 @@ class BindingCycle:
     # --- the way back --------------------------------------------------------------------------
 
     def rejected(self, attempt: Attempt, status: Status) -> Failed:
-        """Reserve, Permit or WaitOnPermit said no: a FitError over the one node, or an error."""
+        """Return how Reserve, Permit or WaitOnPermit ended the attempt: a FitError, or an error."""
         if not status.is_rejected:
             return Failed(status, status.message)
         attempt.diagnosis.record_at_node(status, attempt.node_name)
@@ -362,20 +364,20 @@ class BindingCycle:
         return Failed(Status(status.code, (message,)), message, fit_error=True)
 
     async def fail_cycle(self, attempt: Attempt, failed: Failed) -> None:
-        """The scheduling cycle failed. No AssignedPod/Delete event: no watcher saw the pod on the node."""
+        """Undo a scheduling cycle. Send no AssignedPod/Delete event: no watcher saw the pod on the node."""
         if attempt.assumed:
             await self._unreserve(attempt, failed.message)
             self._cache.forget_if_assumed(attempt.pod.on_node(attempt.node_name))
         self._failures.handle(attempt.queued, self._ended_with(attempt, failed))
 
     async def fail_binding(self, attempt: Attempt, failed: Failed) -> None:
-        """The binding cycle failed: other pods may fit now, and are told."""
+        """Undo a binding cycle, and move other pods that may fit now."""
         await self._unreserve(attempt, failed.message)
         assumed = attempt.pod.on_node(attempt.node_name)
         self._failures.handle_binding_failure(attempt.queued, assumed, self._ended_with(attempt, failed))
 
     async def abort(self, attempt: Attempt) -> None:
-        """The pod is gone or preempted, or the host stops: undo, and end its cycle everywhere."""
+        """Undo an attempt whose pod is gone or preempted, or whose host stops."""
         log.info("pod.aborted", pod=attempt.pod.key, node=attempt.node_name, reason=attempt.aborted)
         nominated = None if attempt.aborted in (HOST_STOPS, POD_DELETED) else ""
         failed = Failed(Status.error(attempt.aborted), attempt.aborted, nominated=nominated)
@@ -385,7 +387,7 @@ class BindingCycle:
             self._failures.handle(attempt.queued, self._ended_with(attempt, failed))
 
     async def _unreserve(self, attempt: Attempt, reason: str) -> None:
-        """The host's own part of the undoing follows even if a plugin fails here."""
+        """Call Unreserve. A plugin's failure does not stop the host's own part of the undoing."""
         attempt.framework.waiting_pods.discard(attempt.pod.uid)
         try:
             await attempt.framework.run_unreserve(attempt, attempt.node_name, reason)
@@ -424,7 +426,7 @@ class BindingCycle:
         )
 
     def skip_deleting(self, pod: Pod) -> None:
-        """A popped pod that is on its way out: say so, and let it go."""
+        """Write the event of a popped pod that is being deleted, and drop the pod."""
         note = f"skip schedule deleting pod: {pod.key}"
         self._status.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
 

@@ -48,10 +48,10 @@ class Failure:
 
 
 class StatusWriter(Protocol):
-    """Tells the pod's owner: the event, and the condition with the nomination."""
+    """Writes the event, and the condition with the nomination, for the pod's owner."""
 
     def attempt_failed(self, pod: Pod, failure: Failure) -> None:
-        """Write them in the background; `pod` is the newest version that is known."""
+        """Write event and condition in the background. `pod`: the newest version that is known."""
         ...
 
 
@@ -95,14 +95,14 @@ class FailureHandler:
             self._writer.attempt_failed(queued.pod, failure)
 
     def put_back(self, assumed: Pod) -> None:
-        """A pod without an attempt that turned out not to be bound: queue it, if it is there and waits."""
+        """Queue a pod that turned out not to be bound, if it still exists and has no node."""
         current = self._pods.pod_by_uid(assumed.uid)
         if current is not None and not current.node_name and self._queue.places.find(current.key) is None:
             self._queue.add(current)
         self._queue.move_all(reservation_freed(assumed))
 
     def handle_binding_failure(self, queued: QueuedPodInfo, assumed: Pod, failure: Failure) -> None:
-        """An assumed pod did not get bound: its node is free again, which may help others.
+        """Put back an assumed pod that did not get bound. Its node is free again, which may help others.
 
         After a rejection the pod itself is not woken up by this: it would be tried again at once, and
         rejected again. After an error every pod is, before this one goes into its backoff.

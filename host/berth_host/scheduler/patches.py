@@ -44,13 +44,13 @@ class PatchRunner:
         self._created = created
 
     def refusal(self, client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> str:
-        """Why the plugin may not ask for this; "" where it may."""
+        """Return why the plugin may not ask for this; "" where it may."""
         return _refusal(client, cycle, patch)
 
     async def apply(
         self, client: PluginClient, cycle: Cycle, patches: Sequence[ObjectPatch]
     ) -> list[PatchResult]:
-        """One result per patch; no answer of the cluster is raised."""
+        """Apply the patches and return one result per patch; no error of the cluster is raised."""
         results: list[PatchResult] = []
         for patch in patches:
             if results and results[-1].outcome is not PatchOutcome.APPLIED:
@@ -82,7 +82,7 @@ class PatchRunner:
         return PatchResult(outcome=PatchOutcome.APPLIED, ref=changed.ref, object=changed)
 
     async def _change(self, patch: ObjectPatch) -> KubeObject | None:
-        """The object as it is then; None: it is gone, or on its way."""
+        """Change the object and return it as it is then; None: it is gone, or being deleted."""
         if patch.action is PatchAction.CREATE:
             return await self._cluster.create(patch.resource, patch.ref, patch.merge_patch)
         if patch.action is PatchAction.DELETE:
@@ -111,7 +111,7 @@ class PatchRunner:
         return PatchResult(outcome=PatchOutcome.CONFLICT, ref=patch.ref, object=now, message=str(err))
 
     async def _read(self, cycle: Cycle, patch: ObjectPatch) -> KubeObject | None:
-        """The object now; raises ClusterError when READ_TRIES were not answered."""
+        """Read the object. Raises ClusterError when READ_TRIES reads were not answered."""
         pause_s = FIRST_PAUSE_S
         # Any version will do: the expected version may be the one before the patch.
         ref = replace(patch.ref, resource_version="")
@@ -133,7 +133,7 @@ def _is_leaving(item: KubeObject) -> bool:
 
 
 def _says(now: object, wanted: Mapping[str, Any]) -> bool:
-    """Whether merging `wanted` into `now` would change nothing (RFC 7386)."""
+    """Return True if merging `wanted` into `now` would change nothing (RFC 7386)."""
     if not isinstance(now, Mapping):
         return False
     for key, value in wanted.items():
@@ -177,7 +177,7 @@ class ObjectWrites:
         self._answers: dict[str, KubeObject] = {}
 
     async def write(self, patch: ObjectPatch) -> KubeObject:
-        """The object as it is then. Raises ClusterError."""
+        """Write the patch and return the object as it is then. Raises ClusterError."""
         base = await self._base(patch)
         if base is None:
             return await self._cluster.patch(

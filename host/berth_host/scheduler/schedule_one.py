@@ -56,8 +56,8 @@ class EvictVictims(Protocol):
     """Executes a nomination (`evictions`)."""
 
     def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> str | None:
-        """The node to nominate (None: leave the nomination as it is); the victims leave in the background,
-        after the other changes that PostFilter plugins ask for.
+        """Return the node to nominate (None: leave the nomination as it is). Evict the victims in the
+        background, after the other changes that PostFilter plugins ask for.
         """
         ...
 
@@ -79,7 +79,7 @@ class TiedNodes:
         return len(self._rows)
 
     def name(self, position: int) -> str:
-        """The name of one of these nodes."""
+        """Return the name of one of these nodes."""
         return self._table.name(self._rows.item(position))
 
     @property
@@ -110,13 +110,13 @@ class SearchStart:
         self.order = order
 
     def in_order(self, rows: Rows) -> Rows:
-        """Positions of the snapshot's table in visiting order; a subset keeps its own order."""
+        """Return positions of the snapshot's table in visiting order; a subset keeps its own order."""
         if self.order is None or len(self.order) != len(rows):
             return rows
         return self.order
 
     def advance(self, visited_count: int, node_count: int) -> None:
-        """The next search goes on behind the nodes that this one looked at."""
+        """Start the next search behind the nodes that this one visited."""
         self.next_start = (self.next_start + visited_count) % node_count if node_count else 0
 
 
@@ -278,12 +278,12 @@ class Scheduler:
         self._turns += 1
 
     def stop_popping(self) -> None:
-        """No pod is popped any more; a cycle under way ends as it would."""
+        """Pop no more pods; a cycle under way ends as it would."""
         self._stopping = True
 
     @property
     def is_stopping(self) -> bool:
-        """Whether `stop` was called."""
+        """True once `stop` was called."""
         return self._stopping
 
     def stop(self) -> None:
@@ -418,7 +418,9 @@ class Scheduler:
     # --- taking the node -----------------------------------------------------------------------
 
     async def _assume_and_reserve(self, attempt: Attempt, result: ScheduleResult) -> None:
-        """From here on every failure undoes the attempt; see `BindingCycle.fail_cycle`."""
+        """Assume the pod on its node, then run Reserve and Permit. A failure undoes the attempt
+        (`fail_cycle`).
+        """
         attempt.node_name = attempt.diagnosis.node_name = result.node_name
         try:
             self.cache.assume(attempt.pod.on_node(result.node_name))
@@ -451,7 +453,7 @@ class Scheduler:
         )
 
     def _next_id(self) -> str:
-        """32 hexadecimal digits that no other cycle has, of this host or of another one."""
+        """Return 32 hexadecimal digits that no other cycle has, of this host or of another one."""
         self._cycle_count += 1
         return f"{self._life}{self._cycle_count:012x}"
 
