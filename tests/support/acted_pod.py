@@ -109,7 +109,7 @@ class ActedPod:
             self._spawn(container)
 
     def run_to_its_end(self) -> int:
-        """The exit code of a pod that ends by itself, of one container."""
+        """Return the exit code of a pod that ends by itself, of one container."""
         for volume in self.spec["volumes"]:
             self._fill(volume)
         (container,) = self.spec["containers"]
@@ -135,7 +135,7 @@ class ActedPod:
         return codes
 
     def log_of(self, name: str) -> str:
-        """The output of a container."""
+        """Return the output of a container."""
         return self._log(name).read_text(errors="replace")
 
     def alive(self) -> dict[str, bool]:
@@ -143,7 +143,7 @@ class ActedPod:
         return {name: process.poll() is None for name, process in self._processes.items()}
 
     def probe(self, container: Json, which: str) -> int:
-        """The status that a probe of the kubelet gets; 0 when nobody answers."""
+        """Return the status that a probe of the kubelet gets; 0 when nobody answers."""
         asked = container[which]["httpGet"]
         port = asked["port"]
         if isinstance(port, str):
@@ -151,7 +151,7 @@ class ActedPod:
         return _answer(f"{asked['scheme'].lower()}://127.0.0.1:{port}{asked['path']}")[0]
 
     def plugins(self) -> dict[str, Json]:
-        """The attachments of the scheduler's plugins, by name; none while it does not answer."""
+        """Return the attachments of the scheduler's plugins, by name; none while it does not answer."""
         (port,) = [one["containerPort"] for one in self.spec["containers"][0]["ports"]]
         url = f"https://127.0.0.1:{port}/berth/v1/plugins"
         code, text = _answer(url, self._servers.tokens[ADMIN])
@@ -223,7 +223,7 @@ class ActedPod:
         return process
 
     def _line(self, container: Json, command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-        """The command line and the environment of a container's process."""
+        """Return the command line and the environment of a container's process."""
         environment = {**_image_environment(), **self._cluster_environment()}
         environment |= {one["name"]: self._value(one) for one in container.get("env", ())}
         words = [self._placed(word) for word in command]
@@ -260,7 +260,7 @@ class ActedPod:
         return token_of(self._servers, self.spec["serviceAccountName"], self._namespace)
 
     def _placed(self, text: str) -> str:
-        """The text with the places that volumes have here; as it is where they are mounted."""
+        """Return the text with the places that volumes have here; as it is where they are mounted."""
         if self._isolated:
             return text
         for container in (*self.spec.get("initContainers", ()), *self.spec["containers"]):

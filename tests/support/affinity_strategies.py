@@ -60,7 +60,7 @@ affinities = st.fixed_dictionaries({}, optional={"podAffinity": _stanzas, "podAn
 
 @st.composite
 def pods(draw: st.DrawFn, name: str, node: str | None = None) -> Json:
-    """A pod, on `node` if one is given."""
+    """Return a pod, on `node` if one is given."""
     spec: Json = {"affinity": draw(affinities)} if draw(st.booleans()) else {}
     if node is not None:
         spec["nodeName"] = node
@@ -70,7 +70,7 @@ def pods(draw: st.DrawFn, name: str, node: str | None = None) -> Json:
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Json:
-    """A node; some lack labels that others have."""
+    """Return a node; some lack labels that others have."""
     return node_object(name, labels=draw(_node_labels))
 
 
@@ -105,7 +105,7 @@ class AffineCluster:
         ]
 
     def with_pods(self, pods: list[Json]) -> AffineCluster:
-        """The same with other pods on the nodes."""
+        """Return the same with other pods on the nodes."""
         return replace(self, pods=pods)
 
 

@@ -186,7 +186,7 @@ def _trace(rng: random.Random) -> Shot:
 
 
 def _plugin(rng: random.Random) -> Shot:
-    """A module of a stranger, under a name of its own: Python imports a module once."""
+    """Return a module of a stranger, under a name of its own: Python imports a module once."""
     name = f"stranger{rng.randrange(10**9)}"
     source = rng.choice(samples.MODULES)
     if rng.random() < 0.2:
@@ -251,7 +251,7 @@ def _odd_path(rng: random.Random) -> Shot:
 
 
 def _odd_words(rng: random.Random) -> Shot:
-    """A command with odd words as its options' values and its arguments."""
+    """Return a command with odd words as its options' values and its arguments."""
     if rng.random() < 0.15:
         sdk_words: tuple[str, ...] = rng.choice(
             (("serve", "fuzzed:Mine", "--listen", "unix:/no/such"), ("reflect",), ("completion",), ())

@@ -37,7 +37,7 @@ class Plug:
     objects: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     def runtime(self) -> PluginRuntime:
-        """A new instance inside this process."""
+        """Return a new instance inside this process."""
         stores: dict[str, ObjectStore] = {}
         for need in getattr(self.cls, "needs", ()):
             if need.kind is NeedKind.OBJECT:

@@ -49,7 +49,7 @@ class AsksForScores(Plugin):
         return np.array([int(name[-1]) for name in nodes.names], dtype=np.int64)
 
     async def post_filter(self, state: CycleState, pod: Pod, rejections: NodeRejections) -> PostFilterResult:
-        """The best of the nodes asked about."""
+        """Return the best of the nodes asked about."""
         found = await self._ask("post_filter", state, self._names)
         if found is None or not found.status.is_success:
             return PostFilterResult(Status.unschedulable("nobody knows which is best"))

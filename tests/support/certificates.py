@@ -46,8 +46,8 @@ class Authority:
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, name: str, *, dns: str = "", expired: bool = False, early: bool = False) -> Pair:
-        """A certificate for 127.0.0.1, or for `dns`, or for a user called `name`; `expired`: a minute ago;
-        `early`: it is valid in an hour.
+        """Return a certificate for 127.0.0.1, or for `dns`, or for a user called `name`; `expired`: a minute
+        ago; `early`: it is valid in an hour.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         alternative: x509.GeneralName = (
@@ -62,7 +62,7 @@ class Authority:
 
 
 def self_signed(name: str, *, dns: str) -> Pair:
-    """A certificate that no authority signed."""
+    """Return a certificate that no authority signed."""
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
         _builder(_name(name), _name(name), key)
@@ -121,7 +121,7 @@ class PairFiles(NamedTuple):
 
 
 def pair_files(folder: Path, name: str, pair: Pair, authority: Authority) -> PairFiles:
-    """The files of one side. `authority`: what it trusts."""
+    """Return the files of one side. `authority`: what it trusts."""
     files = PairFiles(*(folder / f"{name}.{end}" for end in ("crt", "key", "ca")))
     files.put(pair, authority)
     return files

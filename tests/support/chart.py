@@ -26,7 +26,7 @@ class ChartError(Exception):
 
 
 def values_files() -> list[Path]:
-    """The values files of the repository, each of which has its plain manifests."""
+    """Return the values files of the repository, each of which has its plain manifests."""
     return sorted(VALUES.glob("*.yaml"))
 
 
@@ -37,7 +37,7 @@ def rendered_text(
     namespace: str = "kube-system",
     hooks: bool = False,
 ) -> str:
-    """What `helm template` prints; `values` beat the files'. `hooks`: also the pod of `helm test`.
+    """Return what `helm template` prints; `values` beat the files'. `hooks`: also the pod of `helm test`.
 
     Raises ChartError.
     """
@@ -62,12 +62,12 @@ def rendered_text(
 
 
 def rendered(*files: Path, **how: Any) -> list[Json]:
-    """The manifests, in helm's order; `how` as for `rendered_text`. Raises ChartError."""
+    """Return the manifests, in helm's order; `how` as for `rendered_text`. Raises ChartError."""
     return documents(rendered_text(*files, **how))
 
 
 def documents(text: str) -> list[Json]:
-    """The manifests in a text."""
+    """Return the manifests in a text."""
     return [document for document in yaml.safe_load_all(text) if document]
 
 
@@ -77,7 +77,7 @@ def of_kind(manifests: Sequence[Json], kind: str) -> list[Json]:
 
 
 def the(manifests: Sequence[Json], kind: str) -> Json:
-    """The only one of its kind. Raises ValueError when there are none, or more."""
+    """Return the only one of its kind. Raises ValueError when there are none, or more."""
     (found,) = of_kind(manifests, kind)
     return found
 

@@ -54,7 +54,7 @@ class Evictor(Plugin):
     """PostFilter: the pods of lower priority on the first rejected node have to go."""
 
     def post_filter(self, state: CycleState, pod: Pod, rejections: NodeRejections) -> PostFilterResult:
-        """A nomination with its victims, or no help."""
+        """Return a nomination with its victims, or no help."""
         names = sorted(rejections.with_code(Code.UNSCHEDULABLE, [*rejections.by_node]))
         nodes: Any = self.handle.snapshot()
         for name in names:

@@ -9,7 +9,7 @@ from click.testing import Result
 
 
 def in_process(**plugins: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A configuration of two documents that enables plugins at all their points, by class."""
+    """Return a configuration of two documents that enables plugins at all their points, by class."""
     enabled = [{"name": name} for name in plugins]
     scheduler = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -25,7 +25,7 @@ def in_process(**plugins: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def answer(result: Result) -> dict[str, Any]:
-    """The one object on standard output."""
+    """Return the one object on standard output."""
     assert result.exit_code == 0, result.stderr
     value = json.loads(result.stdout)
     assert isinstance(value, dict)

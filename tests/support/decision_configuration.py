@@ -18,8 +18,8 @@ PROFILE: Final = "default-scheduler"
 
 
 def configuration_of(record: Json, endpoint: str = "") -> LoadedConfiguration:
-    """The record's configuration, read from the text of a file; with `endpoint` the second document of it
-    says that all default plugins are served there.
+    """Return the record's configuration, read from the text of a file; with `endpoint` the second document of
+    it says that all default plugins are served there.
     """
     config = record.get("config") or {}
     args = {name: dict(value) for name, value in (config.get("pluginConfig") or {}).items()}
@@ -51,7 +51,7 @@ def configuration_of(record: Json, endpoint: str = "") -> LoadedConfiguration:
 
 
 def served_at(endpoint: str) -> str:
-    """A BerthConfiguration: every default plugin that is installed is attached at `endpoint`.
+    """Return a BerthConfiguration: every default plugin that is installed is attached at `endpoint`.
 
     The deadlines are long: decisions are compared, on machines that may be busy, not times.
     """

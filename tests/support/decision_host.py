@@ -60,7 +60,7 @@ class CannotRunError(Exception):
 
 
 async def decide(record: Json, endpoint: str = "") -> list[Json]:
-    """The results of a record, `expected` unread.
+    """Return the results of a record, `expected` unread.
 
     `endpoint`: where all default plugins are served; empty: they run in process.
     """
@@ -152,7 +152,9 @@ class _Replayed:
         return self._result(queued.pod)
 
     async def attempts_in_queue(self, raw: Json) -> list[Json]:
-        """The same, and another one for a pod that was promised a node; a pod that was bound also starts."""
+        """Return the same, and another one for a pod that was promised a node; a pod that was bound also
+        starts.
+        """
         # Pods that failed before may have been woken up: they are not tried again.
         self._take_all()
         results = [await self._attempt_in_queue(await self._queued(raw), 1)]
@@ -164,7 +166,7 @@ class _Replayed:
         return results
 
     def _taken(self, pod: Pod) -> QueuedPodInfo:
-        """The pod, popped, and every other one before it."""
+        """Return the pod, popped, and every other one before it."""
         queued = self._popped(pod)
         if queued is None:
             raise CannotRunError(f"{pod.key} did not come out of the queue")
@@ -192,8 +194,8 @@ class _Replayed:
         return result
 
     async def _queued(self, raw: Json) -> QueuedPodInfo:
-        """The pod, popped. Two fields may come only then: with the name of its node the cluster would count
-        it as bound, and with claims that are missing it waits outside the queue.
+        """Return the pod, popped. Two fields may come only then: with the name of its node the cluster would
+        count it as bound, and with claims that are missing it waits outside the queue.
         """
         wanted = Pod.from_object(raw)
         late = {"nodeName"}

@@ -60,7 +60,7 @@ class Seen:
         return result
 
     def _combined(self, feasible: list[str]) -> Json:
-        """The verdicts on the nodes that did not pass; none when PreFilter ended the search."""
+        """Return the verdicts on the nodes that did not pass; none when PreFilter ended the search."""
         statuses = self.combined
         if statuses is None or self.searched is None:
             return {}
@@ -139,7 +139,7 @@ class WatchedAlgorithm(Algorithm):
 
 
 def _another(cycle: Cycle) -> Cycle:
-    """A cycle beside this one: same pod, same snapshot, nothing remembered."""
+    """Return a cycle beside this one: same pod, same snapshot, nothing remembered."""
     return Cycle(
         uuid.uuid4().hex,
         cycle.pod,

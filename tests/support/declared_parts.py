@@ -76,7 +76,7 @@ class Part:
     reads_shared: Sequence[str] = ()
 
     def plugin(self, *, declared: bool) -> type[Plugin]:
-        """A class that reads the part in Filter, or of what-ifs, and gives its value as the reason."""
+        """Return a class that reads the part in Filter, or of what-ifs, and gives its value as the reason."""
         one: Any = self
 
         def filter_nodes(self: Any, state: Any, pod: Pod, nodes: NodeTable) -> Status:
@@ -99,34 +99,34 @@ class Part:
 
 
 def ordered(value: object) -> object:
-    """The value with its maps in the order of their keys, which no transport promises."""
+    """Return the value with its maps in the order of their keys, which no transport promises."""
     if isinstance(value, list):
         return [ordered(one) for one in value]
     return dict(sorted(value.items())) if isinstance(value, Mapping) else value
 
 
 def node_of(nodes: NodeTable) -> Any:
-    """The node as an object."""
+    """Return the node as an object."""
     return nodes.node_named("n0")
 
 
 def held(nodes: NodeTable) -> Any:
-    """The pod on the node."""
+    """Return the pod on the node."""
     return node_of(nodes).pods[0]
 
 
 def app(pod: Pod) -> str | None:
-    """A reading of a pod's record."""
+    """Return a reading of a pod's record."""
     return pod.annotations.get("note/a")
 
 
 def affine(pod: Pod) -> str | None:
-    """A reading of a pod's object."""
+    """Return a reading of a pod's object."""
     return None if pod.pod_affinity is None else "affine"
 
 
 def listed(column: Any) -> object:
-    """A column, or a pair of codes and their dictionary, as plain values."""
+    """Return a column, or a pair of codes and their dictionary, as plain values."""
     if isinstance(column, tuple):
         codes, values = column
         return [values.values[code] for code in codes.tolist()]
@@ -134,28 +134,28 @@ def listed(column: Any) -> object:
 
 
 def over_table(read: Callable[[NodeTable], object]) -> Read:
-    """Reads the table alone."""
+    """Read the table alone."""
     return lambda plugin, state, pod, nodes: read(nodes)
 
 
 def need(part: str, need_text: str) -> str:
-    """The text of a refusal."""
+    """Return the text of a refusal."""
     return f"{PLUGIN} reads {part}, which it did not declare: add {need_text} to `needs`"
 
 
 def dropping(part: str, field: str, need_text: str) -> str:
-    """The text of a refusal for a dropped field."""
+    """Return the text of a refusal for a dropped field."""
     return f"{PLUGIN} reads {part}, which it did not declare: do not drop {field!r} in {need_text} of `needs`"
 
 
 def of_nodes(accessor: str, read: Callable[[NodeTable], object]) -> Part:
-    """A column of the nodes' summaries."""
+    """Return a column of the nodes' summaries."""
     text = need(f"nodes.{accessor}", "Need.nodes()")
     return Part(read=over_table(read), base=(), needs=(Need.nodes(),), refusal=text)
 
 
 def of_node(accessor: str, read: Callable[[Any], object] | None = None) -> Part:
-    """A field of one node's summary."""
+    """Return a field of one node's summary."""
     reading = read or (lambda node: getattr(node, accessor))
     text = need(f"node.{accessor}", "Need.nodes()")
     return Part(
@@ -164,7 +164,7 @@ def of_node(accessor: str, read: Callable[[Any], object] | None = None) -> Part:
 
 
 def of_record(field: str) -> Part:
-    """A field of the record behind a node, used in a condition."""
+    """Return a field of the record behind a node, used in a condition."""
     return Part(
         read=over_table(lambda nodes: [getattr(node_of(nodes).node, field) or None]),
         base=(),
@@ -174,7 +174,7 @@ def of_record(field: str) -> Part:
 
 
 def of_held(field: str, read: Callable[[Pod], object], wanted: Need, text: str) -> Part:
-    """A part of a pod on a node, in a plugin that declared pods."""
+    """Return a part of a pod on a node, in a plugin that declared pods."""
     return Part(
         read=over_table(lambda nodes: read(held(nodes))),
         base=(Need.nodes(), Need.pods(label_prefixes=("app",))),

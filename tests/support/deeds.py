@@ -28,7 +28,7 @@ READER: Final = {
 
 
 def _named(*others: str) -> list[Json]:
-    """The plugins that are asked at a point: ours first."""
+    """Return the plugins that are asked at a point: ours first."""
     return [{"name": name} for name in ("Meddles", *others)]
 
 
@@ -138,7 +138,9 @@ class Deeds:
         return done
 
     def bind_a_volume(self, tag: str, *, held: bool = False) -> Callable[[], bool]:
-        """A volume that waited for the pod's node is the claim's. `held`: somebody changes it meanwhile."""
+        """A volume that waited for the pod's node is the claim's. `held`: somebody changes it
+        meanwhile.
+        """
         volume = _object("PersistentVolume", f"v-{tag}")
         volume["spec"] = {
             "capacity": {"storage": "1Gi"},

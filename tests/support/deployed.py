@@ -40,7 +40,7 @@ _PATHS: Final = {
 
 
 def path_of(manifest: Json) -> str:
-    """The path of the object's collection."""
+    """Return the path of the object's collection."""
     namespace = manifest["metadata"].get("namespace", "")
     return _PATHS[manifest["kind"]].format(ns=f"namespaces/{namespace}")
 
@@ -66,7 +66,7 @@ def drop(servers: RealServers, manifest: Json) -> None:
 
 
 def token_of(servers: RealServers, account: str = ACCOUNT, namespace: str = NAMESPACE) -> str:
-    """A token of a service account, as the kubelet gets one for a pod."""
+    """Return a token of a service account, as the kubelet gets one for a pod."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     token: str = servers.request("POST", path, body)["status"]["token"]

@@ -12,7 +12,7 @@ POOL = {"generation": 1, "resourceSliceCount": 1}
 
 
 def device(name: str, model: str = "", memory: str = "", **fields: Any) -> Json:
-    """A device; its model and memory are named without a domain."""
+    """Return a device; its model and memory are named without a domain."""
     made: Json = {"name": name, **fields}
     if model:
         made.setdefault("attributes", {})["model"] = {"string": model}
@@ -22,8 +22,8 @@ def device(name: str, model: str = "", memory: str = "", **fields: Any) -> Json:
 
 
 def resource_slice(name: str, devices: Sequence[Json], pool: str = "", **spec: Any) -> Json:
-    """A slice of `pool`, which is called like the slice if nothing else is said; of the node called so, if
-    nothing is said of nodes.
+    """Return a slice of `pool`, which is called like the slice if nothing else is said; of the node called
+    so, if nothing is said of nodes.
     """
     if not spec.keys() & {"nodeName", "allNodes", "nodeSelector", "perDeviceNodeSelection", "sharedCounters"}:
         spec["nodeName"] = name
@@ -42,7 +42,7 @@ def resource_slice(name: str, devices: Sequence[Json], pool: str = "", **spec: A
 
 
 def device_class(name: str = "gpu", *expressions: str, **spec: Any) -> Json:
-    """A class with CEL selectors."""
+    """Return a class with CEL selectors."""
     selectors = [{"cel": {"expression": one}} for one in expressions]
     return {
         "apiVersion": API,
@@ -53,12 +53,12 @@ def device_class(name: str = "gpu", *expressions: str, **spec: Any) -> Json:
 
 
 def exactly(name: str = "r", class_name: str = "gpu", **fields: Any) -> Json:
-    """A request."""
+    """Return a request."""
     return {"name": name, "exactly": {"deviceClassName": class_name, **fields}}
 
 
 def claim(name: str, *requests: Json, allocated: Sequence[str] = (), **fields: Any) -> Json:
-    """A claim; `allocated`: `node/device` of pools that are called like their nodes."""
+    """Return a claim; `allocated`: `node/device` of pools that are called like their nodes."""
     made: Json = {
         "apiVersion": API,
         "kind": "ResourceClaim",
@@ -84,7 +84,7 @@ def claim(name: str, *requests: Json, allocated: Sequence[str] = (), **fields: A
 
 
 def pod_with(*claims: str, name: str = "web", requests: Mapping[str, str] | None = None) -> Json:
-    """A pod that uses claims by name; `template` stands for one made from a template."""
+    """Return a pod that uses claims by name; `template` stands for one made from a template."""
     entries = [
         {"name": f"c{i}", "resourceClaimName": one}
         if one != "template"

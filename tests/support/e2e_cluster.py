@@ -40,13 +40,13 @@ _ENDS_WITHIN_S: Final = 20.0
 
 
 def missing_e2e_programs() -> str:
-    """The programs that are missing beyond the servers, and the cure; empty where all is there."""
+    """Return the programs that are missing beyond the servers, and the cure; empty where all is there."""
     missing = [name for name in PROGRAMS if not os.access(program(name), os.X_OK)]
     return f"no {', '.join(missing)} in {programs_folder()}: {CURE}" if missing else ""
 
 
 def kwok_stages() -> list[Json]:
-    """The Stages of kwok's module, where Go keeps modules. Raises ServerError."""
+    """Return the Stages of kwok's module, where Go keeps modules. Raises ServerError."""
     asked = ["go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"]
     done = subprocess.run(asked, cwd=_KWOK_MODULE, capture_output=True, text=True, check=False)
     folder = done.stdout.strip()
@@ -56,7 +56,8 @@ def kwok_stages() -> list[Json]:
 
 
 def stages_of(module: Path) -> list[Json]:
-    """The Stages of the folders that are used, as kwok is given them. Raises ServerError where one has none.
+    """Return the Stages of the folders that are used, as kwok is given them. Raises ServerError where one has
+    none.
 
     kwok deletes by name: of a pod that is gone already, the next one of that name. A deleted pod is therefore
     left for a moment, as a kubelet leaves it, and kwok sees it go first if somebody else removes it.
@@ -75,7 +76,7 @@ def stages_of(module: Path) -> list[Json]:
 
 
 def fake_node(number: int) -> Json:
-    """A node as a kubelet would register it, in one of the zones."""
+    """Return a node as a kubelet would register it, in one of the zones."""
     name = f"node-{number}"
     addresses = [
         {"type": "InternalIP", "address": f"10.1.0.{number + 1}"},
@@ -101,7 +102,9 @@ def fake_node(number: int) -> Json:
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[RealServers]:
-    """The servers, kube-controller-manager, kwok and ready nodes, while it is entered. Raises ServerError."""
+    """Yield the servers, kube-controller-manager, kwok and ready nodes, while it is entered. Raises
+    ServerError.
+    """
     with RealServers(folder / "servers", controllers=True) as servers:
         for number in range(NODES):
             servers.create("/api/v1/nodes", fake_node(number))

@@ -44,7 +44,7 @@ class Run:
     specs: dict[str, Spec]
 
     def state(self, name: str) -> str:
-        """The spec's state; MISSING where the run has no such spec."""
+        """Return the spec's state; MISSING where the run has no such spec."""
         return self.specs[name].state if name in self.specs else MISSING
 
     @property
@@ -54,7 +54,7 @@ class Run:
 
 
 def read_run(scheduler: str, report: Path) -> Run:
-    """The specs that ran; those that the filter left out are not among them.
+    """Return the specs that ran; those that the filter left out are not among them.
 
     Raises ReportError, also for a suite that was cut short: its time was up, or somebody ended it.
     """
@@ -71,7 +71,7 @@ def read_run(scheduler: str, report: Path) -> Run:
 
 
 def lost(runs: Sequence[Run]) -> list[str]:
-    """The specs that berth fails and kube-scheduler passes in the same turn, a line each.
+    """Return the specs that berth fails and kube-scheduler passes in the same turn, a line each.
 
     The first run of the one is held against the first of the other, and so on; a run alone against nothing.
     """

@@ -66,13 +66,13 @@ class Early(Plugin):
 
 
 def marked(pod: Pod, *, resource: str = "pods", version: str = "") -> ObjectPatch:
-    """An annotation on the pod."""
+    """Return an annotation on the pod."""
     change = {"metadata": {"annotations": {"early/mark": "yes"}}}
     return ObjectPatch(resource=resource, ref=pod.ref, merge_patch=change, expected_resource_version=version)
 
 
 def first_answer(pod: Pod) -> PreBindResult:
-    """The wish of the pod's label."""
+    """Return the wish of the pod's label."""
     success = Status.success()
     answers = {
         "is done": PreBindResult(success, (marked(pod),), done_when_applied=True),
@@ -91,5 +91,5 @@ def first_answer(pod: Pod) -> PreBindResult:
 
 
 def says(pod: Pod) -> str:
-    """The label, in words."""
+    """Return the label, in words."""
     return pod.labels["says"].replace("-", " ")

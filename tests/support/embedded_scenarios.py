@@ -248,7 +248,7 @@ def _create(server: ApiServer, content: Json) -> None:
 
 
 def _refusal(scenario: Json) -> str:
-    """The answer of the scenario's admission policy."""
+    """Return the answer of the scenario's admission policy."""
     answers = (write.get("response") for step in scenario["expected"] for write in step["writes"])
     return str(next(answer for answer in answers if answer)["message"])
 
@@ -257,7 +257,7 @@ def _refusal(scenario: Json) -> str:
 
 
 def shown_pod(pod: KubeObject) -> Json:
-    """A pod as an observation has it."""
+    """Return a pod as an observation has it."""
     shown = {
         "phase": pod.get("status.phase"),
         "nodeName": pod.get("spec.nodeName"),
@@ -272,7 +272,7 @@ def shown_pod(pod: KubeObject) -> Json:
 
 
 def comparable_event(event: Json) -> Json:
-    """A recorded Event, as far as the port knows of it."""
+    """Return a recorded Event, as far as the port knows of it."""
     kept = ("reason", "action", "type", "note", "reportingController")
     return {**{key: event.get(key, "") for key in kept}, "regarding": event["regarding"]["name"]}
 

@@ -51,11 +51,11 @@ class Everything(Plugin):
             file.write(json.dumps([point, pod.name, detail]) + "\n")
 
     def wish(self, pod: Pod, point: str) -> str:
-        """The wish of the pod at a point."""
+        """Return the wish of the pod at a point."""
         return pod.labels.get(f"everything/{point}", "")
 
     def verdict(self, point: str, pod: Pod, *, on_success: Status | None = None) -> Status:
-        """The status that the pod wants."""
+        """Return the status that the pod wants."""
         wish = self.wish(pod, point)
         made = {
             "": on_success or Status.success(),

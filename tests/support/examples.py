@@ -14,7 +14,9 @@ EXAMPLES: Final = ROOT / "examples"
 
 
 def example(path: str) -> ModuleType:
-    """The module at `examples/<path>`, loaded from its file as a stranger's installation would have it."""
+    """Return the module at `examples/<path>`, loaded from its file as a stranger's installation would have
+    it.
+    """
     name = "example_" + Path(path).stem
     if name in sys.modules:
         return sys.modules[name]

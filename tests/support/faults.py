@@ -53,7 +53,7 @@ class ObeyingPlugin(PluginProcess):
         part.rename(self.folder / name)
 
     def lines(self, name: str) -> list[list[str]]:
-        """The words of each line of a file of the folder."""
+        """Return the words of each line of a file of the folder."""
         path = self.folder / name
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -77,7 +77,7 @@ class FailingProcess(ObeyingPlugin):
     name = "Failing"
 
     def command(self) -> list[str]:
-        """The command that is started."""
+        """Return the command that is started."""
         return [sys.executable, "-m", "support.failing_plugin", "--listen", self.endpoint]
 
     def arm(self, rpc: str, kind: str) -> None:
@@ -90,11 +90,11 @@ class FailingProcess(ObeyingPlugin):
         return bool(self.lines("fired")) and not (self.folder / "armed").exists()
 
     def did(self, what: str) -> list[list[str]]:
-        """The lines of its journal that begin so, without that word."""
+        """Return the lines of its journal that begin so, without that word."""
         return [words[1:] for words in self.lines("journal") if words[0] == what]
 
     def asked(self, *rpcs: str) -> list[list[str]]:
-        """Calls, in order: the call, its cycle, and the pods that it brought."""
+        """Call, in order: the call, its cycle, and the pods that it brought."""
         return [words for words in self.lines("asked") if words[0] in rpcs]
 
     async def order(self, *words: object) -> Any:
@@ -118,7 +118,7 @@ class RawPlugin(ObeyingPlugin):
         self._orders = 0
 
     def command(self) -> list[str]:
-        """The command that is started."""
+        """Return the command that is started."""
         return [
             *(sys.executable, "-m", "support.raw_plugin"),
             *(str(self.folder), self._descriptor, str(self.socket_path)),
@@ -209,7 +209,7 @@ def attached(world: World, name: str = "Failing") -> bool:
 
 
 async def metric(world: World, name: str, plugin: str) -> float:
-    """The value of a metric for the plugin, as `/metrics` shows it; summed over its other labels."""
+    """Return the value of a metric for the plugin, as `/metrics` shows it; summed over its other labels."""
     text = (await Exposition(lambda: world.host.metrics.sources).text()).decode()
     samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
     return sum(one.value for one in samples if one.name == name and one.labels["plugin"] == plugin)
@@ -300,17 +300,17 @@ class Cluster:
         return self.hosts[-1]
 
     def pod(self, name: str) -> KubeObject:
-        """The pod as the cluster has it."""
+        """Return the pod as the cluster has it."""
         found = self.server.get("pods", ObjectRef(namespace="default", name=name))
         assert found is not None
         return found
 
     def node_of(self, name: str) -> str:
-        """The node that the pod is bound to, or an empty string."""
+        """Return the node that the pod is bound to, or an empty string."""
         return str(self.pod(name).get("spec.nodeName", ""))
 
     def message_of(self, name: str) -> str:
-        """The message of the pod's PodScheduled condition."""
+        """Return the message of the pod's PodScheduled condition."""
         conditions = self.pod(name).get("status.conditions", [])
         return next((str(one.get("message", "")) for one in conditions if one["type"] == "PodScheduled"), "")
 
@@ -321,7 +321,7 @@ class Cluster:
 
 @asynccontextmanager
 async def served_cluster(*objects: Mapping[str, Any]) -> AsyncIterator[Cluster]:
-    """A cluster with these objects on a loopback port."""
+    """Yield a cluster with these objects on a loopback port."""
     server = ApiServer(RealClock())
     for item in objects:
         server.create(item)

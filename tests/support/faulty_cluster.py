@@ -113,7 +113,7 @@ class FaultyCluster:
 
     @contextmanager
     def always(self, call: str, fault: Fault) -> Iterator[None]:
-        """What every call of this name meets meanwhile."""
+        """Yield what every call of this name meets meanwhile."""
         self._always[call] = fault
         try:
             yield

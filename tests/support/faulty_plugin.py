@@ -297,7 +297,7 @@ def _note_call(rpc: str, request: Any) -> None:
 
 
 def _carried(service: Any, servicer: Any) -> dict[int, Any]:
-    """The same for the calls in frames."""
+    """Return the same for the calls in frames."""
     return {
         number: functools.partial(_honest_or_not, *FRAMED[number], answer)
         for number, answer in framed_calls(service, servicer).items()
@@ -312,7 +312,7 @@ def _honest_or_not(rpc: str, request_type: Any, answer: Any, raw: bytes, context
 
 
 def _fires(rpc: str) -> str:
-    """The fault that is armed for this call, taken away; empty for none."""
+    """Return the fault that is armed for this call, taken away; empty for none."""
     armed = FOLDER / "armed"
     with _LOCK:
         try:

@@ -41,7 +41,7 @@ class FramedClient:
         self.sock.sendall(framed(request))
 
     def hear(self) -> Frame | None:
-        """The next frame; None: the server has closed."""
+        """Return the next frame; None: the server has closed."""
         while not self._frames:
             try:
                 data = self.sock.recv(65536)
@@ -53,7 +53,7 @@ class FramedClient:
         return self._frames.pop(0)
 
     def answer(self, reply: type[R]) -> R:
-        """The next frame, which must answer the call with this message."""
+        """Return the next frame, which must answer the call with this message."""
         found = self.hear()
         assert found is not None
         assert found.kind is Kind.CALL, found
@@ -85,7 +85,7 @@ class FramedClient:
 
 
 def framed(request: Any) -> bytes:
-    """The frame of a request."""
+    """Return the frame of a request."""
     return call_frame(NUMBERS[_call(request)], request.SerializeToString())
 
 
@@ -95,5 +95,5 @@ def _call(request: Any) -> str:
 
 
 def header(length: int, kind: int, call: int = 0) -> bytes:
-    """The first bytes of a frame."""
+    """Return the first bytes of a frame."""
     return struct.pack(">IBB", length, kind, call)

@@ -35,7 +35,7 @@ class NoFacts:
 
 
 def local_client(plugin: object, *, settings: ClientSettings | None = None, name: str = "") -> PluginClient:
-    """A client of a plugin instance in this process."""
+    """Return a client of a plugin instance in this process."""
     runtime = PluginRuntime(plugin, name=name, keeps_rows=False)
     return PluginClient(
         runtime.descriptor.name,
@@ -78,7 +78,7 @@ def framework_of(
 
 
 def table_of(*nodes: Node | str) -> NodeTable:
-    """A snapshot of these nodes."""
+    """Return a snapshot of these nodes."""
     columns = NodeColumns()
     for node in nodes:
         columns.add(Node(name=node) if isinstance(node, str) else node)
@@ -86,6 +86,6 @@ def table_of(*nodes: Node | str) -> NodeTable:
 
 
 def cycle_of(pod: Pod, nodes: NodeTable | Sequence[str], cycle_id: str = "cycle-1") -> Cycle:
-    """An attempt for `pod` over `nodes`."""
+    """Return an attempt for `pod` over `nodes`."""
     table = nodes if isinstance(nodes, NodeTable) else table_of(*nodes)
     return Cycle(cycle_id, pod, "default-scheduler", nodes=table)

@@ -20,7 +20,7 @@ Manifest = dict[str, Any]
 
 
 def gpu_node(name: str, gpus: int, *, cpu: str = "64", model: str = "T4") -> Manifest:
-    """A node with GPUs, or with none."""
+    """Return a node with GPUs, or with none."""
     made = node(name, cpu=cpu, memory="256Gi", labels={SHARE + "model": model} if gpus else {})
     if gpus:
         made["status"]["allocatable"] |= {SHARE + "gpu": str(gpus), SHARE + "gpu-milli": str(1000 * gpus)}
@@ -28,7 +28,7 @@ def gpu_node(name: str, gpus: int, *, cpu: str = "64", model: str = "T4") -> Man
 
 
 def gpu_pod(name: str, milli: int, count: int = 1, *, model: str = "", **more: Any) -> Manifest:
-    """A pod that wants `milli` of each of `count` GPUs."""
+    """Return a pod that wants `milli` of each of `count` GPUs."""
     made = pod(name, **more)
     told = {SHARE + "gpu-milli": str(milli), SHARE + "gpu-count": str(count)}
     made["metadata"]["annotations"] = told | ({SHARE + "gpu-model": model} if model else {})
@@ -40,7 +40,7 @@ def gpu_pod(name: str, milli: int, count: int = 1, *, model: str = "", **more: A
 
 
 def configuration(*, permit: str = "", **place: Any) -> str:
-    """The example's own file, with the plugin at another place, and a Permit plugin if one is named."""
+    """Example's own file, with the plugin at another place, and a Permit plugin if one is named."""
     scheduler, own = yaml.safe_load_all((PACKAGE / "scheduler.yaml").read_text(encoding="utf-8"))
     if permit:
         scheduler["profiles"][0]["plugins"]["permit"] = {"enabled": [{"name": permit}]}
@@ -58,7 +58,7 @@ def configuration(*, permit: str = "", **place: Any) -> str:
 
 
 def gpu_process(socket_path: Path) -> PluginProcess:
-    """The plugin in a process of its own."""
+    """Return the plugin in a process of its own."""
     return PluginProcess(
         socket_path, SERVED, environment={"PYTHONPATH": f"{PACKAGE}:{EXAMPLES.parent}/tests"}
     )
@@ -79,7 +79,7 @@ def placements(world: World) -> dict[str, tuple[str, str]]:
 def violations(
     folder: Path, manifests: Iterable[Manifest], placed: Mapping[str, tuple[str, str]]
 ) -> list[str]:
-    """The findings of the check from outside on these placements."""
+    """Return the findings of the check from outside on these placements."""
     (folder / "manifests").mkdir(exist_ok=True)
     listed = {"kind": "List", "items": list(manifests)}
     (folder / "manifests" / "all.json").write_text(json.dumps(listed))

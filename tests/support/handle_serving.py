@@ -160,7 +160,7 @@ class Serving:
         return await getattr(self.stub, rpc)(request, metadata=metadata, timeout=60)
 
     async def refused(self, rpc: str, request: Any, token: str | None = None) -> tuple[grpc.StatusCode, str]:
-        """The code and text of a call that is refused."""
+        """Return the code and text of a call that is refused."""
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await self.call(rpc, request, token)
         return caught.value.code(), caught.value.details() or ""
@@ -188,7 +188,7 @@ async def serving(
 
 
 def open_call(host: Serving, **fields: Any) -> Any:
-    """A read under way."""
+    """Return a read under way."""
     return host.stub.ReadState(
         handle_pb2.ReadStateRequest(plugin="Demo", **fields),
         metadata=(("authorization", f"Bearer {host.token}"),),
@@ -207,7 +207,7 @@ async def read(host: Serving, **fields: Any) -> list[handle_pb2.ReadStateRespons
 
 
 def open_list(host: Serving, **fields: Any) -> Any:
-    """A list under way."""
+    """Return a list under way."""
     return host.stub.ListNominatedPods(
         handle_pb2.ListNominatedPodsRequest(plugin="Demo", **fields),
         metadata=(("authorization", f"Bearer {host.token}"),),

@@ -45,7 +45,7 @@ class HonestAnswers:
         self._keeps_out = keeps_out
 
     def to(self, rpc: str, request: Any) -> Any:
-        """The answer to a call; `request`: the list of them, where they are a stream."""
+        """Return the answer to a call; `request`: the list of them, where they are a stream."""
         reply = getattr(self, f"_{rpc}")(request)
         if hasattr(reply, "ctx"):
             reply.ctx.cycle_id = request.ctx.cycle_id

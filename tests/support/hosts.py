@@ -22,7 +22,7 @@ START_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
 
 def node(name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **more: Any) -> dict[str, Any]:
-    """A Node manifest. `more`: labels, taints."""
+    """Return a Node manifest. `more`: labels, taints."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -33,7 +33,7 @@ def node(name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", *
 
 
 def pod(name: str, *, cpu: str = "100m", namespace: str = "default", **more: Any) -> dict[str, Any]:
-    """A Pod manifest. `more`: fields of its spec; `labels` go into the metadata."""
+    """Return a Pod manifest. `more`: fields of its spec; `labels` go into the metadata."""
     labels = more.pop("labels", {})
     return {
         "apiVersion": "v1",
@@ -47,7 +47,7 @@ def pod(name: str, *, cpu: str = "100m", namespace: str = "default", **more: Any
 
 
 def enabling(plugins: Iterable[str], more: str = "") -> str:
-    """A configuration that adds plugins at multiPoint. `more`: further YAML documents."""
+    """Return a configuration that adds plugins at multiPoint. `more`: further YAML documents."""
     listed = "".join(f"      - name: {name}\n" for name in plugins)
     return (
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -129,16 +129,16 @@ class World:
                 await asyncio.sleep(0)
 
     def pod(self, name: str, namespace: str = "default") -> KubeObject | None:
-        """The pod as the API server has it."""
+        """Return the pod as the API server has it."""
         return self.server.get("pods", ObjectRef(namespace=namespace, name=name))
 
     def node_of(self, name: str) -> str:
-        """The node that the pod is bound to, or an empty string."""
+        """Return the node that the pod is bound to, or an empty string."""
         found = self.pod(name)
         return str(found.get("spec.nodeName", "")) if found is not None else ""
 
     def message_of(self, name: str) -> str:
-        """The message of the pod's PodScheduled condition."""
+        """Return the message of the pod's PodScheduled condition."""
         found = self.pod(name)
         conditions = found.get("status.conditions", []) if found is not None else []
         return next((str(c.get("message", "")) for c in conditions if c["type"] == "PodScheduled"), "")

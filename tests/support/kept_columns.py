@@ -372,7 +372,7 @@ def _answers(framework: Framework, pod: Pod, candidates: NodeTable) -> dict[str,
 
 
 def _now(answer: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for nothing."""
+    """Return the result of a coroutine that waits for nothing."""
     try:
         answer.send(None)
     except StopIteration as done:
@@ -514,7 +514,7 @@ class KeptColumnsMachine(RuleBasedStateMachine):
 
 
 def _candidates(nodes: NodeTable, mask: int) -> NodeTable:
-    """The nodes whose name's number is in `mask`."""
+    """Return the nodes whose name's number is in `mask`."""
     if not mask:
         return nodes
     return nodes.take([row for row, name in enumerate(nodes.names) if mask >> int(name[1:]) & 1])

@@ -81,7 +81,9 @@ NAMES: Sequence[str] = [f"p{number}" for number in range(6)]
 
 
 def pod(name: str, spec: str = "plain", **fields: Any) -> Pod:
-    """A pod whose uid is its name, with one of `SPECS`; it asks for half a CPU and has the label app: web."""
+    """Return a pod whose uid is its name, with one of `SPECS`; it asks for half a CPU and has the label app:
+    web.
+    """
     given = {"cpu": "500m", "labels": {"app": "web"}, **fields}
     return make_pod(name, uid=name, spec=dict(SPECS[spec]), **given)
 
@@ -155,5 +157,5 @@ OBJECTS: Mapping[tuple[str, str], Sequence[Json | None]] = {
 
 
 def kube_object(raw: Json) -> KubeObject:
-    """The record of a manifest."""
+    """Return the record of a manifest."""
     return KubeObject(raw["apiVersion"], raw["kind"], parsed=raw)

@@ -52,7 +52,7 @@ def signs_nothing(plugin: str) -> Mutant:
 
 
 def plugin_of(world: KeptMachine, name: str) -> Any:
-    """The instance that is kept."""
+    """Return the instance that is kept."""
     client = next(one for one in world.both[0].framework.clients if one.name == name)
     assert client.local is not None
     return client.local.plugin

@@ -45,22 +45,22 @@ def thing(kind: str, name: str, form: int) -> Step:
 
 
 def nominated(name: str, number: int | None, spec: str = "plain", **fields: Any) -> Step:
-    """A nomination."""
+    """Return a nomination."""
     return "nomination_comes_moves_or_goes", {"pod": pod(name, spec, **fields), "number": number}
 
 
 def mood(*, is_closed: bool) -> Step:
-    """A plugin that declares nothing changes its mind."""
+    """A plugin that declares nothing changes its answer."""
     return "mood_changes", {"is_closed": is_closed}
 
 
 def simply(what: str) -> Step:
-    """A step without a choice."""
+    """Return a step without a choice."""
     return what, {}
 
 
 def failing(point: str, **fields: Any) -> Step:
-    """A cycle in which a plugin fails."""
+    """Return a cycle in which a plugin fails."""
     return "plugin_fails", {"pod": pod("p0", **fields), "point": point}
 
 

@@ -127,7 +127,7 @@ class KubeApi:
             self._changed.notify_all()
 
     def seen(self, method: str, path_end: str = "") -> list[Request]:
-        """The requests so far of a method, to paths that end so."""
+        """Return the requests so far of a method, to paths that end so."""
         return [
             request
             for request in self.requests
@@ -288,7 +288,7 @@ class KubeApi:
 
 @asynccontextmanager
 async def kube_api(tls: ssl.SSLContext | None = None) -> AsyncIterator[KubeApi]:
-    """A server on a free loopback port; `url` says where. `tls`: its certificate."""
+    """Yield a server on a free loopback port; `url` says where. `tls`: its certificate."""
     api = KubeApi()
     app = web.Application(client_max_size=2**24)
     app.router.add_route("*", "/{path:.*}", api.handle)
@@ -311,7 +311,7 @@ def _selected(request: web.Request, item: Json) -> bool:
 
 
 def _event(request: web.Request, change: Change) -> bytes | None:
-    """The line for a change; an object that leaves the selection is deleted for this watcher."""
+    """Return the line for a change; an object that leaves the selection is deleted for this watcher."""
     was = change.before is not None and _selected(request, change.before)
     if change.type == "DELETED":
         return _line("DELETED", change.object) if was else None

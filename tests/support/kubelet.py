@@ -90,7 +90,7 @@ class Kubelet:
                 self._run(pod)
 
     def _wanted(self) -> dict[tuple[str, str], Json]:
-        """The Deployments, by name and checksum of their configuration."""
+        """Return the Deployments, by name and checksum of their configuration."""
         wanted = {}
         for one in self._items("apis/apps/v1", "deployments"):
             template = one["spec"]["template"]

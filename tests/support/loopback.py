@@ -43,7 +43,7 @@ class LoopbackChannel:
         ]
 
     def unary_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
-        """A call with one request."""
+        """Return a call with one request."""
         handler = self._handler(path)
 
         async def call(request: Any, **options: Any) -> Any:
@@ -57,7 +57,7 @@ class LoopbackChannel:
         return call
 
     def stream_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
-        """A call with a stream of requests."""
+        """Return a call with a stream of requests."""
         handler = self._handler(path)
 
         async def call(requests: AsyncIterator[Any], **options: Any) -> Any:
@@ -81,7 +81,7 @@ class LoopbackChannel:
 
 
 def loopback_link(instance: Instance, feed: StateFeed | None) -> InstanceLink:
-    """A link to an instance in this process. It still has to be configured and synchronised."""
+    """Return a link to an instance in this process. It still has to be configured and synchronised."""
     identity = LinkIdentity(instance_id=instance.instance_id, attachment_id="loopback", endpoint="loopback:")
     channel = cast(grpc.aio.Channel, LoopbackChannel(instance))
     return InstanceLink(channel, identity, feed, _nothing)

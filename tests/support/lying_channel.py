@@ -36,7 +36,7 @@ class LyingChannel:
         self._answer = answer
 
     def unary_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
-        """A call with one request."""
+        """Return a call with one request."""
         method = METHODS[path]
         request_type = GetMessageClass(method.input_type)
 
@@ -47,7 +47,7 @@ class LyingChannel:
         return call
 
     def stream_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
-        """A call with a stream of requests."""
+        """Return a call with a stream of requests."""
         method = METHODS[path]
 
         async def call(requests: AsyncIterator[Any], **_options: Any) -> Any:
@@ -79,6 +79,6 @@ class LyingChannel:
 
 
 def lying_link(channel: LyingChannel, feed: StateFeed | None) -> InstanceLink:
-    """A link to it, attached already."""
+    """Return a link to it, attached already."""
     identity = LinkIdentity(instance_id=INSTANCE, attachment_id="lying", endpoint="memory:")
     return InstanceLink(cast(grpc.aio.Channel, channel), identity, feed, lambda: None)

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def node_object(name: str, *, cpu: str = "4", memory: str = "16Gi", **metadata: Any) -> dict[str, Any]:
-    """A node with room for 110 pods."""
+    """Return a node with room for 110 pods."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -18,7 +18,7 @@ def node_object(name: str, *, cpu: str = "4", memory: str = "16Gi", **metadata: 
 def pod_object(
     name: str, *, cpu: str = "100m", namespace: str = "default", metadata: Any = None, **spec: Any
 ) -> dict[str, Any]:
-    """A pod with one container; `spec` is merged into its spec, `metadata` into its metadata."""
+    """Return a pod with one container; `spec` is merged into its spec, `metadata` into its metadata."""
     container = {"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": cpu}}}
     return {
         "apiVersion": "v1",
@@ -29,7 +29,7 @@ def pod_object(
 
 
 def workload_object(kind: str, name: str, *, template: Any = None, **spec: Any) -> dict[str, Any]:
-    """A Deployment, ReplicaSet, StatefulSet or Job whose pods have the label `app: <name>`."""
+    """Return a Deployment, ReplicaSet, StatefulSet or Job whose pods have the label `app: <name>`."""
     api_version = "batch/v1" if kind == "Job" else "apps/v1"
     labels = {"app": name}
     pod_spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}]}

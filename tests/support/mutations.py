@@ -84,7 +84,7 @@ _INTEGRAL: Final = {
 
 
 def spoilt(honest: Any, rng: random.Random) -> bytes:
-    """The bytes of a message, after one to three mutations of its fields, of its bytes, or of both."""
+    """Return the bytes of a message, after one to three mutations of its fields, of its bytes, or of both."""
     message = type(honest)()
     message.CopyFrom(honest)
     kind = rng.randrange(3)
@@ -120,7 +120,7 @@ def _spoil_field(message: Any, rng: random.Random) -> None:
 
 
 def _inside(message: Any) -> Iterator[Any]:
-    """The message and all that it holds."""
+    """Yield the message and all that it holds."""
     yield message
     for field, value in message.ListFields():
         if field.message_type is None or field.message_type.GetOptions().map_entry:

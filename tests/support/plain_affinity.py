@@ -73,8 +73,9 @@ class Rules:
         return names if names or term.get("namespaceSelector") is not None else {namespace_of(owner)}
 
     def wants(self, term: Json, other: Json) -> bool:
-        """A term of the pod to be scheduled: the selector's namespaces are added to the list, and the
-        selector stays, to be asked about no labels."""
+        """Return a term of the pod to be scheduled: the selector's namespaces are added to the list, and the
+        selector stays, to be asked about no labels.
+        """
         selector = term.get("namespaceSelector")
         names = self.listed(term, self.pod)
         names |= {name for name, labels in self.namespaces.items() if selects(selector, labels)}
@@ -83,7 +84,7 @@ class Rules:
         return selects(term.get("labelSelector"), labels_of(other))
 
     def is_meant(self, term: Json, owner: Json) -> bool:
-        """A term of a pod that runs."""
+        """Return a term of a pod that runs."""
         mine = namespace_of(self.pod)
         in_namespace = mine in self.listed(term, owner) or selects(
             term.get("namespaceSelector"), self.namespaces.get(mine, {})
@@ -147,7 +148,7 @@ class Rules:
     # --- Score ---------------------------------------------------------------------------------
 
     def worth(self) -> dict[Pair, int]:
-        """The worth of each pair of a node's labels; a pair of worth 0 was talked about all the same."""
+        """Worth of each pair of a node's labels; a pair of worth 0 was talked about all the same."""
         worth: dict[Pair, int] = {}
 
         def count(term: Json, labels: Mapping[str, str], weight: int) -> None:

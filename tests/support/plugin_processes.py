@@ -42,7 +42,7 @@ class PluginProcess:
         )
 
     def command(self) -> list[str]:
-        """The command that is started."""
+        """Return the command that is started."""
         return [*serve_command(*self._names), "--listen", self.endpoint]
 
     async def ended(self) -> None:
@@ -83,7 +83,7 @@ class PluginProcess:
 async def plugin_process(
     socket_path: Path, *names: str, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[PluginProcess]:
-    """A plugin process that is up, and gone afterwards."""
+    """Yield a plugin process that is up, and gone afterwards."""
     process = PluginProcess(socket_path, *names, environment=environment)
     try:
         await process.start()
@@ -93,7 +93,7 @@ async def plugin_process(
 
 
 def serve_command(*names: str) -> tuple[str, ...]:
-    """The command of a child that serves `names` (`module:Class`)."""
+    """Return the command of a child that serves `names` (`module:Class`)."""
     return (sys.executable, "-m", "berth_sdk", "serve", *names)
 
 

@@ -98,12 +98,12 @@ class Probe(Plugin):
 
 
 def annotation(pod: Pod, point: str) -> str:
-    """The pod's word on one point, spelled as in the configuration."""
+    """Return the pod's word on one point, spelled as in the configuration."""
     return pod.annotations.get(f"{_PREFIX}{point}", "")
 
 
 def told(pod: Pod, point: str) -> Status:
-    """The status that the pod asks for at one point."""
+    """Return the status that the pod asks for at one point."""
     word, _, text = annotation(pod, point).partition(":")
     match word:
         case "unschedulable":

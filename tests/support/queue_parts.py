@@ -35,7 +35,7 @@ ASK_NODE_ADD = Registration(resource="Node", action=int(ActionType.ADD), ask=Tru
 
 
 def a_pod(name: str, priority: int = 0, **fields: object) -> Pod:
-    """A pending pod; its uid follows from its name unless it is given."""
+    """Return a pending pod; its uid follows from its name unless it is given."""
     known: dict[str, object] = {"uid": f"uid-{name}", "resource_version": "1", "priority": priority}
     return Pod(name=name, **(known | fields))  # type: ignore[arg-type]  # fields of Pod, by the caller
 
@@ -160,13 +160,13 @@ class QueueBench:
             self.clock.advance(0.001)
 
     def pop(self) -> QueuedPodInfo:
-        """The next pod, which must be there."""
+        """Return the next pod, which must be there."""
         info = self.queue.pop()
         assert info is not None
         return info
 
     def pop_name(self) -> str:
-        """The name of the next pod, "" for none."""
+        """Return the name of the next pod, "" for none."""
         info = self.queue.pop()
         return "" if info is None else info.pod.name
 
@@ -182,7 +182,7 @@ class QueueBench:
         self.queue.add_unschedulable(info, failed_plugin=plugin)
 
     def parked(self, name: str, *plugins: str, **fields: object) -> QueuedPodInfo:
-        """A pod that was tried and rejected by `plugins`, and is in the pool now."""
+        """Return a pod that was tried and rejected by `plugins`, and is in the pool now."""
         self.add(name, **fields)
         info = self.pop()
         assert info.pod.name == name

@@ -38,7 +38,7 @@ def local_client(
     scope: Callable[[Pod], bool] | None = None,
     facts: Facts | None = None,
 ) -> PluginClient:
-    """The plugin in process."""
+    """Return the plugin in process."""
     runtime = PluginRuntime(plugin)
     settings = ClientSettings(points=points or {}, required=required, scope=scope)
     route = LocalRoute(InProcessTransport(runtime))
@@ -46,7 +46,7 @@ def local_client(
 
 
 def make_cycle(pod: Pod | None = None, **options: float | bool) -> Cycle:
-    """A cycle about `pod`."""
+    """Return a cycle about `pod`."""
     return Cycle("cycle-1", pod or make_pod("web", uid="uid-web"), PROFILE, **options)  # type: ignore[arg-type]  # keywords of the tests
 
 

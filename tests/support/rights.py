@@ -45,7 +45,7 @@ class Asked:
 
 
 def rights_of(rule: Mapping[str, Any]) -> Iterator[Right]:
-    """The single rights that a rule grants."""
+    """Yield the single rights that a rule grants."""
     for group in rule["apiGroups"]:
         for resource in rule["resources"]:
             for verb in rule["verbs"]:
@@ -54,7 +54,7 @@ def rights_of(rule: Mapping[str, Any]) -> Iterator[Right]:
 
 
 def name_of(rule: Mapping[str, Any]) -> str:
-    """A rule in a word, for the names of tests."""
+    """Return a rule in a word, for the names of tests."""
     what = "+".join(rule["resources"])
     return f"{what}-of-one-name" if rule.get("resourceNames") else what
 
@@ -70,7 +70,7 @@ class AskedLog:
         """All that was read so far."""
 
     def read(self) -> list[Asked]:
-        """The entries since the last call."""
+        """Return the entries since the last call."""
         with self._path.open("rb") as file:
             file.seek(self._offset)
             text = file.read()

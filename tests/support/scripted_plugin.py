@@ -44,7 +44,7 @@ _instances = itertools.count(1)
 def descriptor(
     name: str, *points: str, snapshot: bool = True, **fields: Any
 ) -> identity_pb2.PluginDescriptor:
-    """A descriptor with these points, spelled as in the enum without its prefix."""
+    """Return a descriptor with these points, spelled as in the enum without its prefix."""
     message = identity_pb2.PluginDescriptor(
         name=name,
         points=[identity_pb2.ExtensionPoint.Value(f"EXTENSION_POINT_{point}") for point in points],
@@ -121,7 +121,7 @@ class ScriptedPlugin:
             await self._server.stop(0)
 
     def server(self, address: str) -> grpc.aio.Server:
-        """A server that was not started yet."""
+        """Return a server that was not started yet."""
         server = grpc.aio.server()
         server.add_generic_rpc_handlers(list(self._handlers()))
         server.add_insecure_port(address)
@@ -194,7 +194,7 @@ class ScriptedPlugin:
     # --- the shortest good answers -----------------------------------------------------------------
 
     def unscripted(self, rpc: str) -> Callable[[Any], Any]:
-        """The answer to a call (`Bind`) where no script gives one."""
+        """Return the answer to a call (`Bind`) where no script gives one."""
         answer: Callable[[Any], Any] = getattr(self, f"_{rpc}", _nothing)
         return answer
 
@@ -245,12 +245,12 @@ class ScriptedPlugin:
 
 
 def serialized(reply: Any) -> bytes:
-    """The bytes of an answer."""
+    """Return the bytes of an answer."""
     return reply if isinstance(reply, bytes) else bytes(reply.SerializeToString())
 
 
 def echoing(request: Any, reply: Any) -> Any:
-    """The reply, about the cycle that was asked about; one that names a cycle is left as it is."""
+    """Return the reply, about the cycle that was asked about; one that names a cycle is left as it is."""
     if "ctx" in request.DESCRIPTOR.fields_by_name and not reply.ctx.cycle_id:
         echoed = type(reply)()
         echoed.CopyFrom(reply)  # a script may answer with one message again and again
@@ -260,22 +260,22 @@ def echoing(request: Any, reply: Any) -> Any:
 
 
 def decided(code: pb.Status.Code.ValueType = pb.Status.CODE_SUCCESS, *reasons: str) -> pb.ReplyContext:
-    """A reply's context with a decision."""
+    """Return a reply's context with a decision."""
     return pb.ReplyContext(status=pb.Status(code=code, reasons=reasons))
 
 
 def lacking(*needs: pb.Need.ValueType, have: pb.StateVersion | None = None) -> pb.ReplyContext:
-    """A reply's context that executes nothing."""
+    """Return a reply's context that executes nothing."""
     return pb.ReplyContext(needs=needs, have=have)
 
 
 async def for_ever(_request: Any) -> Any:
-    """A script: never answer."""
+    """Return a script: never answer."""
     await asyncio.Event().wait()
 
 
 def refuse(code: grpc.StatusCode) -> Callable[[Any], Any]:
-    """A script: answer with a gRPC code."""
+    """Return a script: answer with a gRPC code."""
 
     def answer(_request: Any) -> Any:
         raise ScriptedError(code)

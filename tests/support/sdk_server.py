@@ -29,7 +29,7 @@ TIMEOUT_S = 60.0
 def node_state(
     index: int, node: Node, usage: NodeUsage | None = None, generation: int | None = None
 ) -> pb.NodeState:
-    """A node as it first appears in a delta."""
+    """Return a node as it first appears in a delta."""
     return pb.NodeState(
         index=index,
         generation=index + 1 if generation is None else generation,
@@ -161,7 +161,7 @@ class RawHost:
         item: pb.KubeObject | None = None,
         **fields: Any,
     ) -> pb.CallContext:
-        """The context of a call of the scheduling cycle. `item`: the pod's object."""
+        """Return the context of a call of the scheduling cycle. `item`: the pod's object."""
         context = pb.CallContext(
             cycle_id=cycle_id, plugin=plugin, profile=PROFILE, attachment_id=self.attachment_id
         )
@@ -215,7 +215,7 @@ class Serving:
 
 
 def refused(call: Any) -> grpc.RpcError:
-    """The error of a call that must fail."""
+    """Return the error of a call that must fail."""
     try:
         call()
     except grpc.RpcError as err:

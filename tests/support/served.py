@@ -161,7 +161,7 @@ class Served:
 
 
 def _cycle(host: AttachedHost, pod: Pod) -> Cycle:
-    """A cycle that the server has not seen: it outlives the hosts that ask it."""
+    """Return a cycle that the server has not seen: it outlives the hosts that ask it."""
     return Cycle(uuid.uuid4().hex, pod, PROFILE, version=host.state.version, budget_s=60.0)
 
 
@@ -171,6 +171,6 @@ def _unsigned(status: Status) -> Status:
 
 
 def _same_rows(nodes: NodeTable, other: NodeTable) -> NodeTable:
-    """The rows of `other` that have the names of `nodes`, in their order."""
+    """Return the rows of `other` that have the names of `nodes`, in their order."""
     positions = [other.position(name) for name in nodes.names]
     return other.take([position for position in positions if position is not None])

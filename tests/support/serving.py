@@ -31,7 +31,7 @@ TOKENS = {
 
 
 def recorded(name: str) -> Any:
-    """A file recorded from kube-scheduler."""
+    """Return a file recorded from kube-scheduler."""
     return json.loads(gzip.decompress((RECORDED / f"{name}.json.gz").read_bytes()))
 
 
@@ -153,7 +153,7 @@ async def served(
 
 
 def client_context(ca: Path, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
-    """A client that checks the server, and shows a certificate of its own if there is one."""
+    """Return a client that checks the server, and shows a certificate of its own if there is one."""
     context = ssl.create_default_context(cafile=str(ca))
     if certificate is not None:
         context.load_cert_chain(certificate, key)

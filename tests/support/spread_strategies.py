@@ -95,7 +95,7 @@ def nodes(draw: st.DrawFn, name: str) -> Json:
 
 @st.composite
 def peers(draw: st.DrawFn, name: str, node: str = "") -> Json:
-    """A pod that may count."""
+    """Return a pod that may count."""
     meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if draw(st.integers(0, 4)) == 0 else {}
     namespace = draw(st.sampled_from(("default", "default", "other")))
     spec = {"nodeName": node} if node else {}
@@ -140,7 +140,7 @@ def incoming(draw: st.DrawFn, own: st.SearchStrategy[list[Json]]) -> Json:
 
 @st.composite
 def clusters(draw: st.DrawFn, *, with_objects: bool = False) -> tuple[Json, Cluster]:
-    """A pod that waits, and its cluster: one to six nodes, up to twelve pods on them."""
+    """Return a pod that waits, and its cluster: one to six nodes, up to twelve pods on them."""
     names = NAMES[: draw(st.integers(1, len(NAMES)))]
     cluster = Cluster(
         [draw(nodes(name)) for name in names],

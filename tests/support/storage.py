@@ -30,8 +30,8 @@ def _object(kind: str, name: str, namespace: str = "", **metadata: Any) -> Json:
 def claim(
     name: str, *, cls: str | None = "slow", size: str | None = GB, bound_to: str = "", **more: Any
 ) -> Json:
-    """A claim; with `bound_to` fully bound. `more`: fields of its spec, and `annotations`, `owner`, `phase`,
-    `deleted`.
+    """Return a claim; with `bound_to` fully bound. `more`: fields of its spec, and `annotations`, `owner`,
+    `phase`, `deleted`.
     """
     annotations = dict(more.pop("annotations", {}))
     if bound_to:
@@ -59,7 +59,7 @@ def claim(
 
 
 def volume(name: str, *, cls: str = "slow", size: str = GB, zones: Sequence[str] = (), **more: Any) -> Json:
-    """A free volume. `zones`: of its node affinity; `more`: fields of its spec, and `labels`, `phase`,
+    """Return a free volume. `zones`: of its node affinity; `more`: fields of its spec, and `labels`, `phase`,
     `bound_to` (a claim of the default namespace).
     """
     labels = more.pop("labels", {})
@@ -79,14 +79,14 @@ def volume(name: str, *, cls: str = "slow", size: str = GB, zones: Sequence[str]
 
 
 def on_label(key: str, *values: str) -> Json:
-    """A node selector."""
+    """Return a node selector."""
     return {
         "nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}]
     }
 
 
 def storage_class(name: str = "slow", *, mode: str | None = DELAYED, **more: Any) -> Json:
-    """A class whose volumes a driver makes. `more`: other fields; `zones`: of its allowed topologies."""
+    """Class whose volumes a driver makes. `more`: other fields; `zones`: of its allowed topologies."""
     zones = more.pop("zones", ())
     found: Json = {**_object("StorageClass", name), "provisioner": "csi.example.com", **more}
     if mode is not None:
@@ -97,7 +97,7 @@ def storage_class(name: str = "slow", *, mode: str | None = DELAYED, **more: Any
 
 
 def csi_node(name: str, limits: Mapping[str, int | None], *, migrated: str = "") -> Json:
-    """The CSINode of a node, with its drivers and how many volumes each can attach."""
+    """Return the CSINode of a node, with its drivers and how many volumes each can attach."""
     drivers = [
         {"name": driver, "nodeID": name, **({} if count is None else {"allocatable": {"count": count}})}
         for driver, count in limits.items()
@@ -107,12 +107,12 @@ def csi_node(name: str, limits: Mapping[str, int | None], *, migrated: str = "")
 
 
 def csi_driver(name: str = "csi.example.com", **spec: Any) -> Json:
-    """A CSIDriver."""
+    """Return a CSIDriver."""
     return {**_object("CSIDriver", name), "spec": spec}
 
 
 def capacity(name: str, size: str | None, *, cls: str = "slow", zone: str | None = None, **more: Any) -> Json:
-    """A CSIStorageCapacity for the nodes of a zone; None: for every node."""
+    """Return a CSIStorageCapacity for the nodes of a zone; None: for every node."""
     found = {**_object("CSIStorageCapacity", name, "default"), "storageClassName": cls, **more}
     found.setdefault("nodeTopology", {} if zone is None else {"matchLabels": {"zone": zone}})
     if size is not None:
@@ -121,20 +121,20 @@ def capacity(name: str, size: str | None, *, cls: str = "slow", zone: str | None
 
 
 def attachment(name: str, node: str, volume_name: str, attacher: str = "csi.example.com") -> Json:
-    """A VolumeAttachment."""
+    """Return a VolumeAttachment."""
     spec = {"attacher": attacher, "nodeName": node, "source": {"persistentVolumeName": volume_name}}
     return {**_object("VolumeAttachment", name), "spec": spec}
 
 
 def csi(handle: str, driver: str = "csi.example.com") -> Json:
-    """A volume's source."""
+    """Return a volume's source."""
     return {"driver": driver, "volumeHandle": handle}
 
 
 def pod_using(
     name: str, *volumes: str | Mapping[str, Any], node: str = "", namespace: str = "default"
 ) -> Pod:
-    """A pod with claims, by name, and volumes, by their source."""
+    """Return a pod with claims, by name, and volumes, by their source."""
     listed: list[Json] = []
     for i, source in enumerate(volumes):
         given = {"persistentVolumeClaim": {"claimName": source}} if isinstance(source, str) else dict(source)

@@ -16,8 +16,8 @@ _NOBODY = 65534
 
 
 def another_user(monkeypatch: pytest.MonkeyPatch) -> int:
-    """The id of a user that is neither root nor the host's own. Only root may give files away, so elsewhere
-    the tests' own user becomes the stranger: from now on `os.getuid` answers another one.
+    """Return the id of a user that is neither root nor the host's own. Only root may give files away, so
+    elsewhere the tests' own user becomes the stranger: from now on `os.getuid` answers another one.
     """
     own = os.getuid()
     if own == 0:
@@ -46,8 +46,8 @@ sys.stdin.read()
 
 @contextmanager
 def foreign_listener(path: Path, uid: int) -> Iterator[int]:
-    """A process of that user listens at `path`, a socket that is the tests' own where these run as root; its
-    pid.
+    """Yield the pid of a process of that user. The process listens at `path`, a socket that belongs to the
+    tests' own user where the tests run as root.
     """
     with subprocess.Popen(
         [sys.executable, "-c", _LISTEN, str(path), str(uid)],

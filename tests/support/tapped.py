@@ -11,7 +11,7 @@ from support.stream_server import stream_server
 
 @asynccontextmanager
 async def tapped(port: int, heard: bytearray) -> AsyncIterator[str]:
-    """The address of a line to 127.0.0.1:`port`; nobody needs to listen there yet."""
+    """Yield the address of a line to 127.0.0.1:`port`; nobody needs to listen there yet."""
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while passed := await reader.read(65536):

@@ -142,18 +142,18 @@ def volume(name: str, labels: Mapping[str, str] = {}, **spec: Any) -> Json:  # r
 
 
 def lingering(item: Json) -> Json:
-    """A pod that stays for a while when it is deleted."""
+    """Return a pod that stays for a while when it is deleted."""
     return {**item, "metadata": {**item["metadata"], "finalizers": ["example.com/linger"]}}
 
 
 def ending(item: Json) -> Json:
-    """The same pod once it is deleted."""
+    """Return the same pod once it is deleted."""
     item = lingering(item)
     return {**item, "metadata": {**item["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
 
 
 def running_with(item: Json, cpu: str) -> Json:
-    """A pod of which the kubelet says that its container still has so much CPU."""
+    """Return a pod of which the kubelet says that its container still has so much CPU."""
     state: Json = {"running": {}}
     actual = {"name": "c", "state": state, "resources": {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}}
     return {**item, "status": {"phase": "Running", "containerStatuses": [actual]}}
@@ -164,7 +164,7 @@ def with_uid(item: Json) -> Json:
 
 
 def made_for(owner: Json, item: Json) -> Json:
-    """An object that a controller made for the pod `owner`."""
+    """Return an object that a controller made for the pod `owner`."""
     meta = owner["metadata"]
     ref = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"], "controller": True}
     return {**item, "metadata": {**item["metadata"], "ownerReferences": [ref]}}

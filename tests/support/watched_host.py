@@ -25,7 +25,7 @@ REJECTING = ("NodeResourcesFit", "NodeAffinity", "TaintToleration", "InterPodAff
 
 
 def registrations() -> dict[str, tuple[Registration, ...]]:
-    """The events of the default plugins in REJECTING, by name."""
+    """Return the events of the default plugins in REJECTING, by name."""
     classes = ClassRegistry()
     found = {name: classes.find(name) for name in REJECTING}
     return {name: registrations_of(describe(cls).events) for name, cls in found.items() if cls is not None}
@@ -115,20 +115,20 @@ class WatchedHost:
     # --- attempts ----------------------------------------------------------------------------
 
     def pop(self) -> QueuedPodInfo:
-        """The next pod, which must be there."""
+        """Return the next pod, which must be there."""
         info = self.queue.pop()
         assert info is not None
         return info
 
     def assumed(self, name: str, node_name: str = "n1") -> QueuedPodInfo:
-        """A pod that came, was popped and got a node, and is not bound yet."""
+        """Return a pod that came, was popped and got a node, and is not bound yet."""
         self.pod(name)
         info = self.pop()
         self.cache.assume(info.pod.on_node(node_name))
         return info
 
     def parked(self, name: str, plugin: str = "NodeResourcesFit", **fields: Any) -> QueuedPodInfo:
-        """A pod that was tried and rejected by `plugin`, and waits in the pool."""
+        """Return a pod that was tried and rejected by `plugin`, and waits in the pool."""
         self.pod(name, **fields)
         info = self.pop()
         info.unschedulable_plugins = {plugin}

@@ -44,7 +44,7 @@ class ResolvedProfile:
     framework_plugin_config: tuple[PluginConfig, ...]
 
     def plugins_at(self, point: str) -> tuple[EnabledPlugin, ...]:
-        """The plugins of a point, none if it has none."""
+        """Return the plugins of a point, none if it has none."""
         return self.plugins.get(point, ())
 
     @property
@@ -74,5 +74,5 @@ class LoadedConfiguration:
     emulation: Emulation = NO_EMULATION
 
     def profile(self, scheduler_name: str) -> ResolvedProfile | None:
-        """The profile of a scheduler name, None if it is another scheduler's."""
+        """Return the profile of a scheduler name, None if it is another scheduler's."""
         return next((p for p in self.profiles if p.scheduler_name == scheduler_name), None)

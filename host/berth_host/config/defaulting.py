@@ -64,7 +64,7 @@ class DefaultedProfile:
     plugin_config: tuple[PluginConfig, ...]
 
     def merged_plugins(self) -> dict[str, Json]:
-        """The plugin sets as JSON, before multiPoint is expanded; empty points are left out."""
+        """Return the plugin sets as JSON, before multiPoint is expanded; empty points are left out."""
         sets = {point: plugin_set.to_json() for point, plugin_set in self.plugins.items()}
         return {point: shown for point, shown in sets.items() if shown}
 

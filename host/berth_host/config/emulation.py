@@ -49,7 +49,7 @@ class Emulation:
     events: Mapping[str, tuple[EventInterest, ...]] = field(default_factory=dict)
 
     def told_to(self, plugin: str) -> dict[str, bool]:
-        """The mends that `plugin` reads and that are off, as feature gates."""
+        """Return the mends that `plugin` reads and that are off, as feature gates."""
         return {mend: False for mend in sorted(self.off) if plugin in READERS[mend]}
 
 

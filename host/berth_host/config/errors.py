@@ -55,7 +55,7 @@ class Finding:
         return f"{path}{self.message}{cure}"
 
     def at_line(self, line: int | None) -> Finding:
-        """The same finding, with its line."""
+        """Return the same finding, with its line."""
         return replace(self, line=line)
 
     def located(self, source: str) -> str:
@@ -112,7 +112,7 @@ def together(first: ConfigurationError, *others: ConfigurationError) -> Configur
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name` most likely stands for, None if none is close."""
+    """Return the known name that `name` most likely stands for, None if none is close."""
     candidates = sorted(set(known) - {name})
     by_lower = {candidate.lower(): candidate for candidate in reversed(candidates)}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
@@ -123,28 +123,28 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def invalid(path: str, value: object, detail: str) -> Finding:
-    """A value that breaks a rule."""
+    """Return the finding about a value that breaks a rule."""
     return Finding(f"Invalid value: {_shown(value)}: {detail}", field=path, type=FieldErrorType.INVALID)
 
 
 def required(path: str, detail: str = "") -> Finding:
-    """A value that is missing."""
+    """Return the finding about a value that is missing."""
     message = f"Required value: {detail}" if detail else "Required value"
     return Finding(message, field=path, type=FieldErrorType.REQUIRED)
 
 
 def duplicate(path: str, value: object) -> Finding:
-    """A value that occurred before."""
+    """Return the finding about a value that occurred before."""
     return Finding(f"Duplicate value: {_shown(value)}", field=path, type=FieldErrorType.DUPLICATE)
 
 
 def forbidden(path: str, detail: str) -> Finding:
-    """A field that must not be set here."""
+    """Return the finding about a field that must not be set here."""
     return Finding(f"Forbidden: {detail}", field=path, type=FieldErrorType.FORBIDDEN)
 
 
 def not_supported(path: str, value: str, supported: Sequence[str]) -> Finding:
-    """A word outside a closed set."""
+    """Return the finding about a word outside a closed set."""
     names = ", ".join(_shown(name) for name in supported)
     return Finding(
         f"Unsupported value: {_shown(value)}: supported values: {names}",
@@ -155,7 +155,7 @@ def not_supported(path: str, value: str, supported: Sequence[str]) -> Finding:
 
 
 def without_repeats(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings in order, equal ones once (field.ErrorList.ToAggregate)."""
+    """Return the findings in order, equal ones once (field.ErrorList.ToAggregate)."""
     return list(dict.fromkeys(findings))
 
 

@@ -51,7 +51,7 @@ class Overrides:
     top: Mapping[str, Any] = field(default_factory=dict)
 
     def applied(self, config: KubeSchedulerConfiguration) -> KubeSchedulerConfiguration:
-        """The document with these values in it."""
+        """Return the document with these values in it."""
         return replace(
             config,
             leader_election=replace(config.leader_election, **self.leader_election),
@@ -189,7 +189,7 @@ def default_configuration(
     overrides: Overrides = NO_OVERRIDES,
     emulated_version: str = "",
 ) -> LoadedConfiguration:
-    """The meaning of an empty KubeSchedulerConfiguration: one profile, all default plugins."""
+    """Return the meaning of an empty KubeSchedulerConfiguration: one profile, all default plugins."""
     text = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
     return load_configuration(
         text,

@@ -35,7 +35,9 @@ def configuration_to_json(loaded: LoadedConfiguration) -> dict[str, Json]:
 
 
 def completed_document(loaded: LoadedConfiguration) -> dict[str, Json]:
-    """The first document with everything filled in: as `/configz` shows and `--write-config-to` writes it."""
+    """Return the first document with everything filled in: as `/configz` shows and `--write-config-to` writes
+    it.
+    """
     document = dict(loaded.scheduler_json)
     extenders = document.pop("extenders", None)
     document["profiles"] = [_completed_profile(profile) for profile in loaded.profiles]

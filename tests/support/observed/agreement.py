@@ -37,7 +37,7 @@ def first_difference(
 
 
 def unstable_parts(second_run: Any, step: int) -> frozenset[str]:
-    """The parts of one step (from 1) in which the second recording differed; `second_run` as recorded."""
+    """Parts of one step (from 1) in which the second recording differed; `second_run` as recorded."""
     if isinstance(second_run, str):
         return frozenset()
     return frozenset(str(item["part"]) for item in second_run if item["step"] == step)
@@ -89,7 +89,7 @@ def _without_own_label(write: Json) -> Json:
 
 
 def _by_object(writes: Iterable[Json]) -> dict[tuple[str, str, str], list[Json]]:
-    """Writes by what they are written to, each list in order."""
+    """Write by what they are written to, each list in order."""
     groups: dict[tuple[str, str, str], list[Json]] = {}
     for write in writes:
         key = (write["resource"], write.get("namespace", ""), write.get("name", ""))

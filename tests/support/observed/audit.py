@@ -41,7 +41,7 @@ class AuditLog:
         self._rest = b""
 
     def read(self) -> list[Json]:
-        """The audit events that were written since the last call, in the order of their end."""
+        """Return the audit events that were written since the last call, in the order of their end."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -53,7 +53,7 @@ class AuditLog:
 
 
 def writes_of(audited: list[Json]) -> list[Json]:
-    """The writes by time of arrival, masked."""
+    """Return the writes by time of arrival, masked."""
     ordered = sorted(audited, key=lambda event: str(event["requestReceivedTimestamp"]))
     return [_write(event) for event in ordered]
 
@@ -87,6 +87,6 @@ def _sent(body: Json) -> Json:
 
 
 def _event_name(event: Json) -> str:
-    """The name as the server stored it: a scheduler may leave it to be made up."""
+    """Return the name as the server stored it: a scheduler may leave it to be made up."""
     stored = (event.get("responseObject") or {}).get("metadata") or {}
     return str(event["objectRef"].get("name") or stored.get("name", ""))

@@ -20,7 +20,7 @@ _EVENT_TAIL: Final = re.compile(r"\.[0-9a-f]{8,}$")
 
 
 def masked(value: Any, host: str = "") -> Any:
-    """A copy with masks for what is made up anew in every run. `host`: this machine's name if empty."""
+    """Copy with masks for what is made up anew in every run. `host`: this machine's name if empty."""
     name = host or socket.gethostname()
     return _masked(value, name)
 

@@ -36,7 +36,7 @@ class Observer:
         return len(self._audited)
 
     async def look(self) -> Json:
-        """The observation of this step as of now."""
+        """Return the observation of this step as of now."""
         pods, _ = await self._api.all_of("Pod")
         events, _ = await self._api.all_of("Event")
         self._audited.extend(self._audit.read())

@@ -89,7 +89,7 @@ def _setup(record: Json, stage: Stage, program: str) -> SchedulerSetup:
 async def _played(
     record: Json, stage: Stage, scheduler: SchedulerProcess, patience_s: float
 ) -> tuple[Json | None, bool]:
-    """The first difference, and whether there were other retries."""
+    """Return the first difference, and whether there were other retries."""
     await play(stage.api, record["setup"])
     await settle_policies(stage.api, record["setup"])
     observer = Observer(stage.api, _from_now_on(stage.audit_log))

@@ -24,7 +24,7 @@ async def stages(folder: Path, count: int) -> AsyncIterator[list[Stage]]:
 
 @asynccontextmanager
 async def stage(servers: RealServers, folder: Path) -> AsyncIterator[Stage]:
-    """A stage on servers that run, with `audit.POLICY`. `folder`: for the schedulers' files."""
+    """Yield a stage on servers that run, with `audit.POLICY`. `folder`: for the schedulers' files."""
     async with api_of(servers) as api:
         yield Stage(
             api=api, audit_log=servers.audit_log, kubeconfig=servers.kubeconfig(SCHEDULER), folder=folder
@@ -32,7 +32,7 @@ async def stage(servers: RealServers, folder: Path) -> AsyncIterator[Stage]:
 
 
 def api_of(servers: RealServers) -> ApiClient:
-    """A client of an API server, as its administrator."""
+    """Return a client of an API server, as its administrator."""
     return ApiClient(servers.url, servers.tokens[ADMIN])
 
 

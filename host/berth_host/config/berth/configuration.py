@@ -182,7 +182,7 @@ class BerthConfiguration:
     )
 
     def plugin(self, name: str) -> BerthPlugin | None:
-        """The plugin of that name, None if the file has none."""
+        """Return the plugin of that name, None if the file has none."""
         return next((plugin for plugin in self.plugins if plugin.name == name), None)
 
     @property

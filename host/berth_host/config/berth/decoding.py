@@ -95,7 +95,7 @@ def _check_version_and_kind(root: SourceNode) -> list[Finding]:
 
 
 def check_berth(document: BerthConfiguration) -> list[Finding]:
-    """The errors in a decoded document; empty if there are none."""
+    """Return the errors in a decoded document; empty if there are none."""
     findings = []
     plugins = document.plugins
     if len(plugins) > MAX_PLUGINS:
@@ -306,8 +306,8 @@ def _check_duration(path: str, duration_s: float, limits_ms: tuple[int, int]) ->
 
 
 def _check_shared(plugins: Sequence[BerthPlugin]) -> list[Finding]:
-    """A finding for each setting in which a plugin differs from the first one at its endpoint, or in the
-    folder.
+    """Return a finding for each setting in which a plugin differs from the first one at its endpoint, or in
+    the folder.
     """
     findings = []
     first: dict[str, BerthPlugin] = {}

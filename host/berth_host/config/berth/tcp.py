@@ -12,7 +12,7 @@ _HOST_PORT: Final = re.compile(
 
 
 def host_in(address: str) -> str | None:
-    """The host of `host:port` or `[address]:port`; None for anything else."""
+    """Return the host of `host:port` or `[address]:port`; None for anything else."""
     matched = _HOST_PORT.fullmatch(address)
     if matched is None or not 0 < int(matched["port"]) < 65536:
         return None
@@ -20,7 +20,7 @@ def host_in(address: str) -> str | None:
 
 
 def ip_in(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that a host is written as; None for a name."""
+    """Return the address that a host is written as; None for a name."""
     try:
         return ip_address(host)
     except ValueError:

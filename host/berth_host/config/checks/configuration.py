@@ -35,7 +35,7 @@ _POINTS_OF_REMOVED_CHECK: Final = (
 
 
 def check_configuration(defaulted: DefaultedScheduler, gates: FeatureGates) -> list[Finding]:
-    """The errors in a decoded and defaulted document; empty if there are none."""
+    """Return the errors in a decoded and defaulted document; empty if there are none."""
     config = defaulted.config
     findings = []
     if config.client_connection.burst < 0:

@@ -73,7 +73,7 @@ def _check_pair(cert_data: bytes, key_data: bytes) -> None:
 
 @contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """A path under which OpenSSL, which reads keys from files only, finds the data."""
+    """Yield a path under which OpenSSL, which reads keys from files only, finds the data."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("berth-tls")
         try:

@@ -32,7 +32,7 @@ _LABEL_RULE: Final = (
 
 
 def qualified_name_complaints(value: str) -> list[str]:
-    """The errors in a label key or resource name, `[prefix/]name`; empty if valid."""
+    """Return the errors in a label key or resource name, `[prefix/]name`; empty if valid."""
     if value.count("/") > 1:
         return [f"a qualified name {_NAME_RULE} with an optional DNS subdomain prefix and '/'"]
     prefix, slash, name = value.rpartition("/")
@@ -51,7 +51,7 @@ def qualified_name_complaints(value: str) -> list[str]:
 
 
 def label_value_complaints(value: str) -> list[str]:
-    """The errors in a label's value."""
+    """Return the errors in a label's value."""
     complaints = []
     if len(value.encode()) > _NAME_BYTES:
         complaints.append(f"must be no more than {_NAME_BYTES} bytes")
@@ -66,7 +66,7 @@ def check_label_name(path: str, name: str) -> list[Finding]:
 
 
 def check_extended_resource_name(path: str, name: str) -> list[Finding]:
-    """Findings about a resource that an extender manages."""
+    """Return the findings about a resource that an extender manages."""
     findings = check_label_name(path, name)
     if not findings and not _is_extended_resource_name(name):
         cure = "write it as domain/name, such as example.com/gpu, outside kubernetes.io"
@@ -81,7 +81,7 @@ def _is_extended_resource_name(name: str) -> bool:
 
 
 def subdomain_complaints(value: str) -> list[str]:
-    """The errors in an object name, by the rule for most kinds."""
+    """Return the errors in an object name, by the rule for most kinds."""
     complaints = []
     if len(value.encode()) > _SUBDOMAIN_BYTES:
         complaints.append(f"must be no more than {_SUBDOMAIN_BYTES} bytes")
@@ -91,7 +91,7 @@ def subdomain_complaints(value: str) -> list[str]:
 
 
 def label_complaints(value: str) -> list[str]:
-    """The errors in the name of a Namespace."""
+    """Return the errors in the name of a Namespace."""
     complaints = []
     if len(value.encode()) > _NAME_BYTES:
         complaints.append(f"must be no more than {_NAME_BYTES} bytes")

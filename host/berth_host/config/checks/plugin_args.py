@@ -47,7 +47,7 @@ _MIN_BINDING_TIMEOUT_S: Final = 1.0
 
 
 def check_args(path: str, args: PluginArgs, gates: FeatureGates) -> list[Finding]:
-    """Findings about defaulted arguments; none for NodeResourcesFit, see `check_fit_args`."""
+    """Return the findings about defaulted arguments; none for NodeResourcesFit, see `check_fit_args`."""
     match args:
         case DefaultPreemptionArgsV1():
             findings = _check_default_preemption(path, args)
@@ -71,7 +71,7 @@ def check_args(path: str, args: PluginArgs, gates: FeatureGates) -> list[Finding
 
 
 def check_fit_args(path: str, args: NodeResourcesFitArgsV1) -> list[Finding]:
-    """Findings about NodeResourcesFit's arguments, when the plugin is built."""
+    """Return the findings about NodeResourcesFit's arguments, when the plugin is built."""
     findings = []
     for index, name in enumerate(args.ignored_resources or ()):
         findings += check_label_name(f"{child(path, 'ignoredResources')}[{index}]", name)

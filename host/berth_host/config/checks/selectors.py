@@ -26,7 +26,10 @@ _INT64: Final = re.compile(r"[-+]?[0-9]+")
 
 
 def check_node_affinity(path: str, affinity: NodeAffinityV1) -> list[Finding]:
-    """Findings about required and preferred terms. Terms of weight 0, or that match nothing, are left out."""
+    """Return the findings about required and preferred terms.
+
+    Terms of weight 0, and terms that match nothing, are left out.
+    """
     findings = []
     if affinity.required is not None:
         terms = child(path, "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms")
@@ -41,7 +44,7 @@ def check_node_affinity(path: str, affinity: NodeAffinityV1) -> list[Finding]:
 
 
 def check_label_selector(path: str, selector: LabelSelectorV1) -> list[Finding]:
-    """Findings about a selector of pods or namespaces."""
+    """Return the findings about a selector of pods or namespaces."""
     findings = []
     for key, value in (selector.match_labels or {}).items():
         where = child(path, "matchLabels")

@@ -187,7 +187,7 @@ _DEFAULT_RESOURCES: Final = (ResourceSpecV1(name="cpu", weight=1), ResourceSpecV
 
 
 def default_args(args: PluginArgs, kind: str, gates: FeatureGates) -> PluginArgs:
-    """The arguments with every absent field filled in, `kind` and `apiVersion` included."""
+    """Return the arguments with every absent field filled in, `kind` and `apiVersion` included."""
     args = replace(args, kind=kind, api_version=API_VERSION)
     match args:
         case DefaultPreemptionArgsV1(min_candidate_nodes_percentage=percentage):

@@ -53,7 +53,7 @@ def _cure(rest: str) -> str:
 
 
 def format_duration(duration_ns: int) -> str:
-    """The text Go prints: `2.5s`, `10m0s`, `1h0m0s`, `100ms`, `0s`."""
+    """Return the text Go prints: `2.5s`, `10m0s`, `1h0m0s`, `100ms`, `0s`."""
     if duration_ns == 0:
         return "0s"
     sign, size = ("-", -duration_ns) if duration_ns < 0 else ("", duration_ns)

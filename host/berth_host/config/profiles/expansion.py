@@ -29,7 +29,7 @@ class ProfileError(Exception):
 def expand_plugins(
     profile: DefaultedProfile, points_by_plugin: Mapping[str, frozenset[str]]
 ) -> dict[str, tuple[EnabledPlugin, ...]]:
-    """The plugins of every point; points without any are left out.
+    """Return the plugins of every point; points without any are left out.
 
     `points_by_plugin` are all plugins that exist, with the points they implement. Raises ProfileError.
     """

@@ -98,7 +98,7 @@ def _read_own(own: Sequence[_Chunk]) -> tuple[SourceNode | None, SourceError | N
 
 
 def _joined(root: SourceNode, rest: Sequence[_Chunk]) -> tuple[SourceNode, list[_Chunk], tuple[str, ...]]:
-    """The first document with the bare parts that follow it, the rest, and a warning for each part.
+    """Return the first document with the bare parts that follow it, the rest, and a warning for each part.
 
     A part with a version or kind of its own is a document of its own. A key in two parts counts as
     repeated, which strict decoding refuses.
@@ -135,7 +135,7 @@ def _is_berth(root: SourceNode) -> bool:
 
 
 def _chunks(text: str, end_line: int, end_column: int, *, first_line: int = 1) -> list[_Chunk]:
-    """The documents after the one that ends there, unparsed; empty ones are left out."""
+    """Return the documents after the one that ends there, unparsed; empty ones are left out."""
     lines = text.splitlines(keepends=True)
     offset = sum(len(line) for line in lines[:end_line]) + end_column
     while mark := _END_MARK.match(text, offset):

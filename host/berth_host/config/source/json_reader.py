@@ -45,7 +45,7 @@ class _Reader:
         self._line = 1
 
     def peek(self) -> str:
-        """The next character, empty at the end."""
+        """Return the next character, empty at the end."""
         return self._text[self.position : self.position + 1]
 
     def skip_space(self) -> None:
@@ -54,13 +54,13 @@ class _Reader:
         self.position = matched.end() if matched else self.position
 
     def line(self) -> int:
-        """The line of the cursor, from 1."""
+        """Return the line of the cursor, from 1."""
         self._line += self._text.count("\n", self._counted, self.position)
         self._counted = max(self._counted, self.position)
         return self._line
 
     def error(self, message: str) -> SourceError:
-        """An error at the cursor."""
+        """Return an error at the cursor."""
         return SourceError(f"json: {message}", self.line())
 
     def value(self, depth: int) -> SourceNode:

@@ -56,14 +56,14 @@ class SourceNode:
 
     @classmethod
     def of_list(cls, items: tuple[SourceNode, ...], line: int) -> SourceNode:
-        """A list node. Raises SourceError when it holds too much."""
+        """Return a list node. Raises SourceError when it holds too much."""
         return cls(items, line, size=_checked(1 + sum(item.size for item in items), line))
 
     @classmethod
     def of_mapping(
         cls, members: Mapping[str, Member], line: int, repeated: tuple[RepeatedKey, ...]
     ) -> SourceNode:
-        """A mapping node. Raises SourceError when it holds too much."""
+        """Return a mapping node. Raises SourceError when it holds too much."""
         size = 1 + sum(member.node.size for member in members.values())
         return cls(members, line, repeated=repeated, size=_checked(size, line))
 
@@ -78,7 +78,7 @@ class SourceNode:
         return self.value if isinstance(self.value, tuple) else ()
 
     def to_json(self) -> Json:
-        """The bare value."""
+        """Return the bare value."""
         if isinstance(self.value, Mapping):
             return {key: member.node.to_json() for key, member in self.value.items()}
         if isinstance(self.value, tuple):
@@ -95,7 +95,7 @@ class SourceNode:
             yield from item.repeated_keys(f"{path}[{index}]")
 
     def line_of(self, path: str) -> int:
-        """The line of a field path such as `profiles[0].plugins`, or of its nearest ancestor here.
+        """Return the line of a field path such as `profiles[0].plugins`, or of its nearest ancestor here.
 
         An item of a list is named by index or, if it has a `name`, by that.
         """
@@ -126,7 +126,7 @@ def _item(node: SourceNode, item: str) -> Member | None:
 
 
 def child(path: str, name: str) -> str:
-    """The path of a field inside `path`."""
+    """Return the path of a field inside `path`."""
     return f"{path}.{name}" if path else name
 
 

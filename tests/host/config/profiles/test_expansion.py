@@ -17,7 +17,7 @@ MINIMAL = "{name: PrioritySort}, {name: DefaultBinder}"
 
 
 def plugins(text: str) -> dict[str, list[tuple[str, int]]]:
-    """The plugins of a profile that has only what `text` and the minimum enable."""
+    """Return the plugins of a profile that has only what `text` and the minimum enable."""
     loaded = load_configuration(
         f"{HEADER}profiles:\n- plugins:\n    {text}", source="f.yaml", registered=REGISTERED
     )
