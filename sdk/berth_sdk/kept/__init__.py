@@ -1,1 +1,1 @@
-"""A plugin's answers, kept for pods that it cannot tell apart, and the slots whose answers are right."""
+"""The kept answers of plugins, for pods with equal signatures, and the slots whose answers still hold."""

@@ -1,4 +1,6 @@
-"""What a plugin's kept answers follow from, and whether they still hold. The host and the SDK use the same.
+"""The inputs that a plugin's kept answers follow from, and whether the answers still hold.
+
+The host and the SDK use the same code.
 
     of the pod        the signature                                     `Follows.signature`
     of the cluster    the declared part of the tables (`depends_on`)    `StaleSlots`, `NodeColumns.version`
@@ -42,10 +44,11 @@ def concern(signature: Hashable) -> NoConcern | None:
 
 
 class Follows:
-    """What the answers of one plugin follow from.
+    """The inputs that the answers of one plugin follow from.
 
-    `depends_on`: the part of the tables; None: not declared, and no answer is kept. `sign`: the plugin's own
-    signature; None: all of the pod's wishes. `sign_spec`: the same, where the pod's spec alone decides it.
+    `depends_on`: the part of the tables; None: not declared, so no answers are kept. `sign`: returns the
+    plugin's own signature of a pod; None: the signature has all scheduling fields. `sign_spec`: the same, for
+    a signature that only depends on the pod's spec.
     """
 
     def __init__(
@@ -57,13 +60,13 @@ class Follows:
         sign: Sign | None = None,
         sign_spec: Callable[[Pod], Hashable] | None = None,
     ) -> None:
-        """`handle`: the plugin's own; None: the objects that it declares in `needs` cannot be read."""
+        """Set the inputs. `handle`: of the plugin; None: the objects that it needs cannot be read."""
         self.plugin = plugin
         self.depends_on = depends_on
         self.sign_spec = sign_spec
         self.sign: Sign | None = sign if sign_spec is None else by_pod(sign_spec)
         self.requeues = 0
-        """The number of requeues: the plugin says by a requeue that something has changed."""
+        """The number of requeues by the plugin, each of which ends its kept answers."""
         self._handle = handle
         self._resources = [need.resource for need in needs if need.kind is NeedKind.OBJECT]
         self._readers: Sequence[ObjectReader] | None = None
@@ -72,10 +75,10 @@ class Follows:
     # --- the pod ---------------------------------------------------------------------------------
 
     def signature(self, state: CycleState, pod: Pod, nodes: NodeTable, versions: Hashable) -> Hashable:
-        """Return the pod's signature, made once in a cycle; one that equals no other where signing fails.
+        """Return the pod's signature, made once in a cycle; if signing fails, one that equals no other.
 
-        `versions`: those of now. `state.signed_at` is set to the versions at which the pod was signed: where
-        these differ, an object has changed within the cycle, and the pod may be equal to other pods by now.
+        `versions`: the current ones. Sets `state.signed_at` to the versions at which the pod was signed. If
+        they differ from `versions`, an object has changed within the cycle, and the signature may be wrong.
         """
         if state.signature is None:
             state.signed_at = versions
@@ -86,7 +89,7 @@ class Follows:
         try:
             signature = sign(pod, nodes)
             hash(signature)
-        except Exception as err:  # noqa: BLE001 (only a shortcut: asked in full, the plugin may well answer)
+        except Exception as err:  # noqa: BLE001 (without a signature, the plugin may still answer)
             if not self._warned:
                 self._warned = True
                 _LOG.warning(
@@ -104,7 +107,7 @@ class Follows:
 
     @property
     def is_readable(self) -> bool:
-        """False where the plugin declares objects, and there is no handle to read their versions from."""
+        """False if the plugin declares objects and there is no handle to read their versions."""
         return self._handle is not None or not self._resources
 
     @property
@@ -113,12 +116,13 @@ class Follows:
         return bool(self._resources)
 
     def forget(self) -> None:
-        """End all answers, those under way included: the plugin has requeued pods."""
+        """End all kept answers, also those of open calls, as the plugin has requeued pods."""
         self.requeues += 1
 
     def versions(self) -> tuple[int, ...]:
-        """Return the number of requeues and the versions of the declared objects; answers hold while these
-        are equal.
+        """Return the number of requeues and the versions of the declared objects.
+
+        Kept answers hold while these are equal.
         """
         readers = self._readers
         if readers is None:
@@ -147,33 +151,33 @@ class JointVersions:
     def read(self) -> tuple[int, ...]:
         """Return the number of requeues of each plugin, then the version of each reader."""
         if self._readers is None:
-            # Plugins that read one resource whole share its reader.
+            # Plugins that read all fields of a resource share its reader.
             readers = {id(one): one for follows in self._follows for one in follows.readers()}
             self._readers = tuple(readers.values())
         return (*[one.requeues for one in self._follows], *[one.version for one in self._readers])
 
 
 class StaleSlots:
-    """The slots whose answers have ended since the owner asked last.
+    """The slots whose answers have ended since the last call.
 
-    NODE, ROW: the slots of which that part moved. NODES: all, as soon as any Node object changed.
+    NODE, ROW: the slots whose node or row changed. NODES: all slots, after a change of any Node object.
     """
 
     __slots__ = ("_follower", "_of_all")
 
     def __init__(self, depends_on: DependsOn | None, columns: NodeColumns | None = None) -> None:
-        """`columns`: the owner's answers are of these as they are now; None: it has no answer yet."""
+        """Begin. `columns`: the table of the owner's answers, which hold now; None: it has no answers yet."""
         self._follower = SlotFollower(Moved.ROW if depends_on is DependsOn.ROW else Moved.NODE, columns)
         self._of_all = depends_on is DependsOn.NODES
 
     def since_last(self, columns: NodeColumns) -> list[int] | None:
-        """Return the slots, each once; None: all, also after too long a time and in another table."""
+        """Return the slots, each once; None: all slots, also after too many changes or for another table."""
         moved = self._follower.moved_in(columns)
         return None if moved and self._of_all else moved
 
 
 class BySignature(Generic[V]):
-    """One value for each signature. The value that was used least recently makes room for a new one."""
+    """One value per signature, `most` at most. A new value replaces the least recently used one."""
 
     __slots__ = ("_values", "_version", "most")
 
@@ -194,14 +198,14 @@ class BySignature(Generic[V]):
         return True
 
     def get(self, signature: Hashable) -> V | None:
-        """Return the value of a signature; None: there is none."""
+        """Return the value of a signature, or None."""
         value = self._values.get(signature)
         if value is not None:
             self._values.move_to_end(signature)
         return value
 
     def keep(self, signature: Hashable, value: V) -> V | None:
-        """Keep a value, in place of an earlier one; return the value of another signature that made room."""
+        """Keep a value, in place of an earlier one; return a dropped value of another signature, if any."""
         self._values[signature] = value
         if len(self._values) > self.most:
             return self._values.popitem(last=False)[1]
@@ -217,7 +221,7 @@ class BySignature(Generic[V]):
 
 
 def by_pod(sign_pod: Callable[[Pod], Hashable]) -> Sign:
-    """Return a signature that reads the pod alone, in the form of one that reads the nodes as well."""
+    """Return `sign_pod`, which reads only the pod, as a function that also takes the nodes."""
 
     def sign(pod: Pod, nodes: NodeTable) -> Hashable:
         return sign_pod(pod)

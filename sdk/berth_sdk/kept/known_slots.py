@@ -1,7 +1,7 @@
-"""The slots of a table whose kept answer still holds.
+"""The slots of a table whose kept answers still hold.
 
-Nearly all slots hold, so the few others are listed, and no mask is searched. Used by `kept_answers`, and by
-the host for its kept answers.
+Nearly all answers hold, so the few other slots are listed, and no mask is searched. `kept_answers` and the
+host use it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from berth_sdk.tables.read_only import extended
 
 Rows = NDArray[np.intp]
 MOST: Final = 512
-"""The longest list of slots; with more of them the mask is searched."""
+"""The longest list of slots; if more slots are unknown, the mask is searched."""
 NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
 
 
@@ -29,7 +29,7 @@ class KnownSlots:
 
     def __init__(self) -> None:
         self._mask: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        # The only slots in use that are not known; None: too many to be listed.
+        # All slots in use that are not known; None: too many for a list.
         self._unknown: set[int] | None = None
 
     def __len__(self) -> int:
@@ -39,16 +39,16 @@ class KnownSlots:
         """Make room for `capacity` slots."""
         if len(self._mask) < capacity:
             self._mask = extended(self._mask, capacity - len(self._mask))
-            # The nodes in the new slots stand in no list of unknown slots.
+            # The list lacks the nodes in the new slots.
             self._unknown = None
 
     def clear(self) -> None:
-        """Forget all slots."""
+        """Remove all slots."""
         self._mask[:] = False
         self._unknown = None
 
     def forget(self, slots: Collection[int]) -> None:
-        """Forget these slots; slots beyond the length are ignored."""
+        """Remove these slots; slots beyond the length are ignored."""
         length = len(self._mask)
         if len(slots) > FEW:
             moved = np.fromiter(slots, dtype=np.intp, count=len(slots))

@@ -1,4 +1,4 @@
-"""Statuses as small integers, for columns of verdicts. Used by the SDK and the host alike."""
+"""Statuses as small integers, for columns of verdicts, for both the SDK and the host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StatusCodes:
 
     def __init__(self) -> None:
         self.statuses: list[Status] = [SUCCESS]
-        self._codes: dict[Status, int] = _FIRST.copy()  # which hashes nothing anew
+        self._codes: dict[Status, int] = _FIRST.copy()  # a copy does not hash the statuses again
 
     def __len__(self) -> int:
         return len(self.statuses)

@@ -1,1 +1,1 @@
-"""One plugin instance, for the host and the server alike: its declarations, and how each point is called."""
+"""One plugin instance, for both the host and the server: its declarations, and the calls of each point."""

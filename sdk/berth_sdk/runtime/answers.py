@@ -1,8 +1,8 @@
-"""Answers that may be awaitable -> a plain value, or one awaitable. Used by `plugin_runtime`.
+"""Answers that may be awaitable -> a plain value, or one awaitable. `plugin_runtime` uses it.
 
-A plugin's method may be `def` or `async def`. Code that uses its answer is written once, as a generator: it
-yields each answer that may be awaitable and gets back the value. `run` needs an event loop only if an answer
-really has to be awaited.
+A plugin's method may be `def` or `async def`. Code that uses its answer is written once, as a generator. The
+generator yields each answer that may be awaitable, and gets back the value. `run` needs an event loop only if
+an answer has to be awaited.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from berth_sdk.status import Status, Verdicts
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Any, Any, T]
-# Nearly all answers have these types; `isawaitable` costs more than everything else done here.
+# Nearly all answers have these types, and `isawaitable` takes longer than this look-up.
 PLAIN: Final = frozenset(
     {
         type(None),
@@ -44,12 +44,16 @@ PLAIN: Final = frozenset(
 
 
 def must_wait(answer: T | Awaitable[T]) -> TypeGuard[Awaitable[T]]:
-    """Whether an answer has to be awaited."""
+    """Return True if an answer has to be awaited."""
     return type(answer) not in PLAIN and isawaitable(answer)
 
 
 def begun(answer: T | Awaitable[T]) -> T | Awaitable[T]:
-    """A coroutine is run up to where it first waits: most never do, and need neither a timer nor a turn."""
+    """Run a coroutine up to its first wait; return its result, or an awaitable of the rest.
+
+    Most coroutines never wait, and then need neither a timer nor a turn of the loop. Returns any other answer
+    unchanged.
+    """
     if type(answer) is not CoroutineType:
         return answer
     try:
@@ -61,7 +65,7 @@ def begun(answer: T | Awaitable[T]) -> T | Awaitable[T]:
 
 
 class _Rest(Awaitable[T]):
-    """A coroutine that waits for something. To be awaited by the same task, and once."""
+    """The rest of a coroutine that waits. The same task must await it, once."""
 
     __slots__ = ("_coroutine", "_waits_for")
 
@@ -71,7 +75,7 @@ class _Rest(Awaitable[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         coroutine, waits_for = self._coroutine, self._waits_for
-        # Its first wait may be over since it was begun: then no turn of the loop is needed.
+        # The first wait may have ended since the coroutine began: then no turn of the loop is needed.
         done = isfuture(waits_for) and waits_for.done()
         while True:
             try:
@@ -88,7 +92,7 @@ class _Rest(Awaitable[T]):
 
 
 async def settled(answer: T | Awaitable[T]) -> T:
-    """The answer itself, awaited if need be."""
+    """Return the value of an answer, awaited if necessary."""
     if must_wait(answer):
         return await answer
     plain: Any = answer
@@ -96,7 +100,7 @@ async def settled(answer: T | Awaitable[T]) -> T:
 
 
 def run(steps: Steps[T]) -> T | Awaitable[T]:
-    """Go through `steps`; the result itself if no answer was awaitable."""
+    """Run `steps` to their end. Returns the result, or an awaitable of it if an answer has to be awaited."""
     value: Any = None
     while True:
         try:

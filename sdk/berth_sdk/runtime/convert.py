@@ -1,8 +1,8 @@
-"""A plugin method's answer -> the result type of its point. Used by `plugin_runtime`.
+"""A plugin method's answer -> the result type of its point. `plugin_runtime` uses it.
 
-It reads answers as `extension_points` promises: a bare Status stands for the point's result, and None means
-success where the plugin need not decide. Anything else raises a PluginAnswerError that names plugin and
-method, so that a mistake such as `return True` is found at once, in process and served alike.
+Answers are read as `extension_points` documents: a bare Status stands for the point's result, and None means
+success where the plugin need not decide. Any other answer raises a PluginAnswerError that names plugin and
+method. So a mistake such as `return True` is found at once, for in-process and served plugins.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ R = TypeVar("R", PermitResult, PreBindResult, ReserveResult, BindResult)
 
 
 class Answers:
-    """The readings, for one plugin; its name goes into the errors."""
+    """The readers of one plugin's answers. The errors name the plugin."""
 
     __slots__ = ("_plugin",)
 
@@ -42,7 +42,7 @@ class Answers:
         self._plugin = plugin
 
     def status(self, method: str, answer: Any) -> Status:
-        """None reads as success."""
+        """Return the answer as a Status; None means success."""
         if answer is None:
             return SUCCESS
         if isinstance(answer, Status):
@@ -50,7 +50,7 @@ class Answers:
         raise self._wrong(method, answer, "a Status")
 
     def pre_filter(self, answer: Any, count: int) -> PreFilterResult:
-        """A PreFilterResult for `count` candidates."""
+        """Return the answer as a PreFilterResult for `count` candidates."""
         if not isinstance(answer, PreFilterResult):
             return PreFilterResult(self.status("pre_filter", answer))
         if answer.early_filter is not None:
@@ -60,7 +60,7 @@ class Answers:
         return replace(answer, early_scores=self.scores("pre_filter", answer.early_scores, count))
 
     def filter_nodes(self, answer: Any, count: int) -> FilterResult:
-        """A FilterResult for `count` candidates."""
+        """Return the answer as a FilterResult for `count` candidates."""
         if isinstance(answer, FilterResult):
             self._check_count("filter_nodes", len(answer.verdicts), count)
             if answer.early_scores is None:
@@ -70,7 +70,7 @@ class Answers:
         return FilterResult(self.verdicts("filter_nodes", answer, count))
 
     def verdicts(self, method: str, answer: Any, count: int) -> Verdicts:
-        """Verdicts for `count` rows; a bare Status holds for all."""
+        """Return the answer as Verdicts for `count` rows; a bare Status counts for all rows."""
         if isinstance(answer, Verdicts):
             self._check_count(method, len(answer), count)
             return answer
@@ -79,7 +79,7 @@ class Answers:
         raise self._wrong(method, answer, "Verdicts or a Status")
 
     def post_filter(self, answer: Any) -> PostFilterResult:
-        """None reads as no help."""
+        """Return the answer as a PostFilterResult; None means that the plugin cannot make room."""
         if isinstance(answer, PostFilterResult):
             return answer
         if answer is None:
@@ -87,13 +87,13 @@ class Answers:
         return PostFilterResult(self.status("post_filter", answer))
 
     def pre_flight(self, answer: Any) -> PreFlightResult:
-        """None reads as success: PreBind is called."""
+        """Return the answer as a PreFlightResult; None means success, so PreBind is called."""
         if isinstance(answer, PreFlightResult):
             return answer
         return PreFlightResult(self.status("pre_bind_pre_flight", answer))
 
     def due(self, method: str, result_type: type[R]) -> Callable[[Any], R | None]:
-        """An answer at a point where the plugin must decide; None stays None."""
+        """Return the reader of answers at a point where the plugin must decide; None stays None."""
 
         def read(answer: Any) -> R | None:
             if answer is None or isinstance(answer, result_type):
@@ -105,7 +105,10 @@ class Answers:
         return read
 
     def reserve(self, answer: Any, *, pre_binds: bool) -> ReserveResult | None:
-        """None stays None. `pre_binds`: the plugin has the point that the result may answer early."""
+        """Return the answer as a ReserveResult; None stays None.
+
+        `pre_binds`: the plugin has PreBind, so the result may have an early answer to PreBind.
+        """
         result = answer if type(answer) is ReserveResult else self.due("reserve", ReserveResult)(answer)
         if result is None or (result.pre_bind is None and result.pre_flight is None):
             return result
@@ -127,7 +130,7 @@ class Answers:
         return result
 
     def refused(self, answer: Any, live: Sequence[LiveReservation]) -> frozenset[str]:
-        """The cycles that `reconcile` answered, which must be some of `live`; None reads as none."""
+        """Return the ids of the cycles that `reconcile` returned, all of them in `live`; None: no cycle."""
         if answer is None:
             return frozenset()
         if not isinstance(answer, Sequence) or not all(isinstance(item, LiveReservation) for item in answer):
@@ -141,7 +144,9 @@ class Answers:
         return refused
 
     def scores(self, method: str, answer: Any, count: int) -> NDArray[np.int64]:
-        """int64[count]; fractions are refused, not cut. Raises ScoreRefusedError for a failed Status."""
+        """Return the answer as int64[count]. Fractions are an error. Raises ScoreRefusedError for a failed
+        Status.
+        """
         if not isinstance(answer, np.ndarray):
             _check_failed(answer)
             if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):
@@ -160,14 +165,14 @@ class Answers:
         return scores
 
     def score(self, answer: Any) -> int:
-        """One score. Raises ScoreRefusedError for a failed Status."""
+        """Return the answer as one score. Raises ScoreRefusedError for a failed Status."""
         if isinstance(answer, (int, np.integer)) and not isinstance(answer, bool):
             return int(answer)
         _check_failed(answer)
         raise self._wrong("score", answer, "an integer; round it as the formula demands")
 
     def sort_key(self, answer: Any) -> bytes:
-        """At most 256 bytes."""
+        """Return the answer as a key of at most 256 bytes."""
         if not isinstance(answer, bytes):
             raise self._wrong("sort_key", answer, "bytes, as berth_sdk.sort_keys makes them")
         if len(answer) > MAX_KEY_BYTES:
@@ -178,7 +183,7 @@ class Answers:
         return answer
 
     def flag(self, method: str, answer: Any) -> bool:
-        """True or False."""
+        """Return the answer as a bool."""
         if isinstance(answer, (bool, np.bool_)):
             return bool(answer)
         raise self._wrong(method, answer, "True or False")

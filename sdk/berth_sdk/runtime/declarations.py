@@ -1,6 +1,6 @@
 """Checks of a plugin class before it is used: attribute types, event names, method signatures.
 
-Called by `descriptor.describe`. Each error names the plugin, the mistake, and the cure.
+`descriptor.describe` calls it. Each error names the plugin, the mistake and the cure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = _parameters()
 """The positional arguments of each method of a plugin."""
 
 _SIGNED: Final = ("pre_filter", "filter_nodes", "filter", "pre_score", "score_nodes", "score")
-# Methods that mean nothing without another one.
+# Methods that have no effect without one of the others.
 _BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "sign_queue": ("pre_enqueue", "queueing_hint"),
     "normalize": ("score_nodes", "score"),
@@ -97,7 +97,7 @@ _EVENT_RESOURCES: Final = (
 
 
 def check_methods(title: str, cls: type) -> None:
-    """Every method of a point can be called the way the host calls it. Raises PluginDefinitionError."""
+    """Check that the host can call every method of a point. Raises PluginDefinitionError."""
     for method, parameters in PARAMETERS.items():
         function = getattr(cls, method, None)
         if not callable(function):
@@ -129,8 +129,8 @@ def check_methods(title: str, cls: type) -> None:
     for method in ("sign", "sign_spec"):
         if inspect.iscoroutinefunction(getattr(cls, method, None)):
             raise PluginDefinitionError(
-                f"{title}.{method} is `async def`: a signature is made in every cycle and is waited for by"
-                " nobody; write it as a plain method"
+                f"{title}.{method} is `async def`, and the host cannot await signatures: write it as a plain"
+                " method"
             )
     if _has(cls, "sign") and _has(cls, "sign_spec"):
         raise PluginDefinitionError(
@@ -141,7 +141,7 @@ def check_methods(title: str, cls: type) -> None:
 
 
 def check_declarations(title: str, cls: type) -> None:
-    """The class attributes have the right types and name things that exist."""
+    """Check the types and the values of the class attributes. Raises PluginDefinitionError."""
     for attribute, (types, wanted) in _TYPES.items():
         value = getattr(cls, attribute, getattr(Plugin, attribute))
         if not isinstance(value, types) or (types is int and isinstance(value, bool)):
@@ -157,8 +157,8 @@ def check_declarations(title: str, cls: type) -> None:
             )
     if getattr(cls, "answers_early", None) and getattr(cls, "reads_shared", ()):
         raise PluginDefinitionError(
-            f"{title} declares answers_early and reads_shared: what others publish meanwhile cannot be in an"
-            " answer that is given before; leave one of the two out"
+            f"{title} declares answers_early and reads_shared: an early answer cannot use values that other"
+            " plugins publish later; leave one of the two out"
         )
     for interest in getattr(cls, "events", None) or ():
         _check_interest(title, interest)

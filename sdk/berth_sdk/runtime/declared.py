@@ -1,9 +1,7 @@
-"""Limits what one plugin may read, by the `needs` of its class. Used by `plugin_runtime`, and so by both
-transports and by `testing`.
+"""The data that one plugin may read, by the `needs` of its class. `plugin_runtime` uses it.
 
-Every pod, table and object on its way to the plugin passes here, and comes out as a view in which reading an
-undeclared part raises UndeclaredError. Views are made once, and kept beside the record or table that the host
-has.
+The plugin gets views of every pod, table and object. Reading an undeclared part of a view raises
+UndeclaredError. A view is made once, and kept with the host's record or table.
 """
 
 from __future__ import annotations
@@ -31,13 +29,13 @@ from berth_sdk.undeclared import Drops, trimmed
 P = TypeVar("P", Pod, QueuedPod)
 NO_SNAPSHOT: Final = "the host has not sent the snapshot yet: read it in a call, not in __init__"
 _ONE_POD: Final = ("pre_enqueue", "sort_key", "sign_spec", "sign_queue")
-"""The methods that are handed one pod, and nothing else."""
+"""The methods with one pod as the only argument."""
 _OVER_NODES: Final = ("pre_filter", "filter_nodes", "pre_score", "score_nodes")
-"""The methods that are handed (state, pod, nodes)."""
+"""The methods with the arguments (state, pod, nodes)."""
 
 
 class Declared:
-    """The parts that a plugin declared."""
+    """The data that a plugin declared."""
 
     def __init__(self, descriptor: Descriptor) -> None:
         selection = StateSelection.of(descriptor.needs)
@@ -73,7 +71,7 @@ class Declared:
         err.plugin = err.plugin or self.plugin
 
     def methods(self, methods: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-        """Return the methods of a plugin, to be called with the host's own records."""
+        """Return functions that call the methods of a plugin. They take the host's own records."""
         return {method: self._calling(method, function) for method, function in methods.items()}
 
     def _calling(self, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,7 +105,7 @@ class Declared:
         return call
 
     def _calling_over_nodes(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """In one step: in every cycle several plugins are asked in this way."""
+        """Return the function for a method over nodes, with one frame, as every cycle calls several."""
         whole_pod, table, shared, name = self.whole_pod, self._table, self.shared, self.name
 
         def call(state: CycleState, pod: Pod, nodes: NodeTable) -> Any:
@@ -121,7 +119,7 @@ class Declared:
         return call
 
     def _calling_about_pod(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """In one step, as above: several plugins are asked about every pod that enters the queue."""
+        """Return the function for a method about one pod, with one frame, as the queue calls it per pod."""
         whole_pod, name = self.whole_pod, self.name
 
         def call(pod: Any) -> Any:
@@ -134,7 +132,7 @@ class Declared:
         return call
 
     def _calling_to_sign(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """In one step, as above."""
+        """Return the function for `sign`, with one frame."""
         whole_pod, table, name = self.whole_pod, self._table, self.name
 
         def call(pod: Pod, nodes: NodeTable) -> Any:
@@ -171,9 +169,9 @@ class Declared:
 
 
 class DeclaredHandle:
-    """The handle that a plugin gets: the transport's own, for the parts that the plugin declared.
+    """The handle of a plugin: the transport's handle, limited to the data that the plugin declared.
 
-    `is_made`: False while the plugin's `__init__` runs, as no host has sent the snapshot by then.
+    `is_made`: False while the plugin's `__init__` runs, as the host has not sent the snapshot before.
     """
 
     def __init__(self, handle: Handle, descriptor: Descriptor) -> None:
@@ -197,8 +195,9 @@ class DeclaredHandle:
         return _TrimmedReader(reader, Drops(dropped, f"objects of {resource!r}", "Need.objects"))
 
     def snapshot(self) -> NodeTable:
-        """Return every node. Raises UndeclaredError in a plugin that declared no state, HandleError in
-        `__init__`.
+        """Return all nodes.
+
+        Raises UndeclaredError if the plugin declared no state, and HandleError in `__init__`.
         """
         if not self._declared.has_snapshot:
             raise UndeclaredError("the snapshot (handle.snapshot)", "Need.nodes()", self._declared.plugin)
@@ -207,7 +206,7 @@ class DeclaredHandle:
         return self._declared.nodes(self._handle.snapshot())
 
     def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
-        """Return the pods held at Permit, as the plugin may read them."""
+        """Return the pods that wait at Permit, as the plugin may read them."""
         waiting: Sequence[WaitingPod] = self._handle.waiting_pods(only_mine=only_mine)
         if self._declared.whole_pod:
             return list(waiting)
@@ -222,8 +221,9 @@ class DeclaredHandle:
 
 
 class _TrimmedReader:
-    """The objects of one resource without the fields that the plugin drops. The same object each time, while
-    the host's is the same.
+    """The objects of one resource without the fields that the plugin drops.
+
+    Returns the same object as long as the host's object is the same.
     """
 
     def __init__(self, reader: ObjectReader, drops: Drops) -> None:
@@ -233,11 +233,11 @@ class _TrimmedReader:
 
     @property
     def version(self) -> int:
-        """Moves with any change of the objects."""
+        """A number that grows with any change of the objects."""
         return self._reader.version
 
     def get(self, name: str, namespace: str = "") -> KubeObject | None:
-        """One object, or None."""
+        """Return one object, or None."""
         item = self._reader.get(name, namespace)
         if item is None:
             self._seen.pop(f"{namespace}/{name}" if namespace else name, None)
@@ -245,11 +245,11 @@ class _TrimmedReader:
         return self._trimmed(item)
 
     def moved_since(self, version: int) -> builtins.list[tuple[str, str]] | None:
-        """The changes after `version`; None: everything may have changed."""
+        """Return the changed objects since `version`; None: any object may have changed."""
         return self._reader.moved_since(version)
 
     def list(self, namespace: str | None = None) -> builtins.list[KubeObject]:
-        """All objects, or one namespace's, by key."""
+        """Return all objects, or those of one namespace, by namespace and name."""
         items = self._reader.list(namespace)
         seen = [self._trimmed(item) for item in items]
         if namespace is None and len(self._seen) > len(items):

@@ -1,8 +1,8 @@
-"""A plugin class -> `Descriptor`: the facts about a plugin that the host needs, in process and served.
+"""A plugin class -> `Descriptor`: the facts about an in-process or served plugin that the host needs.
 
-`describe` derives it from the methods that the class has and from its attributes; the host's relay
-makes the same record from a served plugin's `PluginDescriptor`. Called when a plugin is registered or
-served; a class that cannot work is refused here, with the cure.
+`describe` derives the descriptor from the methods and the attributes of the class. The host makes the same
+record from a served plugin's `PluginDescriptor`. `describe` runs when a plugin is registered or served, and
+refuses a class that cannot work, with the cure.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ HOST_NORMALIZED: Final = frozenset(
     }
 )
 EARLY: Final = HOST_NORMALIZED | {ScoreNormalization.NONE}
-"""With these a node's score does not depend on the other candidates, so it may come before they are known."""
+"""With these, a node's score does not depend on the other candidates, so the score may be an early answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """One plugin as the host sees it, with defaults in the place of unset values.
+    """The facts about one plugin, with defaults for unset values.
 
-    `events` None: any event. `deadlines`: the wished deadlines in seconds, by point (`preBind`).
-    `sign_fields`: two pods that are equal in these fields get the same answers; None: not declared.
+    `events` None: any event. `deadlines`: the desired deadlines in seconds, by point (`preBind`).
+    `sign_fields`: pods that are equal in these fields get the same answers; None: not declared.
     `has_hint`, `has_pre_flight`: the plugin has `queueing_hint`, `pre_bind_pre_flight`. `has_add_remove`,
-    `has_scenarios`: how the plugin answers what-ifs. `less_only`: it orders the queue by comparison alone, so
-    it cannot be served. `handle_client`: it may call the host. `handle_required`: it does not work without
-    these calls.
+    `has_scenarios`: the plugin's methods for what-ifs. `less_only`: the plugin orders the queue only by
+    `less`, so it cannot be served. `handle_client`: the plugin may call the host. `handle_required`: the
+    plugin does not work without these calls.
 
-    `depends_on`: which changes end a kept answer; None: not declared, so no answer is kept from one pod to
-    the next.
+    `depends_on`: the changes that end a kept answer; None: not declared, so no answers are kept.
 
-    A served plugin keeps two values to itself. `answers_early`: as the class says; None: as long as it saves
-    time. `signs_queue`: one answer of the gate and of the hint is right for all pods with equal signatures.
+    The process of a served plugin does not send two values. `answers_early`: as in the class; None: as long
+    as early answers save time. `signs_queue`: pods with equal signatures get the same answers at PreEnqueue
+    and from the hint.
     """
 
     name: str
@@ -85,23 +85,23 @@ class Descriptor:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether its process has a copy of the snapshot: it names nodes by index, or declared state."""
+        """True if the plugin's process has a copy of the snapshot: it names nodes by index or needs state."""
         return self.node_mode is NodeMode.SNAPSHOT or any(need.is_state for need in self.needs)
 
     @property
     def wants_whole_pod(self) -> bool:
-        """Whether a call carries its pod's JSON."""
+        """True if calls have the JSON of their pod."""
         return any(need.kind is NeedKind.WHOLE_POD for need in self.needs)
 
     def has(self, point: ExtensionPoint) -> bool:
-        """Whether the plugin takes part in `point`."""
+        """Return True if the plugin takes part in `point`."""
         return point in self.points
 
 
 def describe(cls: type, name: str = "") -> Descriptor:
-    """The descriptor of a plugin class, under `name` if one is given.
+    """Return the descriptor of a plugin class, with `name` if it is given.
 
-    Raises PluginDefinitionError for a class that could not be called as it is written.
+    Raises PluginDefinitionError for a class that the host could not call.
 
     >>> class AvoidSpot:
     ...     def filter(self, state, pod, node): ...
@@ -184,8 +184,8 @@ def _normalization(title: str, cls: type) -> ScoreNormalization:
     if declared is not None:
         how: ScoreNormalization = declared
         return how
-    # A `score` that is asked about one node after the other, and has not seen them all in `pre_score`, cannot
-    # measure one by the others.
+    # A `score` that gets one node after the other, without a `pre_score` that gets them all, cannot compare
+    # nodes.
     alone = _has(cls, "score") and not _has(cls, "score_nodes") and not _has(cls, "pre_score")
     return ScoreNormalization.NONE if alone else ScoreNormalization.PLUGIN
 
@@ -210,7 +210,7 @@ def _sign_fields(cls: type) -> tuple[PodField, ...] | None:
     if declared is not None:
         return tuple(dict.fromkeys(declared))
     shares = depends_on is not DependsOn.OTHER
-    # A class that signs waiting pods itself may tell them apart by more than their wishes.
+    # A class with its own `sign_queue` may distinguish waiting pods by more than their specs.
     return ALL_FIELDS if shares and not _has(cls, "sign_queue") else None
 
 
@@ -256,12 +256,12 @@ def _pod_sensitivity(
 def _needs(cls: type, node_mode: NodeMode, judges_what_if: bool) -> tuple[Need, ...]:
     declared = _attribute(cls, "needs")
     if node_mode is NodeMode.NAMES and declared is Plugin.needs:
-        return ()  # the default data is for plugins that judge by the table
+        return ()  # the default needs are for plugins that read the table
     needs = tuple(declared)
     kinds = {need.kind for need in needs}
     knows_pods = kinds & {NeedKind.POD_SUMMARY, NeedKind.POD_OBJECT}
     if judges_what_if and NeedKind.NODE_SUMMARY in kinds and not knows_pods:
-        # A node's usage without some pods can be computed only with these pods at hand.
+        # The usage of a node without some of its pods is computed from these pods.
         return (*needs, Need.pods())
     return needs
 

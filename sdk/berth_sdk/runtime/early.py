@@ -1,15 +1,16 @@
-"""Answers that a plugin in its own process gives before it is asked, so that a pod costs one round trip up to
-Score.
+"""Early answers of a served plugin: its reply to one call also has the answers to later calls.
+
+So a pod needs one round trip up to Score.
 
     PreFilter   the verdicts of Filter, and the scores
     Filter      the scores
-    PreScore    the scores of the very candidates
+    PreScore    the scores of its candidates
 
-as far as the profile enables these points. Scores come before the candidates are known only where a node's
-score does not depend on the others (`descriptor.EARLY`), and no answer is given early by a plugin that reads
-values that others publish meanwhile. A class says by `answers_early` whether it wants that; left out, it is
-done as long as it pays (`worth`). A fault in an early answer fails nothing: the host asks, and meets it in
-its place. Called by `serve.scheduling_servicer`; in process there is no round trip to save.
+Only points that the profile enables are answered early. Scores before PreScore are answered early only if a
+node's score does not depend on other candidates (`descriptor.EARLY`). A plugin that reads values of other
+plugins gives no early answers. A class sets `answers_early`; without it, early answers are given as long as
+they save time (`worth`). An error in an early answer has no effect: the host makes the call, and gets the
+error there. `serve.scheduling_servicer` uses it; in-process plugins have no round trips.
 """
 
 from __future__ import annotations
@@ -39,21 +40,21 @@ T = TypeVar("T")
 Scores: TypeAlias = NDArray[np.int64]
 Rows: TypeAlias = NDArray[np.intp]
 LATEST_S: Final = 0.05
-"""No early answer is begun so long after the call came: the call has a deadline, which covers all of it."""
+"""Seconds after the begin of a call when no early answer is begun any more, as the call has a deadline."""
 _LOG: Final = logging.getLogger("berth_sdk.plugin")
 _NO_SCORES: Final[tuple[Scores | None, bool]] = (None, False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreScored:
-    """The answer of PreScore, and with SUCCESS perhaps the raw scores of its candidates, int64[n]."""
+    """The answer of PreScore. `scores`: with SUCCESS, the raw scores of its candidates, int64[n], or None."""
 
     status: Status
     scores: Scores | None = None
 
 
 class Early:
-    """One plugin of one profile, asked for as much as is known at each call."""
+    """One plugin of one profile, with early answers."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Early:
         enabled: Collection[ExtensionPoint],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`enabled`: the points at which the host asks the plugin in this profile."""
+        """Wrap `runtime`. `enabled`: the points at which the host calls the plugin in this profile."""
         descriptor = runtime.descriptor
         asked = set(enabled).intersection(descriptor.points)
         wanted = descriptor.answers_early
@@ -78,23 +79,23 @@ class Early:
         self._paid = True
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[PreFilterResult]:
-        """PreFilter, with verdicts and scores for the nodes that it leaves."""
+        """Return the answer of PreFilter, with verdicts and scores for the nodes that it leaves."""
         if not (self._verdicts_early or self._scores_early):
             return self._runtime.pre_filter(state, pod, nodes)
         return run(self._pre_filter(state, pod, nodes))
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
-        """Filter, with scores for the nodes that pass."""
+        """Return the answer of Filter, with scores for the nodes that pass."""
         if not self._scores_early:
             return self._runtime.filter(state, pod, nodes)
         return run(self._filter(state, pod, nodes))
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[PreScored]:
-        """PreScore, with the scores of its candidates: these are asked for next in any case."""
+        """Return the answer of PreScore, with the scores of its candidates, which the host needs next."""
         return run(self._pre_score(state, pod, nodes))
 
     def ended(self, *, bound: bool) -> None:
-        """The host says that a cycle of the plugin is over."""
+        """Count a cycle of the plugin that has ended."""
         if self._worth is not None:
             self._worth.ended(bound=bound)
 
@@ -110,7 +111,7 @@ class Early:
     def _beyond(
         self, state: CycleState, pod: Pod, nodes: NodeTable, result: PreFilterResult, until_s: float
     ) -> Steps[PreFilterResult]:
-        """The answer of PreFilter, with Filter and Score of the nodes that it leaves."""
+        """Return the answer of PreFilter, with Filter and Score of the nodes that it leaves."""
         eligible = None if result.eligible is None else _positions(result.eligible, nodes)
         left = nodes if eligible is None else nodes.take(eligible)
         whole, scores, skip_score = result.early_filter, result.early_scores, result.skip_score
@@ -137,7 +138,7 @@ class Early:
         result: FilterResult = yield self._runtime.filter(state, pod, nodes)
         if result.early_scores is not None or result.skip_score or not self._begins(until_s):
             return result
-        # Filter may be about a few of the nodes: that PreScore skips for these says nothing of the others.
+        # Filter may be about a part of the nodes. A Skip of PreScore for them is not valid for the others.
         scores, _ = yield from self._timed(self._scored(state, pod, nodes, result.verdicts))
         return FilterResult(result.verdicts, scores)
 
@@ -154,7 +155,7 @@ class Early:
     def _scored(
         self, state: CycleState, pod: Pod, nodes: NodeTable, verdicts: Verdicts | None
     ) -> Steps[tuple[Scores | None, bool]]:
-        """(scores of `nodes`, 0 where `verdicts` reject; whether the plugin skips scoring)."""
+        """Return the scores of `nodes`, 0 where `verdicts` reject, and True if the plugin skips scoring."""
         if verdicts is None or verdicts.all_passed:
             passed, feasible = None, nodes
         else:
@@ -179,7 +180,7 @@ class Early:
         return self._clock() <= until_s and (self._worth is None or self._worth.begins())
 
     def _timed(self, steps: Steps[T]) -> Steps[T]:
-        """`steps`, and their time is counted, also where the call is cancelled in the middle of them."""
+        """Run `steps` and count their time, also if the call is cancelled meanwhile."""
         began_s = self._clock()
         try:
             result = yield from steps
@@ -209,7 +210,7 @@ class Early:
 
 
 def _positions(names: Collection[str], nodes: NodeTable) -> Rows:
-    """The positions of these nodes, ascending; unknown names are left out."""
+    """Return the positions of these nodes, ascending, without unknown names."""
     known = [position for name in names if (position := nodes.position(name)) is not None]
     return np.sort(np.asarray(known, dtype=np.intp))
 
@@ -217,7 +218,7 @@ def _positions(names: Collection[str], nodes: NodeTable) -> Rows:
 def _spread(
     scores: Scores | None, positions: Rows | NDArray[np.bool_] | None, nodes: NodeTable
 ) -> Scores | None:
-    """Scores of some positions -> one for each of `nodes`, 0 elsewhere."""
+    """Return one score for each of `nodes`: `scores` at `positions`, and 0 elsewhere."""
     if scores is None or positions is None:
         return scores
     spread = np.zeros(len(nodes), dtype=np.int64)
@@ -226,7 +227,7 @@ def _spread(
 
 
 def _spread_verdicts(verdicts: Verdicts, positions: Rows | None, nodes: NodeTable) -> Verdicts:
-    """The same of verdicts: those elsewhere count for nothing."""
+    """Return verdicts for all of `nodes`: `verdicts` at `positions`; those elsewhere are not used."""
     if positions is None:
         return verdicts
     groups = np.zeros(len(nodes), dtype=np.int32)

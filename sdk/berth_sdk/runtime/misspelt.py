@@ -1,8 +1,8 @@
-"""Names of a plugin class that nobody would read: misspelt methods and attributes, other frameworks' names.
+"""Misspelt names in a plugin class: methods and attributes that are never read, or are another framework's.
 
-Called by `descriptor.describe`: the host, a server, `berth_sdk.testing` and `berth check-config` refuse the
+`descriptor.describe` calls it, so the host, a server, `berth_sdk.testing` and `berth check-config` refuse the
 same classes. A name that the class's own code uses is a helper, and so are private names and constants. Names
-of a base class from another distribution are not the author's, unless that class is a plugin itself.
+of a base class from another distribution are not checked, unless that class is a plugin itself.
 """
 
 from __future__ import annotations
@@ -59,18 +59,19 @@ _OTHERS: Final[Mapping[str, str]] = {
     "stateneed": "needs",
     "stateneeds": "needs",
 }
-"""Names that other schedulers, kube-scheduler, the contract's calls (`SortKeys`) and older versions of this
-SDK have for these methods, without capitals and underscores, and the name here."""
+"""Names of these methods in other schedulers, kube-scheduler, the contract (`SortKeys`) and older versions of
+this SDK, in lower case without underscores, and the names in this SDK.
+"""
 _ENDINGS: Final = ("s", "d", "ed", "r", "er")
-"""Endings that make another word of a method's name: an author may call a helper `reserved` or `filters`."""
+"""Endings that make another word from a method's name: a helper may be called `reserved` or `filters`."""
 _SHORT: Final = 5
-"""Names this short are compared exactly: one other letter makes another word (`bind`, `find`)."""
+"""Letters of a name in which another letter makes another word (`bind`, `find`)."""
 
 
 def check_names(title: str, cls: type, methods: Iterable[str]) -> None:
-    """Refuse a class with a public name that looks like one of ours and is none. `methods`: all of ours.
+    """Check that no public name of a class looks like a name of the SDK. `methods`: all of the SDK's methods.
 
-    Raises PluginDefinitionError, which names the one that was meant.
+    Raises PluginDefinitionError, which names the similar name.
     """
     attributes = [name for name in Plugin.__annotations__ if not name.startswith("_")]
     ours = {_plain(name): name for name in (*methods, *attributes)}
@@ -112,7 +113,7 @@ def _meant(name: str, ours: Mapping[str, str]) -> str:
         if any(own + ending == plain for ending in _ENDINGS):
             return ""
     for own, written in ours.items():
-        # An `s` too few: `need`, `event`, `deadline`.
+        # A missing `s`: `need`, `event`, `deadline`.
         if own == f"{plain}s" or (_is_near(plain, own) and name.count("_") == written.count("_")):
             return written
     return ""
@@ -123,7 +124,9 @@ def _plain(name: str) -> str:
 
 
 def _is_near(one: str, other: str) -> bool:
-    """One letter more, less or other, or two that changed places, which alone counts for short names.
+    """Return True if the names differ by one added, missing or other letter, or by two swapped letters.
+
+    For short names, only swapped letters count.
 
     >>> _is_near("permitt", "permit"), _is_near("find", "bind"), _is_near("socre", "score")
     (True, False, True)
@@ -142,7 +145,7 @@ def _is_near(one: str, other: str) -> bool:
 
 
 def _used_names(values: Iterable[Any]) -> Iterator[str]:
-    """The names that the code of these methods and properties reads or calls."""
+    """Yield the names that the code of these methods and properties reads or calls."""
     for value in values:
         for part in (value, *(getattr(value, part, None) for part in ("__func__", "fget", "func"))):
             code = getattr(part, "__code__", None)

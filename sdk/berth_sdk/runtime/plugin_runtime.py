@@ -1,9 +1,8 @@
-"""Calls one plugin instance in the same way at every point. Used by both transports and by `testing`.
+"""`PluginRuntime`: one interface to a plugin instance. Both transports and `testing` use it.
 
-A plugin may have plain or `async def` methods, judge single nodes or tables, and answer bare statuses or full
-results; the runtime offers one interface for all of them. Each of its methods answers the result, or an
-awaitable of it if the plugin's method has to be awaited. The plugin's exceptions pass through; the transports
-name the plugin and apply the policy.
+A plugin may have plain or `async def` methods, judge single nodes or tables, and return bare statuses or full
+results. Each method of the runtime returns the full result, or an awaitable of it if the plugin's method has
+to be awaited. The plugin's exceptions pass through. The transports name the plugin and apply the policy.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ class PluginRuntime:
     def __init__(
         self, plugin: object, *, name: str = "", handle: Handle | None = None, keeps_rows: bool = True
     ) -> None:
-        """`handle`: the plugin's own. `keeps_rows` False: the caller keeps answers by row.
+        """Wrap `plugin`. Raises PluginDefinitionError for an instance of a class that the host cannot call.
 
-        Raises PluginDefinitionError for an instance of a class that cannot be called.
+        `handle`: of the plugin. `keeps_rows` False: the caller keeps answers by row.
         """
         self.plugin = plugin
         self.descriptor: Descriptor = describe(type(plugin), name)
@@ -68,7 +67,7 @@ class PluginRuntime:
         )
         self.follows = self._what_answers_follow_from(handle)
         self.sign_queue: Callable[[Pod], Hashable] | None = None
-        """The key by which its gate and its hint tell pods apart; None: each pod is asked about."""
+        """Returns the key of pods that get the same answers at PreEnqueue and from the hint; None: no key."""
         if self.descriptor.signs_queue:
             fields = self.descriptor.sign_fields
             self.sign_queue = self._methods.get("sign_queue") or signing(fields or ())
@@ -77,7 +76,7 @@ class PluginRuntime:
     # --- the queue ---------------------------------------------------------------------------
 
     def pre_enqueue(self, pod: QueuedPod) -> Answer[Status]:
-        """May the pod enter the queue? A plugin without the point lets it in."""
+        """Return the answer of PreEnqueue; success for a plugin without the point."""
         ask = self._methods.get("pre_enqueue")
         if ask is None:
             return SUCCESS
@@ -91,17 +90,17 @@ class PluginRuntime:
         return _read_later(read, answer) if must_wait(answer) else read(answer)
 
     def sort_key(self, pod: QueuedPod) -> Answer[bytes]:
-        """The key, empty for a plugin that has only `less`."""
+        """Return the sort key of a pod; empty for a plugin that has only `less`."""
         if not self._has("sort_key"):
             return b""
         return self._ask("sort_key", self._read.sort_key, pod)
 
     def less(self, first: QueuedPod, second: QueuedPod) -> bool:
-        """Whether `first` comes before `second`; in process only."""
+        """Return True if `first` comes before `second`. For in-process plugins only."""
         return self._read.flag("less", self._method("less")(first, second))
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> Answer[bool]:
-        """May the event help the pod? True for a plugin that does not say."""
+        """Return True if the event may help the pod; True for a plugin without hints."""
         if not self._has("queueing_hint"):
             return True
         return self._ask("queueing_hint", lambda answer: self._read.flag("queueing_hint", answer), event, pod)
@@ -109,7 +108,7 @@ class PluginRuntime:
     # --- the scheduling cycle ----------------------------------------------------------------
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[PreFilterResult]:
-        """PreFilter over all nodes."""
+        """Return the answer of PreFilter over all nodes."""
         return self._ask(
             "pre_filter", lambda answer: self._read_pre_filter(answer, len(nodes)), state, pod, nodes
         )
@@ -117,9 +116,9 @@ class PluginRuntime:
     def filter(
         self, state: CycleState, pod: Pod, nodes: NodeTable, *, own: bool = False
     ) -> Answer[FilterResult]:
-        """Return verdicts over the candidates, with scores where the plugin itself adds them.
+        """Return the verdicts for the candidates, with early scores if the plugin returns them.
 
-        `own`: ask the plugin about every row, whatever answers are kept.
+        `own`: call the plugin for every row, without kept answers.
         """
         if not own and self.kept.verdicts is not None:
             return self._kept_filter(self.kept.verdicts, state, pod, nodes)
@@ -147,17 +146,17 @@ class PluginRuntime:
         return FilterResult(_grouped(statuses))
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Answer[Verdicts]:
-        """One verdict per scenario, by the plugin's own method or derived from its Filter."""
+        """Return one verdict per scenario, from the plugin's own method or derived from its Filter."""
         return run(self._filter_scenarios(state, pod, scenarios))
 
     def post_filter(
         self, state: CycleState, pod: Pod, rejections: NodeRejections
     ) -> Answer[PostFilterResult]:
-        """No node is left: can the plugin make room?"""
+        """Return the answer of PostFilter."""
         return self._ask("post_filter", self._read.post_filter, state, pod, rejections)
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
-        """PreScore over the feasible nodes; success for a plugin without it."""
+        """Return the answer of PreScore over the feasible nodes; success for a plugin without the point."""
         if not self._has("pre_score"):
             return SUCCESS
         return self._ask(
@@ -165,7 +164,7 @@ class PluginRuntime:
         )
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
-        """Raw scores, int64[n]."""
+        """Return the raw scores, int64[n]."""
         kept = self.kept.scores
         if kept is None:
             return self._own_score(state, pod, nodes)
@@ -180,7 +179,7 @@ class PluginRuntime:
     def normalize(
         self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable
     ) -> Answer[NDArray[np.int64]]:
-        """The plugin's own normalisation, int64[n]. The plugin gets a copy that it may write to."""
+        """Return the scores that the plugin normalised, int64[n]. The plugin gets a copy of `scores`."""
         return self._ask(
             "normalize",
             lambda answer: self._read.scores("normalize", answer, len(nodes)),
@@ -191,35 +190,37 @@ class PluginRuntime:
         )
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[ReserveResult | None]:
-        """None when the plugin did not decide. Answers PreBindPreFlight as well for a plugin without that
-        method."""
+        """Return the answer of Reserve; None if the plugin did not decide.
+
+        Has the answer to PreBindPreFlight too, for a plugin that has PreBind without PreBindPreFlight.
+        """
         return self._ask("reserve", self._read_reserve, state, pod, node_name)
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
-        """Give back what reserve took; nothing for a plugin that only reserves."""
+        """Call `unreserve`; does nothing for a plugin without it."""
         if not self._has("unreserve"):
             return None
         return self._ask("unreserve", _nothing, state, pod, node_name)
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> Answer[PermitResult | None]:
-        """None when the plugin did not decide."""
+        """Return the answer of the plugin; None if the plugin did not decide."""
         return self._ask("permit", self._read.due("permit", PermitResult), state, pod, node_name)
 
     def reconcile(self, live: Sequence[LiveReservation]) -> Answer[frozenset[str]]:
-        """The cycles that the plugin cannot take up; none for a plugin without the method."""
+        """Return the ids of the cycles that the plugin cannot continue; empty without the method."""
         if not self.has_reconcile:
             return frozenset()
         return self._ask("reconcile", lambda answer: self._read.refused(answer, live), live)
 
     @property
     def has_reconcile(self) -> bool:
-        """Whether the plugin itself says which reservations it takes up."""
+        """True if the plugin decides itself which reservations it continues."""
         return self._has("reconcile")
 
     # --- the binding cycle -------------------------------------------------------------------
 
     def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Answer[PreFlightResult]:
-        """Will PreBind do anything? Yes for a plugin that does not say."""
+        """Return whether PreBind has work to do; success, which means yes, without the method."""
         if not self._has("pre_bind_pre_flight"):
             return PreFlightResult(SUCCESS)
         return self._ask("pre_bind_pre_flight", self._read.pre_flight, state, pod, node_name)
@@ -227,22 +228,22 @@ class PluginRuntime:
     def pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult] = ()
     ) -> Answer[PreBindResult | None]:
-        """One round; None when the plugin did not decide."""
+        """Return the answer of one round of PreBind; None if the plugin did not decide."""
         read = self._read.due("pre_bind", PreBindResult)
         return self._ask("pre_bind", read, state, pod, node_name, patched)
 
     def bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[BindResult | None]:
-        """None when the plugin did not decide."""
+        """Return the answer of the plugin; None if the plugin did not decide."""
         return self._ask("bind", self._read.due("bind", BindResult), state, pod, node_name)
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
-        """Tell the plugin that the pod is bound."""
+        """Call `post_bind`."""
         return self._ask("post_bind", _nothing, state, pod, node_name)
 
     # --- how it is done ----------------------------------------------------------------------
 
     def _what_answers_follow_from(self, handle: Handle | None) -> Follows:
-        """`sign` and `sign_spec` of the plugin, else the fields that it lists in `sign_fields`."""
+        """Return the signature of the plugin's `sign` or `sign_spec`, else of the fields in `sign_fields`."""
         how = self.descriptor
         sign, sign_spec = self._methods.get("sign"), self._methods.get("sign_spec")
         fields = how.sign_fields
@@ -264,7 +265,7 @@ class PluginRuntime:
         return function
 
     def _own_method(self, method: str) -> Callable[..., Any]:
-        """The plugin's method itself, for a loop over nodes, which hands it what it may read."""
+        """Return the plugin's own method. The caller, a loop over nodes, limits the data that it may read."""
         function: Callable[..., Any] = getattr(self.plugin, method)
         return function
 
@@ -285,7 +286,7 @@ class PluginRuntime:
     def _kept_filter(
         self, kept: RowColumns | TableAnswers[FilterResult], state: CycleState, pod: Pod, nodes: NodeTable
     ) -> Answer[FilterResult]:
-        """Answer from the kept verdicts, and ask the plugin about the rest."""
+        """Return the kept verdicts, and call the plugin for the other rows."""
         if not isinstance(kept, RowColumns) or not nodes.is_snapshot:
             return run(self._filter(state, pod, nodes))
         column = kept.column(state, pod, nodes)
@@ -309,17 +310,17 @@ class PluginRuntime:
     def _filter_rows(
         self, column: RowColumn, missing: NDArray[np.intp], state: CycleState, pod: Pod, nodes: NodeTable
     ) -> Steps[FilterResult]:
-        """Ask about the rows that moved, and remember the answers."""
+        """Call the plugin for the changed rows, and keep the answers."""
         asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
         result: FilterResult = yield self.filter(state, pod, asked, own=True)
         if result.early_scores is not None or result.skip_score:
-            # Values that come with the verdicts are about this call only: such a plugin is asked in full.
+            # Values beside the verdicts are valid for this call only, so no verdicts are kept any more.
             self.kept.verdicts = None
             return (yield from self._filter(state, pod, nodes))
         column.keep_verdicts(nodes, missing, result.verdicts)
         verdicts = column.verdicts(nodes)
         if _has_errors(result.verdicts):
-            # An error is no answer about the row; the next pod asks again.
+            # An error is no verdict on the row, so it is not kept.
             column.forget(asked.slots)
         return FilterResult(verdicts)
 
@@ -334,7 +335,7 @@ class PluginRuntime:
     def _filter_rest(
         self, statuses: list[Status], answer: Any, answers: Iterator[Any]
     ) -> Steps[FilterResult]:
-        """Go on with a per-node Filter where an answer has to be awaited. `answers`: those behind it."""
+        """Continue a per-node Filter after an answer that has to be awaited. `answers`: the later ones."""
         read = self._read.status
         try:
             statuses.append(read("filter", (yield answer)))
@@ -399,13 +400,13 @@ class PluginRuntime:
     def _score_rows(
         self, column: RowColumn, missing: NDArray[np.intp], state: CycleState, pod: Pod, nodes: NodeTable
     ) -> Steps[NDArray[np.int64]]:
-        """Ask about the rows that moved, and remember the answers."""
+        """Call the plugin for the changed rows, and keep the answers."""
         asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
         column.keep(nodes, missing, (yield self._own_score(state, pod, asked)))
         return column.read(nodes)
 
     def _own_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
-        """The plugin's own score of every row."""
+        """Call the plugin for the score of every row, without kept answers."""
         ask = self._methods.get("score_nodes")
         if ask is None:
             return run(self._score_each(state, pod, nodes))
@@ -430,10 +431,10 @@ class PluginRuntime:
 
 
 def make_plugin(cls: type, args: Mapping[str, Any], handle: Handle, name: str = "") -> object:
-    """A new instance. A class without an `__init__` of its own needs neither arguments nor handle.
+    """Return a new instance. A class without its own `__init__` gets neither arguments nor handle.
 
-    `name`: the plugin's, where it is not the class's. Passes on the class's errors: PluginArgsError for
-    arguments that it refuses.
+    `name`: the plugin's name, if it is not the name of the class. Raises the errors of `__init__`:
+    PluginArgsError for arguments that the plugin refuses.
     """
     if cls.__init__ is object.__init__:  # type: ignore[misc]  # compared, not called
         return cls()
@@ -448,7 +449,7 @@ async def _read_later(read: Callable[[Any], T], answer: Awaitable[Any]) -> T:
 
 
 def _grouped(statuses: Sequence[Status]) -> Verdicts:
-    """`Verdicts.of`, without hashing the same object again and again."""
+    """Return the same as `Verdicts.of`, and hash each status object once."""
     seen: dict[Status, int] = {SUCCESS: 0}
     by_id: dict[int, int] = {}
     groups = np.zeros(len(statuses), dtype=np.int32)
@@ -461,7 +462,7 @@ def _grouped(statuses: Sequence[Status]) -> Verdicts:
 
 
 def _has_errors(verdicts: Verdicts) -> bool:
-    """An error is no answer about the nodes; the next pod asks again."""
+    """Return True if one of the verdicts is an error, which is not kept."""
     return any(not one.is_success and not one.is_rejected for one in verdicts.statuses)
 
 
@@ -497,5 +498,5 @@ def _scenario_verdict(
 
 
 def _changed_node(scenarios: Scenarios, i: int) -> NodeView:
-    """Return the node as it would be; without its pods where the plugin did not declare them."""
+    """Return the node after the change; without its pods if the plugin did not declare them."""
     return scenarios.nodes.node(i) if scenarios.nodes.known_pods is None else scenarios.view(i)

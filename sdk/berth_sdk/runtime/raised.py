@@ -1,7 +1,6 @@
-"""An exception of a plugin -> the text and the traceback that its author needs: the author's lines, not ours.
+"""An exception of a plugin -> a text and a traceback for its author, with only the author's lines.
 
-The host (plugins inside it), the server (plugins elsewhere) and `berth-sdk serve` all use these
-words, so that a plugin fails with the same text wherever it lives.
+The host, the server and `berth-sdk serve` use the same texts, for in-process and served plugins.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ _Step: TypeAlias = tuple[TracebackType, FrameType]
 
 
 def raised_text(err: BaseException) -> str:
-    """Type, message and place: `KeyError: 'x' at my_plugin.py:12: return nodes["x"]`."""
+    """Return type, message and place: `KeyError: 'x' at my_plugin.py:12: return nodes["x"]`."""
     message = _message(err)
     said = f"{type(err).__name__}: {_cut(message, _MAX_MESSAGE)}" if message else type(err).__name__
     return f"{said}{place_of(err)}"
 
 
 def is_class(value: object) -> TypeGuard[type]:
-    """Return True for a class. `isinstance` would run code of the value's."""
+    """Return True for a class. `isinstance` would run code of `value`."""
     return issubclass(type(value), type)
 
 
 def place_of_class(cls: type) -> str:
-    """Return `module:Class`. The class's own attributes would run code of its metaclass."""
+    """Return `module:Class`. Reading attributes of the class would run code of its metaclass."""
     return ":".join(str(type.__getattribute__(cls, name)) for name in ("__module__", "__qualname__"))
 
 
@@ -47,7 +46,7 @@ def _message(err: BaseException) -> str:
 
 
 def place_of(err: BaseException) -> str:
-    """` at FILE:LINE: SOURCE` of the last line of the author's; empty if none of them was involved."""
+    """Return ` at FILE:LINE: SOURCE` of the author's last line in the traceback; empty if there is none."""
     if isinstance(err, SyntaxError) and err.filename and not err.filename.startswith("<"):
         return _place(Path(err.filename).name, err.lineno or 0, err.text or "")
     steps = _of_the_author(err.__traceback__)
@@ -60,9 +59,9 @@ def place_of(err: BaseException) -> str:
 
 
 def author_trace(err: BaseException) -> TracebackType | None:
-    """The traceback from the first line of the author's on; all of it if there is none.
+    """Return the traceback from the author's first line on; all of it if it has no line of the author.
 
-    None for a module that cannot be compiled: the exception itself names the line.
+    None for a module that cannot be compiled, as the exception names the line.
     """
     steps = _of_the_author(err.__traceback__)
     if steps:
@@ -71,7 +70,7 @@ def author_trace(err: BaseException) -> TracebackType | None:
 
 
 def author_traceback(err: BaseException) -> str:
-    """The traceback as Python prints it, with the author's lines alone; empty if there are none."""
+    """Return the traceback as Python prints it, with only the author's lines; empty if there are none."""
     shown = TracebackException.from_exception(err)
     if not _keep_the_authors(shown, err):
         return "".join(shown.format_exception_only()) if isinstance(err, SyntaxError) else ""
@@ -79,7 +78,7 @@ def author_traceback(err: BaseException) -> str:
 
 
 def _keep_the_authors(shown: TracebackException, err: BaseException) -> bool:
-    """Leave the author's frames in `shown` and in what it came from. False: there were none."""
+    """Keep only the author's frames in `shown`, its cause and its context; return False if there are none."""
     kept = {id(trace) for trace, _ in _of_the_author(err.__traceback__)}
     if shown.stack:
         shown.stack = StackSummary.from_list(
@@ -96,9 +95,9 @@ def _keep_the_authors(shown: TracebackException, err: BaseException) -> bool:
 
 
 def _of_the_author(trace: TracebackType | None) -> list[_Step]:
-    """Frames of the plugin and of code beside it; libraries that it calls are left out.
+    """Return the frames of the plugin and of code in its folder, without the libraries that it calls.
 
-    An installed plugin is told from an installed library by coming first.
+    In a traceback, an installed plugin comes before the installed libraries.
     """
     others = [(at, frame) for at, frame in _steps(trace) if not _is_ours(frame) and not _is_standard(frame)]
     if not others:
@@ -135,7 +134,7 @@ def _is_standard(frame: FrameType) -> bool:
 
 
 def _short(file: str, module: str) -> str:
-    """The path from the top package on: `my_plugins/gpu.py`."""
+    """Return the path from the top package on, such as `my_plugins/gpu.py`."""
     path = Path(file)
     depth = module.count(".") + (path.stem == "__init__")
     return "/".join(path.parts[-1 - depth :])

@@ -1,7 +1,7 @@
-"""Standard streams of the commands, of host and SDK alike: closed ones (`>&-`), and those that take no more.
+"""Standard streams of the commands of host and SDK that are closed (`>&-`) or cannot be written.
 
-`prepare_streams` is called before anything else is opened. The next file or socket would otherwise get the
-number 0, 1 or 2: what is printed would go there, and libuv ends the process when it closes such a one.
+`prepare_streams` is called before anything else is opened. Otherwise the next file or socket would get the
+number of a closed stream: prints would go there, and libuv aborts when it closes such a number.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from io import TextIOWrapper
 
 
 def prepare_streams() -> None:
-    """Point the numbers of closed streams at /dev/null, and let no message fail. What is lost, is lost.
+    """Open /dev/null for closed streams, and make prints to standard error never fail; their text is lost.
 
-    A closed standard input stays None in `sys`: to read from it is an error that names the cause.
+    A closed standard input stays None in `sys`, so that readers can report the cause.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is what `open` answers, and those below are taken by now.
+            # `open` returns the lowest free number, which is this one, as lower numbers are in use.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stdout is None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
     if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, TextIOWrapper):
-        # A locale may lack the characters of what is printed.
+        # The locale's encoding may lack printed characters.
         sys.stdout.reconfigure(errors="backslashreplace")
     if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, TextIOWrapper):
         sys.stderr = _Unfailing(sys.stderr)
 
 
 class _Unfailing(TextIOWrapper):
-    """A standard error that loses what its disk or its reader does not take: the exit code still counts."""
+    """A standard error that drops text which cannot be written, so that the exit code stays right."""
 
     def __init__(self, stream: TextIOWrapper) -> None:
         super().__init__(
@@ -44,31 +44,31 @@ class _Unfailing(TextIOWrapper):
         )
 
     def write(self, text: str) -> int:
-        """Write the text, or lose it; answers its length."""
+        """Write the text, or drop it; return its length."""
         try:
             return super().write(text)
         except OSError:
             return len(text)
 
     def flush(self) -> None:
-        """Write what is left, or lose it."""
+        """Write the buffered text, or drop it."""
         with suppress(OSError):
             super().flush()
 
 
 @contextmanager
 def result_written(name: str) -> Iterator[None]:
-    """Exit with 1 where standard output does not take what the command prints; `name` is the command's."""
+    """Exit with 1 if the block's prints cannot be written to standard output. `name`: of the command."""
     try:
         try:
             yield
         finally:
-            # Now, where a full disk can still be reported; at the end of the process it could not.
+            # Here, as an error at the end of the process could not be reported.
             sys.stdout.flush()
     except OSError as err:
-        # The rest of the buffer has nowhere to go.
+        # Discard the rest of the buffer.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if not isinstance(err, BrokenPipeError):  # who has read enough wants to hear no more
+        if not isinstance(err, BrokenPipeError):  # a reader that closes the pipe has read enough
             cure = "free some space, or send the result elsewhere"
             sys.stderr.write(f"{name}: the result cannot be written: {err.strerror}: {cure}\n")
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""Whether the code of a plugin class calls the host through its handle. Used by `descriptor.describe`."""
+"""`calls_host`: True if the code of a plugin class calls the host. `descriptor.describe` uses it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ HANDLE: Final = "handle"
 
 
 def calls_host(cls: type) -> bool:
-    """Return True when the class, or a function of its module, names the handle and a call to the host.
+    """Return True if the class, or a function of its module, names the handle and a call to the host.
 
-    The names in the compiled code decide, and nothing is run. A call that is made in another module is not
-    seen; `Plugin.handle_required` says so where it matters.
+    The names in the compiled code decide; no code runs. A call in another module is not found: such a class
+    sets `Plugin.handle_required`.
     """
     names: set[str] = set()
     for code in _codes(cls):
@@ -31,7 +31,7 @@ def calls_host(cls: type) -> bool:
 
 
 def _codes(cls: type) -> Iterator[CodeType]:
-    """Every piece of code in the class, its bases and the modules that define them."""
+    """Yield all code of the class, its bases and the modules that define them."""
     for base in cls.__mro__:
         if base in (object, Plugin):
             continue

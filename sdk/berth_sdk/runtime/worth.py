@@ -1,8 +1,8 @@
-"""`Worth`: whether early answers of a plugin pay (`early`): their time, and how often they were used.
+"""`Worth`: decides whether early answers of a plugin (`early`) save time.
 
-Early answers cover all nodes that the plugin itself leaves, and pods that others may reject: a plugin that is
-slow per node would work longer than the saved round trips take. So early answers are for quick plugins. Kept
-for each plugin of each profile by `early`.
+An early answer covers nodes and pods that other plugins may reject. So a plugin that is slow per node would
+work longer than the saved round trips take. `early` has one `Worth` per plugin and profile, which measures
+the time of early answers and the share that is used.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections import deque
 from typing import Final
 
 SAVED_S: Final = 0.001
-"""About the cost, on both sides, of the round trips saved by a pod that is bound in the end."""
+"""Seconds that the saved round trips of a bound pod take, about, on both sides."""
 RETRY_EVERY: Final = 64
-"""Calls, after which one is answered early all the same: it may have become quick. Twice as many each time
-that it has not.
+"""Calls without early answers after which one is tried again. The number doubles after each trial that does
+not save time.
 """
 _RARELY: Final = 1 << 16
 _NOT_BOUND: Final = 1 / 4
-"""For a pod that is not bound at most the verdicts were of use."""
+"""The use of early answers for a pod that is not bound: at most the verdicts are used."""
 _WEIGHT: Final = 1 / 16
 _LAST: Final = 15
-"""Calls whose median time counts: on a busy machine some take long by accident."""
+"""Calls whose median time counts, as single calls are slow on a busy machine."""
 
 
 class Worth:
-    """pays -it took longer than it saves-> does not pay -a trial that did not-> pays"""
+    """The balance of early answers. pays -they take longer than they save-> does not -a fast trial-> pays."""
 
     def __init__(self) -> None:
         self._last_s = deque([0.0] * _LAST, _LAST)
@@ -37,16 +37,16 @@ class Worth:
 
     @property
     def spent_s(self) -> float:
-        """Seconds that the early answers of one call took lately."""
+        """Seconds that the early answers of one call took recently."""
         return self._spent_s
 
     @property
     def pays(self) -> bool:
-        """Whether early answers cost less than they save."""
+        """True if early answers take less time than they save."""
         return self._spent_s <= self._used * SAVED_S
 
     def begins(self) -> bool:
-        """A call that could be answered early; whether it is to be."""
+        """Count a call that could have early answers; return True if it should have them."""
         if self.pays:
             return True
         self._declined += 1
@@ -54,7 +54,10 @@ class Worth:
         return self._tries
 
     def took(self, seconds: float, *, cancelled: bool = False) -> None:
-        """It was, and that took so long. `cancelled`: the call ended before its answer, perhaps for that."""
+        """Record that the early answers of a call took `seconds`.
+
+        `cancelled`: the call ended before its reply, perhaps because of the early answers.
+        """
         if not self._tries:
             self._last_s.extend([seconds] * (_LAST if cancelled else 1))
             self._spent_s = sorted(self._last_s)[_LAST // 2]
@@ -69,5 +72,5 @@ class Worth:
             self._retry_every = min(2 * self._retry_every, _RARELY)
 
     def ended(self, *, bound: bool) -> None:
-        """A cycle of the plugin is over."""
+        """Count a cycle of the plugin that has ended."""
         self._used += ((1.0 if bound else _NOT_BOUND) - self._used) * _WEIGHT

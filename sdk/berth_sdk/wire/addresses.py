@@ -1,6 +1,4 @@
-"""Where a gRPC target leads: to this machine, or to another one. Asked by both sides before they speak in
-plaintext.
-"""
+"""Tells whether a gRPC target is on this machine. Both sides check it before they connect in plaintext."""
 
 from __future__ import annotations
 
@@ -8,17 +6,17 @@ from ipaddress import ip_address
 
 
 def is_local(target: str) -> bool:
-    """Whether `unix:PATH` or `HOST:PORT` stays on this machine."""
+    """Return True if `unix:PATH` or `HOST:PORT` is on this machine."""
     return target.startswith("unix:") or is_loopback(host_of(target))
 
 
 def host_of(target: str) -> str:
-    """Of `HOST:PORT` and `[ADDRESS]:PORT`."""
+    """Return the host of `HOST:PORT` or `[ADDRESS]:PORT`."""
     return target.rpartition(":")[0].strip("[]")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address stays on this machine. A name other than `localhost` may lead anywhere."""
+    """Return True if a name or address is on this machine. False for any name other than `localhost`."""
     if host == "localhost":
         return True
     try:

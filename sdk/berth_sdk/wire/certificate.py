@@ -1,9 +1,8 @@
 """`Certificate`: the PEM files of one side of mutual TLS -> gRPC credentials that follow the files.
 
-Used where files are replaced while a process runs: by a plugin server and by the host's server for plugins
-behind TLS, each also to dial the other. A set of files that was replaced takes effect with the next
-connection. One that cannot be used is told once, and the last good one stays: a connection in plaintext is
-never made of it.
+A plugin server and the host's server for plugins with TLS use it, to serve and to dial the other. Files may
+be replaced while the process runs: the next connection uses the new files. Files that cannot be used are
+reported once, and the last good files stay in use. A connection never falls back to plaintext.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from berth_sdk.errors import BerthError
 
 LOG: Final = logging.getLogger("berth_sdk.wire.certificate")
 FEATURE: Final = "handle-tls"
-"""The name that both sides give in the handshake where the way back may be over TLS."""
+"""The feature of the handshake with which calls to the host may use TLS."""
 _TRIES: Final = 3
-"""Looks at files that are being replaced, one after the other, at the moment when they are read."""
+"""Tries to read files that are being replaced one after the other."""
 _Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
 class TlsError(BerthError):
-    """The files cannot be used; the text names the file and the cure."""
+    """The error of files that cannot be used. The text names the file and the cure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFiles:
-    """PEM files: a certificate with its chain, its key, the authority of the other side's certificates."""
+    """PEM files: a certificate with its chain, its key, and the authority of the peer's certificates."""
 
     cert_file: str
     key_file: str
@@ -42,7 +41,7 @@ class CertificateFiles:
 
     @property
     def paths(self) -> tuple[str, str, str]:
-        """All of them."""
+        """The paths of all files."""
         return self.cert_file, self.key_file, self.ca_file
 
 
@@ -54,29 +53,32 @@ class _Loaded:
 
 
 class Certificate:
-    """loaded -the files change-> loaded anew, or kept where the new ones are no good"""
+    """The credentials of one side. loaded -the files change-> loaded again, or unchanged if they are bad."""
 
     def __init__(self, files: CertificateFiles, tell: Callable[[str], None] | None = None) -> None:
-        """`tell`: hears in any thread what is wrong with files that came, empty: they are in use; None: the
-        log does. Raises TlsError.
+        """Load the files. Raises TlsError.
+
+        `tell`: called, in any thread, after the files changed, with the problem, or with "" if they are in
+        use; None: write it to the log.
         """
         self._files = files
         self._tell = tell or self._log
         self._lock = threading.Lock()
         self._stamp, self._loaded = self._read_whole()
         self._served = self._loaded
-        """What the server was told last."""
+        """The files that the server uses."""
         self._dialled: tuple[_Loaded, grpc.ChannelCredentials] | None = None
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For a port. A client without a certificate of the authority is refused in the handshake."""
-        # None is the documented answer for "no change", which the types of the package do not know.
+        """Return credentials for a port. The TLS handshake refuses clients without a valid certificate."""
+        # None is documented to mean "no change", but is missing in the types of the package.
         changed: Any = self.changed
         return grpc.dynamic_ssl_server_credentials(_configuration(self._served), changed, True)
 
     def changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """What a connection that begins now is to use; None: the same as the one before. Asked by gRPC, in a
-        thread of its own.
+        """Return the configuration for a new connection; None if it has not changed.
+
+        gRPC calls this in its own thread.
         """
         with self._lock:
             self._follow()
@@ -86,7 +88,7 @@ class Certificate:
             return _configuration(self._served)
 
     def client_credentials(self) -> grpc.ChannelCredentials:
-        """For a channel; the same object until the files change."""
+        """Return credentials for a channel: the same object until the files change."""
         with self._lock:
             self._follow()
             if self._dialled is None or self._dialled[0] is not self._loaded:
@@ -96,7 +98,7 @@ class Certificate:
             return self._dialled[1]
 
     def _follow(self) -> None:
-        """Take up the files if they changed and are good."""
+        """Load the files if they changed; keep the last ones if the new ones are bad."""
         try:
             stamp = self._look()
             if stamp == self._stamp:
@@ -110,7 +112,7 @@ class Certificate:
 
     def _log(self, problem: str) -> None:
         if problem:
-            LOG.warning("the certificate before stays in use: %s", problem)
+            LOG.warning("the previous certificate stays in use: %s", problem)
         else:
             LOG.info("the certificate in %s is in use", self._files.cert_file)
 
@@ -125,7 +127,10 @@ class Certificate:
         return tuple(stamps)
 
     def _read_whole(self) -> tuple[_Stamp, _Loaded]:
-        """Files of one moment: a certificate and a key of two would pass no handshake. Raises TlsError."""
+        """Return the stamp and the content of the files. Raises TlsError.
+
+        All files are of the same moment, as an old certificate with a new key would fail every handshake.
+        """
         for _ in range(_TRIES):
             stamp = self._look()
             loaded = self._load()
@@ -136,7 +141,7 @@ class Certificate:
     def _load(self) -> _Loaded:
         files = self._files
         loaded = _Loaded(*map(_read, files.paths))
-        # gRPC finds a bad file when the other side connects, and tells nobody which one it was.
+        # gRPC finds a bad file only when the other side connects, and does not name the file.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_cert_chain(files.cert_file, files.key_file, password="")

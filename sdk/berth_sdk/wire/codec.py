@@ -1,10 +1,10 @@
 """The codec: records of the SDK <-> messages of the contract, derived from both.
 
 `Layout` pairs the fields of a record class with those of a message once, at import, and refuses a class that
-does not fit. What travels as it is (text, numbers, flags) needs no code. A value of another kind (`Status`,
-`NodeVerdicts`, `Duration`, ...) has one writer and one reader, whatever call it belongs to: answers are
-written by `wire.results` and read by the host. So a new call of the contract whose answer has fields of known
-kinds needs no code for its messages, neither in the host nor in the server.
+does not fit. Plain values (text, numbers, flags) need no code. A value of another kind (`Status`,
+`NodeVerdicts`, `Duration`, ...) has one writer and one reader for all calls: `wire.results` writes answers,
+and the host reads them. So a new call of the contract whose answer has fields of known kinds needs no code
+for its messages, neither in the host nor in the server.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
 
 R = TypeVar("R")
 Convert = Callable[[Any, Any], Any]
-"""(scope, value) -> value. The scope is what one side knows of the call."""
+"""(scope, value) -> value. The scope is one side's data about the call."""
 CONTEXT: Final = "ctx"
-"""The field of a request or reply that belongs to the cycle and not to the call."""
+"""The field of a request or reply with the data of the cycle."""
 STATUS: Final = "status"
-"""The attribute of an answer that travels in the reply's context."""
+"""The attribute of an answer that is sent in the reply's context."""
 SCORES: Final = "Scores"
-"""The kind that is kept as bytes, beside the message (`wire.scores.Scored`)."""
+"""The kind that is encoded outside the message, as bytes (`wire.scores.Scored`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One pair. `kind`: the name of the message or enum, or "json" for JSON in bytes; empty: it travels as it
-    is."""
+    """An attribute and its field. `kind`: the name of the message or enum, "json" for JSON in bytes, or empty
+    for a plain value.
+    """
 
     attribute: str
     field: str
@@ -45,15 +46,15 @@ class Part:
 
 
 class Layout(Generic[R]):
-    """The pairs of a record class and a message.
+    """The parts of a record class and a message.
 
-    Attributes: record, message, parts (but for scores), lists (the parts that are lists of messages), scores
-    (the part of kind `Scores`; None: there is none), has_own_status (the record has a status),
-    is_status_optional (which may be None).
+    Attributes: record, message, parts (without scores), lists (the parts that are lists of messages), scores
+    (the part of kind `Scores`, or None), has_own_status (the record has a status), is_status_optional (the
+    status may be None).
     """
 
     def __init__(self, record: type[R], message: type[Any]) -> None:
-        """Raises TypeError where a field of either has no counterpart."""
+        """Pair the fields. Raises TypeError for a field without a counterpart."""
         self.record = record
         self.message = message
         hints = get_type_hints(record)
@@ -93,15 +94,16 @@ class Layout(Generic[R]):
                     continue
                 target = getattr(message, part.field)
                 if part.is_optional:
-                    target.SetInParent()  # set and empty says something else than unset
+                    target.SetInParent()  # an empty message differs from an unset field
                 target.MergeFrom(written)
             elif value or part.kind:
                 setattr(message, part.field, value if write is None else write(scope, value))
         return message
 
     def decode(self, readers: Mapping[str, Convert], scope: Any, message: Any) -> dict[str, Any]:
-        """Return the attributes of the record but for status and scores; an optional one is left out where
-        the message does not set it. `readers`: by kind.
+        """Return the attributes of the record without status and scores. `readers`: by kind.
+
+        An optional attribute is missing if the message does not set its field.
         """
         found: dict[str, Any] = {}
         for part in self.parts:
@@ -118,12 +120,12 @@ class Layout(Generic[R]):
         return found
 
     def plain(self, message: Any) -> dict[str, Any]:
-        """Return the attributes that travel as they are."""
+        """Return the attributes with plain values."""
         return {part.attribute: getattr(message, part.field) for part in self.parts if not part.kind}
 
 
 def _namesakes(attribute: str) -> Iterator[str]:
-    """The names under which an attribute may travel."""
+    """Yield the possible names of the field of an attribute."""
     yield attribute
     yield attribute.removesuffix("_s")  # seconds are a Duration or a Timestamp
     yield f"early_{attribute}"  # the answer to a later call
@@ -146,7 +148,7 @@ def _part(attribute: str, field: FieldDescriptor, is_optional: bool) -> Part:
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """One call of the contract. `path`: gRPC's (`/berth.plugin.v1.SchedulingService/Filter`)."""
+    """One call of the contract. `path`: of gRPC, `/berth.plugin.v1.SchedulingService/Filter`."""
 
     name: str
     path: str

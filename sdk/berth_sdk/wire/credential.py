@@ -1,6 +1,6 @@
-"""The secret by which a plugin recognises its host: a file that both read, or the environment of a child.
+"""The secret with which a plugin verifies its host: in a file that both read, or in a child's environment.
 
-Read by `berth-sdk serve` and by the host, which sends it. Never logged.
+`berth-sdk serve` and the host read it, and the host sends it. The secret is never logged.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _MAX_BYTES: Final = 4096
 
 
 class CredentialError(BerthError):
-    """There is no secret to be read; the text names the file and the cure."""
+    """The error of a secret that cannot be read. The text names the file and the cure."""
 
 
 def read_credential(path: str) -> str:
-    """The text of the file, without the space around it. Raises CredentialError."""
+    """Return the text of the file, without surrounding white space. Raises CredentialError."""
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as err:
@@ -34,7 +34,8 @@ def read_credential(path: str) -> str:
 
 
 def take_credential(environment: MutableMapping[str, str]) -> str:
-    """The credential that the host gave its child, empty if none; removed, so that no process started here
-    inherits it.
+    """Return the credential that the host gave its child; empty if none.
+
+    Removes it from `environment`, so that no child process inherits it.
     """
     return environment.pop(CREDENTIAL, "")

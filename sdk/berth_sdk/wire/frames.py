@@ -1,4 +1,4 @@
-"""Frames: the bytes on a framed connection. Used by host and server alike.
+"""Frames: the bytes on a framed connection, for both the host and the server.
 
     length of the payload (4 bytes, big-endian) | kind (1 byte) | call (1 byte) | payload
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 FEATURE: Final = "framed"
-"""The name that both sides give in the handshake."""
+"""The feature of the handshake for calls in frames."""
 CHUNK_BYTES: Final = 64 * 1024
-"""How many bytes one read takes."""
+"""Bytes of one read at most."""
 CALLS: Final = (
     "PreFilter",
     "Filter",
@@ -26,7 +26,7 @@ CALLS: Final = (
     "Reserve",
     "Permit",
 )
-"""The calls of SchedulingService that travel in frames, in the order of their numbers. Append only."""
+"""The calls of SchedulingService that are sent in frames, in the order of their numbers. Append only."""
 NUMBERS: Final = {name: number for number, name in enumerate(CALLS, 1)}
 """Call (`PreFilter`) -> its number in the header of a frame."""
 _SUFFIX: Final = ".framed"
@@ -43,11 +43,11 @@ class Kind(IntEnum):
     FAILURE = 1
     """In place of an answer: a gRPC status code, 4 bytes big-endian, and a text in UTF-8."""
     CLOSING = 2
-    """From the server, without payload: a call that has no answer yet was not executed, and none will be."""
+    """From the server, without payload: an open call was not executed, and no later call will be."""
 
 
 class Frame(NamedTuple):
-    """One frame. `call`: the number of the call (`NUMBERS`); 0 in a CLOSING."""
+    """One frame. `call`: the number of the call (`NUMBERS`); 0 in CLOSING."""
 
     kind: Kind
     call: int
@@ -55,11 +55,11 @@ class Frame(NamedTuple):
 
 
 class FrameError(ValueError):
-    """The bytes are not a frame that is allowed here; nothing after them can be read."""
+    """The error of bytes that are no allowed frame. The bytes after them cannot be read."""
 
 
 class TooLongError(FrameError):
-    """A frame over the limit. Attributes: length, limit, both in bytes."""
+    """The error of a frame over the limit. Attributes: length, limit, both in bytes."""
 
     def __init__(self, length: int, limit: int) -> None:
         self.length = length
@@ -73,7 +73,7 @@ def framed_path(socket_path: Path) -> Path:
 
 
 def is_framed(socket_path: Path) -> bool:
-    """Return True if the path is that of a framed socket, which has a gRPC socket beside it."""
+    """Return True if the path is the path of a framed socket, which has a gRPC socket beside it."""
     return socket_path.name.endswith(_SUFFIX)
 
 
@@ -105,7 +105,7 @@ class Incoming:
     __slots__ = ("_limit", "_parts")
 
     def __init__(self, limit: int) -> None:
-        """`limit`: the longest payload, in bytes."""
+        """Begin at the start of a frame. `limit`: the longest payload, in bytes."""
         self._limit = limit
         self._parts: bytearray | None = None
 

@@ -1,6 +1,6 @@
-"""The names in the certificate of whoever calls over TLS, as gRPC tells them.
+"""The names in the certificate of the peer of a TLS connection, read from gRPC.
 
-Read at every call: by a plugin server of its hosts, by a host of its plugins on the way back.
+A plugin server reads them at every call of a host, and a host at every call of a plugin.
 """
 
 from __future__ import annotations
@@ -9,24 +9,25 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _NAMES: Final = ("x509_common_name", "x509_subject_alternative_name")
-"""The properties of gRPC's auth context that hold names of the peer's certificate."""
+"""The properties of gRPC's auth context with the names of the peer's certificate."""
 _TRANSPORT: Final = "transport_security_type"
 
 
 def peer_names(properties: Mapping[str, Any]) -> tuple[str, ...]:
-    """`properties`: what `auth_context()` answers, lists of bytes whatever the types of the package say.
-    Common name first; empty without TLS.
+    """Return the names, the common name first; empty without TLS.
+
+    `properties`: the result of `auth_context()`, lists of bytes, unlike in the types of the package.
     """
     return tuple(name.decode(errors="replace") for key in _NAMES for name in properties.get(key, ()))
 
 
 def is_over_tls(properties: Mapping[str, Any]) -> bool:
-    """Whether the call came over TLS."""
+    """Return True if the call came over TLS."""
     return b"ssl" in properties.get(_TRANSPORT, ())
 
 
 def bears(names: tuple[str, ...], wanted: str) -> bool:
-    """Whether one of the names is `wanted`, as TLS compares them: `*.example` is any `name.example`."""
+    """Return True if one of the names is `wanted`, as in TLS: `*.example` equals any `name.example`."""
     wanted = wanted.lower()
     _, dot, above = wanted.partition(".")
     accepted = {wanted, f"*.{above}"} if dot else {wanted}

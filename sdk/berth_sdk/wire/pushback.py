@@ -1,6 +1,6 @@
-"""How a host that is asked too often says when to ask again: trailing metadata, as gRPC's retries know it.
+"""The pause that a host demands after too many calls: trailing metadata, as in gRPC's retries.
 
-Written by the host's HandleService, read by the plugin's handle. Source: gRPC proposal A6, client retries.
+The host's HandleService writes it, and the plugin's handle reads it. Source: gRPC proposal A6 (retries).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ PUSHBACK: Final = "grpc-retry-pushback-ms"
 
 
 def pushback_s(error: grpc.RpcError) -> float | None:
-    """Seconds to wait; None: the host does not ask for the call again."""
-    failed: Any = error  # every error of a call is also the call
+    """Return the seconds to wait before a repeated call; None: the host does not want a repeated call."""
+    failed: Any = error  # gRPC's error of a call is also the failed call
     if failed.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
         return None
     for key, value in failed.trailing_metadata() or ():

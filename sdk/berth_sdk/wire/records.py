@@ -1,4 +1,4 @@
-"""Records <-> contract messages, both directions. Used by the SDK's server and by the host's codec.
+"""Records <-> messages of the contract, for the SDK's server and the host's codec.
 
 A decoded Pod or Node has the fields of its summary, and an `object` only if the message has its JSON. Source:
 the contract's common.proto and identity.proto.
@@ -32,14 +32,14 @@ Rows = NDArray[np.intp]
 
 
 def encode_ref(ref: ObjectRef) -> pb.ObjectRef:
-    """ObjectRef -> message."""
+    """Return an ObjectRef as a message."""
     return pb.ObjectRef(
         namespace=ref.namespace, name=ref.name, uid=ref.uid, resource_version=ref.resource_version
     )
 
 
 def decode_ref(message: pb.ObjectRef) -> ObjectRef:
-    """Message -> ObjectRef."""
+    """Return a message as an ObjectRef."""
     return ObjectRef(
         namespace=message.namespace,
         name=message.name,
@@ -49,53 +49,53 @@ def decode_ref(message: pb.ObjectRef) -> ObjectRef:
 
 
 def encode_version(version: tuple[int, int]) -> pb.StateVersion:
-    """(epoch, generation) -> message."""
+    """Return (epoch, generation) as a message."""
     return pb.StateVersion(epoch=version[0], generation=version[1])
 
 
 def decode_version(message: pb.StateVersion) -> StateVersion:
-    """Message -> StateVersion."""
+    """Return a message as a StateVersion."""
     return StateVersion(message.epoch, message.generation)
 
 
 def plain(values: Mapping[K, V]) -> dict[K, V]:
-    """A map of a message as a dict; most are empty, and telling so is cheaper than to go through one."""
+    """Return a map of a message as a dict. Most are empty, and the check is faster than a loop."""
     return {key: values[key] for key in values} if values else {}
 
 
 def put(into: MutableMapping[K, V], values: Mapping[K, V]) -> None:
-    """Put `values` into a map of a message: as `update` does, which takes several times as long."""
+    """Put `values` into a map of a message, several times as fast as `update`."""
     for key in values:
         into[key] = values[key]
 
 
 def encode_time(time_s: float) -> Timestamp:
-    """Unix seconds -> Timestamp, to the microsecond, which is as fine as Kubernetes writes times."""
+    """Return Unix seconds as a Timestamp, to the microsecond as in Kubernetes."""
     microseconds = round(time_s * 10**6)
     return Timestamp(seconds=microseconds // 10**6, nanos=microseconds % 10**6 * 1000)
 
 
 def decode_time(message: Timestamp) -> float:
-    """Timestamp -> Unix seconds."""
+    """Return a Timestamp as Unix seconds."""
     return (message.seconds * _NANOS + message.nanos) / _NANOS
 
 
 def encode_object(item: KubeObject) -> pb.KubeObject:
-    """KubeObject -> message, as JSON."""
+    """Return a KubeObject as a message with its JSON."""
     return pb.KubeObject(
         encoding=pb.KubeObject.ENCODING_JSON, api_version=item.api_version, kind=item.kind, raw=item.raw
     )
 
 
 def decode_object(message: pb.KubeObject) -> KubeObject | None:
-    """Message -> KubeObject; None for an encoding that is not known here: the object counts as missing."""
+    """Return a message as a KubeObject; None for an unknown encoding: the object counts as missing."""
     if message.encoding not in (pb.KubeObject.ENCODING_UNSPECIFIED, pb.KubeObject.ENCODING_JSON):
         return None
     return KubeObject(message.api_version, message.kind, raw=message.raw)
 
 
 def encode_need(need: Need) -> identity_pb2.DeclaredNeed:
-    """Need -> message."""
+    """Return a Need as a message."""
     return identity_pb2.DeclaredNeed(
         kind=identity_pb2.DeclaredNeed.Kind.ValueType(need.kind.value),
         drop_fields=need.drop_fields,
@@ -107,7 +107,7 @@ def encode_need(need: Need) -> identity_pb2.DeclaredNeed:
 
 
 def decode_need(message: identity_pb2.DeclaredNeed) -> Need:
-    """Message -> Need. Raises ValueError for an unspecified or unknown kind."""
+    """Return a message as a Need. Raises ValueError for an unspecified or unknown kind."""
     return Need(
         kind=NeedKind(message.kind),
         resource=message.resource,
@@ -136,9 +136,9 @@ def encode_pod(
     annotations: Mapping[str, str] | None = None,
     in_state: bool = False,
 ) -> pb.PodSummary:
-    """Pod -> summary. `labels`, `annotations`: those to send instead of the pod's own.
+    """Return the summary of a pod. `labels`, `annotations`: sent instead of the pod's own; None: the pod's.
 
-    `in_state`: the pod is on a node, and the message around the summary names it.
+    `in_state`: the pod is on a node, and the message around the summary names the node.
     """
     message = _encode_spec(pod)
     ref = message.ref
@@ -167,7 +167,7 @@ def encode_pod(
 
 
 def _encode_spec(pod: Pod) -> pb.PodSummary:
-    """The part that depends on the spec alone: written once for all pods with the same spec."""
+    """Return the part that depends only on the spec, encoded once for all pods with the same spec."""
     read = pod._read
     if read is None:
         return _summary_of_spec(pod)
@@ -200,14 +200,17 @@ def _summary_of_spec(pod: Pod) -> pb.PodSummary:
 def decode_pod(
     message: pb.PodSummary, *, node_name: str | None = None, item: KubeObject | None = None
 ) -> Pod:
-    """Summary -> Pod. `node_name`: where the pod is, else the node that it requires. `item`: its JSON."""
+    """Return a summary as a Pod. `item`: the pod's JSON.
+
+    `node_name`: the pod's node; None: the node that it requires.
+    """
     copy = pb.PodSummary()
     copy.CopyFrom(message)
     return take_pod(copy, node_name=node_name, item=item)
 
 
 def take_pod(message: pb.PodSummary, *, node_name: str | None = None, item: KubeObject | None = None) -> Pod:
-    """As `decode_pod`, for a message that is not read afterwards: some of its fields are cleared."""
+    """Return the same as `decode_pod`, and clear some fields of the message."""
     ref = message.ref
     namespace, name, uid, resource_version = ref.namespace, ref.name, ref.uid, ref.resource_version
     message.ClearField("ref")
@@ -233,7 +236,7 @@ def take_pod(message: pb.PodSummary, *, node_name: str | None = None, item: Kube
 
 @lru_cache(maxsize=256)
 def _decode_common(namespace: str, raw: bytes) -> Pod:
-    """The fields common to all pods of a controller: read once for all of them."""
+    """Return a Pod with the fields that all pods of a controller have in common."""
     message = pb.PodSummary.FromString(raw)
     requests = plain(message.requests)
     non_zero = plain(message.non_zero_requests)
@@ -278,7 +281,7 @@ def encode_node(
     annotations: Mapping[str, str] | None = None,
     images: bool = True,
 ) -> pb.NodeSummary:
-    """Node -> summary. `labels`, `annotations`: those to send instead of the node's own."""
+    """Return the summary of a node. `labels`, `annotations`: sent instead of the node's; None: the node's."""
     message = pb.NodeSummary(
         labels=node.labels if labels is None else labels,
         annotations=node.annotations if annotations is None else annotations,
@@ -298,7 +301,7 @@ def encode_node(
 
 
 def decode_node(name: str, message: pb.NodeSummary, *, item: KubeObject | None = None) -> Node:
-    """Summary -> Node. `item`: the node's JSON."""
+    """Return a summary as a Node. `item`: the node's JSON."""
     return Node(
         name=name,
         labels=plain(message.labels),
@@ -313,7 +316,7 @@ def decode_node(name: str, message: pb.NodeSummary, *, item: KubeObject | None =
 
 
 def encode_usage(usage: NodeUsage) -> pb.NodeUsage:
-    """NodeUsage -> message."""
+    """Return a NodeUsage as a message."""
     message = pb.NodeUsage(pod_count=usage.pod_count)
     put(message.requested, usage.requested)
     put(message.non_zero_requested, usage.non_zero_requested)
@@ -323,15 +326,13 @@ def encode_usage(usage: NodeUsage) -> pb.NodeUsage:
 
 
 def decode_usage(message: pb.NodeUsage) -> NodeUsage:
-    """Message -> NodeUsage."""
+    """Return a message as a NodeUsage."""
     return _usage_of(message.SerializeToString())
 
 
 @lru_cache(maxsize=1024)
 def _usage_of(raw: bytes) -> NodeUsage:
-    """Read once for all nodes with equal usage: equal pods fill equal nodes alike. No code changes
-    these maps; plain ones, as in the host.
-    """
+    """Return the NodeUsage in `raw`, one object for all nodes with equal usage. No code changes its maps."""
     message = pb.NodeUsage.FromString(raw)
     return NodeUsage(
         requested=plain(message.requested),
@@ -345,7 +346,7 @@ def _usage_of(raw: bytes) -> NodeUsage:
 
 
 def encode_bitmap(rows: Rows | Sequence[int]) -> bytes:
-    """Slots -> bitmap: bit i is bit i mod 8, from the least significant, of byte i div 8."""
+    """Return slots as a bitmap: bit i is bit i mod 8, from the least significant, of byte i div 8."""
     chosen = np.asarray(rows, dtype=np.intp)
     if not len(chosen):
         return b""
@@ -355,36 +356,36 @@ def encode_bitmap(rows: Rows | Sequence[int]) -> bytes:
 
 
 def decode_bitmap(bitmap: bytes) -> Rows:
-    """Bitmap -> slots, ascending (intp)."""
+    """Return a bitmap as slots, ascending (intp)."""
     return np.flatnonzero(mask_of(bitmap, 8 * len(bitmap)))
 
 
 def mask_of(bitmap: bytes, size: int) -> NDArray[np.bool_]:
-    """Bitmap -> bool[size] by slot. Missing bits are not set; bits beyond `size` are left out."""
+    """Return a bitmap as bool[size] by slot. Missing bits are False; bits beyond `size` are ignored."""
     if not bitmap:
-        # Beyond an empty input numpy leaves the memory as it is.
+        # For an empty input, numpy leaves the memory uninitialised.
         return np.zeros(size, dtype=np.bool_)
     raw = np.frombuffer(bitmap, dtype=np.uint8)
     return np.unpackbits(raw, count=size, bitorder="little").view(np.bool_)
 
 
 def encode_rows(rows: Rows, within: Rows) -> pb.NodeSet:
-    """Slots, all of them from `within`, as a bitmap; "all but none" when they are all of it."""
+    """Return slots of `within` as a bitmap; as "all but none" if they are all of `within`."""
     if len(rows) == len(within):
         return pb.NodeSet(complement=True)
     return pb.NodeSet(bitmap=encode_bitmap(rows))
 
 
 def decode_rows(message: pb.NodeSet, within: Rows, index_of: Mapping[str, int]) -> Rows:
-    """NodeSet -> slots out of `within`, in its order. `index_of`: the slots of known names.
+    """Return a NodeSet as slots of `within`, in the same order. `index_of`: the slots of known names.
 
-    Raises UnknownNodeError when it lists a node that is not in `within`.
+    Raises UnknownNodeError if it lists a node that is not in `within`.
     """
     return within.compress(decode_chosen(message, within, index_of))
 
 
 def decode_chosen(message: pb.NodeSet, within: Rows, index_of: Mapping[str, int]) -> NDArray[np.bool_]:
-    """As `decode_rows`: bool[n], which of the slots `within` they are."""
+    """Return a NodeSet as bool[n]: which slots of `within` are in the set. Otherwise as `decode_rows`."""
     bitmap = encode_bitmap(_listed(message, index_of)) if message.names else message.bitmap
     size = 1 + int(within.max()) if len(within) else 0
     mask = mask_of(bitmap, max(size, 8 * len(bitmap)))
@@ -395,7 +396,7 @@ def decode_chosen(message: pb.NodeSet, within: Rows, index_of: Mapping[str, int]
 
 
 class UnknownNodeError(ValueError):
-    """A node set lists a node that was not asked about. Attribute: node, its name or index."""
+    """The error of a node set with a node that is no candidate. Attribute: node, its name or index."""
 
     def __init__(self, node: str) -> None:
         self.node = node

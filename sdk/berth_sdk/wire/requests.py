@@ -1,7 +1,7 @@
-"""The contract's requests -> the arguments of a plugin's methods. Used by the servicers.
+"""The contract's requests -> the arguments of a plugin's methods. The servicers use it.
 
-Unset and unknown values are read as the contract says. Source: the contract's common.proto, queue.proto and
-scheduling.proto.
+Unset and unknown values are read as the contract defines. Source: the contract's common.proto, queue.proto
+and scheduling.proto.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from berth_sdk.wire.scores import decode_aligned
 from berth_sdk.wire.status import CODES
 
 TRIAL: Final = "configure-trial"
-"""The name that both sides give in the handshake where a host may try arguments: `ConfigureRequest.trial`."""
+"""The feature of the handshake with which a host may try arguments: `ConfigureRequest.trial`."""
 _OUTCOMES: Final[Mapping[int, PatchOutcome]] = {
     scheduling_pb2.PatchResult.Outcome.Value(f"OUTCOME_{outcome.name}"): outcome for outcome in PatchOutcome
 }
@@ -41,13 +41,13 @@ _READERS: Final[Mapping[str, Convert]] = {
 
 
 def decode_status(message: pb.Status, unset: Code, plugin: str = "") -> Status:
-    """Message -> Status; an unset code reads as `unset`, an unknown one as ERROR."""
+    """Return the message as a Status. An unset code becomes `unset`, an unknown code becomes ERROR."""
     code = unset if message.code == pb.Status.CODE_UNSPECIFIED else CODES.get(message.code, Code.ERROR)
     return Status(code, tuple(message.reasons), plugin)
 
 
 def decode_args(message: Struct) -> dict[str, Any]:
-    """A plugin's arguments. Struct knows no integers: whole numbers become `int` again."""
+    """Return a plugin's arguments. Struct has no integers, so whole numbers become `int`."""
     return {key: _plain(value) for key, value in message.items()}
 
 
@@ -62,9 +62,9 @@ def _plain(value: Any) -> Any:
 
 
 def decode_call_pod(ctx: pb.CallContext) -> Pod | None:
-    """The cycle's pod; None if the request has only its ref. Fields of the summary are cleared.
+    """Return the cycle's pod; None if the request has only its ref. Clears some fields of the summary.
 
-    Raises ValueError unless there is one pod.
+    Raises ValueError unless the request has exactly one pod.
     """
     if len(ctx.pods) != 1:
         raise ValueError(f"a cycle about {len(ctx.pods)} pods, and this SDK knows cycles about one")
@@ -76,14 +76,14 @@ def decode_call_pod(ctx: pb.CallContext) -> Pod | None:
 
 
 def decode_bare_pod(ref: pb.ObjectRef) -> Pod:
-    """A pod of which only the ref is known."""
+    """Return a pod with nothing but its ref."""
     return Pod(name=ref.name, namespace=ref.namespace, uid=ref.uid, resource_version=ref.resource_version)
 
 
 def decode_scenario(message: scheduling_pb2.Scenario, nodes: NodeTable) -> Scenario:
-    """One what-if about a node of `nodes`, the snapshot. The pods to remove are looked up there by uid.
+    """Return a what-if about one node of `nodes`, the snapshot. Pods to remove are found there by uid.
 
-    Raises KeyError for a node that the snapshot lacks, ValueError unless it is about one node.
+    Raises KeyError for a node that the snapshot lacks, and ValueError unless it is about one node.
     """
     if len(message.nodes) != 1:
         raise ValueError(f"a scenario about {len(message.nodes)} nodes, and this SDK knows those about one")
@@ -122,7 +122,10 @@ def _name_of(index: int, nodes: NodeTable) -> str:
 def decode_rejections(
     groups: Sequence[scheduling_pb2.NodeGroup], plugins: Sequence[str], nodes: NodeTable
 ) -> NodeRejections:
-    """Rejected nodes by name, each with its signed status; a node in no group is unresolvable."""
+    """Return the rejected nodes by name, each with the status and the plugin that rejected it.
+
+    A node in no group counts as unresolvable.
+    """
     by_node: dict[str, Status] = {}
     for i, group in enumerate(groups):
         plugin = plugins[i] if i < len(plugins) else ""
@@ -133,7 +136,7 @@ def decode_rejections(
 
 
 def decode_names(message: pb.NodeSet, nodes: NodeTable) -> list[str]:
-    """The names in a set of nodes of `nodes`."""
+    """Return the names in a set of nodes of `nodes`."""
     if message.names and not message.complement:
         return list(message.names)
     index_of = dict(zip(nodes.names, nodes.slots.tolist(), strict=True)) if message.names else {}
@@ -150,12 +153,12 @@ def decode_scores(message: scheduling_pb2.Scores, nodes: NodeTable) -> NDArray[n
 
 
 def decode_patched(messages: Sequence[scheduling_pb2.PatchResult]) -> tuple[PatchResult, ...]:
-    """The outcomes of the patches; an outcome that is not known here reads as REFUSED."""
+    """Return the outcomes of the patches; an unknown outcome becomes REFUSED."""
     return tuple(PatchResult(**_PATCHED.decode(_READERS, None, message)) for message in messages)
 
 
 def decode_queued_pod(message: queue_pb2.QueuedPod) -> QueuedPod:
-    """A pod in the queue."""
+    """Return a pod in the queue."""
     item = wire.decode_object(message.object) if message.HasField("object") else None
     first = message.first_attempt_at
     return QueuedPod(
@@ -168,7 +171,7 @@ def decode_queued_pod(message: queue_pb2.QueuedPod) -> QueuedPod:
 
 
 def decode_event(message: queue_pb2.ClusterEvent) -> ClusterEvent:
-    """A cluster event; pods and nodes become their records. Raises ObjectError for a malformed one."""
+    """Return a cluster event, with records for pods and nodes. Raises ObjectError for a malformed object."""
     return ClusterEvent(
         resource=message.resource,
         action=message.action,

@@ -1,8 +1,8 @@
-"""A plugin's answers and its description -> the contract's messages. Used by the servicers.
+"""A plugin's answers and its descriptor -> the contract's messages. The servicers use it.
 
-`WRITERS` has one writer for each kind of value, whatever answer it is in (`wire.codec`). Rejections are
-grouped, one `NodeGroup` per distinct status, so that the size of a reply depends on the number of its
-reasons. Source: the contract's common.proto, identity.proto and scheduling.proto.
+`WRITERS` has one writer for each kind of value, for all answers (`wire.codec`). Rejections are grouped, one
+`NodeGroup` per distinct status, so that the size of a reply depends on the number of reasons. Source: the
+contract's common.proto, identity.proto and scheduling.proto.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _HINTS: Final = {
     Hint.ASK_PLUGIN: identity_pb2.EventInterest.HINT_ASK_PLUGIN,
 }
 _NOTHING: Final = EventInterest("Pod", ("add",), label_selector="berth.io/none,!berth.io/none")
-"""No event at all: a selector that no object can meet."""
+"""No event: its selector matches no object."""
 _JSON: Final = json.JSONEncoder(separators=(",", ":"))
 _BITMAP_FROM: Final = 32
-"""From this number of names on, a bitmap is shorter."""
+"""The number of names from which on a bitmap is shorter."""
 
 
 def encode_verdicts(verdicts: Verdicts, nodes: NodeTable, mode: NodeMode) -> scheduling_pb2.NodeVerdicts:
-    """One group for each distinct rejection; feasible nodes are not mentioned."""
+    """Return the message with one group per distinct rejection, without feasible nodes."""
     message = scheduling_pb2.NodeVerdicts()
     if verdicts.all_passed:
         return message
@@ -66,7 +66,7 @@ def encode_verdicts(verdicts: Verdicts, nodes: NodeTable, mode: NodeMode) -> sch
 
 
 def _members_bitmap(rows: NDArray[np.intp], members: NDArray[np.bool_]) -> bytes:
-    """`wire.encode_bitmap(rows[members])`, for ascending rows."""
+    """Return `wire.encode_bitmap(rows[members])`, for ascending rows."""
     size = int(rows[-1]) + 1
     mask = members
     if size != len(rows):
@@ -76,7 +76,7 @@ def _members_bitmap(rows: NDArray[np.intp], members: NDArray[np.bool_]) -> bytes
 
 
 def encode_eligible(names: frozenset[str], nodes: NodeTable, mode: NodeMode) -> pb.NodeSet:
-    """Node names, which the snapshot need not have; as a bitmap where it has all of many."""
+    """Return node names as a message: as a bitmap if there are many, and the snapshot has them all."""
     if mode is NodeMode.SNAPSHOT and len(names) >= _BITMAP_FROM:
         positions = [position for name in names if (position := nodes.position(name)) is not None]
         if len(positions) == len(names):
@@ -85,11 +85,11 @@ def encode_eligible(names: frozenset[str], nodes: NodeTable, mode: NodeMode) -> 
 
 
 class Answering(Protocol):
-    """What the writers of an answer read of its call."""
+    """The part of a call that the writers of its answer read."""
 
     @property
     def mode(self) -> NodeMode:
-        """How the plugin names nodes."""
+        """The plugin's way to name nodes."""
         ...
 
     @property
@@ -126,11 +126,11 @@ WRITERS: Final[Mapping[str, Convert]] = {
     "json": lambda _call, body: _JSON.encode(dict(body)).encode(),
     "Duration": lambda _call, seconds: encode_duration(seconds),
 }
-"""(an `Answering`, the value) -> what travels, by kind."""
+"""(an `Answering`, the value) -> the value in the message, by kind."""
 
 
 def encode_published(state: CycleState) -> list[pb.CycleStateEntry]:
-    """The values that the plugin published since the last reply."""
+    """Return the values that the plugin published since the last reply."""
     return [
         pb.CycleStateEntry(key=key, value=value or b"", deleted=value is None)
         for key, value in state.take_published().items()
@@ -138,7 +138,7 @@ def encode_published(state: CycleState) -> list[pb.CycleStateEntry]:
 
 
 def encode_descriptor(descriptor: Descriptor) -> identity_pb2.PluginDescriptor:
-    """Descriptor -> message."""
+    """Return the descriptor as a message."""
     return identity_pb2.PluginDescriptor(
         name=descriptor.name,
         version=descriptor.version,
@@ -171,7 +171,7 @@ def _encode_fields(fields: tuple[PodField, ...] | None) -> identity_pb2.PodField
 
 def _encode_events(events: tuple[EventInterest, ...] | None) -> list[identity_pb2.EventInterest]:
     if events is None:
-        return []  # the contract's word for any event
+        return []  # means any event in the contract
     return [_encode_interest(interest) for interest in events or (_NOTHING,)]
 
 

@@ -1,10 +1,10 @@
 """Scores <-> the contract's `Scores` message, without a Python object for each of them.
 
-`Scores.small` has one byte for each score; it is used if every score fits into a byte, as most do.
+`Scores.small` has one byte for each score, and is used if every score fits into a byte, as most do.
 `Scores.dense` is a packed field of zigzag varints. This module writes all varints of an answer in the same
-width, so that whole columns of bytes are written and read at once. That is legal, and longer than necessary
-if small and large numbers are mixed. It also reads the shortest form, which other writers use. Source: the
-wire format of protobuf (packed fields, varints, zigzag, the concatenation of messages).
+width, so that whole columns of bytes are written and read at once. Such varints are valid, but longer than
+necessary if small and large numbers are mixed. The module also reads the shortest form, which other writers
+use. Source: the wire format of protobuf (packed fields, varints, zigzag, the concatenation of messages).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ONE_BYTE: Final = [bytes((number,)) for number in range(0x80)]
 
 @dataclass(slots=True)
 class Scored(Generic[M]):
-    """A message and the `Scores` that belong into its field `number`, as bytes; None: they are in there."""
+    """A message, and the bytes of the `Scores` of its field `number`; None: the message has them, or none."""
 
     message: M
     number: int
@@ -40,7 +40,7 @@ class Scored(Generic[M]):
         return self.message.ctx  # type: ignore[attr-defined]  # every message with scores has one
 
     def SerializeToString(self) -> bytes:  # noqa: N802  (as messages have it)
-        """The whole message: the scores are one more field behind the others."""
+        """Return the whole message, with the scores as its last field."""
         raw: bytes = self.message.SerializeToString()  # type: ignore[attr-defined]  # it is a message
         scores = self.scores
         if scores is None:
@@ -49,11 +49,11 @@ class Scored(Generic[M]):
 
 
 def encode_aligned(scores: NDArray[np.int64]) -> bytes:
-    """int64[n] -> a `Scores` message with `small` or `dense` alone, serialised."""
+    """Return int64[n] as a serialised `Scores` message with only `small` or `dense`."""
     if not len(scores):
         return b""
     # Zigzag takes one bit more than the larger of the two ends: 0, -1, 1, -2, ... are 0, 1, 2, 3, ...
-    # Together, numbers that are not negative have the bits of the highest.
+    # The bitwise or of numbers that are not negative has as many bits as the largest.
     largest = int(np.bitwise_or.reduce(scores))
     if 0 <= largest <= _LARGEST_SMALL:
         return b"".join((bytes((_SMALL_TAG,)), varint(len(scores)), scores.astype(np.uint8).tobytes()))
@@ -67,13 +67,13 @@ def encode_aligned(scores: NDArray[np.int64]) -> bytes:
             scores.astype(np.int8)
         ).tobytes()  # none of the numbers is high, so some are negative
     elif width == 2:
-        # Two bytes at once, and in small integers: most scores that are no bytes go this way.
+        # Two bytes at once, in small integers: the way of most scores that do not fit into a byte.
         if signed:
             numbers = _zigzag(scores.astype("<i2")).view("<u2")
         else:
             numbers = scores.astype("<u2")
             numbers += numbers
-        # Bits 7 to 13 move up by one, which is to add them once more; bit 7 says that another byte follows.
+        # Bits 7 to 13 move up by one, which is adding them again. Bit 7 means that another byte follows.
         pairs = numbers & _HIGH_BITS
         pairs += numbers
         pairs |= _GOES_ON
@@ -90,8 +90,9 @@ def encode_aligned(scores: NDArray[np.int64]) -> bytes:
 
 
 def decode_aligned(raw: bytes) -> NDArray[np.int64]:
-    """`raw`: a `Scores` message that has `dense` or `small` alone, once, serialised. Raises ValueError for
-    others.
+    """Return the scores in `raw`, a serialised `Scores` message with only one `dense` or one `small`.
+
+    Raises ValueError for other messages.
     """
     if not raw:
         return np.zeros(0, dtype=np.int64)
@@ -115,7 +116,7 @@ def decode_aligned(raw: bytes) -> NDArray[np.int64]:
 
 
 class RepeatedScores:
-    """Reads scores that often equal the last ones: equal pods get equal answers."""
+    """A reader of scores that are often the same as the last ones, as equal pods get equal answers."""
 
     __slots__ = ("_raw", "_scores")
 
@@ -124,7 +125,7 @@ class RepeatedScores:
         self._scores: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
     def decode(self, raw: bytes) -> NDArray[np.int64]:
-        """As `decode_aligned`; read-only."""
+        """Return the same as `decode_aligned`, read-only."""
         if raw != self._raw:
             self._scores = decode_aligned(raw)
             self._scores.flags.writeable = False
@@ -133,10 +134,9 @@ class RepeatedScores:
 
 
 def take_field(raw: bytes, number: int) -> tuple[bytes, bytes | None]:
-    """(a serialised message without its one field `number`, the field's bytes).
+    """Return a serialised message without its field `number`, and the field's bytes.
 
-    None, and the message as it is: it has no such field, or is not written in the plain way that spares
-    the parser the work.
+    Returns the whole message and None if it has no such field, or several, or cannot be split here.
     """
     found: tuple[int, int, int] | None = None
     at = 0
@@ -185,17 +185,17 @@ def _decode_varints(data: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _zigzag(scores: NDArray[Any]) -> NDArray[Any]:
-    """In the integers' own width; all but int64 must have a bit to spare."""
+    """Return the numbers in zigzag form, of the same type. All types but int64 need a spare bit."""
     return (scores << 1) ^ (scores >> (8 * scores.itemsize - 1))
 
 
 def _unzigzag(numbers: NDArray[Any]) -> NDArray[Any]:
-    """In the integers' own width; the first bit must not be in use."""
+    """Return the numbers of zigzag forms, of the same type. The highest bit must be 0."""
     return (numbers >> 1) ^ -(numbers & 1)
 
 
 def varint(number: int) -> bytes:
-    """A number from 0 as protobuf writes it, in as few bytes as it takes."""
+    """Return a number from 0 as protobuf's shortest varint."""
     if number < 0x80:
         return _ONE_BYTE[number]
     if number < 0x4000:
@@ -209,7 +209,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(raw: bytes, at: int) -> tuple[int, int]:
-    """(number, the place behind it). Raises ValueError."""
+    """Return the number at `at`, and the position after it. Raises ValueError."""
     number = shift = 0
     while at < len(raw) and shift < 7 * _LONGEST:
         byte = raw[at]

@@ -1,7 +1,7 @@
-"""The numbers that the contract gives to the codes of a `Status`: the one table, for both ends of the wire.
+"""The contract's numbers of the codes of a `Status`, for both the host and the server.
 
-How to read a code that is unset or unknown, and reasons that are too long, each end decides itself:
-`requests` for the plugin, `rpc.served.statuses` for the host. Source: the contract's common.proto.
+Each side has its own rule for unset and unknown codes and for reasons that are too long: `requests` for the
+plugin, `rpc.served.statuses` for the host. Source: the contract's common.proto.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ WIRE_CODES: Final[Mapping[Code, pb.Status.Code.ValueType]] = {
     Code.PENDING: pb.Status.CODE_PENDING,
 }
 CODES: Final[Mapping[int, Code]] = {number: code for code, number in WIRE_CODES.items()}
-"""By the contract's number; an unset code and an unknown one are missing."""
+"""The codes by the contract's number, without unset and unknown codes."""
 
 
 def encode_status(status: Status) -> pb.Status:
-    """Status -> message; the plugin that signed it is known from the call, and does not travel."""
+    """Return the status as a message, without the plugin, which is known from the call."""
     code, reasons = WIRE_CODES[status.code], status.reasons
     return pb.Status(code=code, reasons=reasons) if reasons else pb.Status(code=code)
