@@ -145,7 +145,7 @@ def test_files_that_are_no_good_leave_the_last_good_ones(
         with caplog.at_level(logging.WARNING, "berth_sdk.wire.certificate"):
             handshake(address, authority, authority.issue("x", dns=HOST))
         (line,) = {record.getMessage() for record in caplog.records}
-        assert line.startswith("the certificate before stays in use: ")
+        assert line.startswith("the previous certificate stays in use: ")
         assert str(files.authority.parent) in line
 
 
