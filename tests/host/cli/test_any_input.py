@@ -29,7 +29,7 @@ OF_OURS: Final = re.compile(r'File "[^"]*(berth_host|berth_sdk|berth_plugins|sit
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with good files and odd ones; no workload of the bench is run."""
+    """Make the working folder, with valid and odd files, and replace the workloads of the bench."""
     from berth_bench import command
     from berth_bench.running import WorkloadError
 
@@ -54,7 +54,7 @@ def assert_words(shot: Shot, ended: Ended) -> None:
 
 
 @pytest.mark.parametrize("share", range(SHARES))
-def test_command_with_spoilt_input_ends_with_words(share: int) -> None:
+def test_command_with_damaged_input_ends_with_a_message(share: int) -> None:
     for seed in range(FIRST_SEED + share, FIRST_SEED + INPUTS, SHARES):
         shot = any_shot(random.Random(seed))
         try:
@@ -64,7 +64,7 @@ def test_command_with_spoilt_input_ends_with_words(share: int) -> None:
         assert_words(shot, ended)
 
 
-def test_input_that_is_spoilt_is_good_before() -> None:
+def test_input_is_valid_before_it_is_damaged() -> None:
     Path("policy.json").write_text(yaml.safe_dump(samples.POLICY))
     for number, manifests in enumerate(samples.MANIFESTS):
         Path("m.yaml").write_text(yaml.safe_dump_all(manifests))
@@ -82,7 +82,7 @@ def test_input_that_is_spoilt_is_good_before() -> None:
 
 
 @pytest.mark.parametrize("number", range(len(samples.MODULES)))
-def test_module_of_a_stranger_is_used_or_refused_in_words(number: int) -> None:
+def test_arbitrary_plugin_module_is_used_or_refused_with_a_message(number: int) -> None:
     name = f"stranger_{number}"
     Path(f"{name}.py").write_text(samples.MODULES[number], encoding="utf-8", errors="surrogateescape")
     own = samples.BERTH | {"plugins": [{"name": "Mine", "inProcess": f"{name}:Mine"}]}
@@ -96,8 +96,8 @@ def test_module_of_a_stranger_is_used_or_refused_in_words(number: int) -> None:
         assert_words(shot, fire(shot))
 
 
-def test_every_command_is_among_those_that_are_tried() -> None:
-    """A command that is added later is tried as well."""
+def test_every_command_is_tested_with_damaged_input() -> None:
+    """Includes commands that are added later."""
     tried = {any_shot(random.Random(seed)).words[:2] for seed in range(1500)}
     tried_names = {words[:1] for words in tried} | tried
     for program, group in GROUPS.items():
@@ -106,7 +106,7 @@ def test_every_command_is_among_those_that_are_tried() -> None:
 
 
 def run_in_shell(line: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """`BERTH` in the line is the program; the environment is these variables alone."""
+    """Run a line, in which `BERTH` is the program, with only these environment variables."""
     line = line.replace("BERTH", f"{sys.executable} -m berth_host").replace(
         "SDK", f"{sys.executable} -m berth_sdk"
     )
@@ -151,7 +151,7 @@ FULL: Final = b"the result cannot be written: No space left on device: free some
         ("BERTH simulate $(printf 'bad\\377.yaml')", 2, b"bad"),
     ],
 )
-def test_streams_and_places_that_fail_are_said_in_words(line: str, code: int, words: bytes) -> None:
+def test_failing_streams_and_folders_are_reported_with_a_message(line: str, code: int, words: bytes) -> None:
     """No HOME and no locale is set, standard output is closed or full, the working folder is gone."""
     Path("config.yaml").write_text(yaml.safe_dump(samples.OLDER | {"extenders": []}))
     Path("broken.yaml").write_text("kind: [")
@@ -165,6 +165,6 @@ def test_streams_and_places_that_fail_are_said_in_words(line: str, code: int, wo
     assert b"Exception ignored" not in done.stderr, done
 
 
-def test_reader_that_closes_the_pipe_ends_the_command_without_words(folder: Path) -> None:
+def test_reader_that_closes_the_pipe_ends_the_command_without_a_message(folder: Path) -> None:
     done = run_in_shell("BERTH simulate good.yaml -o json | true")
     assert (done.returncode, done.stderr) == (0, b"")

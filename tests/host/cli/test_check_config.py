@@ -101,11 +101,11 @@ def test_readable_errors_name_file_line_and_cure(tmp_path: Path) -> None:
     )
 
 
-def test_extenders_are_shown() -> None:
+def test_check_config_shows_extenders() -> None:
     assert "http://x:1" in run(HEADER + "extenders: [{urlPrefix: 'http://x:1', filterVerb: f}]").stdout
 
 
-def test_class_in_process_tells_its_points_and_a_missing_one_is_an_error_as_for_the_host() -> None:
+def test_points_of_an_in_process_class_are_read_and_a_missing_class_is_an_error() -> None:
     text = HEADER + "profiles: [{plugins: {multiPoint: {enabled: [{name: Mine}]}}}]\n" + BERTH
     where = "berth_plugins.node_name:NodeName"
     got = shown(f"{text}plugins: [{{name: Mine, inProcess: '{where}'}}]")
@@ -124,7 +124,7 @@ def test_class_in_process_tells_its_points_and_a_missing_one_is_an_error_as_for_
     assert len(both) == 2
 
 
-def test_a_command_that_is_not_here_is_a_warning(tmp_path: Path) -> None:
+def test_plugin_command_that_is_not_on_this_machine_is_a_warning(tmp_path: Path) -> None:
     """The host may run elsewhere, so it is no error."""
     place = tmp_path / "not-executable"
     place.write_text("")
@@ -140,7 +140,7 @@ def test_a_command_that_is_not_here_is_a_warning(tmp_path: Path) -> None:
     ]
 
 
-def test_errors_of_both_documents_are_told_at_once_each_with_its_path_and_line() -> None:
+def test_errors_of_both_documents_are_reported_together_with_path_and_line() -> None:
     first = f"{HEADER}parallelism: 0\npodMaxBackoffSeconds: -1\n"
     result = run(f"{first}{BERTH}cycleBudget: 1h\nplugins:\n- {{name: Gpu, endpoint: nowhere}}\n")
     assert result.exit_code == 2
@@ -152,7 +152,7 @@ def test_errors_of_both_documents_are_told_at_once_each_with_its_path_and_line()
     ]
 
 
-def test_fields_that_are_unknown_in_both_documents_are_told_at_once() -> None:
+def test_unknown_fields_of_both_documents_are_reported_together() -> None:
     stderr = run(f"{HEADER}paralelism: 1\n{BERTH}cycleBugdet: 1s\n").stderr
     assert [line.partition(": ")[0] for line in stderr.splitlines()] == [
         "standard input:3",
@@ -188,7 +188,7 @@ def test_file_in_utf_16_is_read(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
 
 
-def test_file_that_is_no_text_or_not_there_exits_2(tmp_path: Path) -> None:
+def test_file_that_is_no_text_or_missing_exits_2(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_bytes(b"a: 1\nb: \xff")
     result = CliRunner().invoke(berth, ["check-config", str(file)])

@@ -35,29 +35,29 @@ def test_no_summary_is_cut_at_80_columns(group: Commands) -> None:
         (["--costs"], "berth simulate --costs"),
     ],
 )
-def test_option_before_its_command_is_told_its_place(words: list[str], cure: str) -> None:
+def test_error_of_an_option_before_its_command_names_its_place(words: list[str], cure: str) -> None:
     done = CliRunner().invoke(berth, words, prog_name="berth")
     assert done.exit_code == 2
     assert f"here: write it behind the command, as in {cure}\n" in done.stderr
 
 
-def test_option_that_no_command_has_is_just_unknown() -> None:
+def test_option_that_no_command_has_is_reported_as_unknown() -> None:
     done = CliRunner().invoke(berth, ["--colour", "simulate"], prog_name="berth")
     assert (done.exit_code, "behind" in done.stderr, "No such option" in done.stderr) == (2, False, True)
 
 
-def test_ctrl_c_ends_any_command_as_shells_have_it() -> None:
+def test_ctrl_c_ends_any_command_with_exit_code_130() -> None:
     @click.group(cls=Commands)
     def outer() -> None:
-        """Holds a group that holds a command."""
+        """Group a group with a command."""
 
     @outer.group()
     def inner() -> None:
-        """The command is in here."""
+        """Group the command."""
 
     @inner.command()
     def waits() -> NoReturn:
-        """Ended by Ctrl-C."""
+        """Wait for Ctrl-C."""
         raise KeyboardInterrupt
 
     done = CliRunner().invoke(outer, ["inner", "waits"], prog_name="outer")

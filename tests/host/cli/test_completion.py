@@ -19,7 +19,7 @@ BASH, FISH = shutil.which("bash"), shutil.which("fish")
 
 
 def asked(*words: str, shell: str = "zsh") -> str:
-    """The answer to a shell's question about a line that ends in the last word."""
+    """Return the completions of the last word of a line, as the shell gets them."""
     line = {"COMP_WORDS": " ".join(["berth", *words]), "COMP_CWORD": str(len(words))}
     if shell == "fish":
         line["COMP_CWORD"] = words[-1]
@@ -47,7 +47,7 @@ def test_script_is_for_the_shell_that_is_named(run: Run, shell: str) -> None:
         (["scheduler", "--no-such-flag", "--pro"], "--profiling"),
     ],
 )
-def test_words_are_completed(shell: str, words: list[str], wanted: str) -> None:
+def test_commands_and_options_are_completed(shell: str, words: list[str], wanted: str) -> None:
     assert wanted in asked(*words, shell=shell)
 
 

@@ -24,7 +24,7 @@ ECHO = "support.echo_plugin:Echo"
 
 @asynccontextmanager
 async def watching(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The command, until the end of the block; it must end as an interrupted command does."""
+    """Yield the running command; at the end of the block it must have ended as after Ctrl-C."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "berth_host", "plugins", "--watch", *options),
         stdout=asyncio.subprocess.PIPE,
@@ -44,7 +44,7 @@ async def watching(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 async def printed(process: asyncio.subprocess.Process, text: str) -> list[str]:
-    """The lines up to the one that has the text in it."""
+    """Return the lines up to the first line with the text."""
     assert process.stdout is not None
     lines: list[str] = []
     async with asyncio.timeout(PATIENCE_S):
@@ -76,7 +76,7 @@ async def test_instances_are_listed_with_plugins_and_points_and_dead_sockets_wit
     assert live_one["plugins"] == [{"name": "Echo", "version": "", "points": ["filter", "score"]}]
 
 
-def test_a_folder_without_sockets_is_said_to_be_one(run: Run, tmp_path: Path) -> None:
+def test_folder_without_sockets_is_reported(run: Run, tmp_path: Path) -> None:
     shown = run("plugins", "--folder", str(tmp_path))
     assert shown.exit_code == 0
     assert (
@@ -85,7 +85,7 @@ def test_a_folder_without_sockets_is_said_to_be_one(run: Run, tmp_path: Path) ->
     )
 
 
-async def test_an_instance_may_say_anything_and_the_others_are_shown_all_the_same(
+async def test_instance_with_invalid_answers_does_not_hide_the_others(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start in the far future, a name that would clear the screen; the path is relative."""
@@ -124,7 +124,7 @@ async def test_watch_prints_the_list_again_when_an_instance_comes_or_goes(tmp_pa
         await printed(process, "does not shake hands")
 
 
-def test_folder_that_is_not_there_and_a_watch_of_nothing_are_refused(run: Run, tmp_path: Path) -> None:
+def test_missing_folder_and_watch_without_a_source_are_refused(run: Run, tmp_path: Path) -> None:
     missing = run("plugins", "--folder", str(tmp_path / "missing"))
     assert (missing.exit_code, "does not exist" in missing.stderr) == (2, True)
     idle = run("plugins", "--watch")

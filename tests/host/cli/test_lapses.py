@@ -62,7 +62,7 @@ class Decides(Plugin):
 
 @pytest.fixture
 def config(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A configuration with one class of PLUGINS as a child, at a point; further fields of it."""
+    """Return a configuration with one class of PLUGINS as a child, at a point, with further fields."""
     (tmp_path / "lapsing.py").write_text(PLUGINS)
     monkeypatch.chdir(tmp_path)
 
@@ -93,7 +93,7 @@ LAST_LINE = "some rules of the configuration did not always run (see the warning
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "pods"), [("Dies", ("a", "b", "c")), ("DiesOnce", ("a", "odd", "b"))])
-def test_child_that_dies_in_a_call_ends_the_run_soon_and_is_told(
+def test_child_that_dies_in_a_call_ends_the_run_soon_with_a_warning(
     run: Run, write: Write, config: Any, name: str, pods: tuple[str, ...]
 ) -> None:
     result = run("simulate", "-f", a_cluster(write, *pods), "--config", config(name), "--costs", "-o", "json")
@@ -132,7 +132,7 @@ def test_lapse_is_exit_code_4_with_strict_and_the_last_line_without(
     assert strict.exit_code == 4
 
 
-def test_why_is_strict_too(run: Run, write: Write, config: Any) -> None:
+def test_why_exits_with_4_for_a_lapse_with_strict(run: Run, write: Write, config: Any) -> None:
     path = a_cluster(write, "web")
     assert run("why", "web", "-f", path, "--config", config("Faulty", "score"), "--strict").exit_code == 4
 
@@ -178,7 +178,7 @@ def test_decision_at_permit_that_comes_later_counts(run: Run, write: Write, conf
         ),
     ],
 )
-def test_doubtful_input_is_told_and_is_bad_input_with_strict(
+def test_doubtful_input_is_a_warning_and_bad_input_with_strict(
     run: Run, write: Write, objects: list[dict[str, Any]], gap: str
 ) -> None:
     path = write(*objects)

@@ -18,7 +18,7 @@ from .conftest import Run
 
 
 def leaves(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
-    """The commands below a group."""
+    """Yield the commands below a group."""
     if isinstance(command, Commands):
         for name, below in command.each(click.Context(command)).items():
             yield from leaves(f"{path} {name}", below)
@@ -26,7 +26,7 @@ def leaves(path: str, command: click.Command) -> Iterator[tuple[str, click.Comma
         yield path, command
 
 
-def test_version_is_the_distributions(run: Run) -> None:
+def test_version_is_that_of_the_distribution(run: Run) -> None:
     assert run("--version").stdout == f"berth {version('berth-host')}\n"
 
 

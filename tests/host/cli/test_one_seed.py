@@ -18,7 +18,7 @@ NODES = 40
 
 
 def tight_cluster() -> dict[str, Any]:
-    """A full cluster, and pods that find room only where others leave."""
+    """Return a full cluster, and pods that find room only where others leave."""
     items: list[dict[str, Any]] = []
     for i in range(NODES):
         amounts = {"cpu": "6400m", "memory": "32Gi", "pods": "110"}
@@ -54,7 +54,7 @@ def manifest(tmp_path: Path) -> Path:
 
 
 def placed(report: dict[str, Any]) -> dict[str, Any]:
-    """The decisions alone, without figures that are measured."""
+    """Return the decisions, without measured figures."""
     return {key: report[key] for key in ("placements", "pending")}
 
 

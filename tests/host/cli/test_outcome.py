@@ -34,7 +34,7 @@ def with_condition(**condition: Any) -> KubeObject:
         pytest.param(KubeObject.of(pod_object("web")), "", id="nothing is known"),
     ],
 )
-def test_message(pod: KubeObject | None, want: str) -> None:
+def test_message_of_a_pod_names_why_it_has_no_node(pod: KubeObject | None, want: str) -> None:
     assert message_of("default/web", pod, NOBODY) == want
 
 

@@ -101,7 +101,7 @@ def child(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-async def test_message_is_the_same_in_process_as_a_child_and_at_an_endpoint(
+async def test_message_of_an_exception_is_the_same_in_process_and_served(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(yard.folder)
@@ -172,7 +172,7 @@ def test_reason_of_a_failed_child_is_text(yard: Yard) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_flood_left_out_is_said(yard: Yard) -> None:
+def test_number_of_suppressed_log_lines_is_logged(yard: Yard) -> None:
     lines = yard.simulate("Floods", child("Floods"), "-v").stderr.splitlines()
     shown = [line for line in lines if line.startswith("Floods: line ")]
     assert 0 < len(shown) < 5000

@@ -145,7 +145,7 @@ def test_configuration_shows_no_secret_in_result_or_error(plugin: dict[str, Any]
                 assert_hidden(Shot("berth", words, shot.files))
 
 
-def test_result_of_check_config_says_where_something_is_hidden() -> None:
+def test_result_of_check_config_marks_hidden_values() -> None:
     Path("c.yaml").write_text(yaml.safe_dump_all(configuration({"command": COMMAND})))
     said = assert_hidden(Shot("berth", ("check-config", "c.yaml")))
     assert f"no-such-program --token {MASK} --password={MASK}" in " ".join(said.split())
@@ -153,7 +153,7 @@ def test_result_of_check_config_says_where_something_is_hidden() -> None:
 
 @pytest.mark.parametrize("name", ["Refuses", "Fails", "Raises"])
 @pytest.mark.parametrize("command", ["simulate", "why"])
-def test_plugin_that_says_its_secret_is_shown_without(name: str, command: str) -> None:
+def test_error_of_a_plugin_is_shown_without_its_secret(name: str, command: str) -> None:
     """In the error, in the report, in the log of `-v` and in its traceback."""
     Path("saying.py").write_text(MODULE)
     documents = configuration({"inProcess": f"saying:{name}"})

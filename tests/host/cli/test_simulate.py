@@ -151,7 +151,7 @@ def test_pods_go_by_priority_and_bound_pods_count(run: Run, write: Write) -> Non
 
 
 @pytest.mark.slow
-def test_same_seed_places_the_same(run: Run, write: Write) -> None:
+def test_same_seed_gives_the_same_placements(run: Run, write: Write) -> None:
     nodes = [node_object(f"n{i}") for i in range(8)]
     path = write(*nodes, *(pod_object(f"p{i}") for i in range(20)))
     first = placed(run("simulate", "-f", path, "-o", "json", "--seed", "1"))
@@ -161,7 +161,7 @@ def test_same_seed_places_the_same(run: Run, write: Write) -> None:
     assert any(first != other for other in others)
 
 
-def test_cluster_without_nodes_says_so(run: Run, write: Write) -> None:
+def test_report_names_a_cluster_without_nodes(run: Run, write: Write) -> None:
     result = run("simulate", "-f", write(pod_object("web")), "-o", "json")
     assert pending(result) == {"default/web": "no nodes available to schedule pods"}
 
@@ -248,7 +248,7 @@ def test_bad_manifests_exit_with_2_and_schedule_nothing(run: Run, write: Write) 
     assert "(document 4): apiVersion: is required" in second
 
 
-def test_left_out_kinds_are_said_once_on_standard_error(run: Run, write: Write) -> None:
+def test_ignored_kinds_are_named_once_on_standard_error(run: Run, write: Write) -> None:
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}}
     result = run("simulate", "-f", write(node_object("a"), pod_object("web"), config_map), "-o", "json")
     answer(result)
@@ -256,7 +256,7 @@ def test_left_out_kinds_are_said_once_on_standard_error(run: Run, write: Write) 
 
 
 @pytest.mark.slow
-def test_plugins_of_pod_groups_are_left_out_and_said_once(run: Run, write: Write) -> None:
+def test_plugins_of_pod_groups_are_left_out_with_one_warning(run: Run, write: Write) -> None:
     scheduler, _ = in_process()
     scheduler["profiles"][0]["plugins"] = {"permit": {"enabled": [{"name": "GangScheduling"}]}}
     path = write(node_object("a"), pod_object("web"), pod_object("db"))
@@ -283,7 +283,7 @@ def test_bad_configuration_exits_with_2_and_names_file_and_line(run: Run, write:
     assert "percentageOfNodesToScore" in result.stderr
 
 
-def test_errors_of_both_documents_are_told_at_once(run: Run, write: Write, tmp_path: Path) -> None:
+def test_errors_of_both_documents_are_reported_together(run: Run, write: Write, tmp_path: Path) -> None:
     config = tmp_path / "both.yaml"
     config.write_text(
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -460,7 +460,7 @@ def test_costs_name_every_call_of_every_plugin(run: Run, write: Write) -> None:
     assert ["NodeResourcesFit", "in", "process", "Filter", "1"] in [row[:5] for row in rows]
 
 
-def test_costs_say_what_a_missing_depends_on_would_bring(run: Run, write: Write) -> None:
+def test_costs_name_calls_that_depends_on_would_save(run: Run, write: Write) -> None:
     config = write(*in_process(Broken="support.cli_plugins:Broken"), name="config.yaml")
     objects = write(node_object("a"), *(pod_object(name) for name in ("web-0", "web-1", "web-2")))
     result = run("simulate", "-f", objects, "--config", config, "-o", "json", "--costs")
@@ -469,7 +469,7 @@ def test_costs_say_what_a_missing_depends_on_would_bring(run: Run, write: Write)
     assert advice == ["plugin Broken: declare depends_on to keep answers: 2 of 3 calls were for equal pods"]
 
 
-def test_nothing_to_read_is_a_usage_error(run: Run) -> None:
+def test_simulate_without_any_input_is_a_usage_error(run: Run) -> None:
     assert run("simulate").exit_code == 2
 
 
@@ -532,7 +532,7 @@ def test_feature_gates_reach_the_plugins(run: Run, write: Write) -> None:
     assert list(placed(result)) == ["default/web"]
 
 
-def test_emulated_version_keeps_what_1_36_misses(run: Run, write: Write) -> None:
+def test_emulated_version_keeps_an_error_of_1_36(run: Run, write: Write) -> None:
     """kubernetes 139161: of two terms one applied to the pod that left."""
 
     def noisy(**labels: str) -> dict[str, Any]:
@@ -564,7 +564,7 @@ def test_emulated_version_keeps_what_1_36_misses(run: Run, write: Write) -> None
         ("1.36,kube=1.36", "duplicate version flag, kube=1.36 and kube=1.36"),
     ],
 )
-def test_emulated_version_that_cannot_be_had_is_refused(
+def test_unknown_emulated_version_is_refused(
     run: Run, write: Write, command: list[str], value: str, problem: str
 ) -> None:
     result = run(*command, write(node_object("a")), "--emulated-version", value)

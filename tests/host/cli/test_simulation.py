@@ -21,7 +21,7 @@ async def simulated(*objects: Any, config: str | None = None) -> tuple[Finished,
     return await run(prepare(request), bound.append), bound
 
 
-async def test_each_binding_is_told_as_it_happens() -> None:
+async def test_each_binding_is_reported_when_it_happens() -> None:
     there = pod_object("there", nodeName="a")
     _, bound = await simulated(node_object("a"), there, *(pod_object(f"p{i}") for i in range(3)))
     assert bound == [1, 2, 3]
@@ -52,7 +52,7 @@ async def test_pods_get_the_claims_of_their_templates() -> None:
     assert sum(claim.get("status.allocation") is not None for claim in claims) == 1
 
 
-async def test_costs_tell_in_process_from_own_process(write: Write) -> None:
+async def test_costs_name_in_process_and_served_plugins(write: Write) -> None:
     scheduler, own = in_process(NodeName="unused:Unused")
     scheduler["profiles"][0]["plugins"] = {}
     command = [sys.executable, "-m", "berth_sdk", "serve", "NodeName"]

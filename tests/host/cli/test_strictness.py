@@ -6,7 +6,7 @@ import pytest
 from berth_host.cli.strictness import NEGLECTED, conclude, is_strict
 
 
-def test_environment_decides_where_the_user_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_decides_about_strict_without_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_strict(None)
     monkeypatch.setenv("CI", "true")
     assert is_strict(None)
@@ -15,7 +15,7 @@ def test_environment_decides_where_the_user_does_not(monkeypatch: pytest.MonkeyP
     assert is_strict(True)
 
 
-def test_run_without_lapses_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_without_lapses_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     conclude([], strict=True)
     assert capsys.readouterr().err == ""
 

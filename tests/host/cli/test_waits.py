@@ -28,7 +28,7 @@ LICENCE = Lost(Titled("unix:/run/licence.sock"), ("Licence",), "")
 
 
 async def told(looks: list[list[Lost]]) -> list[str]:
-    """What is said while each look finds these."""
+    """Return the reports of a run in which the checks find these."""
     said: list[str] = []
     left = iter(looks)
     over = asyncio.Event()
@@ -52,18 +52,18 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waits, "LOOK_S", 0.0)
 
 
-async def test_place_is_told_once_when_two_looks_in_a_row_find_it_missing() -> None:
+async def test_place_is_reported_once_after_two_checks_find_it_missing() -> None:
     (line,) = await told([[GPU], [GPU], [GPU], [], [GPU], [GPU]])
     assert line == (
         "waiting for plugin Gpu, Rack (unix:/run/gpu.sock), at most 60 s each time: lost its instance"
     )
 
 
-async def test_one_that_is_soon_back_is_not_worth_a_line() -> None:
+async def test_place_that_is_soon_back_is_not_reported() -> None:
     assert await told([[GPU], [LICENCE], [GPU], []]) == []
 
 
-async def test_one_that_has_not_come_yet_is_told_as_such() -> None:
+async def test_place_that_was_never_attached_is_reported_as_such() -> None:
     first, second = await told([[GPU, LICENCE], [GPU, LICENCE]])
     assert "plugin Gpu, Rack" in first
     assert second.endswith("(unix:/run/licence.sock), at most 60 s each time: it has not answered yet")

@@ -61,7 +61,7 @@ def test_placed_pod_shows_the_scores_of_the_best_nodes(run: Run, write: Write) -
     assert sum(item["normalized"] * item["weight"] for item in best["plugins"].values()) == best["total"]
 
 
-def test_pod_that_was_there_before_says_so(run: Run, write: Write) -> None:
+def test_explanation_of_a_pod_placed_in_the_input_names_that(run: Run, write: Write) -> None:
     got = answer(run("why", "there", "-f", cluster(write), "-o", "json"))
     assert got["message"] == "was on medium in the input already"
     assert (got["rejections"], got["scores"]) == ([], [])
@@ -94,7 +94,7 @@ def test_bad_input_exits_with_2(run: Run, write: Write) -> None:
 
 
 def named_node(name: str) -> dict[str, Any]:
-    """An affinity to the node of that name, as a DaemonSet's controller writes it."""
+    """Return an affinity to the node of that name, as a DaemonSet's controller writes it."""
     here = [{"key": "metadata.name", "operator": "In", "values": [name]}]
     terms = {"nodeSelectorTerms": [{"matchFields": here}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}

@@ -14,7 +14,7 @@ BY_NAME = {family.name: family for family in KUBE_SCHEDULER}
 
 
 def described(family: Family) -> dict[str, Any]:
-    """A family in the words of the recording."""
+    """Return a family in the form of the recording."""
     found: dict[str, Any] = {
         "name": family.name,
         "type": family.kind.value,
@@ -27,7 +27,7 @@ def described(family: Family) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("wanted", RECORDED["families"], ids=lambda wanted: str(wanted["name"]))
-def test_a_family_is_as_recorded(wanted: dict[str, Any]) -> None:
+def test_metric_family_equals_the_recorded_one_of_kube_scheduler(wanted: dict[str, Any]) -> None:
     compared = ("name", "type", "stability", "labels", "buckets")
     assert described(BY_NAME[wanted["name"]]) == {key: wanted[key] for key in compared if key in wanted}
 
@@ -55,5 +55,7 @@ def test_family_that_needs_a_gate_of_kube_scheduler_is_not_exposed() -> None:
         (families.HEALTH_CHECKS, RECORDED["metricsSlis"][1]),
     ],
 )
-def test_families_of_the_other_paths_are_as_recorded(family: Family, wanted: dict[str, Any]) -> None:
+def test_families_of_metrics_resources_and_slis_equal_the_recorded_ones(
+    family: Family, wanted: dict[str, Any]
+) -> None:
     assert described(family) == {key: wanted[key] for key in ("name", "type", "stability", "labels")}

@@ -139,7 +139,7 @@ async def test_tasks_of_the_loop_are_counted_by_what_they_run() -> None:
     assert found["Scheduler.run",] == 1
 
 
-async def test_sizes_are_those_of_queue_and_cache() -> None:
+async def test_size_metrics_equal_the_sizes_of_queue_and_cache() -> None:
     cluster = [node("n1"), pod("a"), pod("big", cpu="40"), pod("gated", schedulingGates=[{"name": "x"}])]
     async with World(cluster) as world:
         await world.settle()
@@ -161,7 +161,7 @@ async def test_sizes_are_those_of_queue_and_cache() -> None:
     assert shown.of("scheduler_goroutines", "operation") == {("binding",): 0}
 
 
-async def test_a_pod_that_is_scheduled_after_all_names_no_plugin_and_counts_its_attempts() -> None:
+async def test_pod_that_is_scheduled_later_leaves_no_unschedulable_plugin_and_counts_its_attempts() -> None:
     async with World([node("small", cpu="1"), pod("big", cpu="2")]) as world:
         await world.settle()
         world.server.create(node("large", cpu="8"))
@@ -173,7 +173,7 @@ async def test_a_pod_that_is_scheduled_after_all_names_no_plugin_and_counts_its_
     assert hints["NodeAdd", "NodeResourcesFit", "Queue"] == 1
 
 
-async def test_plugins_are_counted_by_taking_part_and_by_call() -> None:
+async def test_plugin_evaluations_and_sampled_calls_are_counted() -> None:
     pods = [pod(f"p{i}") for i in range(20)]
     async with World([node("n1"), node("n2"), *pods]) as world:
         await world.settle()
@@ -194,7 +194,7 @@ async def test_plugins_are_counted_by_taking_part_and_by_call() -> None:
     assert sampled.get(("Bind", "DefaultBinder"), 0) <= 20
 
 
-async def test_resetting_begins_anew_everywhere_but_in_what_is_now() -> None:
+async def test_reset_sets_all_metrics_to_zero_but_gauges() -> None:
     async with World([node("n1"), pod("a"), pod("big", cpu="40")]) as world:
         await world.settle()
         world.host.metrics.clear()

@@ -18,7 +18,7 @@ def test_mean_maximum_and_quantiles_follow_the_observations() -> None:
     assert stats.times.quantile(0.99) == 0.010
 
 
-def test_nothing_observed_costs_nothing() -> None:
+def test_histogram_without_observations_has_mean_and_quantiles_zero() -> None:
     assert (CallStats().times.mean, CallStats().times.quantile(0.5)) == (0.0, 0.0)
 
 
@@ -28,7 +28,7 @@ def test_a_call_longer_than_every_bucket_is_counted_in_the_last() -> None:
     assert stats.times.counts[-1] == 1
 
 
-def test_figures_are_kept_per_call() -> None:
+def test_plugin_stats_have_figures_per_call() -> None:
     stats = PluginStats("Demo")
     stats.of("Filter").times.observe(0.1)
     stats.of("Filter").times.observe(0.1)
@@ -36,7 +36,7 @@ def test_figures_are_kept_per_call() -> None:
     assert [(rpc, figures.calls) for rpc, figures in stats.items()] == [("Filter", 2), ("Score", 1)]
 
 
-def test_requests_and_replies_are_summed() -> None:
+def test_bytes_of_requests_and_replies_are_summed() -> None:
     stats = CallStats()
     stats.sent(100, 20)
     stats.sent(50, 0)

@@ -6,7 +6,7 @@ from berth_host.metrics.plugin_work import PluginWork
 from berth_sdk.status import SUCCESS, Code, Status
 
 
-def test_errors_of_volumes_are_counted_by_stage_and_those_of_others_not() -> None:
+def test_errors_of_volume_binding_are_counted_by_stage_and_of_other_plugins_not() -> None:
     work = PluginWork()
     for plugin in ("VolumeBinding", "Other"):
         work.filter_failed(Status(Code.ERROR, ("x",), plugin))
@@ -18,7 +18,7 @@ def test_errors_of_volumes_are_counted_by_stage_and_those_of_others_not() -> Non
     assert counted == [1, 1, 1]
 
 
-def test_only_claims_are_counted_as_such() -> None:
+def test_only_created_resource_claims_are_counted() -> None:
     work = PluginWork()
     work.created("resource.k8s.io/resourceclaims", False)
     work.created("example.com/widgets", False)

@@ -47,7 +47,7 @@ async def shown(pod: Pod) -> Found:
     return found
 
 
-async def test_requests_and_limits_in_cores_bytes_and_pieces() -> None:
+async def test_requests_and_limits_are_shown_in_cores_bytes_and_integers() -> None:
     requests = {"cpu": "250m", "memory": "1Gi", "hugepages-2Mi": "4Mi", "example.com/gpu": "2"}
     limits = {"cpu": "1", "memory": "2Gi", "example.com/gpu": "2"}
     assert await shown(a_pod(containers=[container(requests, limits)])) == {
@@ -61,9 +61,7 @@ async def test_requests_and_limits_in_cores_bytes_and_pieces() -> None:
     }
 
 
-async def test_the_larger_of_init_and_main_containers_counts_and_overhead_is_added_to_what_is_limited() -> (
-    None
-):
+async def test_limit_is_the_larger_of_init_and_main_containers_plus_overhead() -> None:
     found = await shown(
         a_pod(
             initContainers=[container({"cpu": "3"}, {"cpu": "4"})],
@@ -78,7 +76,7 @@ async def test_the_larger_of_init_and_main_containers_counts_and_overhead_is_add
     }
 
 
-async def test_amount_of_zero_is_not_shown_and_a_pod_kept_as_bytes_stays_so() -> None:
+async def test_zero_amounts_are_not_shown_and_pods_kept_as_bytes_are_not_parsed() -> None:
     pod = a_pod(containers=[container({"cpu": "0"})])
     assert pod.object is not None
     pod.object.release()

@@ -28,7 +28,7 @@ async def shown(*sources: Source) -> Samples:
 
 
 @given(st.lists(st.floats(0, 3) | st.sampled_from([0.5, 1.0, 2.0])))
-async def test_a_bucket_counts_values_up_to_its_bound(values: list[float]) -> None:
+async def test_bucket_counts_values_up_to_its_bound(values: list[float]) -> None:
     waits = Histograms(WAITS)
     for value in values:
         waits.of("here").observe(value)
@@ -43,7 +43,7 @@ async def test_a_bucket_counts_values_up_to_its_bound(values: list[float]) -> No
     assert abs(samples["waits_seconds_sum", (("where", "here"),)] - sum(values)) < 1e-9
 
 
-async def test_without_labels_a_family_is_there_from_the_start() -> None:
+async def test_family_without_labels_is_shown_before_its_first_observation() -> None:
     samples = await shown(
         Histograms(PLAIN), Counters(BARE), Counters(SEEN), Readings(HERE, lambda: [((), 7)])
     )
@@ -57,7 +57,7 @@ async def test_without_labels_a_family_is_there_from_the_start() -> None:
     }
 
 
-async def test_cleared_series_begin_anew_and_holders_of_one_go_on() -> None:
+async def test_cleared_series_start_at_zero_and_can_still_be_written() -> None:
     waits, seen = Histograms(WAITS), Counters(SEEN)
     held = waits.of("here")
     held.observe(1)
@@ -72,7 +72,7 @@ async def test_cleared_series_begin_anew_and_holders_of_one_go_on() -> None:
     assert samples["seen_total", (("what", "a"), ("who", "b"))] == 1
 
 
-async def test_a_counter_that_is_read_elsewhere_counts_from_its_last_clearing() -> None:
+async def test_counter_of_another_object_counts_from_its_last_clear() -> None:
     count = 5
     reading = Readings(BARE, lambda: [((), count)])
     gauge = Readings(HERE, lambda: [((), count)])
@@ -84,7 +84,7 @@ async def test_a_counter_that_is_read_elsewhere_counts_from_its_last_clearing() 
     assert await shown(reading) == {("bare_total", ()): 0}
 
 
-async def test_text_is_sorted_by_name_and_says_how_stable_each_family_is() -> None:
+async def test_text_is_sorted_by_name_and_has_the_stability_of_each_family() -> None:
     sources = (Counters(BARE), Histograms(PLAIN), Readings(HERE, lambda: [((), 1)]))
     text = (await Exposition(lambda: sources, process=True).text()).decode()
     names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]

@@ -83,7 +83,7 @@ def test_arguments_with_the_version_of_the_file_have_v1_after_it() -> None:
     assert args(loaded, "InterPodAffinity")["apiVersion"] == f"{GROUP}/v1"
 
 
-def test_weights_of_then_give_way_to_those_of_the_file() -> None:
+def test_older_default_weights_give_way_to_weights_of_the_file() -> None:
     plugins = "{score: {enabled: [{name: NodeAffinity, weight: 9}], disabled: [{name: InterPodAffinity}]}}"
     found = weights(load("v1beta2", f"profiles: [{{plugins: {plugins}}}]"))
     assert found["NodeAffinity"] == 9
@@ -143,7 +143,7 @@ def test_disabling_least_allocated_disables_the_score_of_fit_only() -> None:
     assert "NodeResourcesFit" in names(loaded, "filter")
 
 
-def test_a_second_scoring_plugin_is_dropped_aloud() -> None:
+def test_second_scoring_plugin_is_dropped_with_a_warning() -> None:
     loaded = load(
         "v1beta1", "profiles: [{plugins: {score: {enabled: [{name: NodeResourcesMostAllocated}]}}}]"
     )
@@ -151,7 +151,7 @@ def test_a_second_scoring_plugin_is_dropped_aloud() -> None:
     assert args(loaded, "NodeResourcesFit")["scoringStrategy"]["type"] == "MostAllocated"
 
 
-def test_resources_without_a_weight_were_not_scored() -> None:
+def test_resources_without_a_weight_are_dropped_from_the_strategy() -> None:
     loaded = load(
         "v1beta1",
         "profiles:\n- pluginConfig:\n  - name: NodeResourcesLeastAllocated\n"
@@ -162,7 +162,7 @@ def test_resources_without_a_weight_were_not_scored() -> None:
     assert "resource memory is dropped" in said(loaded)
 
 
-def test_a_plugin_that_is_gone_already_in_the_version_is_refused_with_its_successor() -> None:
+def test_plugin_that_its_version_does_not_have_is_refused_and_its_successor_named() -> None:
     error = refused(
         "v1beta2", "profiles:\n- plugins:\n    score: {enabled: [{name: NodeResourcesMostAllocated}]}\n"
     )
@@ -170,7 +170,7 @@ def test_a_plugin_that_is_gone_already_in_the_version_is_refused_with_its_succes
     assert "gone since v1beta2: use NodeResourcesFit" in str(error)
 
 
-def test_disabling_a_plugin_that_is_gone_says_what_to_disable() -> None:
+def test_warning_about_a_disabled_removed_plugin_names_the_plugin_to_disable() -> None:
     loaded = load(
         "v1beta3", "profiles: [{plugins: {score: {disabled: [{name: NodeResourcesLeastAllocated}]}}}]"
     )
@@ -215,7 +215,7 @@ def test_node_label_becomes_an_added_affinity() -> None:
 @pytest.mark.parametrize(
     ("point", "kept", "dropped"), [("filter", "required", "Preference"), ("score", "preferred", "Labels")]
 )
-def test_node_label_asks_only_what_it_did_at_the_point_where_it_was_enabled(
+def test_rules_of_node_label_count_only_at_the_points_where_it_is_enabled(
     point: str, kept: str, dropped: str
 ) -> None:
     loaded = load(
@@ -275,7 +275,7 @@ def test_disabled_plugins_and_dropped_arguments_are_explained() -> None:
     )
 
 
-def test_points_that_v1beta2_did_not_read_are_dropped_aloud() -> None:
+def test_points_that_v1beta2_did_not_read_are_dropped_with_a_warning() -> None:
     loaded = load(
         "v1beta2",
         "profiles: [{plugins: {multiPoint: {disabled: [{name: '*'}]},"
@@ -288,12 +288,12 @@ def test_points_that_v1beta2_did_not_read_are_dropped_aloud() -> None:
 
 
 @pytest.mark.parametrize("plugin", ["ServiceAffinity", "NodePreferAvoidPods"])
-def test_plugins_without_an_equal_are_dropped_aloud(plugin: str) -> None:
+def test_plugins_without_an_equivalent_are_dropped_with_a_warning(plugin: str) -> None:
     text = f"profiles: [{{plugins: {{score: {{enabled: [{{name: {plugin}}}]}}}}}}]"
     assert f"plugin {plugin} is dropped (gone since v1beta2)" in said(load("v1beta1", text))
 
 
-def test_addresses_and_locks_of_then() -> None:
+def test_addresses_are_dropped_and_older_locks_become_leases() -> None:
     loaded = load(
         "v1beta1",
         "healthzBindAddress: 0.0.0.0:10251\nmetricsBindAddress: ''\n"
@@ -306,7 +306,7 @@ def test_addresses_and_locks_of_then() -> None:
     assert "the lock on endpointsleases becomes leases" in said(loaded)
 
 
-def test_constraints_without_a_type_were_a_list() -> None:
+def test_constraints_without_a_defaulting_type_get_the_type_list() -> None:
     text = (
         "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultConstraints: "
         "[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]}}]}]"
@@ -315,7 +315,7 @@ def test_constraints_without_a_type_were_a_list() -> None:
     assert refused("v1beta2", text).kind == "validation"
 
 
-def test_extender_of_v1beta1_in_either_spelling() -> None:
+def test_extender_of_v1beta1_is_converted_in_either_spelling() -> None:
     text = (
         "extenders: [{urlPrefix: 'http://x', filterVerb: f, enableHttps: true, tlsConfig: {insecure: true}}]"
     )
@@ -343,7 +343,7 @@ pluginConfig:
 """
 
 
-def test_v1alpha1_is_one_profile_with_the_points_of_today() -> None:
+def test_v1alpha1_becomes_one_profile_with_the_points_of_v1() -> None:
     loaded = load("v1alpha1", ALPHA1)
     assert loaded.profiles[0].scheduler_name == "mine"
     assert names(loaded, "preScore")[-1] == "Mine"
@@ -366,7 +366,7 @@ def test_v1alpha1_is_one_profile_with_the_points_of_today() -> None:
         assert part in text
 
 
-def test_autoscaler_provider_scored_most_allocated() -> None:
+def test_autoscaler_provider_becomes_the_strategy_most_allocated() -> None:
     loaded = load("v1alpha1", "algorithmSource: {provider: ClusterAutoscalerProvider}")
     assert args(loaded, "NodeResourcesFit")["scoringStrategy"]["type"] == "MostAllocated"
 
@@ -447,7 +447,7 @@ def test_policy_in_a_file_is_read_with_the_rest_of_the_configuration(tmp_path: P
 
 
 def from_config_map(data: dict[str, str] | HostError, more: str = "") -> LoadedConfiguration:
-    """A configuration whose policy is in a ConfigMap with this data, or that cannot be read."""
+    """Return a configuration whose policy is in a ConfigMap with this data, or that cannot be read."""
 
     def read(namespace: str, name: str, kubeconfig: str) -> dict[str, str]:
         assert (namespace, name, kubeconfig) == ("kube-system", "policy", "/etc/k.conf")
@@ -496,12 +496,12 @@ def test_policy_that_its_config_map_does_not_have_is_refused(
         from_config_map(data, more)
 
 
-def test_empty_arguments_beside_a_policy_say_nothing() -> None:
+def test_empty_arguments_beside_a_policy_are_accepted() -> None:
     assert from_config_map({"policy.cfg": '{"kind": "Policy"}'}, "pluginConfig: []\n").profiles
 
 
 @pytest.mark.parametrize(("own", "wanted"), [(', "hardPodAffinitySymmetricWeight": 4', 4), ("", 9)])
-def test_weight_of_a_policy_is_taken_before_that_of_the_configuration(
+def test_symmetric_weight_of_a_policy_takes_precedence_over_the_configuration(
     own: str, wanted: int, tmp_path: Path
 ) -> None:
     file = tmp_path / "policy.cfg"

@@ -47,14 +47,14 @@ def test_the_form_is_recognised_by_version_and_kind_or_by_the_fields(
     assert form_of(node_of(document, 1)) is form
 
 
-def test_a_v1_document_passes_through_as_it_is() -> None:
+def test_v1_document_is_not_changed_by_the_conversion() -> None:
     root = node_of({"apiVersion": f"{GROUP}/v1", "kind": KIND, "profiles": [{"x": 1}]}, 1)
     converted = convert(root, is_yaml=True, source="f")
     assert converted.root is root
     assert converted.warnings == ()
 
 
-def test_an_entry_of_plugin_config_alone_gets_the_cure() -> None:
+def test_error_of_a_lone_plugin_config_entry_names_the_cure() -> None:
     text = '{"name": "Mine", "args": {"a": 1}}'
     with pytest.raises(ConfigurationError, match=r"list it under profiles\[\].pluginConfig"):
         load_configuration(text, source="f", older=Converter)
@@ -132,7 +132,7 @@ def test_any_values_are_converted_or_refused_with_findings(
 
 
 @given(rest=st.text() | st.text("{}[]:,-\n ay.#'"))
-def test_any_text_after_an_end_mark(rest: str) -> None:
+def test_any_text_after_an_end_mark_is_read_or_refused_with_findings(rest: str) -> None:
     text = f"apiVersion: {GROUP}/v1alpha1\nkind: {KIND}\n...\n{rest}"
     try:
         assert load_configuration(text, source="f", older=Converter).profiles

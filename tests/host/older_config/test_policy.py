@@ -56,7 +56,7 @@ def test_only_the_plugins_that_a_policy_lists_filter_and_score() -> None:
     assert args["scoringStrategy"]["type"] == "MostAllocated"  # type: ignore[index, call-overload]
 
 
-def test_the_rest_of_the_default_profile_stays() -> None:
+def test_policy_keeps_default_plugins_that_policies_could_not_name() -> None:
     profile = profile_of({"predicates": [], "priorities": []})
     assert names_at(profile, "queueSort") == {"PrioritySort"}
     assert names_at(profile, "bind") == {"DefaultBinder"}
@@ -64,7 +64,7 @@ def test_the_rest_of_the_default_profile_stays() -> None:
     assert "SchedulingGates" in names_at(profile, "preEnqueue")
 
 
-def test_absent_lists_are_the_defaults_with_the_weights_of_then() -> None:
+def test_absent_lists_are_the_defaults_with_the_older_weights() -> None:
     profile = profile_of({})
     assert {"VolumeZone", "InterPodAffinity", "PodTopologySpread"} <= names_at(profile, "filter")
     assert "VolumeBinding" in names_at(profile, "preBind")
@@ -193,12 +193,12 @@ def test_a_second_ratio_is_dropped_by_name() -> None:
     assert any("RequestedToCapacityRatio of Packed; the other is dropped" in w for w in loaded.warnings)
 
 
-def test_a_symmetric_weight_of_zero_is_said_to_be_the_default() -> None:
+def test_symmetric_weight_of_zero_is_dropped_with_a_warning() -> None:
     loaded = load({"kind": "Policy", "apiVersion": "v1", "hardPodAffinitySymmetricWeight": 0})
     assert any("hardPodAffinitySymmetricWeight: dropped: 0 meant" in one for one in loaded.warnings)
 
 
-def test_ratio_has_its_shape_and_resources() -> None:
+def test_ratio_priority_keeps_its_shape_and_resources() -> None:
     argument = {
         "requestedToCapacityRatioArguments": SHAPE | {"resources": [{"name": "example.com/gpu", "weight": 5}]}
     }
@@ -212,7 +212,7 @@ def test_ratio_has_its_shape_and_resources() -> None:
     }
 
 
-def test_two_strategies_keep_the_heavier_one_and_say_so() -> None:
+def test_of_two_strategies_the_heavier_one_is_kept_with_a_warning() -> None:
     loaded = load(
         {
             "priorities": [
@@ -268,7 +268,7 @@ def test_extenders_and_the_symmetric_weight_are_carried_over() -> None:
         assert word in said
 
 
-def test_rule_without_an_equal_is_dropped_with_a_warning() -> None:
+def test_rule_without_an_equivalent_is_dropped_with_a_warning() -> None:
     loaded = load(
         {
             "predicates": [{"name": "Same", "argument": {"serviceAffinity": {"labels": ["rack"]}}}],

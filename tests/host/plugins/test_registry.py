@@ -32,12 +32,12 @@ def broken_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def test_value_that_is_no_class_is_refused() -> None:
+def test_plugin_that_is_no_class_is_refused() -> None:
     with pytest.raises(PluginLoadError, match="it is a Mine, not a class"):
         ClassRegistry({"Mine": Mine()})  # type: ignore[dict-item]
 
 
-def test_given_classes_are_found_with_their_points() -> None:
+def test_classes_of_the_program_are_found_with_their_points() -> None:
     registry = ClassRegistry({"Mine": Mine})
     assert registry.find("Mine") is Mine
     assert registry.points()["Mine"] == {"filter", "score"}
@@ -52,7 +52,7 @@ def test_host_without_the_default_plugins_refuses_to_start_and_names_them(
 
 
 @pytest.mark.parametrize("name", ["NodeName", "InterPodAffinity"])
-def test_name_of_a_default_plugin_is_taken(name: str) -> None:
+def test_class_with_the_name_of_a_default_plugin_is_refused(name: str) -> None:
     with pytest.raises(DuplicatePluginError, match=f"a plugin named {name} already exists"):
         ClassRegistry({name: Mine})
 
@@ -81,7 +81,7 @@ def test_every_entry_point_of_a_default_plugin_has_the_points_of_the_table() -> 
     ],
 )
 @pytest.mark.usefixtures("broken_modules")
-def test_class_that_cannot_be_loaded_names_where_it_was_looked_for(where: str, problem: str) -> None:
+def test_error_of_a_class_that_cannot_be_loaded_names_its_place(where: str, problem: str) -> None:
     with pytest.raises(PluginLoadError, match=problem) as caught:
         load_class("Mine", where)
     assert caught.value.where == where

@@ -27,11 +27,11 @@ def test_the_loop_of_uvloop_is_used_where_there_is_one(monkeypatch: pytest.Monke
     assert event_loop.run(_loop()) is made[0]
 
 
-def test_a_process_that_dials_the_api_server_never_has_it() -> None:
+def test_loop_of_uvloop_is_not_used_by_a_process_that_dials_the_api_server() -> None:
     assert isinstance(event_loop.run_dialling(_loop()), asyncio.SelectorEventLoop)
 
 
-def test_without_it_asyncio_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_of_asyncio_is_used_without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
     uninstalled: Any = None
     monkeypatch.setitem(sys.modules, "uvloop", uninstalled)
     assert event_loop.loop_factory() is None

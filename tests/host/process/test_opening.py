@@ -11,7 +11,7 @@ from berth_host.process.process import ProcessSettings, SchedulerProcess
 from support.waiting import PATIENCE_S
 
 
-async def test_a_process_that_waits_for_its_credentials_ends_when_told_to(tmp_path: Path) -> None:
+async def test_process_that_waits_for_its_credentials_ends_after_a_signal_to_stop(tmp_path: Path) -> None:
     plugin, started = tmp_path / "plugin.sh", tmp_path / "started"
     plugin.write_text(f"#!/bin/sh\ntouch {started}\nexec sleep 600\n")
     plugin.chmod(0o755)

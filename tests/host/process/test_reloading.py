@@ -13,7 +13,7 @@ from berth_host.process.process import ProcessSettings, SchedulerProcess, needs_
 from support.waiting import PATIENCE_S, until
 
 
-async def test_loop_goes_on_while_a_configuration_is_read() -> None:
+async def test_event_loop_runs_while_a_configuration_is_read() -> None:
     """The reading ends when the loop says so: it would hang if it held the loop."""
     begun, goes_on = threading.Event(), threading.Event()
 
@@ -53,5 +53,5 @@ def load(more: str) -> LoadedConfiguration:
         ("profiles: [{schedulerName: other}]", []),
     ],
 )
-def test_fields_that_need_a_restart(more: str, names: list[str]) -> None:
+def test_changed_fields_that_need_a_restart_are_named(more: str, names: list[str]) -> None:
     assert needs_restart(load(""), load(more)) == names

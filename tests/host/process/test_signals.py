@@ -15,7 +15,7 @@ from support.waiting import PATIENCE_S
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_the_first_asks_and_the_second_ends_at_once(
+async def test_first_term_asks_the_process_to_stop_and_second_term_ends_it_at_once(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     codes: list[int] = []
@@ -33,7 +33,7 @@ async def test_the_first_asks_and_the_second_ends_at_once(
     assert codes == [1]
 
 
-async def test_hup_is_an_event_that_can_come_again() -> None:
+async def test_hup_sets_its_event_each_time() -> None:
     with Signals().heard() as signals:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGHUP)
@@ -43,7 +43,7 @@ async def test_hup_is_an_event_that_can_come_again() -> None:
     assert not signals.stopping.is_set()
 
 
-async def test_usr2_asks_for_a_dump_and_can_come_again() -> None:
+async def test_usr2_asks_for_a_dump_each_time() -> None:
     with Signals().heard() as signals:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGUSR2)
@@ -69,7 +69,7 @@ asyncio.run(main())
 """
 
 
-def test_no_signal_ends_the_process_that_is_not_documented_to() -> None:
+def test_only_documented_signals_end_the_process() -> None:
     process = subprocess.Popen([sys.executable, "-c", HEARS], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None

@@ -59,7 +59,7 @@ class HoldsForAWhile(Plugin):
 
 @pytest.fixture
 def text(tmp_path: Path) -> Iterator[str]:
-    """A served plugin that decides in real time, and one in the host that holds pods by the host's."""
+    """Yield a served plugin that decides in real time, and an in-process one with the host's clock."""
     HoldsForAWhile.bound.clear()
     DecidesLater.never = False
     path = tmp_path / "p.sock"

@@ -16,7 +16,7 @@ from support.serving import FakeProcess, Served
 from .conftest import Ask, run
 
 
-async def test_pod_that_cannot_fit_has_all_parts(ask: Ask, world: World) -> None:
+async def test_answer_about_a_pod_that_cannot_fit_has_all_parts(ask: Ask, world: World) -> None:
     result = await ask("why", "huge")
     assert result.exit_code == 3, result.output
     text = result.stdout
@@ -46,7 +46,9 @@ async def test_pod_that_cannot_fit_has_all_parts(ask: Ask, world: World) -> None
         ("default/huge", 3, "default/huge: pending, unschedulable"),
     ],
 )
-async def test_every_state_has_its_line_and_code(ask: Ask, pod: str, code: int, first_line: str) -> None:
+async def test_every_pod_state_has_its_line_and_exit_code(
+    ask: Ask, pod: str, code: int, first_line: str
+) -> None:
     result = await ask("why", pod)
     assert (result.exit_code, result.stdout.splitlines()[0]) == (code, first_line), result.output
 
@@ -104,7 +106,7 @@ async def test_unknown_and_foreign_pods_exit_with_4(ask: Ask) -> None:
         (("why",), 2, "Missing argument 'POD'"),
     ],
 )
-async def test_bad_credentials_and_bad_usage(
+async def test_bad_credentials_exit_with_1_and_bad_usage_with_2(
     ask: Ask, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     result = await ask(*arguments)
@@ -112,7 +114,9 @@ async def test_bad_credentials_and_bad_usage(
     assert said in result.stderr
 
 
-async def test_server_that_is_not_there_or_not_trusted(port: Served, process: FakeProcess) -> None:
+async def test_server_that_cannot_be_reached_or_is_not_trusted_is_named(
+    port: Served, process: FakeProcess
+) -> None:
     server = f"https://127.0.0.1:{port.endpoints.server.port}"
     result = await run("why", "huge", "--server", server, "--token", "reads")
     assert result.exit_code == 1
@@ -128,7 +132,7 @@ async def test_server_that_is_not_there_or_not_trusted(port: Served, process: Fa
     assert (result.exit_code, "write it as https://HOST:PORT" in result.stderr) == (2, True)
 
 
-async def test_replica_that_stands_by_is_no_answer(ask: Ask, process: FakeProcess) -> None:
+async def test_standby_replica_gives_no_answer_and_exits_with_1(ask: Ask, process: FakeProcess) -> None:
     process.is_leading = False
     result = await ask("why", "huge")
     assert result.exit_code == 1
@@ -136,7 +140,7 @@ async def test_replica_that_stands_by_is_no_answer(ask: Ask, process: FakeProces
 
 
 @pytest.mark.slow
-async def test_plugins_of_a_running_host(ask: Ask, port: Served, tmp_path: Path) -> None:
+async def test_plugins_of_a_running_host_are_listed(ask: Ask, port: Served, tmp_path: Path) -> None:
     result = await ask("plugins")
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.stdout.splitlines()]
@@ -164,14 +168,14 @@ async def test_plugins_of_a_running_host(ask: Ask, port: Served, tmp_path: Path)
     assert {item["name"] for item in json.loads(shown.stdout)["plugins"]} > {"Holding"}
 
 
-def test_folder_and_server_are_two_questions(tmp_path: Path) -> None:
+def test_folder_and_server_together_are_refused(tmp_path: Path) -> None:
     arguments = ["plugins", "--server", "https://127.0.0.1:1", "--folder", str(tmp_path)]
     result = CliRunner().invoke(berth, arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "give one of them" in result.stderr
 
 
-def test_plugins_without_a_server_take_no_connection() -> None:
+def test_connection_options_without_a_server_are_refused() -> None:
     result = CliRunner().invoke(berth, ["plugins", "--token", "reads"])
     assert result.exit_code == 2
     assert "need --server" in result.stderr

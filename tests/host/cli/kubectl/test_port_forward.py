@@ -80,7 +80,7 @@ def pod_name(pod: Json) -> str:
 
 
 def scheduler(name: str, phase: str = "Running", **spec: Any) -> Json:
-    """A pod of a berth scheduler, in namespace berth."""
+    """Return a pod of a berth scheduler, in namespace berth."""
     return {"metadata": {"namespace": "berth", "name": name}, "spec": spec, "status": {"phase": phase}}
 
 
@@ -96,7 +96,7 @@ async def api() -> AsyncIterator[tuple[SmallApi, int]]:
 
 @pytest.fixture
 def notes(tmp_path: Path, port: Served, api: tuple[SmallApi, int], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kubectl on the PATH, and a kubeconfig of two contexts; what kubectl notes down."""
+    """Put a kubectl on the PATH, with a kubeconfig of two contexts, and return the log of its calls."""
     programs = tmp_path / "bin"
     programs.mkdir()
     fake_kubectl.install(programs)
@@ -121,7 +121,9 @@ def notes(tmp_path: Path, port: Served, api: tuple[SmallApi, int], monkeypatch: 
     return tmp_path / "notes"
 
 
-async def test_leader_is_asked_through_kubectl_which_is_ended(notes: Path, api: tuple[SmallApi, int]) -> None:
+async def test_leader_is_queried_through_kubectl_which_ends_afterwards(
+    notes: Path, api: tuple[SmallApi, int]
+) -> None:
     result = await run("why", "default/huge", "-o", "json")
     assert result.exit_code == 3, result.output
     assert json.loads(result.stdout)["state"] == "unschedulable"
@@ -153,7 +155,9 @@ async def test_options_of_kubectl_and_of_the_scheduler_are_passed_on(notes: Path
     ("arguments", "key"),
     [(("why", "web"), "shop/web"), (("why", "web", "--context", "plain"), "default/web")],
 )
-async def test_namespace_is_the_contexts(notes: Path, arguments: tuple[str, ...], key: str) -> None:
+async def test_default_namespace_is_that_of_the_context(
+    notes: Path, arguments: tuple[str, ...], key: str
+) -> None:
     result = await run(*arguments)
     if key == "default/web":
         assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "default/web: on node small-0")
@@ -162,7 +166,9 @@ async def test_namespace_is_the_contexts(notes: Path, arguments: tuple[str, ...]
 
 
 @pytest.mark.slow
-async def test_lease_by_name_and_host_network(notes: Path, api: tuple[SmallApi, int]) -> None:
+async def test_leader_is_found_by_the_name_of_its_lease_and_by_its_node(
+    notes: Path, api: tuple[SmallApi, int]
+) -> None:
     small, _ = api
     small.leases = {"berth/mine": "node-7_6ba7b810"}
     small.pods = [
@@ -226,7 +232,7 @@ async def test_scheduler_without_a_lease_is_the_only_pod_with_the_labels(
 
 
 @pytest.mark.slow
-async def test_missing_thing_is_named_with_the_cure(
+async def test_missing_lease_or_pod_is_named_with_the_cure(
     notes: Path, api: tuple[SmallApi, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small, _ = api
@@ -262,7 +268,7 @@ async def test_missing_thing_is_named_with_the_cure(
     assert "there is no kubeconfig /nowhere/config" in await problem()
 
 
-async def test_without_kubectl_the_cure_is_named(
+async def test_missing_kubectl_is_named_with_the_cure(
     notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = tmp_path / "empty"
@@ -274,7 +280,7 @@ async def test_without_kubectl_the_cure_is_named(
 
 
 @pytest.mark.slow
-async def test_installed_as_kubectl_finds_it() -> None:
+async def test_kubectl_finds_the_installed_plugin() -> None:
     program = Path(sys.executable).parent / "kubectl-berth"
     process = await asyncio.create_subprocess_exec(
         str(program), "--version", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE

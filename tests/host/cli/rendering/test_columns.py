@@ -16,7 +16,7 @@ def test_lines_have_no_trailing_spaces_and_no_rows_is_the_header() -> None:
     assert columns((), []) == ""
 
 
-def test_counts_have_their_plural() -> None:
+def test_count_other_than_one_has_the_plural() -> None:
     assert [count_of(n, "node") for n in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
 
 
@@ -31,5 +31,5 @@ def test_table_that_is_wider_than_the_terminal_folds_its_widest_text() -> None:
     assert columns((), rows, width=80) == columns((), rows)
 
 
-def test_header_has_the_style_that_is_given() -> None:
+def test_header_has_the_given_style() -> None:
     assert columns(("A",), [("1",)], heading=str.lower) == "a\n1"

@@ -11,7 +11,7 @@ def pods(*names: str, message: str = "full", owner: str | None = None) -> list[P
     return [PendingPod(pod=f"ns/{name}", message=message, owner=owner) for name in names]
 
 
-def test_reason_is_said_once_below_all_pods_that_have_it() -> None:
+def test_reason_is_printed_once_below_all_its_pods() -> None:
     web = pods("web-0", "web-1", "web-2", owner="Deployment/ns/web")
     given = [*web[:1], *pods("gated", message="gated"), *web[1:], *pods("a", "b")]
     assert list(pending_lines(given, PLAIN)) == [

@@ -52,7 +52,7 @@ def test_an_instance_that_is_refused_beside_the_one_that_is_asked_says_why() -> 
     assert problems == "Far at unix:///run/v3.sock is rejected: refuses its arguments: no such tier\n"
 
 
-def test_a_watch_looks_at_every_instance() -> None:
+def test_watch_compares_every_instance() -> None:
     before, after = answer(instance("v2", "Active")), answer(instance("v2", "Active"))
     assert running_states(before) == running_states(after)
     after["plugins"][0]["otherInstances"].append(instance("v3", "Syncing"))

@@ -17,7 +17,7 @@ from berth_host.cli.rendering.terminal import PLAIN, Terminal
 
 @pytest.fixture
 def narrow() -> Iterator[TextIO]:
-    """A terminal of 61 columns."""
+    """Yield the ends of a terminal with 61 columns."""
     host, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 61, 0, 0))
     with os.fdopen(side, "w") as stream:
@@ -38,17 +38,19 @@ def test_terminal_has_its_own_width_and_colours(narrow: TextIO) -> None:
         ({"TERM": "dumb"}, Terminal(61)),
     ],
 )
-def test_environment_says_otherwise(narrow: TextIO, environment: dict[str, str], want: Terminal) -> None:
+def test_environment_overrides_width_and_colours_of_the_terminal(
+    narrow: TextIO, environment: dict[str, str], want: Terminal
+) -> None:
     assert Terminal.of(narrow, environment) == want
 
 
-def test_file_has_neither(tmp_path: Path) -> None:
+def test_file_has_no_width_and_no_colours(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as stream:
         assert Terminal.of(stream, {"COLUMNS": "90"}) == PLAIN
         assert Terminal.of(stream, {"FORCE_COLOR": "1"}) == Terminal(None, has_colour=True)
 
 
-def test_text_is_folded_where_there_is_a_width() -> None:
+def test_text_is_folded_to_the_width_of_the_terminal() -> None:
     text = "some words that do not fit"
     assert PLAIN.wrapped(text, 2) == f"  {text}"
     assert Terminal(20).wrapped(text, 2, 4) == "  some words that do\n    not fit"
@@ -59,6 +61,6 @@ def test_text_is_folded_where_there_is_a_width() -> None:
     )
 
 
-def test_styles_are_for_colours_alone() -> None:
+def test_styles_need_a_terminal_with_colours() -> None:
     assert PLAIN.heading("x") + PLAIN.alarming("y") == "xy"
     assert Terminal(80, has_colour=True).heading("x") == "\x1b[1mx\x1b[0m"

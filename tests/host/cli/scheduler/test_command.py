@@ -24,7 +24,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(berth, ["scheduler", *arguments])
 
 
-def test_the_written_configuration_is_kube_schedulers(tmp_path: Path) -> None:
+def test_written_configuration_equals_that_of_kube_scheduler(tmp_path: Path) -> None:
     """Recorded from kube-scheduler 1.36.2 with the same flags."""
     path = tmp_path / "written.yaml"
     result = run(f"--kubeconfig={KUBECONFIG}", "--secure-port=0", f"--write-config-to={path}")
@@ -113,7 +113,7 @@ def test_extenders_are_refused_and_not_ignored(tmp_path: Path) -> None:
     assert "extenders" in result.stderr
 
 
-def test_version_and_help_do_nothing_else() -> None:
+def test_version_and_help_start_no_scheduler() -> None:
     assert run("--version").stdout.startswith("berth ")
     shown = run("--help")
     assert shown.exit_code == 0
@@ -176,7 +176,7 @@ def test_the_alias_takes_the_same_flags(
     assert capsys.readouterr().out.startswith("berth ")
 
 
-def test_of_a_list_in_the_environment_the_files_that_exist_are_taken(
+def test_existing_files_of_the_kubeconfig_variable_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = tmp_path / "config"

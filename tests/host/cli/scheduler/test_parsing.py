@@ -107,13 +107,13 @@ def test_a_flag_is_read_as_go_reads_it(line: str, name: str, value: object) -> N
         ("-- scheduler.yaml", "berth scheduler takes no arguments, only flags: 'scheduler.yaml'"),
     ],
 )
-def test_a_line_that_cannot_be_read_says_why(line: str, text: str) -> None:
+def test_error_of_an_invalid_command_line_names_the_reason(line: str, text: str) -> None:
     with pytest.raises(FlagError) as caught:
         parse(line.split())
     assert str(caught.value) == text
 
 
-def test_help_beats_everything() -> None:
+def test_help_takes_precedence_over_all_flags() -> None:
     assert parse(["--nonsense", "-h"][1:]).wants_help
     assert parse(["--v=2", "--help"]).wants_help
 
@@ -175,7 +175,7 @@ enableProfiling: false
 """
 
 
-def test_without_a_file_flags_beat_the_defaults() -> None:
+def test_without_a_file_flags_override_the_defaults() -> None:
     line = (
         "--kubeconfig=/k --kube-api-qps=9 --kube-api-burst=11 --kube-api-content-type=application/json "
         "--profiling=false --leader-elect-lease-duration=20s --leader-elect-resource-name=other"
@@ -189,7 +189,7 @@ def test_without_a_file_flags_beat_the_defaults() -> None:
     assert not scheduler.enable_profiling
 
 
-def test_with_a_file_only_leader_election_flags_beat_it(tmp_path: Path) -> None:
+def test_with_a_file_only_leader_election_flags_override_it(tmp_path: Path) -> None:
     path = tmp_path / "scheduler.yaml"
     path.write_text(DOCUMENT)
     line = (
@@ -252,7 +252,7 @@ def test_emulated_version_reaches_the_configuration_and_stays_through_a_reload(l
     assert settings(flags, configuration, {}).load().emulation is EMULATIONS["1.36"]
 
 
-def test_without_the_flag_every_mend_is_on() -> None:
+def test_without_emulated_version_every_correction_is_on() -> None:
     assert loaded(parse([]), {}).emulation is NO_EMULATION
 
 
@@ -264,7 +264,7 @@ def test_without_the_flag_every_mend_is_on() -> None:
         ("kube=1.36.1", "invalid version 1.36.1"),
     ],
 )
-def test_emulated_version_that_cannot_be_had_is_refused(value: str, problem: str) -> None:
+def test_unknown_emulated_version_is_refused(value: str, problem: str) -> None:
     with pytest.raises(FlagError, match=re.escape(problem)):
         parse([f"--emulated-version={value}"])
 

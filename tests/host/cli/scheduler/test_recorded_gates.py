@@ -31,7 +31,7 @@ def reasons(said: str) -> list[str]:
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_refused_for_the_same_reasons_with_the_same_exit_code(line: str) -> None:
+def test_gates_are_refused_with_the_reasons_and_exit_code_of_kube_scheduler(line: str) -> None:
     result = CliRunner().invoke(berth, ["scheduler", "--secure-port=0", f"--feature-gates={line}"])
 
     assert result.exit_code == RECORDED[line]["exit"]
@@ -40,10 +40,10 @@ def test_refused_for_the_same_reasons_with_the_same_exit_code(line: str) -> None
 
 
 @pytest.mark.parametrize("line", TAKEN)
-def test_taken(line: str) -> None:
+def test_gates_that_kube_scheduler_accepts_are_accepted(line: str) -> None:
     resolve_feature_gates(gate_values(parse([f"--feature-gates={line}"]).texts("feature-gates")), source="f")
 
 
-def test_the_component_may_be_named() -> None:
+def test_gate_may_have_the_component_prefix() -> None:
     flags = parse(["--feature-gates=kube:GenericWorkload=true,kube:GangScheduling=false"])
     assert gate_values(flags.texts("feature-gates")) == {"GenericWorkload": True, "GangScheduling": False}
