@@ -1,4 +1,4 @@
-"""`Attempt`: the scheduler's record of one attempt, and `Failed`, the end of one that bound no pod."""
+"""`Attempt`: the scheduler's record of one attempt. `Failed`: raised when an attempt binds no pod."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Failed(Exception):  # noqa: N818  # the end of an attempt, not an error of
 
 
 def unexpected(err: Exception) -> Failed:
-    """Return the end of an attempt by an unforeseen error: the pod is tried again after its backoff."""
+    """Return the failure for an unforeseen error: the pod is tried again after its backoff."""
     text = f"unexpected {type(err).__name__}: {err}"
     return Failed(Status.error(text), text)
 
@@ -53,7 +53,7 @@ class Attempt(Cycle):
         self.started_s = instant_s()
 
     def anew(self, cycle_id: str) -> Attempt:
-        """Return the record of the same attempt that begins again with the plugins' answers forgotten."""
+        """Return a record of the same attempt with a new cycle id and without the plugins' answers."""
         self.diagnosis.cycle_id = cycle_id
         again = Attempt(self.queued, self.framework, self.diagnosis, self.budget_s)
         again.started_s, again.restarted = self.started_s, True

@@ -1,11 +1,11 @@
-"""A pod's way from Permit to the API: one task per pod, thousands may wait at once.
+"""Binding cycles: from Permit to PostBind, one task per pod. Thousands may wait at once.
 
     PreBindPreFlight -> WaitOnPermit -> queue.done -> PreBind -> Bind -> PostBind
     any failure -> Unreserve, forget -> `failure` puts the pod back into the queue
 
-Started by `schedule_one`, whose own failures after assume leave through here as well, so there is one way
-to undo. If it is unknown whether a Binding took effect, the pod is read until the cluster says it, and
-counts on its node meanwhile (`readback`); a cycle in this state is never cancelled.
+`schedule_one` starts binding cycles, and also hands over the failures of its own cycles: all attempts are
+undone here. If the outcome of a Binding is unknown, the host reads the pod until the cluster answers
+(`readback`). Meanwhile the pod counts as assumed on its node, and its binding cycle is never cancelled.
 Source: kube-scheduler `schedule_one.go` (bindingCycle, handleBindingCycleError), v1.36.
 """
 
@@ -40,14 +40,14 @@ from berth_host.scheduler.until import all_ended
 
 log = get_logger()
 LEFT_OUT: Final = "PluginLeftOut"
-"""The reason of the event of a pod that was placed without the answer of a plugin."""
+"""The reason of the Kubernetes Event for a pod that was placed without the answer of a plugin."""
 
 
 class BindingCycle:
     """All binding cycles of the host. `diagnoses` keeps every attempt, bound or not.
 
-    `undecided`: assumed pods whose Binding was on its way when this host, or the one before, was stopped and
-    the cluster did not answer in time; only the cluster knows where they are.
+    `undecided`: assumed pods whose Binding had no answer in time when this host, or the host before it, was
+    stopped. Only the cluster can tell whether they are bound.
     """
 
     def __init__(
@@ -81,7 +81,9 @@ class BindingCycle:
 
     @property
     def active_count(self) -> int:
-        """Binding cycles that do something, or await a call; the others wait for time or a decision."""
+        """The number of binding cycles that work or wait for a call. The others wait for time or for a
+        decision.
+        """
         return sum(1 for attempt in self._running.values() if not attempt.idle)
 
     def attempts(self) -> list[Attempt]:
@@ -93,7 +95,7 @@ class BindingCycle:
         return [attempt.queued for attempt in self._running.values()]
 
     def start(self, attempt: Attempt) -> None:
-        """Begin the pod's binding cycle; the scheduling loop goes on."""
+        """Start the pod's binding cycle as a task of its own, beside the scheduling loop."""
         attempt.binding = True
         task = asyncio.get_running_loop().create_task(self._run(attempt))
         self._running[attempt.pod.uid] = attempt
@@ -101,7 +103,7 @@ class BindingCycle:
         task.add_done_callback(partial(self._ended, attempt))
 
     def abort_pod(self, uid: str) -> bool:
-        """End the binding cycle of a pod that was deleted. Return False if it has none.
+        """Tell the binding cycle of a pod that it was deleted. Return False if it has none.
 
         PreBind plugins between two rounds are asked a last time, and their answer ends the cycle. Every other
         call that the cycle waits for is cancelled.
@@ -114,7 +116,9 @@ class BindingCycle:
         return True
 
     def preempt_pod(self, uid: str, reason: str) -> bool:
-        """Take the node from a pod whose PreBind plugins are at work; it is tried again. False: too late."""
+        """Abort the binding cycle of a pod during PreBind; the pod goes back to the queue. False: too
+        late.
+        """
         attempt = self._running.get(uid)
         if attempt is None or not attempt.in_pre_bind:
             return False
@@ -123,7 +127,10 @@ class BindingCycle:
         return True
 
     def cancel(self, uid: str, cycle_id: str, reason: str) -> Cancellation:
-        """Do the same for a plugin that asks. `cycle_id`: the cycle that it means; empty: any."""
+        """Abort the binding cycle of a pod during PreBind, because a plugin asked for it.
+
+        `cycle_id`: the cycle to abort. Empty: the current one.
+        """
         attempt = self._running.get(uid)
         if attempt is not None and attempt.in_pre_bind and cycle_id not in ("", attempt.cycle_id):
             return Cancellation.STALE_CYCLE
@@ -131,7 +138,7 @@ class BindingCycle:
 
     def adopt(self, assumed: Pod) -> None:
         """Find out where an assumed pod is whose Binding the previous host could not follow."""
-        # Until it is known: a host that follows this one before that has to go on asking.
+        # If this host stops before the cluster has answered, the next host must ask on.
         self.undecided.append(assumed)
         task = asyncio.get_running_loop().create_task(self._decide(assumed))
         self.tasks.add(task)
@@ -151,9 +158,9 @@ class BindingCycle:
             self._fate.fail(err)
 
     async def drain(self, timeout_s: float) -> bool:
-        """Send back the pods that wait on Permit; let other cycles end, for `timeout_s` (real time) at most.
+        """Abort the binding cycles that wait at Permit, and wait until the others have ended.
 
-        Whether all of them did.
+        Returns True if all ended within `timeout_s` (seconds of real time).
         """
         self._is_draining = True
         for attempt in list(self._running.values()):
@@ -164,8 +171,8 @@ class BindingCycle:
     async def stop(self, timeout_s: float) -> None:
         """Cancel every binding cycle and wait until each has undone its work.
 
-        A cycle whose Binding is on its way has `timeout_s` (real time) to learn the outcome; then it is
-        left as it is: nothing is undone that may have happened.
+        A cycle whose Binding was sent has `timeout_s` (seconds of real time) to get the outcome. After that
+        its pod is `undecided`, and nothing of the cycle is undone, because the pod may be bound.
         """
         self._is_draining = True
         for attempt in list(self._running.values()):
@@ -188,7 +195,7 @@ class BindingCycle:
     # --- the way forward -----------------------------------------------------------------------
 
     async def _run(self, attempt: Attempt) -> None:
-        # Not before: a task that is cancelled before it has begun would undo nothing.
+        # Only the running task can be cancelled: a task cancelled before its first step would undo nothing.
         attempt.task = asyncio.current_task()
         try:
             if attempt.aborted:
@@ -210,19 +217,19 @@ class BindingCycle:
             elif _is_cancelled_from_outside():
                 raise
             else:
-                # Nobody cancelled the task: a plugin let a cancellation of its own escape.
+                # The task itself was not cancelled: a plugin raised CancelledError.
                 await self.fail_binding(attempt, Failed(Status.error(CUT_OFF), CUT_OFF))
         except InvariantError:
             raise
         except Exception as err:
-            # No error may lose a pod: the attempt is undone, and the pod tried again.
+            # No error may lose a pod: the attempt is undone, and the pod goes back to the queue.
             log.error("task.failed", pod=attempt.pod.key, exc_info=err)
             await self.fail_binding(attempt, unexpected(err))
         else:
             await self._finish(attempt)
 
     async def _prepare(self, attempt: Attempt) -> None:
-        """Run everything up to PreBind. Raises Failed."""
+        """Run PreBindPreFlight, wait for Permit, and run PreBind. Raises Failed."""
         framework, node_name = attempt.framework, attempt.node_name
         status, will_act = await framework.run_pre_bind_pre_flight(attempt, node_name)
         if not status.is_success:
@@ -238,7 +245,7 @@ class BindingCycle:
         status = await framework.wait_on_permit(attempt) if waits else SUCCESS
         if not status.is_success:
             raise self.rejected(attempt, status)
-        # From here on no failure can park the pod: a later event would not find it.
+        # From here on a failed pod goes to its backoff: the queue no longer keeps the events of its attempt.
         self._queue.done(attempt.pod.uid)
         if will_act:
             if waits:
@@ -247,11 +254,12 @@ class BindingCycle:
             status = await framework.run_pre_bind(attempt, node_name)
             attempt.in_pre_bind = False
             if attempt.aborted:
-                # By a PreBind plugin from inside this very task, which nobody could cancel.
+                # A PreBind plugin in this task aborted the attempt; a task cannot be cancelled from inside
+                # itself.
                 raise Failed(Status.error(attempt.aborted), attempt.aborted)
             if not status.is_success:
-                # A failed plugin wakes the pod when it is back; a plugin that rejected the pod is not on
-                # record.
+                # The pod is requeued when a failed plugin is available again. A plugin that rejected the pod
+                # is not recorded.
                 failed_plugin = "" if status.is_rejected else status.plugin
                 raise Failed(Status(status.code, status.reasons, failed_plugin), status.message)
         if attempt.lost:
@@ -259,9 +267,9 @@ class BindingCycle:
             raise Failed(status, status.message)
 
     async def _bind(self, attempt: Attempt) -> None:
-        """Ask the Bind plugins, and post the Binding or check that one did; raises Failed.
+        """Run Bind, then post the Binding, or check that a plugin bound the pod. Raises Failed.
 
-        From here on an abort waits: the host first looks at the cluster's state.
+        An abort from here on waits until the host has read from the cluster whether the pod is bound.
         """
         attempt.in_bind = True
         status, is_known = await self._ask_to_bind(attempt)
@@ -276,8 +284,9 @@ class BindingCycle:
         return await self._read_back.node_of(attempt.pod, attempt) == attempt.node_name
 
     async def _ask_to_bind(self, attempt: Attempt) -> tuple[Status, bool]:
-        """Return (status, whether the outcome is known). If unknown, the status holds if the pod is not
-        bound.
+        """Return the status of Bind, and whether the outcome is known.
+
+        If the outcome is not known, the status applies only if the pod turns out not to be bound.
         """
         try:
             plugin, answer = await attempt.framework.run_bind(attempt, attempt.node_name)
@@ -295,13 +304,16 @@ class BindingCycle:
         return status, not attempt.part(plugin).is_bind_unknown
 
     async def _confirm(self, attempt: Attempt, plugin: str) -> Status:
-        """Write the event of a binding that a plugin reports, as kube-scheduler does, and check it."""
+        """Record the Scheduled event after a plugin answered that it bound the pod, and read the pod back.
+
+        Returns SUCCESS, or an error if the pod is not on the node.
+        """
         self._tell(attempt)
         found = await self._read_back.comes_to(attempt.pod, attempt)
         if found == attempt.node_name:
             return SUCCESS
         untrue = f"it answered success, but the pod is not bound to {attempt.node_name}"
-        if found is not None:  # one that is gone may have been there
+        if found is not None:  # a deleted pod may have been bound
             attempt.framework.bind_was_untrue(attempt, plugin, untrue)
         return Status.error(f'running Bind plugin "{plugin}": {untrue}')
 
@@ -309,7 +321,7 @@ class BindingCycle:
         try:
             await self._binder.bind(attempt.pod.ref, attempt.node_name)
         except ClusterError as err:
-            # A conflict is ambiguous too: an earlier try of ours may have put the pod where it is.
+            # A conflict is ambiguous too: an earlier try of this host may have bound the pod.
             is_known = err.outcome_known and not isinstance(err, ConflictError)
             return Status.error(f'running Bind plugin "{plugin}": {err}'), is_known
         except InvariantError:
@@ -337,14 +349,14 @@ class BindingCycle:
         except InvariantError:
             raise
         except Exception as err:
-            # The pod is bound; errors met since do not change that.
+            # The pod is bound: an error after that does not fail the attempt.
             log.error("task.failed", pod=pod.key, exc_info=err)
         finally:
             attempt.framework.end_cycle(attempt, CycleEnd.BOUND)
             self._queue.activate_named(attempt.take_pods_to_activate())
 
     def _tell(self, attempt: Attempt) -> None:
-        """Write the event of a pod that got its node, once."""
+        """Record the Scheduled event of a pod, and its PluginLeftOut events, at most once per attempt."""
         if not attempt.is_told:
             attempt.is_told = True
             note = f"Successfully assigned {attempt.pod.key} to {attempt.node_name}"
@@ -355,7 +367,9 @@ class BindingCycle:
     # --- the way back --------------------------------------------------------------------------
 
     def rejected(self, attempt: Attempt, status: Status) -> Failed:
-        """Return how Reserve, Permit or WaitOnPermit ended the attempt: a FitError, or an error."""
+        """Return the failure for a status of Reserve, Permit or WaitOnPermit: a FitError for the node, or an
+        error.
+        """
         if not status.is_rejected:
             return Failed(status, status.message)
         attempt.diagnosis.record_at_node(status, attempt.node_name)
@@ -364,20 +378,23 @@ class BindingCycle:
         return Failed(Status(status.code, (message,)), message, fit_error=True)
 
     async def fail_cycle(self, attempt: Attempt, failed: Failed) -> None:
-        """Undo a scheduling cycle. Send no AssignedPod/Delete event: no watcher saw the pod on the node."""
+        """Undo a failed scheduling cycle and put the pod back into the queue.
+
+        No AssignedPod/Delete cluster event follows, because no other pod saw this one on the node.
+        """
         if attempt.assumed:
             await self._unreserve(attempt, failed.message)
             self._cache.forget_if_assumed(attempt.pod.on_node(attempt.node_name))
         self._failures.handle(attempt.queued, self._ended_with(attempt, failed))
 
     async def fail_binding(self, attempt: Attempt, failed: Failed) -> None:
-        """Undo a binding cycle, and move other pods that may fit now."""
+        """Undo a failed binding cycle, put the pod back, and requeue pods that the freed room may help."""
         await self._unreserve(attempt, failed.message)
         assumed = attempt.pod.on_node(attempt.node_name)
         self._failures.handle_binding_failure(attempt.queued, assumed, self._ended_with(attempt, failed))
 
     async def abort(self, attempt: Attempt) -> None:
-        """Undo an attempt whose pod is gone or preempted, or whose host stops."""
+        """Undo the attempt of a pod that was deleted or preempted, or whose host stops, and end its cycle."""
         log.info("pod.aborted", pod=attempt.pod.key, node=attempt.node_name, reason=attempt.aborted)
         nominated = None if attempt.aborted in (HOST_STOPS, POD_DELETED) else ""
         failed = Failed(Status.error(attempt.aborted), attempt.aborted, nominated=nominated)
@@ -387,7 +404,9 @@ class BindingCycle:
             self._failures.handle(attempt.queued, self._ended_with(attempt, failed))
 
     async def _unreserve(self, attempt: Attempt, reason: str) -> None:
-        """Call Unreserve. A plugin's failure does not stop the host's own part of the undoing."""
+        """Run Unreserve. No error of a plugin leaves this method, so that the host's own undo always
+        follows.
+        """
         attempt.framework.waiting_pods.discard(attempt.pod.uid)
         try:
             await attempt.framework.run_unreserve(attempt, attempt.node_name, reason)
@@ -400,7 +419,7 @@ class BindingCycle:
                 raise
 
     def _ended_with(self, attempt: Attempt, failed: Failed) -> Failure:
-        """Record the attempt, release its cycle, and tell the queue."""
+        """Record the failed attempt, end its cycle at the plugins, and return the failure for the queue."""
         rejected = failed.status.is_rejected
         self._record(attempt, Outcome.UNSCHEDULABLE if rejected else Outcome.ERROR, failed.message)
         is_over = attempt.aborted or attempt.pod_deleted
@@ -413,7 +432,7 @@ class BindingCycle:
             "plugins": sorted(diagnosis.unschedulable_plugins),
         }
         if rejected:
-            # A line that every pod may bring costs too much where it is not read.
+            # This line may come for every pod: at level info it would cost too much.
             log.debug("pod.unschedulable", **said)
         else:
             log.info("pod.failed", **said)
@@ -426,7 +445,7 @@ class BindingCycle:
         )
 
     def skip_deleting(self, pod: Pod) -> None:
-        """Write the event of a popped pod that is being deleted, and drop the pod."""
+        """Record the FailedScheduling event for a popped pod that is being deleted."""
         note = f"skip schedule deleting pod: {pod.key}"
         self._status.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
 

@@ -1,6 +1,6 @@
-"""The few calls that the cycles make to a cluster; the port fits them by shape, and `app` hands it over.
+"""The calls that the cycles make to a cluster. The cluster port implements them, and `app` passes it in.
 
-All raise `errors.cluster.ClusterError`, each answer its own kind.
+All calls raise `errors.cluster.ClusterError`: each kind of failure has a class of its own.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from berth_host.model.patch_type import PatchType
 
 
 class ClusterCalls(Protocol):
-    """A cluster, as the scheduler needs it."""
+    """The methods of a cluster that the scheduler calls."""
 
     @property
     def answers_at_once(self) -> bool:
-        """Whether calls never wait: concurrent calls are then no faster than sequential ones."""
+        """True if calls never wait: then concurrent calls are no faster than sequential ones."""
         ...
 
     async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
-        """The object as it is now, read live; None where there is none."""
+        """Read an object from the API server, not from a watch; return None if it does not exist."""
         ...
 
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
@@ -40,16 +40,17 @@ class ClusterCalls(Protocol):
         subresource: str = "",
         expected_resource_version: str = "",
     ) -> KubeObject:
-        """Apply a patch; the object as it is then."""
+        """Apply a patch and return the changed object."""
         ...
 
     async def update(self, resource: str, content: Mapping[str, Any], *, subresource: str = "") -> KubeObject:
-        """Replace a whole object, or with `subresource` "status" its status; the object as it is then."""
+        """Replace an object, or its status if `subresource` is "status"; return the changed object."""
         ...
 
     async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
-        """Make an object; the object as it is then. A name that ends in "-" is completed. ConflictError: the
-        name is taken.
+        """Create an object and return it. The API server completes a name that ends in "-".
+
+        Raises ConflictError if the name is taken.
         """
         ...
 

@@ -3,13 +3,13 @@
 A full collection visits every object of the process; with ten thousand pods it stopped the loop for 0.6 s.
 Nearly all objects are the cluster's state, which is no garbage. Therefore:
 
-- `gc.freeze` excludes all objects that exist after the first synchronisation, at first with the garbage among
-  them: the start does not wait for a full collection; the first idle moment removes that garbage;
+- `gc.freeze` excludes all objects that exist after the first synchronisation. The start does not wait for a
+  full collection: the first idle moment removes the garbage among these objects;
 - automatic full collections are off;
-- a full collection runs after a while without an attempt, or after a minute of work without a pause;
+- a full collection runs after IDLE_S without an attempt, or after OVERDUE_S of work without a pause;
 - Python collects young objects as usual.
 
-`Host` uses a `Collector` from its start to its stop. The settings are those of the whole process: the last
+`Host` uses a `Collector` from its start to its stop. The settings hold for the whole process: the last
 host restores them.
 """
 
@@ -24,9 +24,9 @@ from typing import ClassVar, Final
 IDLE_S: Final = 5.0
 """Real seconds without a new attempt before a full collection."""
 WORTH_IT: Final = 10_000
-"""Attempts since the last full collection from which on another one is worth its time."""
+"""The number of attempts since the last full collection after which another one may run."""
 LARGE: Final = 1000
-"""Nodes and pods from which on `gc.freeze` is worth its time."""
+"""The number of nodes and pods at which `gc.freeze` is used."""
 OVERDUE_S: Final = 60.0
 """Real seconds after which a full collection runs without an idle moment. It takes 1 % of the time at most.
 In `berth bench soak` the host never idles, and failed calls leave cycles of objects.
@@ -39,8 +39,8 @@ _NEVER: Final = 2**30
 def collect_from_now_on() -> None:
     """Turn on automatic collections, which `berth_host.run` turned off for the time of the imports.
 
-    They leave out all objects that exist now, and young objects are collected as a `Collector` has them
-    collected.
+    Collections skip all objects that exist now. Young objects are collected with the thresholds of
+    `Collector`.
     """
     gc.freeze()
     gc.set_threshold(_YOUNG, _MIDDLE, gc.get_threshold()[2])
@@ -64,7 +64,7 @@ class Collector:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, object_count: int) -> None:
-        """Freeze the cluster's state if it is large, and look for idle moments from now on.
+        """Freeze the cluster's state if it is large, and check regularly whether a full collection is due.
 
         `object_count`: nodes and pods of the cluster.
         """

@@ -1,13 +1,13 @@
-"""Executes a nomination: evicts the victims that a PostFilter plugin named, in the background.
+"""Executes a nomination in the background: evicts the victims that a PostFilter plugin named.
 
     victims marked -> the pod's failure written, nomination included -> lower nominations cleared
       -> all victims but the last deleted -> the last one deleted
 
-The order lets a new host take over after a crash at any point: a nomination that is written has all its
-victims marked, and none is deleted before it is written. So a host that finds a nominated pod, and marked
-pods on its node, only has to finish (`resume`). Until its victims are gone the pod is held back by
-PreEnqueue. Called by the scheduling cycle after PostFilter answered SUCCESS; the relay has checked that every
-victim is on the nominated node and of lower priority than the pod.
+The order lets a new host take over after a crash at any point. When a nomination is written, all its victims
+are marked, and no victim is deleted before that. So a host that finds a nominated pod with marked pods on its
+node only has to delete those (`resume`). PreEnqueue holds the pod back until its victims are gone.
+Called by the scheduling cycle after PostFilter. The relay has checked that every victim is on the nominated
+node and of lower priority than the pod.
 Source: kube-scheduler `framework/preemption/executor.go`, v1.36 (prepareCandidateAsync, PreemptPod,
 IsPodRunningPreemption); the order of the writes is berth's own.
 """
@@ -41,37 +41,37 @@ from berth_host.scheduler.victim_calls import VictimCalls, is_marked_for
 log = get_logger()
 T = TypeVar("T")
 REMEMBERED_VICTIMS: Final = 16384
-"""Victims whose preemptors are remembered; the oldest are dropped first."""
+"""The number of victims whose preemptors are kept for reports. The oldest are dropped first."""
 
 
 class Waker(Protocol):
-    """The queue, as far as evictions move pods."""
+    """The methods of the queue that evictions call."""
 
     def activate(self, pods: Iterable[Pod]) -> None:
-        """Try these pods again."""
+        """Move these pods to activeQ, so that they are tried again."""
         ...
 
     def nominated_to(self, node_name: str) -> list[Pod]:
-        """The pods nominated to a node."""
+        """Return the pods nominated to a node."""
         ...
 
     def delete_nomination(self, pod: Pod) -> None:
-        """The pod is promised nothing any more."""
+        """Remove the nomination of a pod."""
         ...
 
     def reopen(self, pod: Pod) -> None:
-        """Ask again about a pod that a gate keeps out."""
+        """Run PreEnqueue again for a pod that it held back."""
         ...
 
     def requeue(self, request: PluginRequest) -> int:
-        """Try these pods again, after their backoff."""
+        """Requeue the pods that a plugin names, after their backoff; return the number of moved pods."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionSeams:
-    """The state that evictions read. `preempt_binding`: undo a pod's binding cycle while it is in PreBind;
-    False if it is not there.
+    """The parts of the host that evictions use. `preempt_binding`: aborts a pod's binding cycle during
+    PreBind; returns False if the pod is not in PreBind.
     """
 
     cache: Cache
@@ -93,7 +93,7 @@ class _Eviction:
 
 
 class ChangeFailedError(ClusterError):
-    """An object was not changed as a PostFilter plugin asked. Attribute: plugin."""
+    """The failure of a change that a PostFilter plugin asked for. Attribute: plugin."""
 
     def __init__(self, plugin: str, resource: str, result: PatchResult) -> None:
         self.plugin = plugin
@@ -102,8 +102,8 @@ class ChangeFailedError(ClusterError):
 
 
 class Evictions:
-    """`preempted_by` remembers, by victim uid, the pods that took the place of the latest victims; for
-    reports. `victim_count`: of all there were.
+    """The preemptions under way. `preempted_by`: the preemptors of the latest victims, by the uid of the
+    victim, for reports. `victim_count`: the number of victims so far.
     """
 
     def __init__(self, calls: VictimCalls, status: PodStatusWriter, seams: EvictionSeams) -> None:
@@ -119,13 +119,13 @@ class Evictions:
         self.victim_count = 0
 
     def __len__(self) -> int:
-        """Preemptions under way."""
+        """Return the number of preemptions under way."""
         return len(self._tasks)
 
     def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> str:
-        """The nominated node. The evictions begin when the cycle lets others run."""
+        """Begin the evictions as a task, which runs when the cycle next waits; return the nominated node."""
         found = (self._seams.cache.get_pod(ref.uid) for ref in result.victims)
-        # Gone meanwhile, or on its way: nothing to evict.
+        # A victim that was deleted meanwhile needs no eviction.
         victims = tuple(pod for pod in found if pod is not None and not pod.terminating)
         changes = self._begin_changes(cycle)
         if victims:
@@ -134,11 +134,13 @@ class Evictions:
         return result.nominated_node
 
     def change(self, cycle: Cycle) -> None:
-        """Apply the changes PostFilter plugins ask for, before anything else is written about the pod."""
+        """Apply the changes that PostFilter plugins ask for, before any other write about the pod."""
         self._begin_changes(cycle)
 
     def resume(self, pending: Iterable[Pod]) -> None:
-        """Finish the evictions of an earlier host: marked victims on the node of a pending, nominated pod."""
+        """Finish the evictions of an earlier host: evict the marked pods on the nodes of nominated `pending`
+        pods.
+        """
         for pod in pending:
             node = self._seams.cache.node_info(pod.nominated_node)
             left = [
@@ -153,9 +155,9 @@ class Evictions:
                 self._begin(_Eviction(pod, "", pod.nominated_node, tuple(left)), marked=True)
 
     async def finish(self, timeout_s: float) -> bool:
-        """Wait until no preemption is under way, for `timeout_s` (real time) at most, and give up the rest.
+        """Wait until no preemption is under way, at most `timeout_s` (real time), and cancel the others.
 
-        The next host finishes the rest (see the order above). True: all of it ended.
+        The next host finishes those (see the order above). Returns True if none was cancelled.
         """
         ended = await all_ended(self._tasks, timeout_s)
         self._is_over = True
@@ -163,16 +165,17 @@ class Evictions:
             task.cancel()
         return ended
 
-    # --- when it is over ---------------------------------------------------------------------------
+    # --- after a preemption --------------------------------------------------------------------------
 
     def _held_no_more(self, uid: str) -> None:
         if uid in self._victims:
-            # Only after all handlers have seen the event that ended it.
+            # Only after all handlers have seen the event that ended the preemption.
             asyncio.get_running_loop().call_soon(self._look_again, uid)
 
     def _look_again(self, uid: str) -> None:
-        """The leaving of a victim opens the pod's gate, unless it was told of before: of a victim that others
-        evicted too, or that had lost its node already.
+        """Run PreEnqueue again for the pod of an ended preemption, if no event will do so.
+
+        No event comes for a victim that another preemptor evicted too, or that had lost its node before.
         """
         if uid in self.preempting:
             return
@@ -183,7 +186,7 @@ class Evictions:
         self._seams.queue.reopen(preemptor)
 
     def _leaves_a_node(self, victim: Pod) -> bool:
-        """Whether an event will tell that the victim is gone."""
+        """Return True if an event will follow when the victim is gone."""
         now = self._seams.pods.pod_by_uid(victim.uid)
         return self._seams.cache.is_assumed(victim.uid) or (now is not None and bool(now.node_name))
 
@@ -202,7 +205,7 @@ class Evictions:
                 del self.preempted_by[next(iter(self.preempted_by))]
         marks: asyncio.Future[None] | None = None
         if not marked:
-            # Before anything else is written about the pod: see the order above.
+            # Marks come before every other write about the pod: see the order above.
             marks = self._status.in_order(eviction.preemptor, lambda: self._mark(eviction, changes))
         task = asyncio.ensure_future(self._run(eviction, marks))
         self._tasks.add(task)
@@ -214,7 +217,8 @@ class Evictions:
         preemptor = eviction.preemptor
         err = None if task.cancelled() else task.exception()
         if task.cancelled() and not self._is_over:
-            # Nobody cancelled it: the adapter gave up on a call. Without an end the pod would wait for ever.
+            # The task itself was not cancelled: a client gave up a call. Without this end the pod would wait
+            # forever.
             err = ClusterError("pods", preemptor.key, "the eviction was cancelled by the client")
         self._seams.metrics.ended(begun_s, failed=task.cancelled() or err is not None)
         if err is None:
@@ -226,7 +230,7 @@ class Evictions:
             log.error("task.failed", pod=preemptor.key, exc_info=err)
             if isinstance(err, InvariantError):
                 self._seams.fate.fail(err)
-        # No event will wake the pod up: without room it has to look again.
+        # No event will requeue the pod, so it is tried again even if there is no room.
         self._seams.queue.activate([preemptor])
 
     async def _run(self, eviction: _Eviction, marks: asyncio.Future[None] | None) -> None:
@@ -236,13 +240,13 @@ class Evictions:
             now = self._seams.pods.pod_by_uid(eviction.preemptor.uid)
             if now is None or now.node_name:
                 self.preempting.end(eviction.preemptor.uid)
-                return  # the room is not needed any more
-            # The write that was to say so may have been lost.
+                return  # the pod no longer needs the room
+            # The write of the nomination may have failed.
             await self._status.nominate(now, eviction.node_name)
         for lower in self._lower_nominations(eviction):
             self._status.in_order(lower, partial(self._status.nominate, lower, ""))
             if not lower.nominated_node:
-                # Promised by a plugin's word: its status does not change, so no event will tell.
+                # Only the queue has this nomination: the pod's status does not change, so no event follows.
                 self._seams.queue.delete_nomination(lower)
         *others, last = eviction.victims
         deleted = await self._together([self._evict(eviction, victim) for victim in others])
@@ -253,18 +257,18 @@ class Evictions:
 
     async def _mark(self, eviction: _Eviction, changes: asyncio.Future[None] | None) -> None:
         if changes is not None:
-            await changes  # done by now; no pod is evicted for a change that failed
+            await changes  # already done; a failed change raises here, before any eviction
         stays = self._seams.waiting_pods.is_waiting
         await self._together(
             [
                 self._calls.mark(victim, eviction.preemptor)
                 for victim in eviction.victims
-                if not stays(victim.uid)  # it will be told in memory, and is tried again
+                if not stays(victim.uid)  # a waiting pod is rejected in memory, and tried again
             ]
         )
 
     async def _evict(self, eviction: _Eviction, victim: Pod) -> Pod | None:
-        """The victim if it was deleted, None if it lost its node in memory."""
+        """Evict one victim; return it if it was deleted, None if only its attempt was undone in memory."""
         deleted: Pod | None = None
         seams, plugin = self._seams, eviction.plugin
         note = f"Preempted by pod {eviction.preemptor.uid} on node {eviction.node_name}"
@@ -280,14 +284,14 @@ class Evictions:
         return deleted
 
     def _lower_nominations(self, eviction: _Eviction) -> Sequence[Pod]:
-        """Pods of lower priority that were promised the node: they may find another one sooner."""
+        """Return the pods of lower priority that are nominated to the node."""
         there = self._seams.queue.nominated_to(eviction.node_name)
         return [pod for pod in there if pod.priority < eviction.preemptor.priority]
 
     # --- changes that PostFilter plugins ask for ---------------------------------------------------
 
     def _begin_changes(self, cycle: Cycle) -> asyncio.Future[None] | None:
-        """None where nothing is to be changed."""
+        """Begin the changes of the cycle's PostFilter plugins; return None if there are none."""
         if not cycle.changes:
             return None
         changes = self._status.in_order(cycle.pod, partial(self._change, cycle))
@@ -311,12 +315,12 @@ class Evictions:
         if isinstance(err, InvariantError):
             self._seams.fate.fail(err)
         self._status.event(pod, "Warning", "FailedScheduling", "Scheduling", str(err))
-        # The event that the plugin counts on will not come.
+        # The event that the plugin expects after its change will not come.
         plugin = err.plugin if isinstance(err, ChangeFailedError) else ""
         self._seams.queue.requeue(PluginRequest(plugin=plugin, uids=frozenset({pod.uid})))
 
     async def _together(self, steps: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-        """Run them side by side, where that is faster, and raise the first error when all are over."""
+        """Run `steps`, concurrently where that is faster; raise the first error after all have ended."""
         answers: list[T | BaseException] = []
         if self._calls.side_by_side and len(steps) > 1:
             answers += await asyncio.gather(*steps, return_exceptions=True)
@@ -326,7 +330,7 @@ class Evictions:
                 for step in rest:
                     try:
                         answers.append(await step)
-                    except Exception as err:  # noqa: BLE001 (raised when the others have had their turn)
+                    except Exception as err:  # noqa: BLE001 (raised after the other steps)
                         answers.append(err)
             finally:
                 for step in rest:

@@ -2,8 +2,8 @@
 
     failure -> queued pod refreshed from the informer -> add_unschedulable -> nomination -> StatusWriter
 
-Called by the scheduling cycle (`handle`) and by the binding cycle (`handle_binding_failure`). Writing the
-event and the condition is the StatusWriter's: it talks to the cluster, and its failure changes nothing here.
+Called by the scheduling cycle (`handle`) and by the binding cycle (`handle_binding_failure`). The
+StatusWriter writes the event and the condition to the cluster. If a write fails, the queue is not affected.
 Source: kube-scheduler `schedule_one.go` (handleSchedulingFailure, handleBindingCycleError), v1.36.
 """
 
@@ -27,12 +27,12 @@ SCHEDULER_ERROR: Final = "SchedulerError"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """How an attempt ended.
+    """The end of an attempt that bound no pod.
 
     `message`: the text for the owner, in full. `nominated`: the node to nominate, "" to clear the
     nomination, None to leave it as the pod's status has it. `unschedulable_plugins`, `pending_plugins`:
-    the diagnosis of a pod that fits nowhere, empty for every other failure; a plugin that said Pending is
-    in both. An ERROR status may name in `plugin` the plugin that could not be asked.
+    the diagnosis of a pod that fits nowhere, empty for every other failure; a plugin that answered Pending
+    is in both. An ERROR status may name in `plugin` the plugin that could not be asked.
     """
 
     status: Status
@@ -48,15 +48,15 @@ class Failure:
 
 
 class StatusWriter(Protocol):
-    """Writes the event, and the condition with the nomination, for the pod's owner."""
+    """Writes the event, the condition and the nomination of a pod whose attempt failed."""
 
     def attempt_failed(self, pod: Pod, failure: Failure) -> None:
-        """Write event and condition in the background. `pod`: the newest version that is known."""
+        """Write the result of an attempt in the background. `pod`: the newest version that the host has."""
         ...
 
 
 class FailureHandler:
-    """`forget` takes an assumed pod out of the cache; it may be gone from there already."""
+    """Puts pods back into the queue. `forget`: removes an assumed pod from the cache, if it is there."""
 
     def __init__(
         self,
@@ -71,7 +71,9 @@ class FailureHandler:
         self._writer = writer
 
     def handle(self, queued: QueuedPodInfo, failure: Failure) -> None:
-        """Put the pod back, unless it is gone, bound meanwhile, or another pod has its name."""
+        """Put the pod back into the queue, unless it is gone, bound, or replaced by another pod of its
+        name.
+        """
         queued.unschedulable_plugins = set(failure.unschedulable_plugins)
         queued.pending_plugins = set(failure.pending_plugins)
         queued.ungate()
@@ -79,8 +81,8 @@ class FailureHandler:
         current = self._pods.pod(pod.key)
         nominated = failure.nominated
         if current is None or current.node_name:
-            # Bound: by another writer, or our own bind succeeded although its answer was lost. A pod that is
-            # bound or gone has no nomination that could be taken back.
+            # The pod is bound by another writer, or by our own Binding whose answer was lost. A pod that is
+            # bound or gone has no nomination to clear.
             self._queue.done(pod.uid)
             failure = replace(failure, nominated=None)
         elif current.uid != pod.uid:
@@ -95,17 +97,20 @@ class FailureHandler:
             self._writer.attempt_failed(queued.pod, failure)
 
     def put_back(self, assumed: Pod) -> None:
-        """Queue a pod that turned out not to be bound, if it still exists and has no node."""
+        """Queue a pod that has no attempt and turned out not to be bound, unless it is gone or queued.
+
+        Requeue the pods that the freed room may help.
+        """
         current = self._pods.pod_by_uid(assumed.uid)
         if current is not None and not current.node_name and self._queue.places.find(current.key) is None:
             self._queue.add(current)
         self._queue.move_all(reservation_freed(assumed))
 
     def handle_binding_failure(self, queued: QueuedPodInfo, assumed: Pod, failure: Failure) -> None:
-        """Put back an assumed pod that did not get bound. Its node is free again, which may help others.
+        """Forget an assumed pod that was not bound, put it back, and requeue pods that the room may help.
 
-        After a rejection the pod itself is not woken up by this: it would be tried again at once, and
-        rejected again. After an error every pod is, before this one goes into its backoff.
+        After a rejection the pod is put back after the requeue: the freed room would have it tried, and
+        rejected, again at once. After an error every pod is requeued, then this pod goes into its backoff.
         """
         self._forget(assumed)
         freed = reservation_freed(assumed)

@@ -1,7 +1,7 @@
-"""The queue's nominated pods -> the ones that count for the cycle's pod, as rows of its snapshot.
+"""The queue's nominated pods -> the nominated pods that count for the cycle's pod, by rows of its snapshot.
 
-Called by the scheduling cycle. A cycle's cost grows with the nominations that count, held as columns; names
-are looked up where a node was nominated, came or went since.
+Called by the scheduling cycle. The cost per cycle grows with the number of nominations that count. They are
+kept as columns. Node names are looked up again only after a nomination, or when nodes come or go.
 Source: kube-scheduler `framework/runtime/framework.go` (addGENominatedPods), v1.36.
 """
 
@@ -17,7 +17,7 @@ from berth_host.queue.nominated_columns import NominatedColumns
 
 
 class Nominations:
-    """One per scheduler."""
+    """The nominated pods of one scheduler."""
 
     def __init__(self, columns: NominatedColumns) -> None:
         self._columns = columns
@@ -25,9 +25,9 @@ class Nominations:
         self._names_version: int | None = None
 
     def counted_for(self, pod: Pod, nodes: NodeTable) -> NominatedPods:
-        """Pods of equal or higher priority, and not `pod` itself. `nodes`: the whole snapshot.
+        """Return the nominated pods of equal or higher priority, without `pod`. `nodes`: the whole snapshot.
 
-        They stand still until `release`.
+        The result does not change until `release`.
         """
         pods = self._columns.hold()
         if not len(pods):
@@ -47,7 +47,7 @@ class Nominations:
         positions = nodes.positions_of_slots(slots)
         versions = self._columns.versions.take(codes)
         if own is not None:
-            # Others beside the pod itself: not the same as all of them, nor as those beside another pod.
+            # The mark must differ from that of all pods there, and from that without another pod.
             here = codes == pods.node_index[own]
             if np.count_nonzero(here):
                 beside = hash((int(versions[here][0]), pod.uid)) | np.iinfo(np.int64).min
@@ -57,7 +57,7 @@ class Nominations:
         return NominatedPods(pods, rows, positions, marks != 0, marks)
 
     def release(self) -> None:
-        """The cycle has chosen a node, or found none."""
+        """Allow changes of the columns again, at the end of the search for a node."""
         self._columns.release()
 
     def _slots(self, nodes: NodeTable) -> NDArray[np.intp]:

@@ -1,8 +1,9 @@
 """Executes the patches that PreBind and PostFilter plugins ask for, in process and served alike.
 
-Called by the framework (PreBind) and by `evictions` (PostFilter). The relay has checked the answer's form;
-the checks here need the cycle: which objects this plugin may touch, and that its own pod is meant.
-A call without an answer is read back: if the object has the requested values, the patch was applied.
+Called by the framework (PreBind) and by `evictions` (PostFilter). The relay has checked the form of the
+answer. This module checks what needs the cycle: the plugin may change the resources that it declared, and of
+the pods only the pod of the cycle. If a call to the API server has no answer, the object is read back: the
+patch was applied if the object has the requested values.
 """
 
 from __future__ import annotations
@@ -37,20 +38,22 @@ class PatchRunner:
         stores: ObjectStores,
         created: Callable[[str, bool], None] = lambda resource, failed: None,
     ) -> None:
-        """`created`: told of every object that the API server was asked to make: (resource, failed)."""
+        """Prepare a runner. `created`: called after each create request, with (resource, whether it
+        failed).
+        """
         self._cluster = cluster
         self._writes = ObjectWrites(cluster, stores)
         self._clock = clock
         self._created = created
 
     def refusal(self, client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> str:
-        """Return why the plugin may not ask for this; "" where it may."""
+        """Return why the plugin may not ask for this patch; "" if it may."""
         return _refusal(client, cycle, patch)
 
     async def apply(
         self, client: PluginClient, cycle: Cycle, patches: Sequence[ObjectPatch]
     ) -> list[PatchResult]:
-        """Apply the patches and return one result per patch; no error of the cluster is raised."""
+        """Apply the patches and return one result per patch. Raises no ClusterError."""
         results: list[PatchResult] = []
         for patch in patches:
             if results and results[-1].outcome is not PatchOutcome.APPLIED:
@@ -82,7 +85,7 @@ class PatchRunner:
         return PatchResult(outcome=PatchOutcome.APPLIED, ref=changed.ref, object=changed)
 
     async def _change(self, patch: ObjectPatch) -> KubeObject | None:
-        """Change the object and return it as it is then; None: it is gone, or being deleted."""
+        """Send one change; return the changed object, None after a deletion. Raises ClusterError."""
         if patch.action is PatchAction.CREATE:
             return await self._cluster.create(patch.resource, patch.ref, patch.merge_patch)
         if patch.action is PatchAction.DELETE:
@@ -93,10 +96,10 @@ class PatchRunner:
     # --- after a conflict, or without an answer --------------------------------------------------
 
     async def _as_it_is(self, cycle: Cycle, patch: ObjectPatch, err: ClusterError) -> PatchResult:
-        """Tell from the object itself whether the patch was applied."""
+        """Read the object after `err`, and return whether the patch was applied."""
         unknown = PatchResult(outcome=PatchOutcome.UNKNOWN, ref=patch.ref, message=str(err))
         if patch.action is PatchAction.CREATE and patch.ref.name.endswith("-"):
-            return unknown  # the API server alone knows the name
+            return unknown  # only the API server knows the generated name
         try:
             now = await self._read(cycle, patch)
         except ClusterError:
@@ -111,9 +114,9 @@ class PatchRunner:
         return PatchResult(outcome=PatchOutcome.CONFLICT, ref=patch.ref, object=now, message=str(err))
 
     async def _read(self, cycle: Cycle, patch: ObjectPatch) -> KubeObject | None:
-        """Read the object. Raises ClusterError when READ_TRIES reads were not answered."""
+        """Read the object; return None if it is gone. Raises ClusterError after READ_TRIES tries."""
         pause_s = FIRST_PAUSE_S
-        # Any version will do: the expected version may be the one before the patch.
+        # Read any version: the expected version may be the one before the patch.
         ref = replace(patch.ref, resource_version="")
         for _ in range(READ_TRIES - 1):
             try:
@@ -165,11 +168,13 @@ REPLACED_WHOLE: Final = frozenset(
     {"persistentvolumes", "persistentvolumeclaims", "resource.k8s.io/resourceclaims"}
 )
 REMEMBERED: Final = 256
-"""Own writes whose answers are kept until the watch shows them; the oldest are dropped first."""
+"""The number of the host's own writes whose answers are kept. The oldest are dropped first."""
 
 
 class ObjectWrites:
-    """`stores`: the objects as the watches showed them."""
+    """Writes of objects, as PUT where kube-scheduler uses PUT, else as PATCH. `stores`: the watched
+    objects.
+    """
 
     def __init__(self, cluster: ClusterCalls, stores: ObjectStores) -> None:
         self._cluster = cluster
@@ -177,7 +182,7 @@ class ObjectWrites:
         self._answers: dict[str, KubeObject] = {}
 
     async def write(self, patch: ObjectPatch) -> KubeObject:
-        """Write the patch and return the object as it is then. Raises ClusterError."""
+        """Apply a patch and return the changed object. Raises ClusterError."""
         base = await self._base(patch)
         if base is None:
             return await self._cluster.patch(
@@ -193,9 +198,9 @@ class ObjectWrites:
         return answer
 
     async def _base(self, patch: ObjectPatch) -> KubeObject | None:
-        """The object at the version that the patch is made for; None: a PATCH it is.
+        """Return the object at the version that the patch expects; None if the patch must be sent as PATCH.
 
-        A PATCH also where that version is over: the server's answer says so in its own words.
+        None also if the object has a newer version: the API server then answers with a conflict.
         """
         version, ref = patch.expected_resource_version, patch.ref
         if not version or patch.resource not in REPLACED_WHOLE:

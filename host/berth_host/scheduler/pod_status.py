@@ -1,7 +1,7 @@
 """Writes an attempt's result on the pod: its PodScheduled condition, its nomination, and events.
 
-Called by the failure handler, the binding cycle and evictions. A write that fails, after the tries of
-`status_patch`, is logged and lost, as in kube-scheduler: the next attempt writes again.
+Called by the failure handler, the binding cycle and evictions. A write that still fails after the tries of
+`status_patch` is logged and dropped, as in kube-scheduler. The next attempt writes again.
 Source: kube-scheduler `schedule_one.go` (handleSchedulingFailure, updatePod), v1.36.
 """
 
@@ -28,14 +28,14 @@ from berth_host.scheduler.status_patch import condition_patch, patch_status
 log = get_logger()
 NOTE_MAX_BYTES: Final = 1024
 REMEMBERED_NOMINATIONS: Final = 1024
-"""Nominations that were written, by the pod's uid; the oldest go first."""
+"""The number of written nominations that are kept, by the pod's uid. The oldest are dropped first."""
 Write: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class PodStatusWriter:
-    """Writes through the cluster port; nothing is sent where nothing changed.
+    """The writer of conditions, nominations and events. Sends nothing if nothing has changed.
 
-    The result is written in the background (`pending_count`), in order per pod.
+    Results are written in the background (`pending_count`), in order per pod.
     """
 
     def __init__(self, cluster: ClusterCalls, clock: Clock) -> None:
@@ -46,13 +46,13 @@ class PodStatusWriter:
 
     @property
     def pending_count(self) -> int:
-        """Pods whose writes are under way."""
+        """The number of pods with pending writes."""
         return len(self._lines)
 
     async def flush(self, timeout_s: float) -> bool:
-        """Wait until everything is written, for `timeout_s` (real time) at most; then the rest is given up.
+        """Wait until everything is written, at most `timeout_s` (real time), then cancel the other writes.
 
-        Whether all of it was.
+        Returns True if everything was written.
         """
         ends_s = time.monotonic() + timeout_s
         while self._lines and (left_s := ends_s - time.monotonic()) > 0:
@@ -68,7 +68,7 @@ class PodStatusWriter:
             await asyncio.wait({line.task})
 
     def attempt_failed(self, pod: Pod, failure: Failure) -> None:
-        """The event, PodScheduled=False with the whole message, and the nomination."""
+        """Write the event, the condition PodScheduled=False with the whole message, and the nomination."""
         self.event(pod, "Warning", "FailedScheduling", "Scheduling", failure.message)
         condition = self._condition(pod, failure) or {}
         nominated = failure.nominated
@@ -80,16 +80,16 @@ class PodStatusWriter:
             self.in_order(pod, partial(self._write_failure, pod, condition, nominated))
 
     async def _write_failure(self, pod: Pod, condition: dict[str, Any], nominated: str | None) -> None:
-        """Patch what differs from the pod as it is once the earlier writes are done."""
+        """Patch the differences from the pod's status, after the earlier writes."""
         if nominated is not None and nominated != self._nomination_of(pod):
             condition = {**condition, "nominatedNodeName": nominated or None}
         if condition:
             await self._patch(pod, condition)
 
     def _nomination_of(self, pod: Pod) -> str:
-        """Return the node that the pod's status names, empty: none.
+        """Return the node that the pod's status nominates, empty for none.
 
-        The watch's word counts, but for what this writer wrote and the watch has not shown yet.
+        The watched status counts, unless this writer has written a nomination that the watch has not shown.
         """
         ours = self._nominated.get(pod.uid)
         if ours is None or _is_newer(pod.resource_version, ours.version):
@@ -103,13 +103,13 @@ class PodStatusWriter:
         if line is None:
             line = self._lines[pod.uid] = _Line()
             line.task = asyncio.ensure_future(self._write(pod.uid, line.writes))
-            # Cancelled before it began, it cannot do that itself.
+            # A task that is cancelled before it begins cannot end the line itself.
             line.task.add_done_callback(partial(self._ended, pod.uid, line))
         line.writes.append((write, done))
         return done
 
     async def _write(self, uid: str, writes: deque[tuple[Write, asyncio.Future[None]]]) -> None:
-        """Do the writes for one pod until none is left; one task does all of them."""
+        """Do the writes for one pod, one after the other, until none is left."""
         while writes:
             await _written(uid, *writes.popleft())
         del self._lines[uid]
@@ -121,16 +121,16 @@ class PodStatusWriter:
             done.cancel()
 
     def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
-        """An event about `pod`, written by the cluster in the background; the note is cut to 1024 bytes."""
+        """Write a Kubernetes Event about `pod` in the background. The note is cut to 1024 bytes."""
         self._cluster.record_event(pod, type, reason, action, cut_note(note))
 
     async def nominate(self, pod: Pod, node_name: str) -> None:
-        """status.nominatedNodeName, before long work at Permit or PreBind; "" clears it."""
+        """Write status.nominatedNodeName, before long work at Permit or PreBind; "" clears the field."""
         if node_name != self._nomination_of(pod):
             await self._patch(pod, {"nominatedNodeName": node_name or None})
 
     def _condition(self, pod: Pod, failure: Failure) -> dict[str, Any] | None:
-        """PodScheduled as it is now; None when it says the same already."""
+        """Return the patch for the condition PodScheduled; None if the condition would not change."""
         known = pod.object
         wanted = {
             "type": "PodScheduled",
@@ -158,14 +158,14 @@ class PodStatusWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Nominated:
-    """A nomination that was written (empty: taken back), and the version of the pod that has it."""
+    """A nomination that was written (empty: cleared), and the version of the pod with this nomination."""
 
     node_name: str
     version: str
 
 
 def _is_newer(shown: str, written: str) -> bool:
-    """Return whether the watch has shown `written`; versions that are no numbers are taken for shown."""
+    """Return True if the watch has shown version `written`, or if a version is not a number."""
     if not (shown.isdecimal() and written.isdecimal()):
         return True
     return int(shown) >= int(written)
@@ -188,18 +188,20 @@ async def _written(uid: str, write: Write, done: asyncio.Future[None]) -> None:
     except Exception as err:
         if not isinstance(err, ClusterError):
             log.error("task.failed", pod_uid=uid, exc_info=err)
-        if isinstance(err, InvariantError):  # there may be no waiter, and it has to end the host
+        if isinstance(
+            err, InvariantError
+        ):  # this error must stop the host, also if no caller waits for `done`
             told = {"message": "writing a pod's status", "exception": err}
             asyncio.get_running_loop().call_exception_handler(told)
         if not done.done():
             done.set_exception(err)
-            done.exception()  # seen, also without a waiter
+            done.exception()  # marks the error as retrieved, also if no caller waits
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             done.cancel()
             raise
-        # Nobody cancelled the line: the adapter gave up on this write, and the others are still due.
+        # The task itself was not cancelled: the client gave up this write. The other writes are still due.
         if not done.done():
             done.set_exception(ClusterError("pods", uid, "the write was cancelled by the client"))
             done.exception()
@@ -209,7 +211,7 @@ async def _written(uid: str, write: Write, done: asyncio.Future[None]) -> None:
 
 
 def cut_note(note: str) -> str:
-    """At most 1024 bytes: a longer note keeps its first 1020 and ends in ` ...`."""
+    """Return the note in at most 1024 bytes: a longer note is cut to 1020 bytes and ends in ` ...`."""
     note = writable(note)
     raw = note.encode()
     if len(raw) <= NOTE_MAX_BYTES:
@@ -218,5 +220,5 @@ def cut_note(note: str) -> str:
 
 
 def writable(text: str) -> str:
-    """Drop lone surrogates, which UTF-8 cannot encode: a plugin in process may answer any string."""
+    """Drop lone surrogates, which UTF-8 cannot encode: an in-process plugin may answer any string."""
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -1,9 +1,9 @@
-"""Pods whose victims are being evicted: they are held back by PreEnqueue meanwhile.
+"""Pods whose victims are being evicted. PreEnqueue holds these pods back meanwhile.
 
     nobody -begin-> all victims are needed -last-> only that one is -it is gone or leaves, or end-> nobody
                                            -deleted-> held until the watch shows that all are gone or leave
 
-Written by `evictions`, asked by the queue. Source: kube-scheduler `framework/preemption/executor.go`
+Written by `evictions`, read by the queue. Source: kube-scheduler `framework/preemption/executor.go`
 (IsPodRunningPreemption), v1.36.
 """
 
@@ -19,7 +19,7 @@ class LeavingPods(Protocol):
     """The pods that exist, as the watch last showed them (`cache.objects.ObjectStores`)."""
 
     def pod(self, key: str) -> Pod | None:
-        """The pod called `namespace/name`."""
+        """Return the pod called `namespace/name`."""
         ...
 
     def on_leaving(self, told: Callable[[str], None]) -> None:
@@ -40,16 +40,16 @@ class Preempting:
         pods.on_leaving(self._left)
 
     def begin(self, uid: str) -> None:
-        """The evictions begin."""
+        """Record that the evictions for the pod `uid` begin."""
         self.end(uid)
         self._waits_for[uid] = None
 
     def last(self, uid: str, victim: Pod) -> None:
-        """All victims but this one are evicted. Its leaving may be seen before its eviction has returned."""
+        """Hold the pod until its last victim leaves, which may be seen before the eviction has returned."""
         self._wait(uid, (victim,))
 
     def end(self, uid: str) -> None:
-        """The evictions are over, one way or the other."""
+        """Record that the evictions for the pod have ended, with or without success."""
         for victim in self._waits_for.pop(uid, None) or ():
             others = self.waited_for_by[victim]
             others.discard(uid)
@@ -59,12 +59,13 @@ class Preempting:
         self._told_of_end(uid)
 
     def on_end(self, told: Callable[[str], None]) -> None:
-        """Call `told` with the uid of every pod that is held back no more, or anew, from now on."""
+        """Call `told` with the uid of each pod whose hold ends or is renewed, from now on."""
         self._told_of_end = told
 
     def deleted(self, uid: str, victims: tuple[Pod, ...]) -> None:
-        """All victims are deleted, and the watch may be behind: tried now, the pod would not find the room
-        that was made, and make more.
+        """Hold the pod until the watch shows that all its deleted victims are gone or leaving.
+
+        If the pod were tried before that, it would find no room and preempt again.
         """
         self._wait(uid, victims)
 
@@ -78,7 +79,7 @@ class Preempting:
         return uid in self._waits_for
 
     def take_changed(self) -> Collection[str]:
-        """Preempting pods that may have been held back, or let go, since the last call."""
+        """Return the uids of pods whose hold may have begun or ended since the last call."""
         taken, self._changed = self._changed, set()
         return taken
 

@@ -1,7 +1,7 @@
-"""Asks the cluster where a pod is, until it answers: after a Binding whose outcome is unknown.
+"""Reads from the cluster which node a pod is bound to, after a Binding whose outcome is unknown.
 
-Called by the binding cycle, which keeps the pod assumed meanwhile: given up too early, its node would be
-given to others although the pod may run there.
+Called by the binding cycle, which keeps the pod assumed meanwhile. If the pod were forgotten too early, other
+pods would get its room, although the pod may run there.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ log = get_logger()
 FIRST_PAUSE_S: Final = 0.1
 MAX_PAUSE_S: Final = 5.0
 CLAIM_S: Final = 10.0
-"""How long a plugin that says it has bound a pod may be ahead of the cluster."""
+"""Seconds in which the cluster must show a binding after a plugin answered that it bound the pod."""
 
 
 class ReadBack:
-    """Pauses grow from FIRST_PAUSE_S to MAX_PAUSE_S, on the host's clock."""
+    """The reads of pods. Pauses between tries grow from FIRST_PAUSE_S to MAX_PAUSE_S, on the host's clock."""
 
     def __init__(self, cluster: ClusterCalls, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
 
     async def comes_to(self, pod: Pod, cycle: Cycle) -> str | None:
-        """Where the pod is within CLAIM_S, as `node_of`; asked until it is on some node, or gone."""
+        """Read the pod until it is bound or gone, for at most CLAIM_S; return as `node_of`."""
         ends_s = self._clock.monotonic_s() + CLAIM_S
         pause_s = FIRST_PAUSE_S
         while (found := await self.node_of(pod, cycle)) == "":
@@ -45,7 +45,7 @@ class ReadBack:
         return found
 
     async def node_of(self, pod: Pod, cycle: Cycle | None = None) -> str | None:
-        """The node that the pod is on, "" for none; None: the pod is gone.
+        """Return the node that the pod is on, "" for none; None: the pod is gone.
 
         `cycle`: the binding cycle that asks; it is idle between the tries.
         """
@@ -57,7 +57,7 @@ class ReadBack:
             except InvariantError:
                 raise
             except Exception as err:
-                # Only an answer ends this: an exception says nothing about the pod.
+                # Only an answer ends the loop: an exception does not show where the pod is.
                 log.warning(
                     "pod.read_back_failed",
                     pod=pod.key,

@@ -26,7 +26,7 @@ class RunningAttempts:
         return self._waiting_pods.reject_pod(uid)
 
     def abort(self, uid: str) -> None:
-        """Cancel whatever the attempt of this deleted pod waits for."""
+        """Cancel the call or the wait of the attempt of a deleted pod."""
         in_cycle = self._scheduler.in_cycle
         if in_cycle is not None and in_cycle.pod.uid == uid:
             in_cycle.abort(POD_DELETED)
@@ -35,7 +35,7 @@ class RunningAttempts:
 
 
 class HostCycles(Protocol):
-    """The parts of the host that run cycles. They are read late: attachments exist before these parts."""
+    """The parts of the host that run cycles. Read when needed, because attachments are made before them."""
 
     @property
     def scheduler(self) -> Scheduler:
@@ -49,7 +49,7 @@ class HostCycles(Protocol):
 
 
 class CyclesUnderWay:
-    """The reservations and waits of a plugin that are alive; implements `attach.reconciling.LiveCycles`."""
+    """The current reservations and waits of a plugin. Implements `attach.reconciling.LiveCycles`."""
 
     def __init__(self, waiting_pods: WaitingPods, cycles: HostCycles) -> None:
         self._waiting_pods = waiting_pods
@@ -58,7 +58,7 @@ class CyclesUnderWay:
     def live(self, plugin: str) -> list[LiveCycle]:
         """Return the cycles in which the plugin has a reservation or holds the pod at Permit.
 
-        A reservation lives from a successful Reserve to the end of the binding.
+        A reservation lasts from a successful Reserve to the end of the binding cycle.
         """
         deadlines_s = self._waiting_pods.deadlines_of(plugin)
         attempts = self._cycles.binding.attempts()
@@ -73,7 +73,9 @@ class CyclesUnderWay:
         return list(found.values())
 
     def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
-        """Fail these cycles: those of pods at Permit now, the others at their next step."""
+        """Fail cycles whose reservation the plugin lost: pods at Permit at once, the others at their next
+        step.
+        """
         for item in cycles:
             item.cycle.part(plugin).is_lost = True
             self._waiting_pods.preempt(item.cycle.pod.uid, plugin, f'plugin "{plugin}" {LOST}')

@@ -1,4 +1,4 @@
-"""percentageOfNodesToScore: how many feasible nodes are enough, and where the search starts.
+"""percentageOfNodesToScore: the number of feasible nodes that ends a search, and the start of the search.
 
 Used only where a configuration sets 1..99; berth evaluates every node otherwise.
 Source: kube-scheduler `schedule_one.go` (numFeasibleNodesToFind, findNodesThatPassFilters), v1.36.
@@ -17,22 +17,22 @@ MIN_FEASIBLE_NODES: Final = 100
 
 
 def wanted_count(node_count: int, percentage: int) -> int:
-    """How many feasible nodes end the search among `node_count` nodes."""
+    """Return the number of feasible nodes that ends the search among `node_count` nodes."""
     if node_count < MIN_FEASIBLE_NODES:
         return node_count
     return max(node_count * percentage // 100, MIN_FEASIBLE_NODES)
 
 
 def rotated(rows: Rows, start: int) -> Rows:
-    """`rows` in the order in which they are visited, from position `start` on."""
+    """Return `rows` in visiting order, from position `start` on."""
     return np.roll(rows, -(start % len(rows))) if len(rows) else rows
 
 
 def cut(statuses: NodeStatuses, visited_order: Rows, passed: Rows, wanted: int) -> tuple[Rows, int]:
-    """The nodes that a search that stops after `wanted` feasible nodes would have seen.
+    """Cut the result of Filter down to a search that stops after `wanted` feasible nodes.
 
-    Answers the feasible rows in visiting order and how many rows were looked at (feasible and
-    rejected); later rows lose their verdicts.
+    Returns the feasible rows in visiting order, and the number of visited rows (feasible and rejected). The
+    verdicts of later rows are removed from `statuses`.
     """
     is_passed = np.zeros(len(statuses.table), dtype=np.bool_)
     is_passed[passed] = True

@@ -4,10 +4,10 @@
         -> Reserve -> Permit -> a task for the binding cycle (`binding_cycle`)
     any failure -> Unreserve, forget -> `failure` puts the pod back into the queue
 
-Cycles are serial: the next pod is popped when this one has its node or has failed. The snapshot moves only
-at the start of a cycle and stands still until Permit has returned, also when events arrive; the
-cache, which assume and forget write to, moves at once.
-Called by `app`, which runs `Scheduler.run` as the host's main task.
+Scheduling cycles are serial: the loop pops the next pod when the current pod has a node or has failed. The
+snapshot changes only at the start of a cycle and stays unchanged until Permit has returned, even if events
+arrive. The cache changes at once: assume, forget and events write to it.
+`app` runs `Scheduler.run` as the host's main task.
 Source: kube-scheduler `schedule_one.go` (ScheduleOne, schedulingCycle, schedulingAlgorithm), v1.36.
 """
 
@@ -56,8 +56,9 @@ class EvictVictims(Protocol):
     """Executes a nomination (`evictions`)."""
 
     def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> str | None:
-        """Return the node to nominate (None: leave the nomination as it is). Evict the victims in the
-        background, after the other changes that PostFilter plugins ask for.
+        """Evict the victims in the background, after the other changes that PostFilter plugins ask for.
+
+        Returns the node to nominate. None: the nomination stays as it is.
         """
         ...
 
@@ -67,7 +68,7 @@ class EvictVictims(Protocol):
 
 
 class TiedNodes:
-    """Equally good nodes: rows of a table. There may be thousands, and only one is looked at."""
+    """Equally good nodes, as rows of a table. A name is made only when it is read: there may be thousands."""
 
     __slots__ = ("_rows", "_table")
 
@@ -84,13 +85,13 @@ class TiedNodes:
 
     @property
     def names(self) -> list[str]:
-        """All names, in the order of the rows."""
+        """The names of all these nodes, in the order of the rows."""
         return self._table.take(self._rows).names
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduleResult:
-    """The chosen node, and all that were as good. `scores` is None when none was scored."""
+    """The chosen node, and the nodes `tied` with it. `scores` is None if no node was scored."""
 
     node_name: str
     feasible_count: int
@@ -100,9 +101,9 @@ class ScheduleResult:
 
 
 class SearchStart:
-    """Where the next sampled search starts (nextStartNodeIndex). Shared by all profiles.
+    """The position where the next sampled search starts (nextStartNodeIndex). Shared by all profiles.
 
-    `order`: the snapshot's slots interleaved by zone, as sampling visits them; None: by slot.
+    `order`: the snapshot's slots interleaved by zone, in which sampling visits the nodes. None: by slot.
     """
 
     def __init__(self, order: np.ndarray[tuple[int], np.dtype[np.intp]] | None = None) -> None:
@@ -110,21 +111,21 @@ class SearchStart:
         self.order = order
 
     def in_order(self, rows: Rows) -> Rows:
-        """Return positions of the snapshot's table in visiting order; a subset keeps its own order."""
+        """Return the rows of the whole snapshot in visiting order. A subset keeps its own order."""
         if self.order is None or len(self.order) != len(rows):
             return rows
         return self.order
 
     def advance(self, visited_count: int, node_count: int) -> None:
-        """Start the next search behind the nodes that this one visited."""
+        """Move the start of the next search behind the `visited_count` nodes that this search visited."""
         self.next_start = (self.next_start + visited_count) % node_count if node_count else 0
 
 
 class Algorithm:
-    """Finds the nodes where a pod can run, and the best of them: the part of a cycle that only reads. Usable
-    alone with a Framework and a snapshot built by hand.
+    """The part of a scheduling cycle that only reads: the search for the feasible nodes and the best of them.
+    Can be used alone with a Framework and a snapshot built by hand.
 
-    `percentage`: percentageOfNodesToScore of the profile; 1..99 samples, else all nodes are asked.
+    `percentage`: percentageOfNodesToScore of the profile. 1..99: a search samples; else it filters all nodes.
     """
 
     def __init__(self, framework: Framework, chooser: Chooser, percentage: int = 0) -> None:
@@ -133,8 +134,10 @@ class Algorithm:
         self.percentage = percentage if 1 <= percentage <= 99 else 0
 
     async def find_feasible(self, cycle: Cycle, search: SearchStart) -> Status:
-        """Run PreFilter, then Filter over the nodes that PreFilter left, and write into the cycle what was
-        found. Return SUCCESS, PreFilter's rejection of the pod, or an error that ended the search.
+        """Run PreFilter, then Filter over the nodes that PreFilter left, and write the result into `cycle`.
+
+        Returns SUCCESS (also if no node fits), PreFilter's rejection of the pod, or the error that ended the
+        search.
         """
         table = cycle.nodes
         statuses = cycle.statuses = NodeStatuses(table)
@@ -160,7 +163,7 @@ class Algorithm:
         return filter_error(statuses, rows) or SUCCESS
 
     async def _fits_nominated(self, cycle: Cycle, statuses: NodeStatuses) -> bool:
-        """Ask about the nominated node alone, before all others. True: the pod fits there."""
+        """Run Filter for the nominated node alone; return True if the pod fits there."""
         row = cycle.nodes.position(cycle.pod.nominated_node)
         if row is None:
             return False
@@ -174,7 +177,7 @@ class Algorithm:
             cycle.feasible, cycle.visited_count = passed, 1
             return True
         if filter_error(statuses, rows) is not None:
-            # An error here only means that all nodes are asked; it is not the attempt's own.
+            # An error here does not fail the attempt: Filter runs for all nodes next.
             statuses.forget(rows)
         return False
 
@@ -184,7 +187,7 @@ class Algorithm:
         counts = (len(cycle.feasible), cycle.visited_count)
         if len(cycle.feasible) == 1:
             return self._chosen(TiedNodes(nodes, cycle.feasible), counts)
-        # Sampling visits nodes in an order of its own; else the rows ascend as they are.
+        # Sampling leaves the feasible rows in visiting order; without sampling they ascend already.
         rows = np.sort(cycle.feasible) if self.percentage else cycle.feasible
         candidates = nodes if len(rows) == len(nodes) else nodes.take(rows)
         if not self.framework.has_scores:
@@ -195,7 +198,7 @@ class Algorithm:
         return self.select_host(scores, counts)
 
     def select_host(self, scores: ScoreTable, counts: tuple[int, int]) -> ScheduleResult:
-        """Pick a row with the highest total, by the Chooser."""
+        """Return one of the nodes with the highest total score; the Chooser breaks ties."""
         return self._chosen(TiedNodes(scores.nodes, scores.best()), counts, scores)
 
     def _chosen(
@@ -205,8 +208,8 @@ class Algorithm:
 
 
 def _keep_left_out(outcome: PreFilterOutcome, statuses: NodeStatuses) -> None:
-    """Make preemption skip the nodes that PreFilter left out, also where another plugin rejected the pod as
-    UNSCHEDULABLE: no victim on such a node would help.
+    """Make preemption skip the nodes that PreFilter left out, even if another plugin rejected the pod as
+    UNSCHEDULABLE: no eviction on such a node would help.
     """
     if outcome.eligible is None or outcome.status.code is not Code.UNSCHEDULABLE:
         return
@@ -217,7 +220,7 @@ def _keep_left_out(outcome: PreFilterOutcome, statuses: NodeStatuses) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One schedulerName: its plugins and how it searches."""
+    """The plugins and the search of one schedulerName. `cycle_budget_s`: seconds for one scheduling cycle."""
 
     framework: Framework
     algorithm: Algorithm
@@ -225,7 +228,7 @@ class Profile:
 
 
 class Scheduler:
-    """Owns the loop. All parts live on the same asyncio loop and need no locks."""
+    """The scheduling loop. All parts of the host run on one asyncio loop and need no locks."""
 
     def __init__(
         self,
@@ -251,14 +254,19 @@ class Scheduler:
         self._life = secrets.token_hex(10)
         self._cycle_count = 0
         self.before_pop: Callable[[], Awaitable[None]] | None = None
-        """Awaited before each pop; a simulation waits in it for the effects of the earlier attempts."""
+        """Awaited before each pop. A simulation waits in this function for the effects of the earlier
+        attempts.
+        """
         self._turns = 0
-        """Counts the pops after which every task that waited for the loop has had its turn."""
+        """The number of pops after which the asyncio loop has run every task that was ready."""
         self.in_cycle: Attempt | None = None
-        """The attempt whose scheduling cycle runs now: the snapshot must not move."""
+        """The attempt whose scheduling cycle runs now. While it runs, the snapshot must not change."""
 
     async def run(self) -> None:
-        """Schedule pods until `stop`; then cancel the task, which may wait for a pod or for a plugin."""
+        """Schedule pods until `stop` or `stop_popping` is called.
+
+        The caller of `stop` then cancels the task of `run`, which may be waiting for a pod or for a plugin.
+        """
         loop = asyncio.get_running_loop()
         while not self._stopping:
             await self.queue.ready()
@@ -269,8 +277,8 @@ class Scheduler:
             loop.call_soon(self._count_turn)
             if queued is not None:
                 await self.schedule_one(queued)
-            # Watches, binding tasks and answers get one turn of the loop per pod. Best is the one in which a
-            # plugin elsewhere was waited for: in there their work costs no time of its own.
+            # Watches, binding tasks and replies get one turn of the asyncio loop per pod. If the cycle waited
+            # for a served plugin, they have had their turn, at no extra time.
             if self._turns == turns:
                 await asyncio.sleep(0)
 
@@ -278,22 +286,27 @@ class Scheduler:
         self._turns += 1
 
     def stop_popping(self) -> None:
-        """Pop no more pods; a cycle under way ends as it would."""
+        """Pop no more pods; let the scheduling cycle under way finish."""
         self._stopping = True
 
     @property
     def is_stopping(self) -> bool:
-        """True once `stop` was called."""
+        """True after `stop` or `stop_popping` was called."""
         return self._stopping
 
     def stop(self) -> None:
-        """Pop no more pods; a cycle under way undoes its steps when it is cancelled."""
+        """Pop no more pods; mark the scheduling cycle under way as aborted, so that its cancellation undoes
+        it.
+        """
         self._stopping = True
         if self.in_cycle is not None:
             self.in_cycle.aborted = HOST_STOPS
 
     async def schedule_one(self, queued: QueuedPodInfo) -> None:
-        """Make one attempt for one popped pod. Whatever its end, the pod is somewhere afterwards."""
+        """Make one attempt for one popped pod.
+
+        At the end the pod is in its binding cycle, back in the queue, or dropped. No error loses a pod.
+        """
         pod = queued.pod
         profile = self.profiles.get(pod.scheduler_name)
         if profile is None or pod.terminating or self.cache.is_assumed(pod.uid):
@@ -302,7 +315,7 @@ class Scheduler:
         attempt = Attempt(queued, profile.framework, self._diagnose(queued), profile.cycle_budget_s)
         self.in_cycle = attempt
         try:
-            # The pod's deletion cancels the call under way, and the loop goes on with the next pod.
+            # The pod's deletion cancels the plugin call under way; the loop then continues with the next pod.
             task = attempt.task = _current_task()
             try:
                 while True:
@@ -329,17 +342,17 @@ class Scheduler:
             await self.binding.fail_cycle(attempt, failure)
         except asyncio.CancelledError:
             if attempt.aborted:
-                # The pod was deleted, or the host stops, while a plugin was asked: that call is cancelled.
+                # The pod was deleted, or the host stops: the plugin call under way was cancelled.
                 await self.binding.abort(attempt)
             elif _current_task().cancelling():
                 raise
             else:
-                # Nobody cancelled the loop: a plugin let a cancellation of its own escape.
+                # The loop itself was not cancelled: a plugin raised CancelledError.
                 await self.binding.fail_cycle(attempt, Failed(Status.error(CUT_OFF), CUT_OFF))
         except InvariantError:
             raise
         except Exception as err:
-            # The loop's top: after any error this pod is tried again, and the next pod has its turn.
+            # No error may end the loop: this pod is tried again later, and the loop continues.
             log.error("task.failed", pod=pod.key, exc_info=err)
             await self.binding.fail_cycle(attempt, unexpected(err))
         finally:
@@ -349,7 +362,9 @@ class Scheduler:
     # --- choosing a node -----------------------------------------------------------------------
 
     def _begin(self, attempt: Attempt) -> None:
-        """Bring the snapshot up to date, and pin it for this cycle. Raises Failed where there is no node."""
+        """Update the snapshot and hold it unchanged for this cycle. Raises Failed if the cluster has no
+        node.
+        """
         self.snapshot.release()
         self.snapshot.update(self.cache)
         self.snapshot.hold()
@@ -366,9 +381,9 @@ class Scheduler:
     async def _pick(
         self, attempt: Attempt, profile: Profile, found: Status, begun_s: float
     ) -> ScheduleResult:
-        """Return the best of the nodes that fit. Raises Failed where there is none.
+        """Return the best feasible node. Raises Failed if no node is feasible, or after an error.
 
-        `found`: how the search ended; `begun_s`: when it began (`instant_s`).
+        `found`: the status of the search. `begun_s`: the start of the search (`instant_s`).
         """
         diagnosis = attempt.diagnosis
         diagnosis.feasible_count = len(attempt.feasible)
@@ -386,7 +401,7 @@ class Scheduler:
         return result
 
     async def _no_fit(self, attempt: Attempt) -> Failed:
-        """Ask PostFilter, and make the FitError; this attempt has failed even if PostFilter helps."""
+        """Run PostFilter and return the FitError. The attempt fails even if PostFilter nominates a node."""
         diagnosis, outcome = attempt.diagnosis, attempt.pre_filter
         statuses = attempt.statuses or NodeStatuses(attempt.nodes)
         counted = statuses.group_counts()
@@ -406,7 +421,9 @@ class Scheduler:
         return Failed(Status.unschedulable(message), message, nominated=nominated, fit_error=True)
 
     async def _post_filter(self, attempt: Attempt, statuses: NodeStatuses) -> str | None:
-        """Return the node to nominate, "" to clear the nomination, None to leave it as it is."""
+        """Run PostFilter; return the node to nominate, "" to clear the nomination, None to leave it as it
+        is.
+        """
         plugin, result = await attempt.framework.run_post_filter(attempt, statuses.rejections())
         attempt.diagnosis.post_filter_message = result.status.message
         if result.status.is_success and result.nominated_node:
@@ -418,8 +435,9 @@ class Scheduler:
     # --- taking the node -----------------------------------------------------------------------
 
     async def _assume_and_reserve(self, attempt: Attempt, result: ScheduleResult) -> None:
-        """Assume the pod on its node, then run Reserve and Permit. A failure undoes the attempt
-        (`fail_cycle`).
+        """Assume the pod on its node, then run Reserve and Permit. Raises Failed.
+
+        After assume, every failure undoes the attempt (`BindingCycle.fail_cycle`).
         """
         attempt.node_name = attempt.diagnosis.node_name = result.node_name
         try:
@@ -453,12 +471,14 @@ class Scheduler:
         )
 
     def _next_id(self) -> str:
-        """Return 32 hexadecimal digits that no other cycle has, of this host or of another one."""
+        """Return a cycle id of 32 hexadecimal digits, unique among the cycles of all hosts."""
         self._cycle_count += 1
         return f"{self._life}{self._cycle_count:012x}"
 
     def _drop(self, queued: QueuedPodInfo, profile: Profile | None) -> None:
-        """Drop a pod that is not to be scheduled: unknown profile, being deleted, or assumed already."""
+        """Drop a pod that must not be scheduled: its profile is unknown, or it is being deleted or
+        assumed.
+        """
         pod = queued.pod
         self.queue.done(pod.uid)
         if profile is not None and pod.terminating:
@@ -474,7 +494,7 @@ def _current_task() -> asyncio.Task[None]:
 
 
 def record_scores(diagnosis: Diagnosis, table: ScoreTable) -> None:
-    """Keep the best few nodes with the score of each plugin."""
+    """Write the nodes with the highest totals, and the scores of each plugin for them, into `diagnosis`."""
     best = table.top(_TOP_SCORES)
     diagnosis.scores = TopScores(
         [table.nodes.name(row) for row in best.tolist()],

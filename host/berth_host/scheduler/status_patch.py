@@ -1,9 +1,9 @@
-"""A pod's status, one condition changed -> the strategic merge patch that says so; and its sending.
+"""One changed condition of a pod -> a strategic merge patch of its status, and the call that sends it.
 
-Called by `pod_status` and `victim_calls`. The patch holds only the changed fields, so the writes of others
-stay, and it needs no resourceVersion. Source: kube-scheduler `util/utils.go` (PatchPodStatus, Retriable),
-`pkg/api/v1/pod/util.go` (UpdatePodCondition); apimachinery `util/strategicpatch/patch.go`
-(CreateTwoWayMergePatch), v1.36.
+Called by `pod_status` and `victim_calls`. The patch holds only the changed fields, so it
+overwrites no field of other writers and needs no resourceVersion. Source: kube-scheduler `util/utils.go`
+(PatchPodStatus, Retriable), `pkg/api/v1/pod/util.go` (UpdatePodCondition); apimachinery
+`util/strategicpatch/patch.go` (CreateTwoWayMergePatch), v1.36.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ Json = dict[str, Any]
 def condition_patch(
     conditions: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any], now: str
 ) -> Json | None:
-    """The part of a status patch that makes `wanted` (by its `type`) one of `conditions`; None if it is there
-    already. `wanted` comes without times: the transition is `now` only if the status changes.
+    """Return the status patch that puts `wanted` into `conditions`, by its `type`; None if nothing changes.
+
+    `wanted` has no times: the transition time is `now` if the status changes, else the old one.
     """
     old = next((item for item in conditions if item.get("type") == wanted["type"]), None)
     new: Json = {"lastProbeTime": None, **{key: value for key, value in wanted.items() if value}}
@@ -55,10 +56,10 @@ def condition_patch(
 
 
 async def patch_status(cluster: ClusterCalls, pod: ObjectRef, status: Mapping[str, Any]) -> KubeObject:
-    """Send it, up to TRIES times where a repetition may help; return the pod as it is then. Raises
-    ClusterError.
+    """Send a status patch, up to TRIES times where a repetition may help; return the changed pod.
 
-    The pauses are real time, as deadlines of calls are: a simulation's clock stands still meanwhile.
+    Raises ClusterError. The pauses between tries are real time, as deadlines of calls are, also in a
+    simulation.
     """
     wait_s = FIRST_WAIT_S
     tries_left = TRIES

@@ -1,4 +1,4 @@
-"""Waiting for tasks that come and go, for a bounded time. Called where the host drains and stops."""
+"""Waits until a changing set of tasks has ended. Called where the host drains and stops."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Collection
 
 
 async def all_ended(tasks: Collection[asyncio.Future[None]], timeout_s: float) -> bool:
-    """Wait until `tasks`, from which they vanish when they end, is empty; False: `timeout_s` was over first.
+    """Wait until `tasks`, which removes each task that ends, is empty; return False after `timeout_s`.
 
-    Real time: the calls waited for go to the cluster, whose time is real in every mode.
+    `timeout_s` is real time, because the calls of the tasks go to the cluster, also in a simulation.
     """
     ends_s = time.monotonic() + timeout_s
     while tasks:

@@ -19,7 +19,7 @@ from berth_host.scheduler.status_patch import condition_patch, patch_status
 
 
 class VictimCalls:
-    """Both raise ClusterError; a victim that is gone already is as good as evicted."""
+    """The two calls raise ClusterError. A victim that is gone already counts as evicted."""
 
     def __init__(self, cluster: ClusterCalls, clock: Clock) -> None:
         self._cluster = cluster
@@ -27,26 +27,26 @@ class VictimCalls:
 
     @property
     def side_by_side(self) -> bool:
-        """Whether concurrent calls are faster than sequential ones."""
+        """True if concurrent calls are faster than sequential ones."""
         return not self._cluster.answers_at_once
 
     async def mark(self, victim: Pod, preemptor: Pod) -> None:
-        """Write the condition that says why the pod will go."""
+        """Write the condition with the reason for the pod's deletion."""
         patch = self._condition(victim, preemptor)
         if patch is not None:
             with suppress(NotFoundError):
                 await patch_status(self._cluster, victim.ref, patch)
 
     async def delete(self, victim: Pod) -> None:
-        """Delete the pod, with the grace that it asks for."""
+        """Delete the pod, with its own grace period."""
         with suppress(NotFoundError):
             await self._cluster.delete("pods", victim.ref)
 
     def _condition(self, victim: Pod, preemptor: Pod) -> dict[str, Any] | None:
-        """The patch that marks the victim; None where it is marked so already."""
+        """Return the patch that marks the victim; None if the victim has this mark already."""
         known = victim.object
         if known is not None:
-            # A bound pod is known by its bytes, which were written by the same library.
+            # A bound pod is kept as bytes that orjson wrote.
             known.parse(orjson.loads)
         wanted = {
             "type": DISRUPTION_TARGET,
@@ -60,10 +60,10 @@ class VictimCalls:
 
 
 def is_marked_for(victim: Pod, scheduler_name: str) -> bool:
-    """Whether a pod has been marked as the victim of a preemption by this scheduler."""
+    """Return True if this scheduler has marked the pod as the victim of a preemption."""
     return preemption_mark(victim) == mark_message(scheduler_name)
 
 
 def mark_message(scheduler_name: str) -> str:
-    """The message of the condition."""
+    """Return the message of the condition that marks a victim."""
     return f"{scheduler_name}: preempting to accommodate a higher priority pod"

@@ -20,21 +20,21 @@ from numpy.typing import NDArray
 
 
 class BudgetStore(Protocol):
-    """The PodDisruptionBudgets that exist. `version` moves with any change."""
+    """The existing PodDisruptionBudgets."""
 
     @property
     def version(self) -> int:
-        """Equal numbers: the same budgets."""
+        """A number that changes with every change of a budget."""
         ...
 
     def list(self, namespace: str | None = None) -> list[KubeObject]:
-        """All of them."""
+        """Return all budgets, or those of one namespace."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """One PodDisruptionBudget. `disrupted`: pods whose eviction it has counted already."""
+    """One PodDisruptionBudget. `disrupted`: pods whose eviction the budget has counted already."""
 
     namespace: str
     selector: LabelSelector
@@ -42,7 +42,7 @@ class Budget:
     disrupted: frozenset[str]
 
     def selects(self, pods: _Rows) -> NDArray[np.bool_]:
-        """bool[v]: the pods that count against it. A pod without labels counts against none."""
+        """Return bool[v]: the pods that the budget covers. No budget covers a pod without labels."""
         mask = self.selector.over(pods) & pods.in_namespace(self.namespace) & pods.have_labels()
         if self.disrupted:
             for at in np.flatnonzero(mask).tolist():
@@ -52,7 +52,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Some rows of a table of pods, as a selector reads them."""
+    """Some rows of a table of pods, in the form that a selector reads."""
 
     pods: PodTable
     rows: NDArray[np.intp]
@@ -76,7 +76,7 @@ class _Rows:
 
 
 class Budgets:
-    """The budgets, read anew when a budget has changed."""
+    """The budgets, read again when a budget has changed."""
 
     def __init__(self, store: BudgetStore) -> None:
         self._store = store
@@ -84,7 +84,7 @@ class Budgets:
         self._known: tuple[Budget, ...] = ()
 
     def read(self) -> tuple[Budget, ...]:
-        """The budgets that can select a pod: a selector that is invalid, missing or empty selects none."""
+        """Return the budgets that can select a pod. An invalid, missing or empty selector selects none."""
         version = self._store.version
         if version != self._version:
             self._known = tuple(_budgets(self._store.list()))
@@ -95,8 +95,10 @@ class Budgets:
 def violating(
     budgets: Iterable[Budget], pods: PodTable, rows: NDArray[np.intp], starts: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
-    """bool[v]: the victims in `rows` (intp[v], node after node, most important first; `starts` as in
-    `PodChanges`) whose eviction breaks a budget after the victims before them on their node were evicted.
+    """Return bool[v]: the victims in `rows` whose eviction, after that of the earlier victims of their node,
+    breaks a budget.
+
+    `rows` (intp[v]): node after node, most important victim first. `starts`: as in `PodChanges`.
     """
     broken = np.zeros(len(rows), dtype=np.bool_)
     first = np.repeat(starts[:-1], np.diff(starts))

@@ -1,10 +1,10 @@
-"""Which potential victims must really leave: all candidate nodes at once, step by step.
+"""Finds the potential victims that must really leave, for all candidate nodes at once.
 
     all potential victims away -> Filter; where it rejects, the node is no candidate
     step k: the k-th pod of every node comes back -> Filter; where it rejects, that pod is a victim
 
-Each step asks every plugin once, about all nodes: a served plugin sees one call more than the most
-potential victims of a node, however many nodes there are. Both passes for nominated pods ride in one call.
+Each step asks every plugin once, about all nodes. The number of calls to a served plugin is one more than the
+largest number of potential victims of a node. One call holds both passes for nominated pods.
 Called by the evaluator. Source: kube-scheduler `framework/preemption/preemption.go` (DryRunPreemption) and
 `framework/plugins/defaultpreemption/default_preemption.go` (SelectVictimsOnNode), v1.36.
 """
@@ -31,9 +31,9 @@ NO_VICTIMS: Final = Status.unresolvable("No preemption victims found for incomin
 
 
 class DryRun:
-    """One for each preemption. `candidates` (intp[c]): ascending rows of the cycle's nodes.
+    """The dry run of one preemption. `candidates` (intp[c]): ascending rows of the cycle's nodes.
 
-    `statuses` says, in rows of the cycle's nodes, why a node is no candidate.
+    `statuses`: why a node is no candidate, by rows of the cycle's nodes.
     """
 
     def __init__(
@@ -55,8 +55,10 @@ class DryRun:
         self._nodes = cycle.nodes.take(candidates)
 
     async def run(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """(places in `candidates` where it works, bool[v]: the victims that must leave). The other candidates
-        are in `statuses`."""
+        """Return the places in `candidates` where evictions help, and bool[v]: the victims that must leave.
+
+        Writes to `statuses` why the other candidates do not work.
+        """
         potential, counts = self._potential, self._potential.counts
         alive = np.flatnonzero(counts)
         if len(alive) < len(counts):
@@ -65,7 +67,7 @@ class DryRun:
         alive = await self._judge(alive, self._clients, record=True)
         if not len(alive):
             return alive, self._away
-        # Verdicts that other pods cannot change are known for these nodes.
+        # The verdicts of plugins that other pods cannot influence are known for these nodes.
         clients = sensitive(self._clients)
         for step in range(int(counts[alive].max())):
             asked = alive[counts[alive] > step]
@@ -80,14 +82,14 @@ class DryRun:
     async def _judge(
         self, asked: NDArray[np.intp], clients: Sequence[PluginClient], *, record: bool
     ) -> NDArray[np.intp]:
-        """The places of `asked` (in `candidates`) that pass as things stand, in order."""
+        """Return the places of `asked` (in `candidates`) that pass without the victims now away, in order."""
         if not len(asked) or not clients:
             return asked
         crowded, scenarios = self._scenarios(asked)
         verdicts = await filter_scenarios(clients, self._cycle, scenarios)
         groups = verdicts.groups[len(crowded) :].copy()
         if len(crowded):
-            # The pass with nominated pods comes first: where it rejects, the other one is not asked.
+            # The pass with nominated pods comes first: where it rejects, the other pass does not count.
             at = asked.searchsorted(crowded)
             first = verdicts.groups[: len(crowded)]
             groups[at] = np.where(first != 0, first, groups[at])
@@ -100,7 +102,11 @@ class DryRun:
         return passed
 
     def _scenarios(self, asked: NDArray[np.intp]) -> tuple[NDArray[np.intp], Scenarios]:
-        """(those with nominated pods, one scenario for each of these with them added, then for all)."""
+        """Return the places of `asked` with nominated pods, and the scenarios to ask about.
+
+        The scenarios: one for each of these places with its nominated pods added, then one for each of
+        `asked`.
+        """
         potential = self._potential
         away = np.zeros(len(self._away) + 1, dtype=np.intp)
         np.cumsum(self._away, out=away[1:])

@@ -1,4 +1,4 @@
-"""May this pod preempt at all, now? Called by the evaluator.
+"""Decides whether a pod may preempt now. Called by the evaluator.
 
 Source: kube-scheduler `framework/plugins/defaultpreemption/default_preemption.go`
 (PodEligibleToPreemptOthers, podTerminatingByPreemption), v1.36.
@@ -22,7 +22,7 @@ PREEMPTED: Final = "PreemptionByScheduler"
 
 
 def ineligible_reason(pod: Pod, nodes: NodeTable, statuses: NodeStatuses) -> str:
-    """Why the pod must not preempt, "" if it may. `pod`: as the watch last showed it."""
+    """Return why the pod must not preempt, "" if it may. `pod`: as the watch last showed it."""
     if pod.never_preempts:
         return NEVER
     name = pod.nominated_node
@@ -36,7 +36,7 @@ def ineligible_reason(pod: Pod, nodes: NodeTable, statuses: NodeStatuses) -> str
 
 
 def preemption_mark(pod: Pod) -> str | None:
-    """The message with which a scheduler has marked the pod as the victim of a preemption, or None."""
+    """Return the message with which a scheduler has marked the pod as the victim of a preemption, or None."""
     conditions = pod.object.get("status.conditions", []) if pod.object is not None else []
     for item in conditions:
         if item.get("type") == DISRUPTION_TARGET and item.get("reason") == PREEMPTED:

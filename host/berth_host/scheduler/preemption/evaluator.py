@@ -1,8 +1,8 @@
 """`Evaluator`: a pod that fits nowhere -> the node to nominate, and the pods that must leave it.
 
-Called through the handle of the plugin whose PostFilter is open (DefaultPreemption). As many candidate nodes
-count as a search from a random offset would have looked at. They are judged at once: a little more of them
-than the search wants, and all where it goes on, or where a served plugin has to be asked anyway.
+Called through the handle of the plugin whose PostFilter runs (DefaultPreemption). The candidates are those
+that a search from a random offset would find. The evaluator judges many nodes at once: first a few more than
+the search wants, then all others if it found too few. If a served plugin is asked, it judges all at once.
 Source: kube-scheduler `framework/preemption/preemption.go` (Evaluator.Preempt), v1.36.
 """
 
@@ -40,13 +40,13 @@ DEFAULT_ABSOLUTE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """How many candidates are enough: the larger of a share of the candidate nodes and a number."""
+    """The number of candidates that ends a search: the larger of a share of the nodes and a number."""
 
     percentage: int = DEFAULT_PERCENTAGE
     absolute: int = DEFAULT_ABSOLUTE
 
     def wanted(self, count: int) -> int:
-        """Candidates to find among `count` nodes."""
+        """Return the number of candidates to find among `count` nodes."""
         return min(count, max(count * self.percentage // 100, self.absolute))
 
 
@@ -63,11 +63,11 @@ class Choice:
     chosen: int
 
     def node_name(self, place: int) -> str:
-        """The node of a candidate."""
+        """Return the node of a candidate."""
         return self.nodes.name(int(self.potential[self.candidates.places[place]]))
 
     def victims_of(self, place: int) -> Sequence[Pod]:
-        """The pods that must leave a candidate's node, most important first."""
+        """Return the pods that must leave a candidate's node, most important first."""
         return self.candidates.victims(place)
 
 
@@ -76,7 +76,7 @@ class Evaluation:
     """The result of an evaluation. `status`: SUCCESS, UNSCHEDULABLE with the reason, or an error.
 
     `ineligible`: why the pod may not preempt. `potential`: rows of the nodes where preemption might help;
-    `statuses`: why it does not help on the other nodes. `choice` None: it helps nowhere.
+    `statuses`: why it does not help on the other nodes. `choice` None: preemption helps nowhere.
     """
 
     statuses: NodeStatuses
@@ -87,7 +87,7 @@ class Evaluation:
     choice: Choice | None = None
 
     def result(self) -> PostFilterResult:
-        """The answer that a PostFilter plugin would give."""
+        """Return the evaluation as the answer of a PostFilter plugin."""
         choice = self.choice
         if choice is None:
             return PostFilterResult(self.status, clear_nomination=self.clear_nomination)
@@ -99,16 +99,16 @@ class PodsAndPreemptions(Protocol):
     """The pods as the watch last showed them, and the evictions under way."""
 
     def current(self, pod: Pod) -> Pod | None:
-        """The newest record of a pod; None: it is gone."""
+        """Return the newest record of a pod; None if the pod is gone."""
         ...
 
     def is_preempting(self, uid: str) -> bool:
-        """Whether victims of the pod are being evicted."""
+        """Return True while victims of the pod are being evicted."""
         ...
 
 
 class Evaluator:
-    """One per host. Keeps the results of a preemption that hold for the next one (`sharing`)."""
+    """The evaluator of one host. Keeps the results of a preemption for equal preemptors (`kept_outcomes`)."""
 
     def __init__(self, chooser: Chooser, budgets: BudgetStore, pods: PodsAndPreemptions) -> None:
         self._chooser = chooser
@@ -119,7 +119,7 @@ class Evaluator:
     async def evaluate(
         self, framework: Framework, cycle: Cycle, limits: SearchLimits | None = None
     ) -> Evaluation:
-        """Choose the node to make room on for the cycle's pod, and the victims. Reads why no node fits."""
+        """Choose the node and the victims for the cycle's pod, from the cycle's reasons why no node fits."""
         nodes, statuses = cycle.nodes, cycle.statuses
         found = Evaluation(NodeStatuses(nodes))
         found.statuses.absent = NOT_HELPFUL
@@ -148,8 +148,8 @@ class Evaluator:
         count = len(found.potential)
         offset, wanted = self._chooser.offset(count), limits.wanted(count)
         part = wanted + wanted // 4
-        # The search most often ends early. A served plugin is asked once about all nodes all the same: a call
-        # costs more than rows do.
+        # The search most often ends early. A served plugin is still asked once about all nodes, because a
+        # call costs more than rows do.
         if 0 < 2 * part < count and not framework.has_served:
             candidates = await search.among(search.first_part(offset, wanted, part))
             kept, ended = selection.searched(candidates, offset, count, wanted)
@@ -169,7 +169,7 @@ class Evaluator:
 
 
 class _Search:
-    """Candidates among the nodes of one evaluation, which are called by their places in its `potential`."""
+    """The search of one evaluation. Nodes are named by their places in the evaluation's `potential`."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class _Search:
         self._slots = cycle.nodes.slots.take(found.potential)
 
     def first_part(self, offset: int, wanted: int, part: int) -> NDArray[np.intp]:
-        """Where a search from the `offset`-th node surely ends, by known verdicts; else the next `part`.
+        """Return the places from `offset` on up to where known verdicts end the search, or the next `part`.
         `wanted`: at least one.
         """
         count = len(self._slots)
@@ -203,7 +203,10 @@ class _Search:
         return behind if offset + end <= count else np.concatenate([np.arange(offset + end - count), behind])
 
     async def among(self, places: NDArray[np.intp]) -> Candidates:
-        """The candidates at `places` (ascending); the evaluation's statuses say why the others are none."""
+        """Return the candidates at `places` (ascending).
+
+        Writes to the evaluation's statuses why the other places are no candidates.
+        """
         outcomes, found = self._outcomes, self._found
         slots = self._slots[places]
         missing = ~outcomes.known.take(slots)
@@ -225,12 +228,12 @@ class _Search:
         candidates = selection.candidates_of(victims, passed[counts[passed] > 0], away)
         self._outcomes.put(slots, candidates, rows, statuses)
         if any(client.is_failing for client in self._framework.filters_of(cycle)):
-            # A policy may stand in for a plugin's answer.
+            # The failure policy may have replaced a plugin's answer.
             self._outcomes.keep_for_now(slots)
 
 
 class _Tied:
-    """The nodes of equally good candidates, as the chooser sees them."""
+    """The nodes of equally good candidates, for the chooser."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes
@@ -240,12 +243,12 @@ class _Tied:
 
     @property
     def names(self) -> list[str]:
-        """Their names."""
+        """The names of the nodes."""
         return self._nodes.names
 
 
 def _potential(statuses: NodeStatuses) -> NDArray[np.intp]:
-    """Rows whose verdict is exactly UNSCHEDULABLE."""
+    """Return the rows whose verdict is exactly UNSCHEDULABLE."""
     helps = [status.code is Code.UNSCHEDULABLE for status in statuses.statuses]
     helps[0] = statuses.absent.code is Code.UNSCHEDULABLE
     return np.flatnonzero(np.asarray(helps)[statuses.groups])

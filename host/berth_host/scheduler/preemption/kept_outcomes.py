@@ -1,9 +1,9 @@
 """The dry run's result per node, kept for equal preemptors while it holds. Filled and read by `evaluator`.
 
-Results are shared if every Filter plugin that judges the pod is in process and judges row by row: then a
-what-if about a node depends on the pod, the node, the pods on it and those nominated to it. For a plugin that
-reads more (affinity, spreading) nothing is shared. An equal preemptor is tried again only on nodes of which
-something moved: the node, a pod on it, or the pods that are nominated to it and count.
+Results are shared if every Filter plugin that judges the pod is in process and judges row by row. Then a
+what-if about a node depends only on the pod, the node, its pods and its nominated pods. If a plugin reads
+more (affinity, spreading), nothing is shared. For an equal preemptor, a node is tried again only if the node,
+one of its pods, or its nominated pods that count have changed.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Outcomes:
         statuses.groups[rows[fails]] = groups.take(codes[fails])
 
     def _compact(self, live: NDArray[np.intp]) -> None:
-        """Drop the victims of nodes that were tried again since."""
+        """Drop the old victims of nodes that were tried again."""
         counts = self._criteria["counts"][live]
         ends = np.cumsum(counts)
         at = np.repeat(self._starts[live] - (ends - counts), counts) + np.arange(int(counts.sum()))
@@ -149,7 +149,7 @@ class KeptOutcomes:
         self.by_pods: WeakKeyDictionary[object, _Kept] = WeakKeyDictionary()
 
     def of(self, framework: Framework, cycle: Cycle, budgets: Sequence[Budget]) -> Outcomes:
-        """Return the outcomes that hold for the cycle's pod: those of equal pods, or empty ones."""
+        """Return the outcomes of equal pods for the cycle's pod, or empty ones if none can be shared."""
         capacity = cycle.nodes.slot_count
         clients = tuple(framework.filters_of(cycle))
         equal, marks = cycle.kept, cycle.nominated.marks

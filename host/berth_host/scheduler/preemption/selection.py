@@ -1,4 +1,4 @@
-"""Picks the candidate node that loses least. Called by the evaluator.
+"""Picks the candidate node with the least costly victims. Called by the evaluator.
 
 Source: kube-scheduler `framework/preemption/preemption.go` (pickOneNodeForPreemption, DryRunPreemption),
 v1.36.
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from berth_host.scheduler.preemption.victims import PotentialVictims, started_s
 
 _PRIORITY_OFFSET: Final = 2**31
-"""Makes every priority positive, so that one victim more always adds to the sum."""
+"""Makes every priority positive, so that each victim adds to the sum."""
 
 CRITERIA: Final[Mapping[str, type]] = {
     "violations": np.int64,
@@ -49,12 +49,12 @@ class Candidates:
         return len(self.places)
 
     def victims(self, i: int) -> Sequence[Pod]:
-        """The pods that must leave node i."""
+        """Return the pods that must leave node i."""
         start = self.starts.item(i)
         return self.pods[start : start + self.counts.item(i)]
 
     def take(self, kept: NDArray[np.intp]) -> Candidates:
-        """Some of them, in the order given."""
+        """Return the candidates at the positions `kept`, in that order."""
         costs: dict[str, NDArray[Any]] = {name: getattr(self, name).take(kept) for name in CRITERIA}
         return Candidates(self.places.take(kept), self.pods, self.starts.take(kept), **costs)
 
@@ -62,7 +62,7 @@ class Candidates:
 def candidates_of(
     potential: PotentialVictims, works: NDArray[np.intp], away: NDArray[np.bool_]
 ) -> Candidates:
-    """The dry run's result: room is made at the places `works` of its nodes, by at least one pod each."""
+    """Return the candidates of a dry run: the places `works`, each with at least one victim in `away`."""
     if not len(works):
         return _nobody()
     owner = np.repeat(np.arange(len(potential.counts)), potential.counts)
@@ -70,7 +70,7 @@ def candidates_of(
     is_candidate[works] = True
     chosen = np.flatnonzero(away & is_candidate[owner])
     if len(chosen) > 1:
-        # Put back in the order of the budgets, they are listed by importance alone.
+        # The dry run puts pods back in the order of the budgets; victims are listed by importance.
         chosen = chosen[np.lexsort((potential.importance[chosen], owner[chosen]))]
     owners, rows, table = owner[chosen], potential.rows[chosen], potential.table
     starts = owners.searchsorted(works)
@@ -98,9 +98,10 @@ def _nobody() -> Candidates:
 
 
 def searched(candidates: Candidates, offset: int, count: int, wanted: int) -> tuple[NDArray[np.intp], bool]:
-    """(the candidates that a search from the `offset`-th of `count` nodes finds before it has enough, whether
-    it had enough): `wanted` of them, including one that breaks no budget; candidates that break none come
-    first.
+    """Return the candidates that a search from the `offset`-th of `count` nodes finds, and whether it ended.
+
+    The search ends after `wanted` candidates, at least one of which breaks no budget. Candidates that break
+    no budget come first.
     """
     if not len(candidates):
         return np.zeros(0, dtype=np.intp), False
@@ -117,8 +118,9 @@ def searched(candidates: Candidates, offset: int, count: int, wanted: int) -> tu
 
 
 def best(candidates: Candidates) -> NDArray[np.intp]:
-    """The equally good candidates: fewest broken budgets, lowest highest priority, lowest sum of priorities,
-    fewest victims, latest start of the earliest started victim among the victims of the highest priority.
+    """Return the equally good candidates: fewest broken budgets, lowest highest priority, lowest sum of
+    priorities, fewest victims, latest start of the earliest started victim among the victims of the highest
+    priority.
     """
     left = np.arange(len(candidates))
     for criterion in (

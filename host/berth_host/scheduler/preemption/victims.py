@@ -20,11 +20,11 @@ from berth_host.scheduler.preemption.budgets import Budget, violating
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PotentialVictims:
-    """v pods on c nodes, node after node; node i has those from `starts[i]` to `starts[i + 1]`.
+    """v pods on c nodes, node after node. The pods of node i are at `starts[i]` to `starts[i + 1]`.
 
     `rows` (intp[v]) are rows of `table`, in the order in which they are put back: victims whose eviction
-    breaks a budget (`breaks_budget`, bool[v]) first, then the others, more important ones first in each.
-    `importance` (intp[v]) is the place among all pods of the node, the most important one lowest.
+    breaks a budget (`breaks_budget`, bool[v]) first, then the others, more important pods first in each.
+    `importance` (intp[v]) is the place among all pods of the node, lowest for the most important pod.
     """
 
     table: PodTable
@@ -43,10 +43,10 @@ class PotentialVictims:
 def potential_victims(
     pod: Pod, nodes: NodeTable, candidates: NDArray[np.intp], budgets: Sequence[Budget]
 ) -> PotentialVictims:
-    """Pods of lower priority than `pod` on the nodes in `candidates` (ascending rows of the snapshot)."""
+    """Return the pods of lower priority than `pod` on the nodes `candidates` (ascending snapshot rows)."""
     pods, slots = nodes.pods, nodes.slots[candidates]
     if len(slots) <= FEW:
-        # Rows ascend, as they do where all pods are looked at: it decides between equally important ones.
+        # Rows ascend, as in the other branch: their order decides between equally important pods.
         on_node = [np.sort(pods.rows_on_node(slot)) for slot in slots.tolist()]
         rows = np.concatenate(on_node) if on_node else np.zeros(0, dtype=np.intp)
         owner = np.repeat(np.arange(len(slots)), [len(one) for one in on_node])
@@ -73,7 +73,7 @@ def potential_victims(
 
 
 def started_s(pods: PodTable, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-    """float64[v]: when the pods in `rows` started; infinite for pods that have not."""
+    """Return float64[v]: the start times of the pods in `rows` (Unix seconds), inf for pods not started."""
     start_s: NDArray[np.float64] = pods.start_time_s.take(rows)
     start_s[np.isnan(start_s)] = np.inf
     return start_s
