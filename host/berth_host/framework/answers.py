@@ -1,9 +1,10 @@
-"""`Answers`: how the plugins of a profile come to answer the four points that look at nodes.
+"""`Answers`: runs the plugins of a profile at PreFilter, Filter, PreScore and Score.
 
-    AskEveryone   the plain story: every plugin is asked about every pod
-    KeepAnswers   answers about an equal pod are not asked for again while they hold (`kept`)
+    AskEveryone   calls every plugin for every pod
+    KeepAnswers   uses kept answers about an equal pod again while they hold (`kept`)
 
-`app` chooses; `Framework` and the scheduler know neither. The same verdicts, reasons and scores come of both.
+`app` chooses one. `Framework` and the scheduler depend on neither. Both give the same verdicts, reasons and
+scores.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Answers(Protocol):
     configured order."""
 
     async def pre_filter(self, clients: Clients, cycle: Cycle) -> PreFilterOutcome:
-        """PreFilter over all nodes; Skip takes a plugin out of this cycle's Filter."""
+        """Run PreFilter over all nodes. A plugin that answers Skip is not called at this cycle's Filter."""
         ...
 
     async def filter(
@@ -44,7 +45,9 @@ class Answers(Protocol):
         rows: Rows,
         nominated: NominatedPods,
     ) -> Rows:
-        """The rows of `rows` (positions in `statuses.table`) that all pass; `statuses`: why others do not.
+        """Return the rows of `rows` (positions in `statuses.table`) that all plugins pass.
+
+        Writes to `statuses` why the other rows do not pass.
 
         `pre_score`: the plugins that decide which plugins score; read by callers that score early.
         """
@@ -53,15 +56,15 @@ class Answers(Protocol):
     async def score(
         self, pre_score: Clients, score: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable
     ) -> ScoreTable | Status:
-        """PreScore, Score and NormalizeScore over the rows of `nodes`; a Status is an error."""
+        """Run PreScore, Score and NormalizeScore over the rows of `nodes`. A returned Status is an error."""
         ...
 
 
 class AskEveryone:
-    """Every plugin, about every pod and node."""
+    """The answers of plugins that are called for every pod, about every node."""
 
     async def pre_filter(self, clients: Clients, cycle: Cycle) -> PreFilterOutcome:
-        """See Answers."""
+        """Run PreFilter; see `Answers`."""
         running = PreFiltering(cycle)
         for client in clients:
             answer = await client.pre_filter(cycle, cycle.nodes)
@@ -79,7 +82,7 @@ class AskEveryone:
         rows: Rows,
         nominated: NominatedPods,
     ) -> Rows:
-        """See Answers."""
+        """Run Filter; see `Answers`."""
         if nominated:
             rows = await nominated_pass(clients, cycle, statuses, rows, nominated)
         for client in clients:
@@ -92,16 +95,16 @@ class AskEveryone:
     async def score(
         self, pre_score: Clients, score: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable
     ) -> ScoreTable | Status:
-        """See Answers."""
+        """Run PreScore, Score and NormalizeScore; see `Answers`."""
         return await score_nodes(pre_score, score, cycle, nodes)
 
 
 def _is_lasting(client: PluginClient, cycle: Cycle) -> bool:
-    """Whether a plugin in the host signs that the pod is none of its business."""
+    """Return True if an in-process plugin signs that it has no concern with the pod for the whole cycle."""
     sign = None if client.local is None or client.settings.scope is not None else client.local.follows.sign
     if sign is None:
         return False
     try:
         return concern(sign(cycle.pod, cycle.nodes)) is NoConcern.CYCLE
-    except Exception:  # noqa: BLE001 (the plugin fails where it is asked, and where that counts)
+    except Exception:  # noqa: BLE001 (the plugin fails again where it is called)
         return False

@@ -1,5 +1,6 @@
-"""The plugins to ask at a point: the profile's, in order, without the ones that have nothing to do with
-the pod. Called by `Framework`.
+"""The plugins of a profile to call at a point, in order, without those that do not concern the pod.
+
+Called by `Framework`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ _NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class Asked:
-    """Plugins by extension point."""
+    """The plugins of a profile by extension point."""
 
     def __init__(self, plugins: Mapping[ExtensionPoint, Sequence[WeightedPlugin]]) -> None:
         self._clients = {
             point: tuple(plugin.client for plugin in plugins.get(point, ())) for point in ExtensionPoint
         }
-        # All others are asked about every pod, without exception.
+        # All other plugins are called for every pod.
         self._sometimes = {
             point: tuple(client for client in found if not client.always_asked_at(point))
             for point, found in self._clients.items()
@@ -38,8 +39,10 @@ class Asked:
     def about(
         self, cycle: Cycle, point: ExtensionPoint, skip: frozenset[str] = _NOBODY
     ) -> tuple[PluginClient, ...]:
-        """Return the plugins to call about the cycle's pod, without those in `skip`: always the same tuple
-        for the same plugins. What a plugin elsewhere serves is up to the instance that the cycle began with.
+        """Return the plugins to call for the cycle's pod, without the plugins in `skip`.
+
+        Returns the identical tuple for the same plugins. The points of a served plugin are those of the
+        instance that the cycle began with.
         """
         absent = [
             client.name

@@ -1,6 +1,6 @@
 """PreBindPreFlight, PreBind in groups and rounds, and Bind, for one profile.
 
-Called by `Framework` from the binding cycle. Patches that PreBind asks for are executed by the host.
+Called by `Framework` from the binding cycle. The host executes the patches that PreBind asks for.
 Source: kube-scheduler `framework/runtime/framework.go` (RunPreBindPreFlights, RunPreBindPlugins,
 RunBindPlugins), v1.36; rounds of patches: the contract's PreBindResponse.
 """
@@ -23,25 +23,25 @@ from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import POD_DELETED, Cycle
 
 CUT_OFF: Final = Status.error("PreBind was cut off")
-"""The outcome of a PreBind that did not end by itself, for its watcher."""
+"""The status for the watcher of a PreBind that was cancelled."""
 
 
 class PatchExecutor(Protocol):
-    """Checks and applies a plugin's patches in order; the first that fails makes the rest SKIPPED."""
+    """Checks and applies a plugin's patches in order. After the first failure the others are SKIPPED."""
 
     def refusal(self, client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> str:
-        """Why the plugin may not ask for this; "" where it may."""
+        """Return why the plugin may not ask for this patch; "" if it may."""
         ...
 
     async def apply(
         self, client: PluginClient, cycle: Cycle, patches: Sequence[ObjectPatch]
     ) -> list[PatchResult]:
-        """One result per patch, in order."""
+        """Apply the patches; return one result per patch, in order."""
         ...
 
 
 async def pre_flight(plugins: Sequence[PluginClient], cycle: Cycle, node_name: str) -> tuple[Status, bool]:
-    """Ask every PreBind plugin whether it will act; (status, whether any will)."""
+    """Ask every PreBind plugin whether it will act; return (status, whether any plugin will act)."""
     will_act = False
     for client in plugins:
         answer = await client.pre_bind_pre_flight(cycle, node_name)
@@ -64,8 +64,9 @@ async def pre_flight(plugins: Sequence[PluginClient], cycle: Cycle, node_name: s
 
 
 def pre_bind_groups(plugins: Sequence[PluginClient], cycle: Cycle) -> list[list[PluginClient]]:
-    """Consecutive parallel plugins run together; a serial one stands alone and splits them even when
-    it is skipped.
+    """Return the groups of PreBind plugins: consecutive parallel plugins are one group.
+
+    A serial plugin is a group of its own, and separates groups even if it is skipped.
     """
     groups: list[list[PluginClient]] = []
     open_group = False
@@ -84,7 +85,9 @@ def pre_bind_groups(plugins: Sequence[PluginClient], cycle: Cycle) -> list[list[
 
 
 class PreBindRunner:
-    """Runs the groups in sequence, each plugin until it is satisfied; the first failure wins."""
+    """Runs the groups in sequence, each plugin until it asks for no further round. The first failure
+    counts.
+    """
 
     def __init__(
         self,
@@ -92,13 +95,13 @@ class PreBindRunner:
         clock: Clock,
         watch: Callable[[str, Pod], DeviceWait | None] = lambda plugin, pod: None,
     ) -> None:
-        """`watch` is told of the rounds of one plugin; None: no watcher."""
+        """Prepare a runner. `watch`: returns the watcher of a plugin's rounds, or None."""
         self.executor = executor
         self._clock = clock
         self._watch = watch
 
     async def run(self, plugins: Sequence[PluginClient], cycle: Cycle, node_name: str) -> Status:
-        """SUCCESS, a rejection (kept with its plugin), or an error."""
+        """Run PreBind; return SUCCESS, a rejection (which names its plugin), or an error."""
         for group in pre_bind_groups(plugins, cycle):
             status = await self._run_group(group, cycle, node_name)
             if not status.is_success:
@@ -109,7 +112,7 @@ class PreBindRunner:
 
     async def _run_group(self, group: list[PluginClient], cycle: Cycle, node_name: str) -> Status:
         if len(group) == 1:
-            return await self._one(group[0], cycle, node_name)  # tasks are for those beside each other
+            return await self._one(group[0], cycle, node_name)  # only a larger group needs tasks
         tasks = [asyncio.ensure_future(self._one(client, cycle, node_name)) for client in group]
         try:
             for done in asyncio.as_completed(tasks):
@@ -179,11 +182,11 @@ class PreBindRunner:
             await sleep(self._clock, duration_s, done)
         finally:
             part.is_between_rounds, part.pause = False, None
-            cycle.idle = False  # also where the wait is cut off: the cycle is undone then
+            cycle.idle = False  # also after a cancellation: the cycle is then undone
 
 
 async def run_bind(plugins: Sequence[PluginClient], cycle: Cycle, node_name: str) -> tuple[str, BindResult]:
-    """(plugin, answer) of the first Bind plugin that does not SKIP; SKIP when all do."""
+    """Return (plugin, answer) of the first Bind plugin that does not skip; the answer is SKIP if all do."""
     for client in plugins:
         answer = await client.bind(cycle, node_name)
         if answer.status.code is Code.SKIP:
@@ -206,7 +209,7 @@ DEVICE_PLUGIN: Final = "DynamicResources"
 
 
 class DeviceWaits:
-    """Makes a DeviceWait for every PreBind that may need one.
+    """The factory of a DeviceWait for every PreBind of the devices' plugin.
 
     `claims`: the ResourceClaims as the watch shows them; `now_s`: monotonic seconds.
     """
@@ -217,12 +220,12 @@ class DeviceWaits:
         self._now_s = now_s
 
     def watched(self, plugin: str, pod: Pod) -> DeviceWait | None:
-        """The watcher of a PreBind that begins; None for other plugins."""
+        """Return the watcher for a PreBind of the devices' plugin; None for other plugins."""
         return DeviceWait(self._work, self._claims, pod, self._now_s) if plugin == DEVICE_PLUGIN else None
 
 
 class DeviceWait:
-    """One PreBind."""
+    """The wait for devices in one PreBind, which is measured (`PluginWork`)."""
 
     def __init__(self, work: PluginWork, claims: ObjectStore, pod: Pod, now_s: Callable[[], float]) -> None:
         self._work = work
@@ -233,12 +236,12 @@ class DeviceWait:
         self._written: dict[str, KubeObject] = {}
 
     def answered(self, answer: PreBindResult) -> None:
-        """The plugin answered one round, without an error."""
+        """Note the answer of one round without an error: an answer without patches begins the wait."""
         if not answer.patches and self._began_s is None:
             self._began_s = self._now_s()
 
     def patched(self, patches: Sequence[ObjectPatch], results: Sequence[PatchResult]) -> None:
-        """The outcomes of a round's patches."""
+        """Note the claims that the patches of a round have written."""
         for patch, result in zip(patches, results, strict=True):
             if patch.resource == CLAIMS and result.object is not None:
                 self._written[result.object.ref.name] = result.object
@@ -248,21 +251,21 @@ class DeviceWait:
         result = _result(status)
         if self._began_s is None:
             if result not in ("failure", "timeout"):
-                return  # it did not come to waiting
+                return  # the plugin did not wait
             self._began_s = self._now_s()
         seconds = self._now_s() - self._began_s
         self._work.devices_ended(self._pod.scheduler_name, result, seconds, self._own_claims())
 
     def _own_claims(self) -> Iterator[Mapping[str, Any]]:
         for name in dict.fromkeys([*self._written, *_names(self._pod)]):
-            # The written object may be newer than the watched one, and has the allocation.
+            # The written object has the allocation, and may be newer than the watched object.
             claim = self._written.get(name) or self._claims.get(name, self._pod.namespace)
             if claim is not None:
                 yield claim.parsed
 
 
 def _names(pod: Pod) -> Iterator[str]:
-    """The claims that the pod names; which claim a template became, its status says."""
+    """Yield the names of the pod's claims. The pod's status names the claims made from templates."""
     if pod.object is None:
         return
     for field in ("spec.resourceClaims", "status.resourceClaimStatuses"):

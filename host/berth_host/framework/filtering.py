@@ -1,13 +1,11 @@
-"""PreFilter and Filter over a table: plugins in configured order, each asked about the rows that are left.
+"""PreFilter and Filter over a table: plugins in configured order, each called for the rows that are left.
 
-Called by `Framework` and by both implementations of `Answers`. A plugin is asked once the plugins before it
-have answered, in process or served: it sees no row that one of them rejected, and is not asked at all when no
-row is left. A verdict on more rows would need a rule for errors, counts and the plugin's own memory about
-rows that do not count.
+Called by `Framework` and by both implementations of `Answers`. A plugin, in process or served, is called
+after the plugins before it have answered. It gets no row that one of them rejected, and no call if no row is
+left. Calls about more rows would need rules for errors, counts and state about rows that do not count.
 
-`filter_scenarios` asks the same of what-ifs, for the preemption evaluator and for plugins that ask through
-their handle.
-Source: kube-scheduler `framework/runtime/framework.go` (RunPreFilterPlugins, RunFilterPlugins,
+`filter_scenarios` runs Filter for what-ifs: for the preemption evaluator, and for plugins through their
+handle. Source: kube-scheduler `framework/runtime/framework.go` (RunPreFilterPlugins, RunFilterPlugins,
 RunFilterPluginsWithNominatedPods), v1.36; kube-scheduler asks node by node, which gives the same verdicts.
 """
 
@@ -40,9 +38,9 @@ async def filter_rows(
     statuses: NodeStatuses,
     rows: Rows,
 ) -> Rows:
-    """Ask all plugins about `rows` (positions in `statuses.table`); the rows that passed, in order.
+    """Run all plugins over `rows` (positions in `statuses.table`); return the rows that passed, in order.
 
-    Rejections and errors are left in `statuses`.
+    Writes rejections and errors to `statuses`.
     """
     for client in clients:
         if not len(rows):
@@ -53,7 +51,7 @@ async def filter_rows(
 
 
 def filter_error(statuses: NodeStatuses, rows: Rows) -> Status | None:
-    """Return the error that ends the cycle: that of the first row, in the order of `rows`, that has one."""
+    """Return the error that ends the cycle: the error of the first row with one, in the order of `rows`."""
     broken = [group for group, status in enumerate(statuses.statuses) if group and not status.is_rejected]
     if not broken:
         return None
@@ -69,9 +67,9 @@ async def nominated_pass(
     rows: Rows,
     nominated: NominatedPods,
 ) -> Rows:
-    """Ask about rows with the pods nominated to them: a row must pass with these pods and without.
+    """Run the first of two passes of Filter: over the rows with nominated pods, with these pods added.
 
-    Returns `rows` without the rejected ones; the rest are still to be judged as they are.
+    Returns `rows` without the rejected rows. The second pass, without nominated pods, must follow.
     """
     if not nominated or not clients:
         return rows
@@ -80,7 +78,7 @@ async def nominated_pass(
         return rows
 
     def ask(client: PluginClient, left: Rows) -> Awaitable[Verdicts]:
-        # A plugin that other pods cannot influence gives its ordinary verdict.
+        # The verdict of a plugin that other pods cannot influence is the same as without nominated pods.
         if client.descriptor.pod_sensitivity is PodSensitivity.NONE:
             return client.filter(cycle, candidates(statuses, left))
         come = nominated.added(left)
@@ -102,7 +100,9 @@ async def ask_in_order(
     rows: Rows,
     ask: Callable[[PluginClient, Rows], Awaitable[Verdicts]],
 ) -> Rows:
-    """Put one question to plugin after plugin about the rows that are left; the rows that all passed."""
+    """Call `ask` for one plugin after the other with the rows that are left; return the rows that all
+    passed.
+    """
     for client in clients:
         if not len(rows):
             break
@@ -133,7 +133,7 @@ def _filter_status(plugin: str, status: Status) -> Status:
 
 
 def candidates(statuses: NodeStatuses, rows: Rows) -> NodeTable:
-    """Return some rows of the table, as plugins get them."""
+    """Return the table of `rows`, for the call of a plugin."""
     return statuses.table if len(rows) == len(statuses.table) else statuses.table.take(rows)
 
 
@@ -150,11 +150,11 @@ def _positions(count: int) -> Rows:
 
 
 _REJECTED: Final = (Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
-"""Pending has no meaning at PreFilter: it counts as an error."""
+"""The codes by which PreFilter rejects a pod. Pending has no meaning at PreFilter and counts as an error."""
 
 
 class PreFiltering:
-    """One cycle's PreFilter: answers are taken in order until one ends it."""
+    """The PreFilter of one cycle, which takes the plugins' answers in order until one ends PreFilter."""
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
@@ -167,7 +167,10 @@ class PreFiltering:
     def take(
         self, client: PluginClient, answer: PreFilterResult, *, lasting: bool
     ) -> PreFilterOutcome | None:
-        """Take the next plugin's answer. Not None: it ends PreFilter. `lasting`: a Skip is for the cycle."""
+        """Take the next plugin's answer; return the outcome if the answer ends PreFilter, else None.
+
+        `lasting`: a Skip holds for the whole cycle.
+        """
         status = answer.status
         if status.code is Code.SKIP:
             self._skip_filter.add(client.name)
@@ -175,7 +178,7 @@ class PreFiltering:
                 self._skip.add(client.name)
         elif status.code in _REJECTED:
             self._rejections.append(status.with_plugin(client.name))
-            # After UNSCHEDULABLE the others run on: preemption needs the state that they make.
+            # After UNSCHEDULABLE the other plugins still run: preemption needs the state that they write.
             if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
                 return self.outcome()
         elif not status.is_success:
@@ -217,7 +220,7 @@ def sensitive(clients: Sequence[PluginClient]) -> list[PluginClient]:
 async def filter_scenarios(
     clients: Sequence[PluginClient], cycle: Cycle, scenarios: Scenarios
 ) -> NodeStatuses:
-    """Return one verdict per scenario, signed by its plugin: a row of the answer's table is a scenario."""
+    """Run Filter for what-ifs. Return one verdict per scenario, which names its plugin."""
     statuses = NodeStatuses(scenarios.nodes)
 
     async def ask(client: PluginClient, left: Rows) -> Verdicts:
@@ -231,7 +234,7 @@ async def filter_scenarios(
 
 
 async def _plain(client: PluginClient, cycle: Cycle, slots: NDArray[np.intp]) -> Verdicts:
-    """Return the ordinary verdicts of a plugin that other pods do not concern, asked once for each node."""
+    """Return the verdicts of a plugin that other pods cannot influence, from one call about each node."""
     nodes = cycle.nodes
     if (slots[1:] > slots[:-1]).all():
         return await client.filter(cycle, nodes.take(nodes.slots.searchsorted(slots)))

@@ -1,8 +1,8 @@
-"""One profile's plugins, run point by point by the rules of each status code.
+"""Runs the plugins of one profile, point by point, and applies the rules of the status codes.
 
-Called by the scheduler for every pod of the profile, and usable alone: give it a snapshot built by hand
-and ask `run_pre_filter` and `run_filter` whether a pod would fit. It answers values; it changes nothing
-outside the cycle that it is given.
+Called by the scheduler for every pod of the profile. Can be used alone: with a snapshot built by hand,
+`run_pre_filter` and `run_filter` return whether a pod would fit. A `Framework` changes nothing outside the
+cycle that it gets.
 Source: kube-scheduler `framework/runtime/framework.go` and `schedule_one.go`, v1.36.
 """
 
@@ -35,7 +35,7 @@ from berth_host.rpc.cycle import Changes, Cycle, CycleEnd
 
 
 class Framework:
-    """Plugins by extension point, in the order in which they run, each point measured (`metrics.points`)."""
+    """The plugins of one profile by extension point, in order. Each point is measured (`metrics.points`)."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class Framework:
         answers: Answers | None = None,
         metrics: SchedulerMetrics | None = None,
     ) -> None:
-        """`answers` None: every plugin is asked. `metrics` None: what is measured is written to series that
-        nobody reads.
+        """Prepare a framework. `answers` None: every plugin is called (`AskEveryone`). `metrics` None:
+        measurements are dropped.
         """
         self.profile = profile
         self._answers = AskEveryone() if answers is None else answers
@@ -65,7 +65,7 @@ class Framework:
             {client.name: client for point in ExtensionPoint for client in self.plugins_at(point)}.values()
         )
         self._pre_scoring = frozenset(client.name for client in self.plugins_at(ExtensionPoint.PRE_SCORE))
-        # A plugin in the host holds nothing for a cycle but its state, which goes with the cycle.
+        # An in-process plugin needs no call at the end of a cycle: its state is part of the cycle.
         self._served = [client for client in self.clients if client.is_served]
 
     def plugins_at(self, point: ExtensionPoint) -> tuple[PluginClient, ...]:
@@ -95,7 +95,7 @@ class Framework:
     # --- PreFilter, Filter, PostFilter ---------------------------------------------------------
 
     async def run_pre_filter(self, cycle: Cycle) -> PreFilterOutcome:
-        """Run all PreFilter plugins over all nodes; Skip takes the plugin out of this cycle's Filter."""
+        """Run PreFilter over all nodes. A plugin that answers Skip is not called at this cycle's Filter."""
         started_s = instant_s()
         times = self._times
         cycle.sampler = times.sampler()
@@ -128,7 +128,9 @@ class Framework:
         return self._asked.about(cycle, ExtensionPoint.FILTER, cycle.skip_filter)
 
     async def run_post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
-        """Return (plugin, result): the first that helps or ends the search, else why none could."""
+        """Run PostFilter; return (plugin, result) of the plugin that ends it, else why no plugin could
+        help.
+        """
         started_s = instant_s()
         plugin, result = await self._post_filter(cycle, rejections)
         self._times.post_filter[result.status.code].since(started_s)
@@ -173,7 +175,7 @@ class Framework:
     async def run_score(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | Status:
         """Run PreScore, Score and NormalizeScore of all plugins over the rows of `nodes`.
 
-        An error of either step is measured for Score, where the cycle ends.
+        An error of a step is measured at Score.
         """
         started_s = instant_s()
         times = self._times
@@ -189,7 +191,7 @@ class Framework:
         return table
 
     def _not_skipping(self, skipped: tuple[str, ...]) -> tuple[PluginClient, ...]:
-        """Return the Score plugins that did not skip: the same tuple for the same ones."""
+        """Return the Score plugins that did not skip; the identical tuple for the same plugins."""
         found = self._scored.get(skipped)
         if found is None:
             clients = self.plugins_at(ExtensionPoint.SCORE)
@@ -199,8 +201,8 @@ class Framework:
     async def run_score_apart(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | Status:
         """Score for a plugin that asks through its handle: call every plugin, and leave the cycle as it was.
 
-        Scores that came with verdicts do not count: of a rejected node they say nothing. Nor does it count
-        that a plugin with PreScore skipped: it says so again of these nodes.
+        Scores that came early, with verdicts, are not used, because they do not cover rejected nodes.
+        PreScore runs again, so earlier skips do not count.
         """
         before = cycle.skip_score, cycle.pre_scored_s
         cycle.skip_score = set()
@@ -221,7 +223,7 @@ class Framework:
                 if ExtensionPoint.SCORE in plugin.client.descriptor_in(cycle).points
                 and plugin.client.in_scope(cycle.pod)
             )
-            # The same tuple as for the last pod, by which its known roles are found.
+            # The identical tuple as for the last pod: the kept roles are found by it.
             score = score if len(inside) == len(score) else inside
         pre_score = self._asked.about(cycle, ExtensionPoint.PRE_SCORE, cycle.skip)
         cycle.skip_score |= cycle.skip & self._pre_scoring
@@ -230,8 +232,8 @@ class Framework:
     # --- Reserve, Permit -----------------------------------------------------------------------
 
     async def run_reserve(self, cycle: Cycle, node_name: str) -> Status:
-        """Run Reserve in order; the first failure ends it. A rejection keeps its plugin; any other failure is
-        an error.
+        """Run Reserve in order until the first failure. A rejection names its plugin; other failures are
+        errors.
         """
         started_s = instant_s()
         status = await self._reserve(cycle, node_name)
@@ -256,7 +258,7 @@ class Framework:
         self._times.unreserve[Code.SUCCESS].since(started_s)
 
     async def run_permit(self, cycle: Cycle, node_name: str) -> Status:
-        """Return SUCCESS, WAIT (the pod is among the waiting pods now), a rejection, or an error."""
+        """Run Permit; return SUCCESS, WAIT (the pod is now a waiting pod), a rejection, or an error."""
         started_s = instant_s()
         status = await self._permit(cycle, node_name)
         self._times.permit[status.code].since(started_s)
@@ -293,7 +295,7 @@ class Framework:
     # --- the binding cycle ---------------------------------------------------------------------
 
     async def run_pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> tuple[Status, bool]:
-        """Return (status, whether some PreBind plugin will act). Measured as Skip if none will."""
+        """Return (status, whether a PreBind plugin will act). Measured as Skip if none will."""
         started_s = instant_s()
         cycle.skip_pre_bind |= cycle.skip
         clients = self._asked.about(cycle, ExtensionPoint.PRE_BIND, cycle.skip)
@@ -303,20 +305,20 @@ class Framework:
         return status, will_act
 
     async def wait_on_permit(self, cycle: Cycle) -> Status:
-        """Block until all plugins allowed the pod, or a plugin or the timeout rejected it."""
+        """Wait until all plugins allowed the pod, or a plugin or the timeout rejected the pod."""
         started_s = instant_s()
         cycle.idle = True
         try:
             status = await self.waiting_pods.wait(cycle.pod.uid)
         finally:
-            cycle.idle = False  # also where the wait is cut off: the cycle is undone then
+            cycle.idle = False  # also after a cancellation: the cycle is then undone
         if status.code is Code.ERROR:
             status = Status(Code.ERROR, (f"waiting on permit for pod: {status.message}",), status.plugin)
         self._permit_waits[status.code].since(started_s)
         return status
 
     async def run_pre_bind(self, cycle: Cycle, node_name: str) -> Status:
-        """Run all PreBind plugins that did not skip."""
+        """Run the PreBind plugins that did not skip."""
         started_s, status = instant_s(), SUCCESS
         clients = self._asked.about(cycle, ExtensionPoint.PRE_BIND, frozenset(cycle.skip_pre_bind))
         if clients and self._pre_bind is not None:
@@ -327,8 +329,9 @@ class Framework:
         return status
 
     async def run_bind(self, cycle: Cycle, node_name: str) -> tuple[str, BindResult]:
-        """Return (plugin, answer) of the plugin that took the pod. The time in which the host writes the
-        Binding is not measured here.
+        """Run Bind; return (plugin, answer) of the plugin that did not skip.
+
+        The time in which the host writes the Binding is not measured here.
         """
         started_s = instant_s()
         clients = self._asked.about(cycle, ExtensionPoint.BIND, cycle.skip)

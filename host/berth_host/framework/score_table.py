@@ -1,4 +1,4 @@
-"""The scores of a pod's candidates: per plugin, in total, and the best candidates."""
+"""The scores of the nodes that fit a pod: per plugin, in total, and the nodes with the highest total."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TAKEN = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class WeightedPlugin:
-    """A plugin at a point; the weight counts at Score alone."""
+    """A plugin at a point. The weight counts only at Score."""
 
     client: PluginClient
     weight: int = 1
@@ -24,7 +24,7 @@ class WeightedPlugin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PluginScores:
-    """int64[n] each: as Score answered, and after normalisation, before the weight."""
+    """The scores of one plugin (int64[n]): as answered, and after normalisation, without the weight."""
 
     plugin: str
     weight: int
@@ -41,15 +41,15 @@ class ScoreTable:
     plugins: list[PluginScores] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     leaders: NDArray[np.intp] | None = None
-    """The answer of `best`, if it is known already."""
+    """The rows that `best` returns, if they are known already."""
 
     @classmethod
     def empty(cls, nodes: NodeTable) -> ScoreTable:
-        """With a total that is yet to be filled in."""
+        """Return a table with an empty total, to be filled in."""
         return cls(nodes, np.zeros(0, dtype=np.int64))
 
     def best(self) -> NDArray[np.intp]:
-        """The rows with the highest total, ascending: the tie set. Asked when `total` is complete."""
+        """Return the rows with the highest total, ascending. `total` must be complete."""
         if self.leaders is None:
             self.leaders = self._highest()
         return self.leaders
@@ -58,11 +58,14 @@ class ScoreTable:
         return np.equal(self.total, np.maximum.reduce(self.total)).nonzero()[0]
 
     def top(self, count: int) -> NDArray[np.intp]:
-        """A few rows with the highest totals, the first of equal ones; all if there are fewer. Ascending."""
+        """Return the `count` rows with the highest totals, ascending; all rows if there are fewer.
+
+        Of rows with equal totals, the first are returned.
+        """
         best = self.best()
         if len(best) >= count:
             return best[:count]
-        # One look for each: np.argpartition takes a hundred times as long where most totals are equal.
+        # One search per row: np.argpartition takes a hundred times as long if most totals are equal.
         left, found = self.total.copy(), []
         for _ in range(min(count, len(left))):
             highest = int(left.argmax())

@@ -1,7 +1,7 @@
 """PreScore, Score and NormalizeScore over the feasible nodes -> one total per node.
 
-Called by `answers`. Served plugins are asked at the same time, while in-process ones run one after the
-other; answers count in the configured order, and the first error in that order ends the cycle.
+Called by `answers`. Served plugins are called concurrently, while in-process plugins run one after the other.
+Answers count in the configured order, and the first error in that order ends the cycle.
 Source: kube-scheduler `framework/runtime/framework.go` (RunScorePlugins), v1.36.
 """
 
@@ -32,7 +32,7 @@ async def score_nodes(
     cycle: Cycle,
     nodes: NodeTable,
 ) -> ScoreTable | Status:
-    """Score all rows of `nodes`, asking every plugin; a Status is an error that ends the cycle."""
+    """Score all rows of `nodes` by every plugin. A returned Status is an error that ends the cycle."""
     for client, status in zip(pre_score, await pre_score_answers(pre_score, cycle, nodes), strict=False):
         failed = note_pre_score(client, status, cycle)
         if failed is not None:
@@ -52,7 +52,10 @@ def put_together(
     shared: Mapping[str, PluginScores],
     outcomes: Mapping[str, ScoreOutcome],
 ) -> ScoreTable | Status:
-    """All in the configured order; the first error in it ends the cycle. `shared`: in the total already."""
+    """Fill in the table in the configured order; return the first error in that order, which ends the cycle.
+
+    `shared`: scores that the total already includes.
+    """
     for plugin in roles.score:
         name = plugin.client.name
         scores = shared.get(name)
@@ -61,7 +64,7 @@ def put_together(
         elif name in roles.skip_score:
             table.skipped.append(name)
         elif name not in outcomes:
-            # None of its business, and it has no PreScore to say so: every node is worth as much to it.
+            # A plugin without concern, and without a PreScore to skip: all its scores are equal.
             zeros = _zeros(len(table.nodes))
             table.plugins.append(PluginScores(name, plugin.weight, zeros, zeros))
         elif outcomes[name].skipped:
@@ -83,7 +86,7 @@ def _zeros(count: int) -> Scores:
 
 
 def note_pre_score(client: PluginClient, status: Status, cycle: Cycle) -> Status | None:
-    """Note whether the plugin skips; a Status is an error that ends the cycle."""
+    """Note in the cycle whether the plugin skips Score. A returned Status is an error that ends the cycle."""
     if status.code is Code.SKIP:
         cycle.skip_score.add(client.name)
     elif not status.is_success:
@@ -92,7 +95,7 @@ def note_pre_score(client: PluginClient, status: Status, cycle: Cycle) -> Status
 
 
 async def pre_score_answers(clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable) -> list[Status]:
-    """The statuses; those behind an error in process may be missing."""
+    """Run PreScore; return the statuses. Statuses after an error of an in-process plugin may be missing."""
     early = {
         client.name
         for client in clients
@@ -106,7 +109,7 @@ async def pre_score_answers(clients: Sequence[PluginClient], cycle: Cycle, nodes
             if client.name in early:
                 continue
             if early and client.descriptor.reads_shared:
-                # State published in a PreScore is there for the plugins behind.
+                # Plugins read the state that earlier plugins published at PreScore.
                 await tasks.settled(other.name for other in clients[:i])
             status = statuses[client.name] = await client.pre_score(cycle, nodes)
             if not status.is_success and status.code is not Code.SKIP:
@@ -124,7 +127,7 @@ async def ask_scores(
     nodes: NodeTable,
     ask: Callable[[PluginClient], Awaitable[ScoreOutcome]],
 ) -> list[ScoreOutcome]:
-    """The scores of each, in order. `ask`: how one in the host comes to answer."""
+    """Return the scores of each plugin, in order. `ask`: calls one plugin."""
     clients = [plugin.client for plugin in plugins]
     early = {client.name for client in clients if client.asks_elsewhere(cycle, nodes)}
     if not early:
@@ -139,9 +142,7 @@ async def ask_scores(
 
 
 class _Early(Generic[T]):
-    """Questions on their way, by plugin. At the end of the block none is left: unneeded questions are
-    cancelled.
-    """
+    """Calls under way, by plugin. The end of the block cancels calls that are still under way."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[T]] = {}
@@ -156,30 +157,32 @@ class _Early(Generic[T]):
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def send(self, questions: Iterable[tuple[str, Coroutine[Any, Any, T]]]) -> None:
-        """Ask. When this returns the requests have gone out: later work here runs beside them."""
+        """Start the calls, and return when their requests are sent, so that later work runs beside them."""
         loop = asyncio.get_running_loop()
         for plugin, question in questions:
             self._tasks[plugin] = loop.create_task(question)
-        # These tasks start in the next turn of the loop, and gRPC's, which send, in the one after it.
+        # These tasks start in the next turn of the loop, and the tasks of gRPC, which send, in the turn after
+        # it.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
     async def settled(self, plugins: Iterable[str]) -> None:
-        """Wait until all of these that were asked have answered or failed."""
+        """Wait until the calls to `plugins` have been answered or have failed."""
         waiting = [self._tasks[plugin] for plugin in plugins if plugin in self._tasks]
         if waiting:
             await asyncio.wait(waiting)
 
     async def answer(self, plugin: str) -> T:
-        """The answer. Raises the question's exception."""
+        """Return the answer of a plugin. Raises the exception of the call."""
         return await self._tasks[plugin]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreRoles:
-    """The Score plugins `score`, in configured order, once PreScore is over and the same plugins `skip`
-    everything, or Score alone. `asked`: plugins with something to say; of these, `sharing` share their scores
-    with equal pods, `others` do not.
+    """The roles of the Score plugins `score` (in configured order) after PreScore.
+
+    `skip`: plugins that skip the cycle. `skip_score`: plugins that skip Score. `asked`: plugins that score.
+    Of these, `sharing` share their scores with equal pods, and `others` do not.
     """
 
     score: tuple[WeightedPlugin, ...]
@@ -191,7 +194,7 @@ class ScoreRoles:
 
     @classmethod
     def of(cls, score: tuple[WeightedPlugin, ...], cycle: Cycle, by_row: Collection[str]) -> ScoreRoles:
-        """As the cycle stands; `by_row`: the plugins that share."""
+        """Return the roles in this cycle. `by_row`: the plugins that share scores."""
         skip, skip_score = cycle.skip, frozenset(cycle.skip_score)
         asked = tuple(plugin for plugin in score if plugin.client.name not in skip | skip_score)
         return cls(
@@ -204,5 +207,5 @@ class ScoreRoles:
         )
 
     def fit(self, score: tuple[WeightedPlugin, ...], cycle: Cycle) -> bool:
-        """Whether these roles are this cycle's as well."""
+        """Return True if these roles are also the roles in `cycle`."""
         return self.score is score and self.skip == cycle.skip and self.skip_score == cycle.skip_score

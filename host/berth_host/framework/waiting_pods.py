@@ -1,8 +1,8 @@
-"""Pods held at Permit: the plugins that hold them, until when, and which plugin decided.
+"""Waiting pods (at Permit): the plugins that hold a pod, their deadlines, and their decisions.
 
-An entry is registered before the Permit plugins are asked, so a decision that overtakes the reply of
-its own call is kept and applied then. Called by the framework (Permit, WaitOnPermit), by the handle
-(decisions) and by the failure path. One loop owns it; there are no locks.
+An entry is registered before the Permit plugins are called, so that a decision that arrives before the reply
+to Permit is kept and applied after it. Called by the framework (Permit, WaitOnPermit), by the handle
+(decisions) and by the failure path. All methods run on one asyncio loop, without locks.
 Source: kube-scheduler `framework/runtime/waiting_pods_map.go`, v1.36; kubernetes#88179, #82385.
 
     registered -permit answered, nobody waits-> gone
@@ -32,7 +32,7 @@ class _Entry(PermitWait):
     waiter: asyncio.Future[None] | None = None
 
     def decide(self, outcome: Status) -> bool:
-        # Without `super()`: a dataclass with slots is made twice, and the cell of the first one stays.
+        # Not `super()`: a dataclass with slots is made twice, and `super()` refers to the first class.
         if not PermitWait.decide(self, outcome):
             return False
         self.cancel_timers()
@@ -50,8 +50,10 @@ class _Entry(PermitWait):
 
 
 class WaitingPods:
-    """All pods at Permit of all profiles, by uid. `may_end`: by plugin, the plugins whose waits it may end
-    beside its own; a plugin that is not in it may end every wait.
+    """The pods at Permit of all profiles, by uid.
+
+    `may_end`: for each plugin, the other plugins whose waits the plugin may end. A plugin that is not a key
+    may end every wait.
     """
 
     def __init__(self, clock: Clock, may_end: Mapping[str, frozenset[str]] = MappingProxyType({})) -> None:
@@ -65,21 +67,21 @@ class WaitingPods:
     # --- the framework's side ------------------------------------------------------------------
 
     def register(self, pod: Pod, cycle_id: str, node_name: str) -> None:
-        """Permit is about to be asked; decisions may arrive from now on."""
+        """Make the entry of a pod before Permit runs. Decisions about the pod are accepted from now on."""
         self._entries[pod.uid] = _Entry(pod, cycle_id, node_name)
 
     def discard(self, uid: str) -> None:
-        """No plugin holds the pod: Permit approved or denied at once."""
+        """Remove the entry of a pod that does not wait, because Permit approved or rejected it at once."""
         entry = self._entries.pop(uid, None)
         if entry is not None:
             entry.cancel_timers()
 
     def will_hold(self, uid: str, plugin: str, wait_s: float) -> None:
-        """The plugin waits, for so many seconds; others are still being asked."""
+        """Note that a plugin will hold the pod for `wait_s` seconds, while other plugins are still called."""
         self._entries[uid].deadlines_s[plugin] = self._clock.now_s() + min(wait_s, MAX_WAIT_S)
 
     def hold(self, uid: str, waits_s: dict[str, float]) -> None:
-        """Permit is over and these plugins wait, each for so many seconds."""
+        """Begin the wait at the end of Permit. `waits_s`: the seconds that each plugin waits."""
         entry = self._entries[uid]
         entry.is_open = False
         if entry.outcome is not None:
@@ -91,18 +93,19 @@ class WaitingPods:
         entry.apply_early()
 
     def held_by(self, uid: str) -> tuple[str, ...]:
-        """The plugins that still hold the pod."""
+        """Return the plugins that still hold the pod."""
         entry = self._entries.get(uid)
         return () if entry is None else tuple(entry.pending)
 
     def is_waiting(self, uid: str) -> bool:
-        """True from `hold` until the wait has been collected."""
+        """Return True from `hold` until `wait` has returned the decision."""
         entry = self._entries.get(uid)
         return entry is not None and not entry.is_open
 
     async def wait(self, uid: str) -> Status:
-        """Block until decided; the entry is gone afterwards. SUCCESS at once for a pod that no plugin
-        holds."""
+        """Wait for the decision, then remove the entry. Returns SUCCESS at once if no plugin holds the
+        pod.
+        """
         entry = self._entries.get(uid)
         if entry is None or entry.is_open:
             return SUCCESS
@@ -114,7 +117,9 @@ class WaitingPods:
         return entry.outcome or SUCCESS
 
     def deadlines_of(self, plugin: str) -> dict[str, float]:
-        """The cycles whose pods this plugin holds, or will hold, each with the end of that (Unix seconds)."""
+        """Return the ids of the cycles whose pods this plugin holds or will hold, with the deadlines (Unix
+        seconds).
+        """
         return {
             entry.cycle_id: entry.deadlines_s[plugin]
             for entry in self._entries.values()
@@ -125,7 +130,7 @@ class WaitingPods:
     # --- decisions -----------------------------------------------------------------------------
 
     def list(self, plugin: str | None = None) -> list[WaitingPod]:
-        """Undecided waiting pods; `plugin`: only pods that this plugin holds."""
+        """Return the undecided waiting pods. `plugin`: only pods that this plugin holds."""
         return [
             entry.shown()
             for entry in self._entries.values()
@@ -133,26 +138,28 @@ class WaitingPods:
         ]
 
     def allow(self, plugin: str, uid: str, cycle_id: str, holder: str = "") -> Decision:
-        """End the wait of `holder` alone; empty: the wait of `plugin`, which decides."""
+        """End only the wait of `holder`; empty: the wait of `plugin`, which makes the decision."""
         found = self._find(uid, cycle_id)
         if isinstance(found, Decision):
             return found
         return found.allow(plugin, self._may_end.get(plugin), holder)
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
-        """Send the pod back; all plugins that hold it are overruled."""
+        """Reject the pod, and end the waits of all plugins."""
         found = self._find(uid, cycle_id)
         if isinstance(found, Decision):
             return found
         return found.reject(plugin, self._may_end.get(plugin), message)
 
     def reject_pod(self, uid: str) -> bool:
-        """The pod was removed or changed hands: end its wait. False if it did not wait."""
+        """End the wait of a pod that was deleted or has another scheduler now. False if it did not wait."""
         entry = self._entries.get(uid)
         return entry is not None and entry.decide(Status.unschedulable("removed"))
 
     def preempt(self, uid: str, plugin: str, message: str) -> bool:
-        """End the wait with an error, so that the pod is retried instead of parked."""
+        """End the wait with an error, so that the pod is retried after its backoff. False if it did not
+        wait.
+        """
         entry = self._entries.get(uid)
         if entry is None or entry.is_open:
             return False

@@ -200,7 +200,7 @@ class KeepAnswers:
     # --- PreFilter ---------------------------------------------------------------------------------
 
     async def pre_filter(self, clients: Clients, cycle: Cycle) -> PreFilterOutcome:
-        """See Answers."""
+        """Run PreFilter; see `Answers`."""
         kept = cycle.kept = self.begin(cycle)
         if kept is None:
             return await self._everyone.pre_filter(clients, cycle)
@@ -289,7 +289,7 @@ class KeepAnswers:
         rows: Rows,
         nominated: NominatedPods,
     ) -> Rows:
-        """See Answers."""
+        """Run Filter; see `Answers`."""
         kept = _kept_for(cycle)
         if kept is None:
             return await self._everyone.filter(clients, pre_score, cycle, statuses, rows, nominated)
@@ -334,7 +334,7 @@ class KeepAnswers:
     async def score(
         self, pre_score: Clients, score: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable
     ) -> ScoreTable | Status:
-        """See Answers."""
+        """Run PreScore, Score and NormalizeScore; see `Answers`."""
         kept = _kept_for(cycle)
         if kept is None:
             return await self._everyone.score(pre_score, score, cycle, nodes)
