@@ -29,7 +29,7 @@ async def test_each_node_shape_gets_its_own_answer() -> None:
     assert (verdicts["n0"].plugin, verdicts["n0"].message) == ("NodeResourcesFit", "Insufficient cpu")
 
 
-async def test_pods_on_a_node_and_promised_to_it_count() -> None:
+async def test_pods_on_a_node_and_nominated_to_it_count() -> None:
     alone = FrameworkAlone()
     alone.add_node(make_node("n0", cpu="2"))
     alone.add_pod(make_pod("old", cpu="1", node="n0"))
@@ -39,7 +39,7 @@ async def test_pods_on_a_node_and_promised_to_it_count() -> None:
     assert (await alone.fits(pod, [promised]))["n0"].message == "Insufficient cpu"
 
 
-async def test_own_plugins_take_part() -> None:
+async def test_framework_alone_runs_the_plugins_of_the_program() -> None:
     text = enabling(["OnlyEven"])
     configuration = load_configuration(text, source="x", registered={"OnlyEven": frozenset({"filter"})})
     alone = FrameworkAlone(configuration, plugins={"OnlyEven": OnlyEven})
@@ -114,7 +114,7 @@ async def test_served_plugin_gives_the_verdicts_that_it_gives_in_process(
         assert (await alone.fits(web))["n4"].is_success
 
 
-async def test_served_plugin_that_is_not_there_fails_the_question(
+async def test_absent_served_plugin_makes_every_node_fail(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(alone_module, "ATTACH_S", 0.0)
@@ -125,7 +125,7 @@ async def test_served_plugin_that_is_not_there_fails_the_question(
         assert "OnlyEven" in verdict.message
 
 
-async def test_framework_with_a_served_plugin_that_was_not_entered_names_the_cure() -> None:
+async def test_error_of_a_framework_that_was_not_entered_names_the_cure() -> None:
     alone = FrameworkAlone(served("endpoint: unix:///run/far.sock"))
     with pytest.raises(PluginLoadError, match="async with FrameworkAlone"):
         await alone.fits(make_pod("web"))

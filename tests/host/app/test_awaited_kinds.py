@@ -32,7 +32,7 @@ OBJECTS: dict[str, Json] = {
 
 @pytest.fixture(params=["in_process", "served"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    """A host whose one pod was rejected by SecondTry."""
+    """Yield a host whose one pod was rejected by SecondTry."""
     objects = [node("n1"), pod("web")]
     if request.param == "in_process":
         async with World(objects, [SecondTry]) as made:

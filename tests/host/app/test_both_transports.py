@@ -87,7 +87,7 @@ def workload() -> list[dict[str, Any]]:
 
 
 async def run(text: str, log: Path) -> tuple[dict[str, Any], Counter[str]]:
-    """What became of every pod, and what the plugin was asked."""
+    """Return the outcome of every pod, and the calls of the plugin."""
     nodes = [node(f"n{i}") for i in range(3)] + [node("n9", labels={"bad": "yes"})]
     async with World(nodes, configuration=text) as world:
         # Which pod comes first shows in all that follows, and outside it depends on whose answers of the
@@ -113,10 +113,10 @@ async def run(text: str, log: Path) -> tuple[dict[str, Any], Counter[str]]:
 
 
 def read_log(log: Path) -> Counter[str]:
-    """What was asked, and how often.
+    """Return the number of each call.
 
-    The queue's questions count once: outside they are deferred, and a pod that changes meanwhile (its own
-    status is written after each failure) is asked about again.
+    Calls of the queue count once. For a served plugin they are deferred, and repeated for a pod that changes
+    meanwhile: the host writes the pod's status after each failure.
     """
     asked = Counter(log.read_text().splitlines())
     return Counter(
@@ -135,7 +135,7 @@ async def both(tmp_path: Path) -> Any:
 
 
 @pytest.mark.slow
-async def test_every_point_is_asked_the_same_and_decides_the_same(both: Any) -> None:
+async def test_every_point_gets_and_decides_the_same_in_process_and_served(both: Any) -> None:
     (local_outcome, local_asked), (served_outcome, served_asked) = both
     assert served_outcome == local_outcome
     assert served_asked - local_asked == Counter()
@@ -150,7 +150,7 @@ async def test_every_point_is_asked_the_same_and_decides_the_same(both: Any) -> 
 
 
 @pytest.mark.slow
-async def test_the_pods_end_where_their_labels_send_them(both: Any) -> None:
+async def test_pods_end_as_their_labels_demand(both: Any) -> None:
     (outcome, _), _ = both
     bound = {name for name, (node_name, _, _) in outcome.items() if node_name}
     assert bound == {

@@ -43,7 +43,7 @@ def trouble(objects: Sequence[dict[str, Any]], plugins: Sequence[type] = ()) -> 
 
 
 def binds(world: World) -> list[str]:
-    """The pods whose Binding took effect."""
+    """Return the pods whose Binding took effect."""
     assert world.faulty is not None
     return [key for call, key in world.faulty.done if call == "bind"]
 
@@ -220,7 +220,7 @@ async def test_conflict_that_cannot_be_read_back_loses_no_pod() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["patch", "bind", "get"])
-async def test_call_that_raises_something_unheard_of_fails_the_attempt_alone(call: str) -> None:
+async def test_unexpected_error_of_a_cluster_call_fails_only_the_attempt(call: str) -> None:
     world = trouble([node("n0"), pod("web"), pod("other")], [Annotates])
     assert world.faulty is not None
     world.faulty.script(call, Fault.RAISES)
@@ -263,7 +263,7 @@ async def test_change_that_post_filter_asks_for_delays_no_other_pod() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.FORBIDDEN, Fault.RAISES, Fault.UNAVAILABLE_BEFORE])
-async def test_change_that_fails_is_told_and_the_pod_tried_again(fault: Fault) -> None:
+async def test_failed_change_of_post_filter_is_reported_and_the_pod_requeued(fault: Fault) -> None:
     world = trouble([SERVICE, node("n0"), pod("web", priority=9)], [FreesService])
     assert world.faulty is not None
     world.faulty.script("patch", fault)
@@ -276,7 +276,7 @@ async def test_change_that_fails_is_told_and_the_pod_tried_again(fault: Fault) -
         assert world.everything_is_accounted_for()
 
 
-async def test_deleting_an_object_that_is_gone_counts_as_done() -> None:
+async def test_deletion_of_a_missing_object_counts_as_done() -> None:
     class Clears(Plugin):
         needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects("services"))
 

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 def cluster(count: int, *others: Json, **of_class: Any) -> list[Json]:
-    """A node with so many devices."""
+    """Return a node with this number of devices."""
     devices = [device(f"d{i}") for i in range(count)]
     return [node("n1"), resource_slice("n1", devices), device_class(**of_class), *others]
 
@@ -76,7 +76,7 @@ async def test_pod_waits_outside_the_queue_until_its_claim_is_there() -> None:
         assert world.node_of("web") == "n1"
 
 
-async def test_a_claim_that_stands_in_the_way_is_deallocated() -> None:
+async def test_claim_that_prevents_the_placement_is_deallocated() -> None:
     stranded = claim("a", allocated=["n2/d0"])
     async with World(cluster(1)) as world:
         world.server.create(stranded, restore=True)

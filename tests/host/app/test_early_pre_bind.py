@@ -55,13 +55,15 @@ def configuration(where: str, *, args: str = "", policy: str = "Fail", permit: s
 
 @pytest.fixture(autouse=True)
 def no_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plugin breaks the contract about some pods, and is asked about the others all the same."""
+    """Turn the quarantine off, as the plugin violates the contract for some pods."""
     monkeypatch.setattr(conduct, "VIOLATIONS", 1000)
 
 
 @pytest.fixture(params=["in process", "served"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Schedule pods that have labels: (what became of each, what the plugin was asked, its figures)."""
+    """Return a function that schedules pods with labels, and returns outcomes, calls of the plugin and its
+    figures.
+    """
 
     async def scheduled(labels: dict[str, dict[str, str]], policy: str = "Fail") -> Outcome:
         log = tmp_path / f"{len(list(tmp_path.iterdir()))}.log"
@@ -96,13 +98,13 @@ def asked(log: Path) -> Counter[str]:
 
 
 def rounds(found: Counter[str], name: str) -> set[str]:
-    """The rounds that were asked of a pod, as the outcomes that they were told."""
+    """Return the rounds of PreBind of a pod, as the outcomes that each got."""
     lines = [json.loads(line) for line in found]
     return {" ".join(rest) for what, whom, *rest in lines if (what, whom) == ("pre_bind", name)}
 
 
 @pytest.mark.slow
-async def test_it_ends_as_if_pre_bind_had_been_called(run: Run) -> None:
+async def test_early_pre_bind_has_the_same_result_as_a_call_of_pre_bind(run: Run) -> None:
     by_call, was_asked, _ = await run({what: {"says": what} for what in SAYS})
     early, was_asked_less, _ = await run({what: {"says": what, "early": "y"} for what in SAYS})
     assert early == by_call
@@ -129,7 +131,7 @@ async def test_it_ends_as_if_pre_bind_had_been_called(run: Run) -> None:
 
 
 @pytest.mark.slow
-async def test_no_call_is_counted_that_was_not_made_and_every_fault_is(run: Run) -> None:
+async def test_early_pre_bind_counts_no_call_and_every_failure(run: Run) -> None:
     _, _, stats = await run({"a": {"says": "is-done", "early": "y"}, "b": {"says": "skips", "early": "y"}})
     figures = dict(stats.items())
     assert figures["Reserve"].calls == 2
@@ -147,14 +149,14 @@ async def test_no_call_is_counted_that_was_not_made_and_every_fault_is(run: Run)
 
 
 @pytest.mark.slow
-async def test_an_early_skip_leaves_pre_bind_out(run: Run) -> None:
+async def test_early_skip_saves_the_call_of_pre_bind(run: Run) -> None:
     got, was_asked, _ = await run({"a": {"says": "skips", "early": "y"}})
     assert got["a"][:2] == ("n1", {})
     assert not rounds(was_asked, "a")
 
 
 @pytest.mark.slow
-async def test_faulty_early_answer_meets_the_policy_of_pre_bind(run: Run) -> None:
+async def test_policy_of_pre_bind_applies_to_an_invalid_early_answer(run: Run) -> None:
     labels = {"says": "oversteps"}
     by_call, _, _ = await run({"a": labels}, policy="Ignore")
     early, _, stats = await run({"a": {**labels, "early": "y"}}, policy="Ignore")
@@ -174,7 +176,7 @@ class Hold:
 
 
 def early(request: Any, *, version: str = "", done: bool = True) -> scheduling_pb2.ReserveResponse:
-    """A script for Reserve."""
+    """Return a script for Reserve."""
     change = scheduling_pb2.ObjectPatch(
         resource="pods",
         ref=request.ctx.pods[0].summary.ref,
@@ -199,7 +201,7 @@ def scripted(answer: Callable[[Any], Any] = early) -> ScriptedPlugin:
 
 
 def given_back(plugin: ScriptedPlugin) -> set[str]:
-    """The cycles; each may come more than once."""
+    """Return the cycles, with repeats."""
     return {item.cycle_id for request in plugin.requests("Unreserve") for item in request.items}
 
 
@@ -213,7 +215,7 @@ def decide(world: World, *, allow: bool) -> None:
 
 
 @pytest.mark.parametrize("allow", [True, False])
-async def test_it_is_taken_after_permit_and_never_without(tmp_path: Path, allow: bool) -> None:
+async def test_early_pre_bind_is_used_only_after_permit(tmp_path: Path, allow: bool) -> None:
     plugin = scripted()
     text = configuration(f"endpoint: unix://{tmp_path / 'p.sock'}", permit="Hold")
     objects = [node("n1"), pod("web")]
@@ -228,7 +230,7 @@ async def test_it_is_taken_after_permit_and_never_without(tmp_path: Path, allow:
         assert not plugin.requests("PreBind")
 
 
-async def test_the_round_after_it_is_the_second(tmp_path: Path) -> None:
+async def test_round_after_an_early_pre_bind_is_the_second(tmp_path: Path) -> None:
     plugin = scripted(lambda request: early(request, version="1000000"))
     text = configuration(f"endpoint: unix://{tmp_path / 'p.sock'}")
     async with (
@@ -253,7 +255,7 @@ class First:
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_it_is_taken_in_the_plugins_turn(first: bool) -> None:
+async def test_early_pre_bind_is_used_in_the_order_of_the_plugins(first: bool) -> None:
     seen: list[Any] = []
 
     class Second:
@@ -274,7 +276,7 @@ async def test_it_is_taken_in_the_plugins_turn(first: bool) -> None:
 
 
 @pytest.mark.parametrize("back", [True, False])
-async def test_it_holds_while_the_instance_is_away_or_replaced(
+async def test_early_pre_bind_holds_while_the_instance_is_absent_or_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back: bool
 ) -> None:
     monkeypatch.setattr(retrying, "FIRST_S", 0.05)
@@ -299,7 +301,7 @@ async def test_it_holds_while_the_instance_is_away_or_replaced(
             assert not second.requests("Unreserve")
 
 
-async def test_it_is_void_where_the_new_instance_knows_nothing_of_the_reservation(
+async def test_early_pre_bind_is_void_if_the_new_instance_does_not_know_the_reservation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retrying, "FIRST_S", 0.05)
@@ -343,7 +345,7 @@ async def test_it_is_void_where_the_new_instance_knows_nothing_of_the_reservatio
         ),
     ],
 )
-async def test_nonsense_is_a_fault_of_pre_bind(
+async def test_invalid_early_answer_is_a_failure_of_pre_bind(
     tmp_path: Path, answer: scheduling_pb2.PreBindResponse, words: str
 ) -> None:
     plugin = scripted(

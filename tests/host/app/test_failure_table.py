@@ -25,7 +25,7 @@ from support.waiting import PATIENCE_S, until
 
 @pytest.fixture(autouse=True, params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of the scheduling cycle as calls of their own, on a stream, and in frames."""
+    """Send calls of the scheduling cycle as unary calls, on a stream, and in frames."""
     monkeypatch.setattr(ScriptedPlugin, "features", WAYS[request.param])
 
 
@@ -37,7 +37,7 @@ def back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def configuration(path: Path, *points: str, more: str = "required: true", bind_deadline: str = "10s") -> str:
-    """The plugin Demo at some points, before the default plugins."""
+    """Return a configuration with the plugin Demo at some points, before the default plugins."""
     plugins = ""
     for point in points:
         if point == "queueSort":

@@ -90,7 +90,7 @@ class FaultyProcess(PluginProcess):
         await self.kill()
 
     def arm(self, rpc: str, kind: str) -> None:
-        """The next `rpc` goes wrong."""
+        """Make the next `rpc` fail."""
         part = self.folder / "armed.part"
         part.write_text(f"{rpc} {kind}")
         part.rename(self.folder / "armed")
@@ -102,7 +102,7 @@ class FaultyProcess(PluginProcess):
         return path.read_text().splitlines() if path.exists() else []
 
     def journal(self) -> list[list[str]]:
-        """What the plugin did: (what, cycle, pod)."""
+        """Return the actions of the plugin: (action, cycle, pod)."""
         path = self.folder / "journal"
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -151,7 +151,7 @@ class Trial:
             self.world.server.create(pod(name))
 
     async def revive(self) -> None:
-        """A refused instance stays away until another one takes its place, which is not refused yet."""
+        """Replace a refused instance by one that is not refused yet."""
         if self.place.state is State.REJECTED and self.place.since_s != self._refused_s:
             self._refused_s = self.place.since_s
             await self.process.kill()
@@ -204,7 +204,7 @@ class Trial:
     # --- what must hold afterwards -------------------------------------------------------------------
 
     def check_reservations(self) -> None:
-        """A pod that is bound has one reservation left, any other none, over the plugin's whole history."""
+        """Check the plugin's history: a bound pod has one reservation left, any other pod none."""
         reserved: set[str] = set()
         given_back: set[str] = set()
         pod_of: dict[str, str] = {}
@@ -217,7 +217,7 @@ class Trial:
         assert bound - left == Counter()
 
     async def check_copy(self) -> None:
-        """The plugin's table against the host's, at the version of one cycle."""
+        """Compare the plugin's table with the host's, at the version of one cycle."""
         table = self.process.folder / "table.json"
         self.world.server.create(pod("look"))
         await self.until(table.exists)
@@ -271,7 +271,7 @@ async def trial(folder: Path, pod_count: int, transport: str = "framed") -> Asyn
         await process.stop()
 
 
-def test_every_call_of_the_contract_goes_wrong_below() -> None:
+def test_faults_cover_every_call_of_the_contract() -> None:
     services = (
         identity_pb2.DESCRIPTOR.services_by_name["IdentityService"],
         queue_pb2.DESCRIPTOR.services_by_name["QueueService"],

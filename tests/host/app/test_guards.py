@@ -24,7 +24,7 @@ VIOLATIONS = 3
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of the scheduling cycle as calls of their own, on a stream, and in frames."""
+    """Send calls of the scheduling cycle as unary calls, on a stream, and in frames."""
     monkeypatch.setattr(ScriptedPlugin, "features", WAYS[request.param])
 
 
@@ -36,7 +36,7 @@ def back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def configuration(path: Path, more: str = "") -> str:
-    """The plugin Demo at every point that its instance has."""
+    """Return a configuration with the plugin Demo at every point of its instance."""
     return (
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
         "profiles:\n- plugins: {multiPoint: {enabled: [{name: Demo}]}}\n"
@@ -51,7 +51,7 @@ def place_of(world: World) -> Attachment:
 
 
 async def place_pod(world: World, name: str) -> str:
-    """A pod comes; the node that it gets."""
+    """Create a pod; return its node."""
     world.server.create(pod(name))
     await world.settle()
     return world.node_of(name)
@@ -75,7 +75,9 @@ def plugin_count(plugin: ScriptedPlugin, rpc: str) -> int:
 
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("points", ["", ", points: {filter: {policy: Fail}}"], ids=["default", "Fail"])
-async def test_violations_at_reserve_do_not_make_the_filter_vanish(tmp_path: Path, points: str) -> None:
+async def test_violations_at_reserve_do_not_remove_the_filter_of_the_plugin(
+    tmp_path: Path, points: str
+) -> None:
     path = tmp_path / "p.sock"
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER", "RESERVE"))
     async with (
@@ -93,7 +95,7 @@ async def test_violations_at_reserve_do_not_make_the_filter_vanish(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("way")
-async def test_quarantined_plugin_that_is_not_required_is_left_out_and_the_pod_says_so(
+async def test_quarantined_optional_plugin_is_left_out_and_the_attempt_names_it(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "p.sock"
@@ -111,7 +113,7 @@ async def test_quarantined_plugin_that_is_not_required_is_left_out_and_the_pod_s
 
 
 async def told_of(world: World, name: str, points: str) -> None:
-    """The event of the pod, and `berth why`, name the plugin without which the pod was placed."""
+    """Check that the pod's Event and `berth why` name the plugin without which the pod was placed."""
     event = world.server.events.latest("PluginLeftOut", f"default/{name}")
     assert event is not None
     assert event.note.startswith(f'placed without plugin "Demo" at {points}: it ')
@@ -135,7 +137,7 @@ async def with_open_circuit(world: World, plugin: ScriptedPlugin) -> None:
 
 
 @pytest.mark.usefixtures("way")
-async def test_pod_is_placed_without_an_optional_plugin_whose_circuit_is_open_and_says_so(
+async def test_optional_plugin_with_an_open_circuit_is_left_out_and_the_attempt_names_it(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "p.sock"
@@ -207,7 +209,7 @@ async def test_pod_waits_at_pre_enqueue_after_a_failed_call_and_is_asked_again(
         assert world.node_of("web") == "n0"
 
 
-async def test_reserve_decides_again_once_a_sound_instance_is_there(tmp_path: Path) -> None:
+async def test_reserve_decides_again_after_a_good_instance_is_attached(tmp_path: Path) -> None:
     """The way out of the quarantine: another instance."""
     path = tmp_path / "p.sock"
     liar, sound = (ScriptedPlugin(descriptor("Demo", "FILTER", "RESERVE")) for _ in range(2))

@@ -7,7 +7,7 @@ from berth_sdk.kube_object import ObjectRef
 from support.hosts import World, node, pod
 
 
-async def test_pods_are_bound_to_nodes_with_room_and_the_rest_say_why_not() -> None:
+async def test_pods_are_bound_to_nodes_with_room_and_the_others_have_a_reason() -> None:
     objects = [node("n0", cpu="1"), node("n1", cpu="1"), *(pod(f"p{i}", cpu="500m") for i in range(5))]
     async with World(objects) as world:
         await world.settle()

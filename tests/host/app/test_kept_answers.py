@@ -63,7 +63,7 @@ class DeclaresTable(ReadsAFile):
 
 @pytest.fixture(params=["in process", "served"])
 def configure(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    """A function from a class to the world in which it runs, in the host or in a server."""
+    """Yield a function from a class to the world in which it runs, in process or served."""
     with ExitStack() as stack:
 
         def world(cls: type[ReadsAFile]) -> World:
@@ -82,7 +82,7 @@ def configure(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("cls", [ReadsAFile, ReadsAFileForTheTable])
-async def test_class_that_declares_nothing_is_asked_about_every_pod(
+async def test_class_without_depends_on_is_called_for_every_pod(
     configure: Any, cls: type[ReadsAFile], tmp_path: Path
 ) -> None:
     async with configure(cls) as world:
@@ -97,7 +97,7 @@ async def test_class_that_declares_nothing_is_asked_about_every_pod(
 
 
 @pytest.mark.parametrize("cls", [DeclaresNode, DeclaresTable])
-async def test_requeue_drops_what_is_kept_of_the_plugin(
+async def test_requeue_drops_the_kept_answers_of_the_plugin(
     configure: Any, cls: type[ReadsAFile], tmp_path: Path
 ) -> None:
     async with configure(cls) as world:
@@ -114,7 +114,7 @@ async def test_requeue_drops_what_is_kept_of_the_plugin(
         assert [world.node_of(name) for name in ("one", "two", "three", "four")] == ["a"] * 4
 
 
-async def test_requeue_of_one_instance_drops_what_another_instance_keeps(tmp_path: Path) -> None:
+async def test_requeue_of_one_instance_drops_the_kept_answers_of_another(tmp_path: Path) -> None:
     folder = tmp_path / "sockets"
     folder.mkdir()
     DeclaresNode.folder, DeclaresNode.handles, DeclaresNode.asked = tmp_path, [], 0

@@ -64,7 +64,7 @@ def licensed(name: str, *, held: bool = False) -> dict[str, Any]:
 
 @asynccontextmanager
 async def world_with(path: Path, *pods: dict[str, Any], of: World | None = None) -> AsyncIterator[World]:
-    """A host that leads; `of`: on the cluster of another one."""
+    """Yield a host that leads. `of`: the world whose cluster it uses."""
     world = World(
         [node("n0"), node("n1"), *pods] if of is None else (), [Hold], configuration=configuration(path)
     )
@@ -100,13 +100,13 @@ def tried_later(world: World) -> bool:
 
 
 async def again(world: World) -> None:
-    """The plugin has been attached once more."""
+    """Wait until the plugin is attached once more."""
     before = world.host.attachments.recoveries
     await until(lambda: world.host.attachments.recoveries > before)
 
 
 async def ends_well(world: World, plugin: LiteralLicences) -> None:
-    """What is left gets the licences of those that go, one after the other, and in the end all are free."""
+    """Delete the pods one after the other: pending pods get their licences, and all are free at the end."""
     let_go(world)
     await world.settle()
     while names := sorted(holders(world)):
@@ -132,7 +132,9 @@ async def test_bound_pods_keep_their_licences_until_they_are_gone(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("same_process", [True, False], ids=["cut off", "restarted"])
-async def test_plugin_that_is_away_while_its_pods_are_bound(tmp_path: Path, same_process: bool) -> None:
+async def test_licences_are_right_after_a_plugin_was_absent_while_its_pods_were_bound(
+    tmp_path: Path, same_process: bool
+) -> None:
     """One pod waits with its reservation, one is bound while no instance can get PostBind."""
     path = tmp_path / "p.sock"
     plugin = LiteralLicences(COUNT)
@@ -168,7 +170,9 @@ async def killed(world: World) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("same_process", [True, False], ids=["plugin stays", "plugin too"])
-async def test_host_that_is_killed_between_reserve_and_post_bind(tmp_path: Path, same_process: bool) -> None:
+async def test_licences_are_right_after_a_host_is_killed_between_reserve_and_post_bind(
+    tmp_path: Path, same_process: bool
+) -> None:
     path = tmp_path / "p.sock"
     plugin = LiteralLicences(COUNT)
     plugin.on("PostBind", refuse(grpc.StatusCode.UNAVAILABLE))
@@ -203,7 +207,7 @@ class AsyncExit:
             await self._serving.__aexit__(*exc)
 
 
-async def test_host_that_stands_by_takes_nothing_from_the_one_that_leads(tmp_path: Path) -> None:
+async def test_standby_host_takes_no_licences_from_the_leader(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     plugin = LiteralLicences(COUNT)
     pods = (licensed("held", held=True), licensed("bound"))

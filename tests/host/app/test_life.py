@@ -109,7 +109,7 @@ async def test_drain_lets_bindings_end_sends_waiting_pods_back_and_pops_no_more(
 
 
 @pytest.mark.slow
-async def test_drain_is_bounded_and_says_that_it_was() -> None:
+async def test_drain_is_bounded_and_reports_an_open_binding() -> None:
     world = World([node("n0"), pod("web")], faults=AT_ONCE)
     assert world.faulty is not None
     gate = world.faulty.gate("bind")
@@ -181,7 +181,7 @@ async def test_stop_is_bounded_while_evictions_and_status_writes_hang(
     assert len(world.host.evictions) == 0
 
 
-async def test_post_bind_is_told_of_a_pod_that_is_deleted_meanwhile() -> None:
+async def test_post_bind_is_called_for_a_pod_that_is_deleted_during_its_binding() -> None:
     Holds.slow = asyncio.Event()
     async with World([node("n0"), pod("web")], [Holds]) as world:
         while world.host.binding.bound_count == 0:

@@ -96,7 +96,7 @@ def comes(resource: str, item: Json) -> Step:
 
 
 def _own(situations: Situations, number: int) -> tuple[Json, Step]:
-    """An update of the waiting pod itself."""
+    """Return an update of the waiting pod itself."""
     old, new = situations.updates[number]
     return old, Step(WAITER, old, new)
 
@@ -370,7 +370,7 @@ async def test_a_change_that_lets_the_pod_in_wakes_it(name: str, endpoint: str) 
 
 
 @pytest.mark.parametrize("name", MISSED)
-async def test_a_host_that_emulates_1_36_misses_it(name: str) -> None:
+async def test_emulation_of_1_36_misses_the_change_and_the_pod_waits(name: str) -> None:
     case = MISSED[name]
     seen = await outcome(case.situations, case.waiting, case.before, case.step, emulated_version="1.36")
     assert seen == (False, False, True)

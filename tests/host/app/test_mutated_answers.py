@@ -145,8 +145,9 @@ class Storm:
         return [item.ref.name for item in self.world.server.list("pods") if not item.get("spec.nodeName")]
 
     async def step(self) -> None:
-        """A moment of real time, and two seconds of the host's. A label of a node changes, so that the plugin
-        is asked which of the pods that it turned away this may help.
+        """Change a label of a node, so that the host calls the plugin's hint, and let time pass.
+
+        The time: TICK_S of real time, and two seconds of the host's clock.
         """
         self._steps += 1
         label = {"metadata": {"labels": {"step": str(self._steps)}}}
@@ -156,7 +157,7 @@ class Storm:
         await asyncio.sleep(TICK_S)
 
     async def blow(self, answers: int) -> None:
-        """Until so many answers were spoilt, some to each call. Bound pods go."""
+        """Create pods until `answers` answers were spoilt, some to each call. Deletes bound pods."""
         ends_s = time.monotonic() + PATIENCE_S + answers / 10
         counts = self.plugin.counts
         while (done := counts.total()) < answers or SPOILT - counts.keys():
@@ -170,7 +171,7 @@ class Storm:
             await self.step()
 
     async def calm(self) -> None:
-        """The plugin is honest, and every pod gets a node."""
+        """Make the plugin honest, and check that every pod gets a node."""
         self.plugin.spoils = False
         ends_s = time.monotonic() + PATIENCE_S
         while self.pending() or len(self.world.host.binding):
@@ -181,7 +182,7 @@ class Storm:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_host_outlives_whatever_a_plugin_answers(
+async def test_host_survives_any_answer_of_a_plugin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setattr(ScriptedPlugin, "features", WAYS[way])

@@ -37,7 +37,7 @@ def change(ref: ObjectRef = WEB, action: PatchAction = PatchAction.MERGE, **body
 
 
 def pre_binding(*rounds: ObjectPatch) -> tuple[type, list[PatchResult]]:
-    """A plugin that asks for one patch in each round of PreBind, and what came of them."""
+    """Return a plugin with one patch per round of PreBind, and the list of the outcomes."""
     seen: list[PatchResult] = []
 
     class Binds:
@@ -52,7 +52,7 @@ def pre_binding(*rounds: ObjectPatch) -> tuple[type, list[PatchResult]]:
     return Binds, seen
 
 
-async def test_an_object_is_made_and_the_server_completes_its_name() -> None:
+async def test_created_object_gets_its_generated_name_from_the_server() -> None:
     begun = ObjectRef(namespace="default", name="web-")
     plugin, seen = pre_binding(change(begun, PatchAction.CREATE, spec={"selector": {"app": "web"}}))
     async with World([node("n1"), pod("web")], [plugin]) as world:
@@ -67,7 +67,7 @@ async def test_an_object_is_made_and_the_server_completes_its_name() -> None:
         assert (found.kind, found.get("spec.selector")) == ("Service", {"app": "web"})
 
 
-async def test_a_name_that_is_taken_is_a_conflict_and_shows_its_object() -> None:
+async def test_creation_under_an_existing_name_is_a_conflict_with_the_existing_object() -> None:
     plugin, seen = pre_binding(change(action=PatchAction.CREATE, spec={}))
     async with World([SERVICE, node("n1"), pod("web")], [plugin]) as world:
         await world.settle()
@@ -77,7 +77,7 @@ async def test_a_name_that_is_taken_is_a_conflict_and_shows_its_object() -> None
     assert result.object.get("spec.selector") == {"app": "web"}
 
 
-async def test_an_object_is_deleted_and_cannot_be_twice() -> None:
+async def test_second_deletion_of_an_object_has_the_outcome_missing() -> None:
     gone = change(action=PatchAction.DELETE)
     plugin, seen = pre_binding(gone, gone)
     async with World([SERVICE, node("n1"), pod("web")], [plugin]) as world:

@@ -27,7 +27,7 @@ PLAYED: Final = [name for name in SCENARIOS if name not in NOT_PLAYED]
 
 
 def expected(observation: Json) -> Json:
-    """A recorded observation as far as the port sees it."""
+    """Return the part of a recorded observation that the port has."""
     writes = [write for write in observation["writes"] if write["resource"] not in ("events", "leases")]
     return {
         "pods": observation["pods"],
@@ -37,19 +37,19 @@ def expected(observation: Json) -> Json:
 
 
 def without_failures(observation: Json) -> Json:
-    """An observation without FailedScheduling events."""
+    """Return an observation without FailedScheduling events."""
     events = [event for event in observation["events"] if event["reason"] != "FailedScheduling"]
     return {**observation, "events": events}
 
 
-def test_most_scenarios_are_played() -> None:
+def test_at_least_61_recorded_scenarios_are_played() -> None:
     assert NOT_PLAYED.keys() <= SCENARIOS.keys()
     assert len(PLAYED) >= 61
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLAYED)
-async def test_scenario(name: str) -> None:
+async def test_writes_of_a_scenario_equal_those_of_kube_scheduler(name: str) -> None:
     scenario = SCENARIOS[name]
     played = EmbeddedScenario(scenario)
     observed = await played.steps()

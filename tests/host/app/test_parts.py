@@ -39,7 +39,7 @@ def put_together(options: HostOptions) -> HostParts:
     return HostParts(configuration, MemoryCluster(options.clock), options)
 
 
-def test_without_a_loop_the_parts_take_the_cluster_over_and_pop_its_pods() -> None:
+def test_parts_without_a_loop_follow_the_cluster_and_pop_its_pods() -> None:
     hears = Hears()
     parts = put_together(HostOptions(clock=ManualClock(0.0), queue_observer=hears))
     for kind, item in (("Node", node("n0")), ("Pod", pod("web"))):
@@ -64,7 +64,7 @@ def test_each_set_of_options_counts_and_chooses_for_itself() -> None:
     assert one.chooser is not other.chooser
 
 
-async def test_the_host_tells_of_every_attempt_at_its_end() -> None:
+async def test_host_reports_every_attempt_at_its_end() -> None:
     clock = ManualClock(0.0)
     cluster = MemoryCluster(clock)
     for item in (node("n0", cpu="1"), pod("web", cpu="1", priority=1), pod("left", cpu="1")):
@@ -90,7 +90,7 @@ profiles:
 """
 
 
-async def test_the_percentage_of_a_profile_goes_before_that_of_all() -> None:
+async def test_percentage_of_a_profile_takes_precedence_over_the_global_one() -> None:
     pods = [pod(name, schedulerName=name) for name in ("as-all", "by-itself")]
     async with World([*(node(f"n{i}") for i in range(200)), *pods], configuration=TWO_PROFILES) as world:
         await world.settle()
@@ -117,7 +117,7 @@ class Judges(Plugin):
 
 
 @pytest.mark.parametrize("keep_answers", [True, False])
-async def test_a_plugin_is_asked_about_equal_pods_each_time_where_no_answer_is_kept(
+async def test_plugin_is_called_for_each_equal_pod_without_kept_answers(
     keep_answers: bool,
 ) -> None:
     Judges.asked.clear()

@@ -106,7 +106,7 @@ async def test_in_process_the_round_after_an_early_pre_bind_is_the_same(
     assert rounds == outcomes
 
 
-def test_a_plugin_that_also_waits_is_not_done_when_its_patches_are() -> None:
+def test_plugin_that_also_waits_gets_another_round_after_its_patches() -> None:
     done = PatchResult(outcome=PatchOutcome.APPLIED, ref=Pod(name="web").ref)
     failed = PatchResult(outcome=PatchOutcome.REFUSED, ref=Pod(name="web").ref)
     assert PreBindResult(SUCCESS, done_when_applied=True).is_done([done, done])

@@ -56,7 +56,7 @@ def rows_of(world: World, name: str) -> dict[str, tuple[str, ...]]:
 
 
 def blamed(world: World, name: str) -> set[str]:
-    """The plugins whose events wake the pod."""
+    """Return the plugins whose events wake the pod."""
     found = world.host.queue.places.find(f"default/{name}")
     assert found is not None
     return set(found[1].unschedulable_plugins)
@@ -104,7 +104,7 @@ def blamed(world: World, name: str) -> set[str]:
         pytest.param({"Left": "never", "Right": "n0"}, {"Left": ALL}, id="never ends it"),
     ],
 )
-async def test_plugin_is_to_blame_for_the_nodes_that_its_pre_filter_rules_out(
+async def test_nodes_that_pre_filter_excludes_are_rejected_by_its_plugin(
     transport: str, told: dict[str, str], rows: dict[str, tuple[str, ...]], tmp_path: Path
 ) -> None:
     async with narrowing_world(transport, tmp_path, [*NODES, pod("web", cpu="2", labels=told)]) as world:
@@ -162,7 +162,7 @@ async def test_nominated_node_that_pre_filter_rules_out_is_not_taken(transport: 
         assert world.node_of("web") == "n0"
 
 
-async def test_node_that_reserve_or_permit_rejects_has_a_row_with_its_plugin() -> None:
+async def test_node_that_reserve_or_permit_rejects_is_explained_with_its_plugin() -> None:
     class Refuses(Plugin):
         def reserve(self, state: object, pod: object, node_name: str) -> Status:
             return Status.unschedulable("no licence left")

@@ -117,7 +117,7 @@ def look(server: ApiServer) -> Seen:
 async def crash_and_take_over(
     turns: int, slowly: bool, seeds: tuple[int, int], *, in_a_row: bool
 ) -> tuple[Seen, Seen]:
-    """What was there after the crash, and at the end."""
+    """Return the state after the crash, and at the end."""
     server = ApiServer(ManualClock(START_S))
     for i in range(NODES):
         server.create(node(f"n{i}", cpu="3"))
@@ -153,7 +153,7 @@ async def crash_and_take_over(
 
 
 def _stopping(server: ApiServer) -> ObjectRef | None:
-    """A pod that waits for its kubelet to be done with it."""
+    """Return a pod that is deleted and waits for its kubelet."""
     found = (item for item in server.list("pods") if item.get("metadata.deletionTimestamp") is not None)
     ref = next((item.ref for item in found), None)
     return None if ref is None else ObjectRef(namespace=ref.namespace, name=ref.name)
@@ -181,7 +181,7 @@ def test_next_host_finishes_the_preemption_and_begins_no_second_one(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("in_a_row", [False, True])
-def test_the_crashes_above_happen_before_between_and_after_the_evictions(in_a_row: bool) -> None:
+def test_crashes_happen_before_between_and_after_the_evictions(in_a_row: bool) -> None:
     crashes = [crash_and_take_over(turns, False, (0, 1), in_a_row=in_a_row) for turns in range(41)]
     counts = {len(asyncio.run(crash)[0].leaving) for crash in crashes}
     assert {0, VICTIMS} < counts

@@ -20,7 +20,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 async def preempted(count: int, configuration: str = "") -> tuple[str, set[str], int]:
-    """The node of the preemptor, the pods that left, and NodeResourcesFit's SimulateFilter calls."""
+    """Return the node of the preemptor, the pods that left, and NodeResourcesFit's SimulateFilter calls."""
     low = [
         pod(f"low-{i}-{j}", cpu="1", priority=j, nodeName=f"n{i:02}")
         for i in range(count)
@@ -36,7 +36,7 @@ async def preempted(count: int, configuration: str = "") -> tuple[str, set[str],
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 12])
-async def test_calls_follow_the_victims_of_a_node_and_not_the_nodes(endpoint: str, count: int) -> None:
+async def test_number_of_preemption_calls_depends_on_the_victims_per_node(endpoint: str, count: int) -> None:
     there = await preempted(count, f"---\n{SCHEDULER}\n---\n{served_at(endpoint)}")
     here = await preempted(count)
     assert there[:2] == here[:2] == ("n00", {"low-0-0", "low-0-1"})

@@ -103,7 +103,7 @@ async def held(tmp_path: Path) -> AsyncIterator[Held]:
 
 
 def scheduling(asked: list[tuple[str, Any]]) -> list[str]:
-    """The calls of cycles, and Reconcile, in order."""
+    """Return the calls of cycles, and Reconcile, in order."""
     names = (
         *(method.name for method in scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingService"].methods),
     )
@@ -148,7 +148,7 @@ async def test_row_9_reservation_that_the_new_instance_does_not_know_is_given_ba
             assert "knows nothing of this reservation" in items[0].reason
 
 
-async def test_a_reservation_that_was_lost_is_not_bound_even_where_nothing_else_is_asked(
+async def test_pod_with_a_lost_reservation_is_not_bound_without_further_calls(
     tmp_path: Path,
 ) -> None:
     async with held(tmp_path) as case:
@@ -174,7 +174,7 @@ async def test_a_reservation_that_was_lost_is_not_bound_even_where_nothing_else_
         ),
     ],
 )
-async def test_no_cycle_comes_before_the_answer(tmp_path: Path, wrong: Any) -> None:
+async def test_instance_gets_no_cycle_before_its_answer_to_reconcile(tmp_path: Path, wrong: Any) -> None:
     async with held(tmp_path) as case:
         for _ in range(2):
             case.second.once("Reconcile", wrong)
@@ -188,7 +188,7 @@ async def test_no_cycle_comes_before_the_answer(tmp_path: Path, wrong: Any) -> N
             assert case.world.node_of("web") == case.world.node_of("next") == "n1"
 
 
-async def test_an_instance_that_does_not_offer_it_is_attached_and_not_asked_again(tmp_path: Path) -> None:
+async def test_instance_without_reconcile_is_attached_and_not_called_again(tmp_path: Path) -> None:
     async with held(tmp_path) as case:
         case.second.on("Reconcile", refuse(grpc.StatusCode.UNIMPLEMENTED))
         async with case.second.serving(case.path):
@@ -202,7 +202,7 @@ async def test_an_instance_that_does_not_offer_it_is_attached_and_not_asked_agai
             assert again.ctx.cycle_id != case.cycle_id, "what it held is of no use to another instance"
 
 
-async def test_a_plugin_that_neither_reserves_nor_permits_is_not_asked(tmp_path: Path) -> None:
+async def test_plugin_without_reserve_and_permit_gets_no_reconcile(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     demo = ScriptedPlugin(descriptor("Demo", "FILTER"))
     text = configuration(path).replace("    reserve:", "    filter: {enabled: [{name: Demo}]}\n    reserve:")
@@ -210,7 +210,7 @@ async def test_a_plugin_that_neither_reserves_nor_permits_is_not_asked(tmp_path:
         assert not demo.requests("Reconcile")
 
 
-async def test_the_first_attachment_hears_that_nothing_is_alive(tmp_path: Path) -> None:
+async def test_reconcile_of_the_first_attachment_lists_no_reservation(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     demo = plugin()
     async with (
@@ -224,7 +224,7 @@ async def test_the_first_attachment_hears_that_nothing_is_alive(tmp_path: Path) 
 
 
 @pytest.mark.slow
-async def test_list_that_is_larger_than_a_message_goes_in_pages(tmp_path: Path) -> None:
+async def test_reconcile_list_that_is_larger_than_a_message_is_sent_in_pages(tmp_path: Path) -> None:
     """As a unary call it was over the agreed size, sent again for ever, and kept the plugin out."""
     path = tmp_path / "p.sock"
     first, second = plugin(), plugin()
@@ -258,7 +258,7 @@ def with_token(token: bytes) -> pb.ReplyContext:
     return ctx
 
 
-async def test_host_that_stood_by_tells_of_its_term_and_sends_all_of_its_state_anew(tmp_path: Path) -> None:
+async def test_standby_host_that_leads_sends_its_epoch_and_its_full_state(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     demo = plugin()
     async with demo.serving(path):

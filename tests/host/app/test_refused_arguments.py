@@ -32,7 +32,7 @@ def refusing() -> ScriptedPlugin:
 
 @pytest.mark.parametrize("more", ["", ", required: false"])
 @pytest.mark.parametrize("stands_by", [False, True])
-async def test_they_end_the_start_with_the_plugins_words(
+async def test_refused_arguments_end_the_start_with_the_message_of_the_plugin(
     tmp_path: Path, *, stands_by: bool, more: str
 ) -> None:
     path = tmp_path / "p.sock"
@@ -52,7 +52,9 @@ async def test_they_end_the_start_with_the_plugins_words(
     assert world.node_of("web") == ""
 
 
-async def test_a_later_instance_is_refused_alone_and_what_runs_goes_on(tmp_path: Path) -> None:
+async def test_later_instance_with_refused_arguments_is_refused_and_scheduling_continues(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "p.sock"
     scope = ", scope: {podSelector: {matchLabels: {kind: gpu}}}"
     async with World([node("n0")], configuration=configured(path, scope)) as world:

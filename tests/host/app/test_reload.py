@@ -97,7 +97,7 @@ async def test_pods_that_the_old_plugins_rejected_are_placed_by_the_new_ones() -
 
 
 @pytest.mark.slow
-async def test_new_host_knows_all_that_the_old_one_knew_and_nothing_is_listed_again() -> None:
+async def test_new_host_has_all_objects_of_the_old_one_without_a_relist() -> None:
     objects = [node(f"n{i}", cpu="1") for i in range(30)] + [pod(f"p{i}", cpu="1") for i in range(40)]
     async with running(*objects) as world:
         await world.settle()
@@ -250,7 +250,7 @@ async def test_nominations_are_kept() -> None:
         assert (world.node_of("high"), world.node_of("rival")) == ("n0", "")
 
 
-async def test_host_that_stands_by_is_replaced_by_one_that_stands_by() -> None:
+async def test_reload_of_a_standby_host_makes_a_standby_host() -> None:
     world = World([node("n0"), pod("web")], PLUGINS, configuration=enabling(("RejectsAll",)))
     await world.host.connect()
     try:
@@ -265,7 +265,7 @@ async def test_host_that_stands_by_is_replaced_by_one_that_stands_by() -> None:
         await world.host.stop()
 
 
-async def test_changes_while_the_new_host_is_fed_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_during_the_hand_over_reach_the_new_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reload_module, "ADDS_PER_TURN", 1)
     objects = [node(f"n{i}", cpu="1") for i in range(20)] + [pod(f"p{i}", cpu="1") for i in range(10)]
     async with running(*objects) as world:

@@ -69,7 +69,7 @@ async def placed(world: World, name: str) -> bool:
 @pytest.mark.parametrize(
     ("limit", "words"), [(0, REFUSED), (2000, "ConnectionError: no such shelf")], ids=["refused", "raises"]
 )
-async def test_the_file_is_refused_whole_and_what_runs_goes_on(
+async def test_reload_with_refused_arguments_changes_nothing(
     where: str, limit: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", plugin_environment()["PYTHONPATH"])
@@ -114,7 +114,7 @@ async def test_arguments_that_the_plugin_accepts_are_used(
         assert "3 taken" in world.message_of("fifth")
 
 
-async def test_an_instance_that_knows_no_trials_is_refused_alone(tmp_path: Path) -> None:
+async def test_reload_without_trials_refuses_only_the_instance(tmp_path: Path) -> None:
     """The log says that its arguments were not tried."""
     path = tmp_path / "plugins" / "p.sock"
     path.parent.mkdir()

@@ -40,7 +40,7 @@ async def placed(world: World, name: str) -> None:
     await until(lambda: bool(world.node_of(name)))
 
 
-async def test_every_reload_attaches_anew_and_leaves_nothing_of_the_old_attachments_behind(
+async def test_every_reload_attaches_again_and_closes_the_old_attachments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched: list[Child] = []

@@ -83,7 +83,7 @@ def configuration(folder: Path) -> str:
 
 
 async def shown(world: World) -> str:
-    """What the host shows of itself beside its log."""
+    """Return all output of the host except its log."""
     host = world.host
     places = host.attachments.attached_places
     metrics = await Exposition(lambda: host.metrics.sources, process=False).text()

@@ -215,7 +215,7 @@ async def test_bytes_are_counted_per_call_in_both_directions(tmp_path: Path) -> 
             assert (in_process.messages, in_process.bytes_sent) == (0, 0)
 
 
-async def test_deadline_alone_does_not_make_an_absent_optional_plugin_matter(tmp_path: Path) -> None:
+async def test_absent_optional_plugin_with_a_deadline_is_left_out(tmp_path: Path) -> None:
     text = asking("Steady", f"unix://{tmp_path}/nobody.sock", points="filter: {deadline: 100ms}")
     optional = text.replace("required: true", "required: false")
     async with World([node("n0"), pod("web")], configuration=optional) as world:
@@ -265,7 +265,7 @@ async def test_stop_between_reserve_and_the_end_of_permit_gives_the_reservation_
 
 
 @pytest.mark.slow
-async def test_served_gate_sees_the_object_whose_event_made_the_queue_ask(tmp_path: Path) -> None:
+async def test_served_pre_enqueue_has_the_object_of_the_event_in_its_copy(tmp_path: Path) -> None:
     async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:ClaimKeeper") as process:
         text = asking("ClaimKeeper", process.endpoint, points="preEnqueue: {deadline: 10s}")
         async with World([node("n0"), pod("web")], configuration=text) as world:

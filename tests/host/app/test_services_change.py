@@ -34,7 +34,7 @@ class KeepsOut(Plugin):
     asked: ClassVar[list[str]] = []
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """The names of the Services that select the pod."""
+        """Return the names of the Services that select the pod."""
         services = self.handle.objects("services").list(pod.namespace)
         return tuple(
             one.ref.name for one in services if pod.labels.get("app") == one.get("spec.selector.app")
@@ -102,7 +102,7 @@ KEPT_OUT = "0/2 nodes are available: 2 a Service selects it"
 
 @asynccontextmanager
 async def beside_a_served_filter(path: Path, cls: type) -> AsyncIterator[tuple[World, ScriptedPlugin]]:
-    """A host with `cls` in it, behind a served Filter plugin."""
+    """Yield a host with `cls` in process, after a served Filter plugin."""
     elsewhere = ScriptedPlugin(descriptor("Elsewhere", "FILTER"))
     place = (
         f"{OWN}- {{name: Elsewhere, endpoint: 'unix://{path}', {PATIENT}}}\n"
@@ -115,7 +115,7 @@ async def beside_a_served_filter(path: Path, cls: type) -> AsyncIterator[tuple[W
 
 @pytest.mark.parametrize("equal_before", [0, 1, 2, 3])
 @BOTH
-async def test_answer_in_the_host_is_not_kept_under_the_signature_that_the_pod_had_before(
+async def test_in_process_answer_is_not_kept_under_an_older_signature_of_the_pod(
     cls: type, equal_before: int, tmp_path: Path
 ) -> None:
     async with beside_a_served_filter(tmp_path / "p.sock", cls) as (world, elsewhere):
@@ -138,7 +138,7 @@ async def test_answer_in_the_host_is_not_kept_under_the_signature_that_the_pod_h
 
 @contextmanager
 def served(path: Path, cls: type) -> Iterator[str]:
-    """The configuration for `cls` in a server of its own."""
+    """Yield the configuration for `cls` in its own server."""
     server = PluginServer({cls.__name__: cls})
     server.listen(f"unix:{path}")
     try:
@@ -161,7 +161,7 @@ async def changed_meanwhile(world: World, change: Callable[[], object]) -> None:
 
 
 @BOTH
-async def test_answer_of_a_served_plugin_is_not_kept_for_the_services_that_came_while_it_was_asked(
+async def test_served_answer_is_not_kept_for_services_created_during_the_call(
     cls: type, tmp_path: Path
 ) -> None:
     with served(tmp_path / "p.sock", cls) as text:

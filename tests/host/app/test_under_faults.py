@@ -34,7 +34,7 @@ LATE = Faults(turns=4)
 
 
 def loaded(path: Path) -> ModuleType:
-    """A copy of its own, as the tests keep notes in their classes."""
+    """Return a copy, as the tests store calls in their classes."""
     spec = importlib.util.spec_from_file_location(f"under_faults_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -73,7 +73,7 @@ async def test_scenario_ends_the_same_on_a_slow_cluster_that_mixes_its_answers(
     await getattr(loaded(path), name)()
 
 
-def test_there_are_scenarios_of_every_suite() -> None:
+def test_every_suite_has_scenarios() -> None:
     assert {path for path, _ in scenarios()} == set(SUITES)
     assert len(scenarios()) > 30
 
@@ -172,7 +172,7 @@ class Storm:
         assert self.most_on_a_node <= ROOM
 
     def _is_bound(self, key: str) -> bool:
-        """The watch may be behind."""
+        """Return True if the server has a node for the pod. The watch may be behind the server."""
         return bool(self.world.node_of(key.split("/")[1]))
 
 

@@ -67,7 +67,7 @@ def using(name: str, claim_name: str, **more: Any) -> Json:
 
 
 def disk(name: str, on: str) -> Json:
-    """A local volume, free."""
+    """Return a free local volume."""
     where = {"key": HOSTNAME, "operator": "In", "values": [on]}
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}}
     return volume(name, cls="local", local={"path": "/mnt"}, nodeAffinity=affinity)
@@ -148,7 +148,7 @@ async def test_pods_get_different_volumes_and_these_name_their_claims(endpoint: 
 
 
 @pytest.mark.slow
-async def test_provisioner_that_gives_up_sends_the_pod_back(endpoint: str) -> None:
+async def test_pod_is_requeued_when_the_provisioner_gives_up(endpoint: str) -> None:
     async with Storage(endpoint, storage_class(), claim("data"), using("web", "data")) as storage:
         await storage.until_selected("data")
         storage.server.patch(
@@ -167,7 +167,7 @@ async def test_provisioner_that_gives_up_sends_the_pod_back(endpoint: str) -> No
 
 
 @pytest.mark.slow
-async def test_time_that_is_over_gives_the_promise_back(endpoint: str) -> None:
+async def test_volume_stays_with_its_claim_after_the_bind_timeout(endpoint: str) -> None:
     claims = [claim("data", cls="local"), claim("other", cls="local")]
     objects = [LOCAL, *claims, disk("d1", "n1"), using("web", "data")]
     async with Storage(endpoint, *objects, timeout_s=3) as storage:
@@ -239,7 +239,7 @@ async def test_bound_claims_are_no_reason_to_wait(endpoint: str) -> None:
         assert [storage.world.node_of(name) for name in ("web", "too")] == ["n2", "n2"]
 
 
-async def test_pod_that_is_deleted_while_it_waits_is_told_of_by_the_plugin(endpoint: str) -> None:
+async def test_volume_binding_reports_a_pod_that_is_deleted_during_its_wait(endpoint: str) -> None:
     async with Storage(endpoint, storage_class(), claim("data"), using("web", "data")) as storage:
         await storage.until_selected("data")
         world = storage.world

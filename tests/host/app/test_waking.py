@@ -71,7 +71,7 @@ async def test_a_change_that_lets_the_pod_in_wakes_it(situations: Situations, da
 @pytest.mark.parametrize("situations", ALL, ids=lambda one: one.title)
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-async def test_such_a_change_wakes_the_pod_when_the_plugin_is_served(
+async def test_change_that_lets_the_pod_in_wakes_it_with_a_served_plugin(
     situations: Situations, server: str, data: st.DataObject
 ) -> None:
     await check(situations, data, server)

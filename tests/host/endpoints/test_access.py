@@ -57,14 +57,14 @@ class Clock:
         (FORWARDED, STRANGER, None),
     ],
 )
-async def test_a_request_is_from(
+async def test_user_of_a_request_is_read_from_its_credentials(
     headers: dict[str, list[str]], certificate: Certificate | None, user: User | None
 ) -> None:
     authentication = Authentication(ServingOptions(trust=TRUST), KnownUsers())
     assert await authentication.user_of(headers, certificate) == user
 
 
-async def test_answers_are_kept_for_their_time_and_no_longer() -> None:
+async def test_review_answers_are_cached_until_their_ttl() -> None:
     users, clock = KnownUsers(), Clock()
     options = ServingOptions(token_ttl_s=10, allowed_ttl_s=20, denied_ttl_s=5)
     authentication, authorization = (

@@ -215,7 +215,7 @@ async def test_a_port_in_use_a_foreign_address_and_a_missing_file_are_named(tmp_
         await EndpointServer(missing).start()
 
 
-async def test_port_0_serves_nothing() -> None:
+async def test_port_0_turns_the_endpoints_off() -> None:
     server = EndpointServer(ServingOptions(port=0))
     await server.start()
     assert server.port == 0

@@ -35,7 +35,7 @@ async def verbose(port: Served, path: str) -> tuple[int, list[str]]:
     return reply.status, reply.body.splitlines()
 
 
-async def test_conditions_that_make_it_unready_or_unhealthy() -> None:
+async def test_conditions_that_make_the_process_unready_or_unhealthy() -> None:
     process = FakeProcess(default_configuration())
     async with served(process, KnownUsers()) as port:
         assert (await verbose(port, "/readyz"))[0] == 200
@@ -60,7 +60,7 @@ async def test_conditions_that_make_it_unready_or_unhealthy() -> None:
         )
 
 
-async def test_a_required_plugin_that_is_not_attached_leaves_it_ready_with_a_remark() -> None:
+async def test_process_is_ready_with_a_remark_while_a_required_plugin_is_absent() -> None:
     configuration = load_configuration(REMOTE, source="test.yaml")
     async with (
         World(configuration=REMOTE) as world,
@@ -82,7 +82,7 @@ async def test_a_required_plugin_that_is_not_attached_leaves_it_ready_with_a_rem
         assert (reply.status, reply.body) == (200, "ok\nwarn: required plugins are not attached: Far\n")
 
 
-async def test_a_plugin_that_is_refused_makes_it_unready(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_process_is_not_ready_while_a_plugin_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     configuration = load_configuration(REMOTE, source="test.yaml")
     async with (
         World(configuration=REMOTE) as world,

@@ -72,7 +72,7 @@ async def test_pod_and_plugins_are_answered(port: Served) -> None:
         ("/berth/v1/nothing", "reads", 404, "page not found"),
     ],
 )
-async def test_errors_are_named_in_the_answer(
+async def test_error_answers_name_the_problem(
     port: Served, path: str, token: str, status: int, said: str
 ) -> None:
     reply = await port.ask("GET", path, token=token)
@@ -80,12 +80,12 @@ async def test_errors_are_named_in_the_answer(
     assert said in reply.body.replace('\\"', '"')
 
 
-async def test_nothing_can_be_written(port: Served) -> None:
+async def test_pages_refuse_methods_that_write(port: Served) -> None:
     reply = await port.ask("POST", "/berth/v1/plugins", token="reads")
     assert reply.status == 403
 
 
-async def test_replica_that_stands_by_sends_to_the_leader(port: Served, process: FakeProcess) -> None:
+async def test_standby_replica_refers_to_the_leader(port: Served, process: FakeProcess) -> None:
     process.is_leading = False
     reply = await port.ask("GET", "/berth/v1/pods/default/huge", token="reads")
     assert reply.status == 503
@@ -131,7 +131,7 @@ async def test_attached_plugin_is_listed_with_its_place_and_with_the_reason_of_i
         assert calls["Permit"]["bytesSent"] > 0
 
 
-async def test_plugin_that_never_came_says_so(tmp_path: Path) -> None:
+async def test_plugin_that_was_never_attached_is_listed_with_the_reason(tmp_path: Path) -> None:
     configuration = (
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
         "profiles:\n- plugins: {permit: {enabled: [{name: Away}]}}\n"

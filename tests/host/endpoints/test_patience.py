@@ -53,7 +53,7 @@ async def test_a_connection_is_ended_that_begins_a_second_request_and_stops(
 
 
 @pytest.mark.slow
-async def test_an_answer_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_with_a_slow_answer_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "FIRST_WITHIN_S", 2.0)  # with a handshake
     async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
         assert (await port.ask("GET", "/debug/pprof/profile?seconds=2.5", token="clusterAdmin")).status == 200

@@ -145,7 +145,7 @@ async def test_a_replica_that_does_not_lead_answers_as_recorded(port: Served, pr
 
 
 @pytest.mark.parametrize("elects", [False, True])
-async def test_without_an_api_server_it_answers_as_recorded(world: World, elects: bool) -> None:
+async def test_endpoints_without_an_api_server_answer_as_recorded(world: World, elects: bool) -> None:
     process = FakeProcess(world.host.configuration, world.host, is_connected=False)
     if not elects:
         process.elector = None
@@ -157,7 +157,7 @@ async def test_without_an_api_server_it_answers_as_recorded(world: World, elects
             check(await port.ask("GET", path), wanted)
 
 
-async def test_without_leader_election_and_profiling_it_answers_as_recorded(world: World) -> None:
+async def test_endpoints_without_leader_election_and_profiling_answer_as_recorded(world: World) -> None:
     text = (
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
         "enableProfiling: false\n"

@@ -32,7 +32,7 @@ def steps(found: PodAnswer) -> list[str]:
 
 
 @each_transport
-async def test_every_state_is_told_with_its_reason(transport: str, tmp_path: Path) -> None:
+async def test_every_pod_state_is_explained_with_its_reason(transport: str, tmp_path: Path) -> None:
     async with holding_world(transport, tmp_path) as world:
         states = {}
         for name in ("web", "old", "huge", "gated", "kept-out", "held"):
@@ -147,7 +147,9 @@ async def test_timeline_tells_the_event_that_woke_the_pod_and_where_it_went_then
         ("old", "small-1", "bound", "it is on small-1"),
     ],
 )
-async def test_why_not_there(name: str, asked_node: str, verdict: str, text: str, tmp_path: Path) -> None:
+async def test_explanation_names_why_the_pod_is_not_on_a_given_node(
+    name: str, asked_node: str, verdict: str, text: str, tmp_path: Path
+) -> None:
     async with holding_world("in_process", tmp_path) as world:
         # It helps no pod, so no pod is tried again.
         world.server.create(node("fresh", cpu="4", taints=[TAINT]))
@@ -208,7 +210,7 @@ async def test_deleted_pod_is_remembered_with_the_pod_that_took_its_place() -> N
         assert (await answer(world, "high")).explanation.message == "is deleted"
 
 
-async def test_unknown_pods_say_why(tmp_path: Path) -> None:
+async def test_answer_about_an_unknown_pod_names_the_reason(tmp_path: Path) -> None:
     async with holding_world("in_process", tmp_path) as world:
         assert await pod_answer(world.host, "default/elsewhere") is None
         assert await pod_answer(world.host, "shop/web") is None

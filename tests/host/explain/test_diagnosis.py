@@ -36,7 +36,7 @@ def test_ring_keeps_the_latest_attempt_of_the_latest_pods() -> None:
     assert found.attempt == 2
 
 
-def test_every_attempt_is_told_at_its_end() -> None:
+def test_every_attempt_is_reported_at_its_end() -> None:
     told: list[str] = []
     ring = Diagnoses(capacity=1, on_added=lambda item: told.append(item.pod.name))
     ring.add(diagnosis("a"))
@@ -89,7 +89,7 @@ def test_earlier_attempts_make_room_those_of_the_pod_tried_longest_ago_first() -
 
 
 @given(st.lists(st.sampled_from("abcdefg"), max_size=80))
-def test_no_more_is_kept_than_there_is_room_for_and_the_latest_of_each(names: list[str]) -> None:
+def test_attempts_are_bounded_and_the_latest_of_each_pod_is_kept(names: list[str]) -> None:
     capacity = 4
     ring = Diagnoses(capacity=capacity)
     for attempt, name in enumerate(names):
@@ -103,7 +103,7 @@ def test_no_more_is_kept_than_there_is_room_for_and_the_latest_of_each(names: li
         assert sum(len(chain) - 1 for chain in chains) <= capacity
 
 
-def test_names_of_rejected_nodes_stay_those_of_the_attempt() -> None:
+def test_names_of_rejected_nodes_do_not_change_after_the_attempt() -> None:
     columns = NodeColumns()
     for name in ("a", "b"):
         columns.add(make_node(name))

@@ -13,7 +13,7 @@ def test_nodes_that_lack_the_same_are_one_line_and_the_nearest_comes_first() -> 
     assert [item.text for item in found] == ["2 nodes lack 1 CPU", "node a lacks 3 CPU"]
 
 
-def test_pods_on_the_node_count() -> None:
+def test_nearest_fit_counts_the_pods_on_the_node() -> None:
     node = make_node("a", cpu="4", memory="8Gi")
     there = make_pod("there", cpu="3", memory="7Gi", node="a")
     elsewhere = make_pod("elsewhere", cpu="3", node="b")
@@ -49,6 +49,6 @@ def test_amounts_are_shown_as_people_write_them(resource: str, amount: int, want
     assert shown_amount(resource, amount) == want
 
 
-def test_one_node_is_named() -> None:
+def test_shortage_of_one_node_names_it() -> None:
     assert Shortage((("cpu", 1000),), ("a",)).text == "node a lacks 1 CPU"
     assert Shortage((("cpu", 1000),), ("a", "b")).text == "2 nodes lack 1 CPU"

@@ -29,7 +29,7 @@ def is_made_anew(world: World) -> bool:
 
 
 async def copy_of(world: World, plugin: FailingProcess) -> dict[str, Any]:
-    """The pods by node, as the plugin has them in the cycle of a pod that is looked at."""
+    """Return the pods by node, as in the plugin's copy in the cycle of a probing pod."""
     world.server.create(pod("look"))
     table = plugin.folder / "table.json"
     await until(table.exists)
@@ -37,7 +37,7 @@ async def copy_of(world: World, plugin: FailingProcess) -> dict[str, Any]:
 
 
 def truth(world: World) -> dict[str, Any]:
-    """The same, as the cluster has it."""
+    """Return the pods by node, as in the cluster."""
     pods = [item for item in world.server.list("pods") if item.get("spec.nodeName")]
     return {
         one.ref.name: sorted(item.ref.uid for item in pods if item.get("spec.nodeName") == one.ref.name)

@@ -40,7 +40,9 @@ HELD = pod("web", labels={"faulty": "held"})
 async def sidecars(
     tmp_path: Path, *names: str
 ) -> AsyncIterator[tuple[World, list[Diagnosis], list[FailingProcess]]]:
-    """A world whose plugin has these instances, attached in this order; all its attempts; the instances."""
+    """Yield a world whose plugin has these instances, attached in this order; all its attempts; the
+    instances.
+    """
     sockets = tmp_path / "sockets"
     sockets.mkdir()
     plugins = [FailingProcess(tmp_path / name, sockets / f"{name}.sock") for name in names]

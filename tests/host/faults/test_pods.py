@@ -92,7 +92,7 @@ async def test_row_29_a_deleted_pod_ends_its_wait_everywhere(tmp_path: Path) -> 
 
 
 def has_come(plugin: RawPlugin, rpc: str, count: int) -> bool:
-    """The plugin was asked so often."""
+    """Return True if the plugin got `count` requests of `rpc`."""
     return len(plugin.requests(rpc)) == count
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def in_folder(plugin: FailingProcess, sockets: Path) -> str:
-    """The plugin filters, and is found in the folder."""
+    """Return a configuration in which the plugin filters, and is found in the folder."""
     text = configuration(plugin, Failing="filter").replace(f"  endpoint: {plugin.endpoint}\n", "")
     return text.replace("plugins:\n- name", f"socketFolder: {sockets}\nplugins:\n- name")
 

@@ -18,7 +18,9 @@ HELD = pod("web", labels={"faulty": "held"})
 
 @asynccontextmanager
 async def holding(tmp_path: Path) -> AsyncIterator[tuple[World, FailingProcess, FailingProcess]]:
-    """A host whose pod `web` an older instance holds at Permit, and a newer one that is not started yet."""
+    """Yield a host whose pod `web` an older instance holds at Permit, and a newer one that is not started
+    yet.
+    """
     sockets = tmp_path / "sockets"
     sockets.mkdir()
     old = FailingProcess(tmp_path / "old", sockets / "old.sock")
