@@ -16,12 +16,12 @@ def test_every_call_of_the_contract_has_one_row() -> None:
     assert [call.rpc for call in HANDLE_CALLS] == [method.name for method in HANDLE.methods]
 
 
-def test_answers_that_hold_data_are_those_in_chunks() -> None:
+def test_calls_with_chunked_replies_are_those_that_return_data() -> None:
     in_chunks = {method.name for method in HANDLE.methods if method.server_streaming}
     assert {call.rpc for call in HANDLE_CALLS if call.holds_data} == in_chunks
 
 
-def test_calls_from_an_open_call_name_its_cycle() -> None:
+def test_handle_calls_that_need_an_open_call_name_its_cycle() -> None:
     named = {method.name for method in HANDLE.methods if "cycle_id" in method.input_type.fields_by_name}
     assert {call.rpc for call in HANDLE_CALLS if call.open_in} == named
 
@@ -39,5 +39,5 @@ def test_calls_from_an_open_call_name_its_cycle() -> None:
         pytest.param({"reason": "\u00e4" * 65}, False, id="bytes count"),
     ],
 )
-def test_what_the_api_server_would_refuse_is_dropped(event: dict[str, Any], passes: bool) -> None:
+def test_events_that_the_api_server_would_refuse_are_dropped(event: dict[str, Any], passes: bool) -> None:
     assert is_writable(handle_pb2.EventRecord(**event)) is passes

@@ -37,13 +37,15 @@ async def where(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 def messages(world: World, name: str) -> list[str]:
-    """What the failed attempts for the pod said."""
+    """Return the messages of the failed attempts for the pod."""
     found = world.host.diagnoses.find(f"default/{name}")
     assert found is not None
     return [attempt.message for attempt in found.attempts() if attempt.message]
 
 
-async def test_a_pod_in_pre_bind_gives_its_node_back_and_is_tried_again(where: str, tmp_path: Path) -> None:
+async def test_cancelled_binding_of_a_pod_in_pre_bind_is_undone_and_the_pod_requeued(
+    where: str, tmp_path: Path
+) -> None:
     async with World([node("n0"), pod(HELD)], configuration=configuration(where, tmp_path)) as world:
         async with asyncio.timeout(PATIENCE_S):
             while not await asyncio.to_thread((tmp_path / HELD).exists):
@@ -65,7 +67,7 @@ async def test_a_pod_in_pre_bind_gives_its_node_back_and_is_tried_again(where: s
     ]
 
 
-async def test_a_plugin_cancels_the_very_pod_that_it_is_asked_about(tmp_path: Path) -> None:
+async def test_plugin_cancels_the_binding_of_the_pod_of_its_own_call(tmp_path: Path) -> None:
     text = configuration(f"inProcess: '{CLASS}'", tmp_path)
     async with World([node("n0"), pod(SELF)], configuration=text) as world:
         await world.settle()

@@ -34,7 +34,7 @@ Configured = Callable[[str], str]
 
 @pytest.fixture(params=["in process", "served"])
 async def configured(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Configured]:
-    """A configuration with the plugin in the host or in a process of its own, and with its `handle`."""
+    """Yield a configuration with the plugin in process or served, and with its `handle`."""
     if request.param == "in process":
         yield lambda handle: configuration(f"inProcess: '{CLASS}'", tmp_path, handle)
         return
@@ -43,7 +43,7 @@ async def configured(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
 
 
 async def outcomes(folder: Path) -> list[str]:
-    """What the plugin was answered."""
+    """Return the answers that the plugin got."""
     return (await asyncio.to_thread((folder / "log").read_text)).splitlines()
 
 
@@ -53,7 +53,7 @@ def is_bound(world: World, name: str) -> bool:
 
 
 async def hold(world: World) -> None:
-    """The pod called `held` waits at Permit when this returns."""
+    """Wait until the pod `held` waits at Permit."""
     await until(lambda: [waiting.pod.name for waiting in world.host.waiting_pods.list()] == ["held"])
 
 

@@ -149,7 +149,7 @@ async def test_files_that_are_replaced_on_both_sides_serve_the_next_question(par
         assert condition(world).state is State.ACTIVE  # its own connection stood all the time
 
 
-async def test_what_the_host_cannot_serve_is_why_the_plugin_is_not_attached(parties: Parties) -> None:
+async def test_plugin_is_not_attached_while_the_host_cannot_serve_its_calls(parties: Parties) -> None:
     key = parties.host.key.read_bytes()
     own = parties.host.key.with_name("handle.key")
     own.write_text("no PEM")

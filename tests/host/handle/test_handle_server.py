@@ -39,13 +39,13 @@ READS = {
 }
 
 
-def test_every_call_is_tried_below() -> None:
+def test_refusals_cover_every_call_of_the_handle_service() -> None:
     service = handle_pb2.DESCRIPTOR.services_by_name["HandleService"]
     assert {method.name for method in service.methods} == {*REQUESTS, *READS}
 
 
 @pytest.mark.parametrize("rpc", REQUESTS)
-async def test_no_call_without_the_token_of_the_attachment(rpc: str) -> None:
+async def test_call_without_the_token_of_the_attachment_is_refused(rpc: str) -> None:
     async with serving() as host:
         request = REQUESTS[rpc](plugin="Demo")
         for token in ("", "0" * 64, host.token[:-1]):
@@ -58,7 +58,7 @@ async def test_no_call_without_the_token_of_the_attachment(rpc: str) -> None:
 
 
 @pytest.mark.parametrize("rpc", REQUESTS)
-async def test_no_call_in_the_name_of_another_attachments_plugin(rpc: str) -> None:
+async def test_call_for_a_plugin_of_another_attachment_is_refused(rpc: str) -> None:
     async with serving() as host:
         code, text = await host.refused(rpc, REQUESTS[rpc](plugin="Stranger"))
         assert code is grpc.StatusCode.PERMISSION_DENIED
@@ -156,7 +156,7 @@ async def test_plugins_behind_tcp_get_a_loopback_port() -> None:
             assert len(reply.pods) == 1
 
 
-async def test_nothing_is_granted_before_the_start() -> None:
+async def test_handle_server_grants_no_endpoint_before_its_start() -> None:
     seams = HandleSeams(
         backend=Backend(ClusterState()),
         state=ClusterState(),

@@ -39,7 +39,7 @@ async def check(opened: grpc.aio.Channel, service: str = "") -> Any:
     return (await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_S)).status
 
 
-async def test_it_serves_while_it_is_there() -> None:
+async def test_health_is_serving_until_the_server_stops() -> None:
     async with channel() as opened:
         assert [await check(opened, name) for name in ("", SERVICE)] == [Reply.SERVING] * 2
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -47,7 +47,7 @@ async def test_it_serves_while_it_is_there() -> None:
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-async def test_watches_stay_open_and_are_few() -> None:
+async def test_health_watches_stay_open_and_are_bounded() -> None:
     async with channel() as opened:
         stub = health_pb2_grpc.HealthStub(opened)
         request = health_pb2.HealthCheckRequest()

@@ -98,7 +98,7 @@ class Asks(Plugin):
         return Status.unschedulable(f"nominated: {names}")
 
 
-async def test_the_handle_leads_to_the_parts_that_were_made_after_the_plugin() -> None:
+async def test_handle_reaches_parts_that_are_made_after_the_plugin() -> None:
     nominated = pod("waits", cpu="9", priority=9)
     async with World([node("n0"), nominated], [Asks]) as world:
         await world.settle()

@@ -39,7 +39,7 @@ class Loud(NoHost):
         return Decision.APPLIED
 
 
-async def test_calls_on_the_loop_are_answered_at_once() -> None:
+async def test_handle_calls_on_the_loop_are_answered_at_once() -> None:
     backend = Loud()
     handle = InProcessHandle("Demo", backend)
     assert handle.waiting_pods(only_mine=True) == [WAITING]
@@ -56,7 +56,7 @@ async def test_calls_on_the_loop_are_answered_at_once() -> None:
     assert [asked for asked, _ in backend.asked] == ["Demo True", "Demo u c "]
 
 
-async def test_calls_of_a_thread_are_made_on_the_loop() -> None:
+async def test_handle_calls_of_a_thread_run_on_the_loop() -> None:
     backend = Loud()
     handle = InProcessHandle("Demo", backend)
     assert await asyncio.to_thread(handle.allow, WAITING) is Decision.APPLIED
@@ -64,7 +64,7 @@ async def test_calls_of_a_thread_are_made_on_the_loop() -> None:
     assert thread == threading.main_thread().name
 
 
-async def test_nominations_of_a_thread_are_made_on_the_loop() -> None:
+async def test_nominations_of_a_thread_run_on_the_loop() -> None:
     class Nominating(Loud):
         def nominate(self, plugin: str, uid: str, node_name: str | None) -> Nomination:
             self.asked.append((f"{plugin} {uid} {node_name}", threading.current_thread().name))
@@ -92,13 +92,13 @@ async def test_nominations_of_a_thread_are_made_on_the_loop() -> None:
     assert {thread for _, thread in backend.asked} == {threading.main_thread().name}
 
 
-async def test_scores_where_no_host_runs_are_an_error() -> None:
+async def test_run_scores_without_a_running_host_is_an_error() -> None:
     handle = InProcessHandle("Demo", Loud())
     with pytest.raises(HandleError, match="no call of Demo is open: no host runs"):
         await handle.run_scores(CycleState("c"), ["n1"])
 
 
-def test_a_thread_without_a_running_host_is_refused() -> None:
+def test_handle_call_of_a_thread_without_a_running_host_is_refused() -> None:
     handle = InProcessHandle("Demo", Loud())
     caught: list[BaseException] = []
 

@@ -82,7 +82,7 @@ class HonestRequests:
         self._plugin = plugin
 
     def to(self, rpc: str) -> Any:
-        """A request that a good plugin would send."""
+        """Return a request that a good plugin would send."""
         message = getattr(handle_pb2, f"{rpc}Request")(plugin=NAME)
         uid, cycle = self._rng.choice(list(self._plugin.cycles.items()) or [("u", "c")])
         fill = getattr(self, f"_{rpc}", None)
@@ -196,9 +196,7 @@ class Storm:
 
 
 @pytest.mark.slow
-async def test_a_host_outlives_whatever_a_plugin_asks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_host_survives_any_request_of_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates, "CALLS_PER_S", 1e9)
     path = tmp_path / "p.sock"
     seed = random.SystemRandom().getrandbits(32)

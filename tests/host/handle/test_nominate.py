@@ -33,7 +33,7 @@ Configured = Callable[[str], str]
 
 @pytest.fixture(params=["in process", "served"])
 async def configured(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Configured]:
-    """A configuration with one of the plugins, in the host or in a process of its own."""
+    """Yield a configuration with one of the plugins, in process or served."""
     if request.param == "in process":
         yield lambda name: configuration(f"inProcess: '{MODULE}:{name}'", name, tmp_path)
         return
@@ -43,24 +43,22 @@ async def configured(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
 
 @pytest.fixture
 def text(configured: Configured) -> str:
-    """The plugin of most tests."""
+    """Return the plugin of most tests."""
     return configured("KeepsPlaces")
 
 
 async def lines(folder: Path) -> list[str]:
-    """What the plugin has written down."""
+    """Return the notes of the plugin."""
     return (await asyncio.to_thread((folder / "log").read_text)).splitlines()
 
 
 def promised(world: World) -> dict[str, list[str]]:
-    """The names of the nominated pods by node."""
+    """Return the names of the nominated pods by node."""
     return {name: [pod.name for pod in pods] for name, pods in world.host.queue.nominated_pods().items()}
 
 
 @pytest.mark.slow
-async def test_a_place_that_a_plugin_keeps_is_taken_by_the_pod_that_it_is_kept_for(
-    text: str, tmp_path: Path
-) -> None:
+async def test_room_that_a_nomination_keeps_is_used_by_the_nominated_pod(text: str, tmp_path: Path) -> None:
     leader = pod("head", cpu="3", labels={LEADER: "member.nowhere.n1.n0"})
     async with World([node("n0", cpu="1"), HELD_MEMBER, leader], configuration=text) as world:
         await world.settle()
@@ -92,7 +90,7 @@ async def test_a_place_that_a_plugin_keeps_is_taken_by_the_pod_that_it_is_kept_f
 
 
 @pytest.mark.slow
-async def test_a_pod_of_higher_priority_takes_the_place_all_the_same(text: str, tmp_path: Path) -> None:
+async def test_pod_of_higher_priority_uses_the_room_of_a_nominated_pod(text: str, tmp_path: Path) -> None:
     leader = pod("head", cpu="3", labels={LEADER: "member.n0"})
     async with World([node("n0", cpu="1"), HELD_MEMBER, leader], configuration=text) as world:
         await world.settle()
@@ -103,7 +101,7 @@ async def test_a_pod_of_higher_priority_takes_the_place_all_the_same(text: str, 
 
 
 @pytest.mark.slow
-async def test_a_preemptor_takes_the_promise_away(text: str, tmp_path: Path) -> None:
+async def test_preemption_clears_the_nomination_of_a_pod_of_lower_priority(text: str, tmp_path: Path) -> None:
     leader = pod("head", cpu="3", labels={LEADER: "member.n0"})
     objects = [node("n0", cpu="1"), pod("victim", cpu="1"), HELD_MEMBER]
     async with World(objects, configuration=text) as world:
@@ -147,7 +145,7 @@ async def test_the_last_nomination_counts_and_it_can_be_taken_back(text: str, tm
     ]
 
 
-async def test_a_promise_goes_with_the_pod(text: str) -> None:
+async def test_nomination_ends_with_its_pod(text: str) -> None:
     leader = pod("head", cpu="3", labels={LEADER: "member.n0"})
     async with World([node("n0", cpu="1"), HELD_MEMBER, leader], configuration=text) as world:
         await world.settle()
@@ -185,7 +183,7 @@ async def test_nomination_of_the_status_can_be_asked_for(configured: Configured,
     ]
 
 
-async def test_pods_that_are_placed_or_another_schedulers_are_promised_nothing() -> None:
+async def test_bound_and_foreign_pods_cannot_be_nominated() -> None:
     foreign = pod("foreign", schedulerName="somebody-else")
     async with World([node("n0"), pod("bound"), foreign]) as world:
         await world.settle()

@@ -22,7 +22,7 @@ class Clock:
         return self.now_s
 
 
-def test_a_burst_passes_and_then_the_rate() -> None:
+def test_rate_limit_allows_a_burst_and_then_its_rate() -> None:
     clock = Clock()
     bucket = TokenBucket(10.0, 3.0, clock)
     assert [bucket.take() for _ in range(3)] == [0.0] * 3
@@ -34,7 +34,7 @@ def test_a_burst_passes_and_then_the_rate() -> None:
     assert bucket.take() > 0.0
 
 
-def test_rest_fills_it_up_to_the_burst_alone() -> None:
+def test_idle_time_refills_the_rate_limit_up_to_the_burst() -> None:
     clock = Clock()
     bucket = TokenBucket(10.0, 3.0, clock)
     clock.now_s += 1000.0
@@ -42,7 +42,7 @@ def test_rest_fills_it_up_to_the_burst_alone() -> None:
     assert bucket.take() > 0.0
 
 
-def test_each_plugin_has_its_own() -> None:
+def test_each_plugin_has_its_own_rate_limit() -> None:
     clock = Clock()
     rates = CallRates(clock)
     assert {rates.take("A") for _ in range(int(BURST_CALLS))} == {0.0}

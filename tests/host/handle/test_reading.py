@@ -124,7 +124,7 @@ NODES_AND_PODS = [
 
 
 def read_contents(chunks: Sequence[handle_pb2.ReadStateResponse]) -> dict[str, tuple[int, list[str]]]:
-    """The same of what was read."""
+    """Return the same of the reply."""
     return {
         node.name: (node.generation, [item.pod.ref.uid for item in node.pods])
         for chunk in chunks
@@ -177,7 +177,7 @@ async def test_a_version_that_was_current_when_the_read_began_is_read_to_its_end
 
 
 @pytest.mark.slow
-async def test_reads_of_a_plugin_are_bounded_and_leave_nothing_behind() -> None:
+async def test_number_of_open_reads_of_a_plugin_is_bounded() -> None:
     async with serving(2000) as host:
         # Nobody takes the rest of these: they stay open until they are ended.
         calls = [open_call(host) for _ in range(MAX_READS)]
@@ -197,12 +197,12 @@ async def test_reads_of_a_plugin_are_bounded_and_leave_nothing_behind() -> None:
 
 
 def captured() -> int:
-    """Reads whose state is kept alive."""
+    """Return the number of reads whose state is kept."""
     gc.collect()
     return sum(type(item) is StateReader for item in gc.get_objects())
 
 
-async def test_unknown_nodes_are_refused() -> None:
+async def test_read_of_unknown_nodes_is_refused() -> None:
     async with serving() as host:
         for nodes in (pb.NodeSet(names=["nowhere"]), pb.NodeSet(bitmap=b"\x00\x00\xff")):
             with pytest.raises(grpc.aio.AioRpcError) as caught:

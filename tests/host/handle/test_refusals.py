@@ -6,7 +6,7 @@ from berth_host.handle.refusals import BURST_LINES, MAX_NAME_BYTES, Refusals
 from structlog.testing import capture_logs
 
 
-def test_lines_are_limited_and_the_next_says_how_many_are_missing() -> None:
+def test_audit_lines_are_limited_and_the_next_one_has_the_number_of_missing_lines() -> None:
     now_s = 5.0
     refusals = Refusals(lambda: now_s)
     with capture_logs() as lines:

@@ -57,7 +57,7 @@ async def test_unreadable_requests_are_refused(channel: Any, caplog: pytest.LogC
     assert [record for record in caplog.records if record.name.startswith("grpc")] == []
 
 
-async def test_others_are_answered_one_by_one_and_as_streams(channel: Any) -> None:
+async def test_registered_calls_are_answered_as_unary_calls_and_streams(channel: Any) -> None:
     request = health_pb2.HealthCheckRequest(service="a").SerializeToString()
     raw = await channel.unary_unary(path("Check"))(request)
     assert health_pb2.HealthCheckResponse.FromString(raw).status == 1

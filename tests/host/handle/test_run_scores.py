@@ -35,7 +35,7 @@ Configured = Callable[[str], str]
 
 @pytest.fixture(params=["in process", "served"])
 async def configured(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Configured]:
-    """A configuration with one of the plugins, in the host or in a process of its own."""
+    """Yield a configuration with one of the plugins, in process or served."""
     if request.param == "in process":
         yield lambda name: configuration(f"inProcess: '{MODULE}:{name}'", name, tmp_path)
         return
@@ -44,7 +44,7 @@ async def configured(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
 
 
 async def written(folder: Path) -> list[Any]:
-    """What the plugin has written down."""
+    """Return the notes of the plugin."""
     text = await asyncio.to_thread((folder / "log").read_text)
     return [json.loads(line) for line in text.splitlines()]
 
@@ -174,7 +174,7 @@ async def test_scores_are_run_in_open_calls_of_the_cycle_alone(
     assert last[1].startswith("no PostFilter, Reserve or Permit of AsksForScores is open in cycle ")
 
 
-async def test_a_question_in_a_question_is_refused(configured: Configured, tmp_path: Path) -> None:
+async def test_run_scores_within_run_scores_is_refused(configured: Configured, tmp_path: Path) -> None:
     nodes = [node(name, cpu="4") for name in NODES]
     async with World([*nodes, pod("web", cpu="1")], configuration=configured("AsksWhileAsked")) as world:
         await world.settle()

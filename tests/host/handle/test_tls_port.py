@@ -52,7 +52,7 @@ class Side:
         self.server: HandleServer
 
     def plugin(self, **more: Any) -> Pair:
-        """A certificate of the plugin's."""
+        """Return a certificate of the plugin."""
         return self.authority.issue("p", **{"dns": PLUGIN, **more})
 
     async def granted(self, tls_name: str = PLUGIN) -> WayBack:
@@ -91,7 +91,7 @@ def side(tmp_path: Path) -> Side:
 
 @asynccontextmanager
 async def connected(way: WayBack, authority: Authority, pair: Pair | None) -> AsyncIterator[grpc.aio.Channel]:
-    """A connection of its own. `pair` None: without a certificate."""
+    """Yield a new connection. `pair` None: without a certificate."""
     shown = (None, None) if pair is None else (pair.key, pair.certificate)
     options = [
         ("grpc.ssl_target_name_override", way.server_name or HOST),
@@ -152,7 +152,7 @@ async def test_nobody_without_a_certificate_of_the_authority_reaches_a_call(side
     assert side.backend.asked == 0
 
 
-async def test_a_token_is_worth_nothing_to_the_holder_of_another_certificate(side: Side) -> None:
+async def test_token_is_refused_with_another_certificate(side: Side) -> None:
     async with side.serving():
         way = await side.granted()
         with capture_logs() as lines:
@@ -195,7 +195,7 @@ async def test_replaced_files_take_effect_with_the_next_connection(side: Side) -
         assert str(side.files.key) in line["error"]
 
 
-async def test_what_keeps_it_closed_is_told_until_it_is_mended(side: Side) -> None:
+async def test_reason_of_a_closed_tls_port_is_reported_until_it_is_corrected(side: Side) -> None:
     async with side.serving():
         side.files.key.write_text("no PEM")
         with pytest.raises(DialError, match=r"whose handle\.tls cannot be used: .*host\.key"):
@@ -209,7 +209,7 @@ async def test_what_keeps_it_closed_is_told_until_it_is_mended(side: Side) -> No
         assert await asked_by(way, side.authority, side.plugin()) is grpc.StatusCode.OK
 
 
-async def test_it_is_opened_once_for_all_that_ask_at_the_same_time(side: Side) -> None:
+async def test_tls_port_is_opened_once_for_concurrent_attachments(side: Side) -> None:
     async with side.serving() as server:
         grants = [server.grant(f"a{number}", frozenset({"Demo"}), tls_name=PLUGIN) for number in range(8)]
         ways = await asyncio.gather(*grants)
@@ -229,7 +229,7 @@ async def test_it_is_opened_once_for_all_that_ask_at_the_same_time(side: Side) -
         pytest.param("127.0.0.1", "", "10.1.2.3", "127.0.0.1:PORT", id="the one it listens at"),
     ],
 )
-async def test_plugins_are_told_how_they_reach_the_host(
+async def test_grants_over_tls_have_the_address_of_the_host(
     side: Side, bind: str, advertised: str, own: str, target: str
 ) -> None:
     port = side.listener.bind_address.rpartition(":")[2]
@@ -238,7 +238,7 @@ async def test_plugins_are_told_how_they_reach_the_host(
         assert (await side.granted()).target == target.replace("PORT", port)
 
 
-async def test_a_host_that_does_not_know_its_address_says_so(side: Side) -> None:
+async def test_host_without_a_known_address_reports_that(side: Side) -> None:
     port = side.listener.bind_address.rpartition(":")[2]
     side.listener = replace(side.listener, bind_address=f"0.0.0.0:{port}")
     async with side.serving():
@@ -246,13 +246,13 @@ async def test_a_host_that_does_not_know_its_address_says_so(side: Side) -> None
             await side.granted()
 
 
-async def test_the_name_is_that_of_the_address_where_none_is_given(side: Side) -> None:
+async def test_server_name_defaults_to_the_host_of_the_address(side: Side) -> None:
     side.listener = replace(side.listener, tls=replace(side.listener.tls, server_name=""))
     async with side.serving():
         assert (await side.granted()).server_name == "127.0.0.1"
 
 
-async def test_a_server_without_it_grants_none_over_tls() -> None:
+async def test_server_without_tls_grants_no_endpoint_over_tls() -> None:
     nobody: Any = None
     seams = HandleSeams(backend=nobody, state=ClusterState(), filters=nobody, descriptor_of=lambda name: None)
     server = HandleServer(seams)

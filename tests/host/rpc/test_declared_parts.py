@@ -29,7 +29,7 @@ COMING = (ON_NODE, WAITING)
 
 
 def in_tests(part: Part, *, declared: bool) -> str:
-    """The reason that the plugin gives, or its error, in `PluginHost`."""
+    """Return the reason that the plugin gives, or its error, in `PluginHost`."""
     cls = part.plugin(declared=declared)
     resources = {need.resource for need in cls.needs if need.kind is NeedKind.OBJECT}
     host = PluginHost(cls, nodes=[NODE], pods=[ON_NODE], objects={name: [CLAIM] for name in resources})
@@ -44,7 +44,7 @@ def in_tests(part: Part, *, declared: bool) -> str:
 
 
 async def in_process(part: Part, *, declared: bool) -> str:
-    """The same in the host."""
+    """Return the same, in process."""
     state = ClusterState()
     fill(state)
     cls = part.plugin(declared=declared)
@@ -58,7 +58,7 @@ async def in_process(part: Part, *, declared: bool) -> str:
 
 
 async def served(part: Part, folder: Path, *, declared: bool) -> str:
-    """The same in a server's process, over a socket."""
+    """Return the same, served over a socket."""
     cls = part.plugin(declared=declared)
     with Serving(folder, cls) as serving:
         place = at_socket(Path(serving.address.removeprefix("unix:")), PLUGIN)

@@ -36,7 +36,7 @@ TestKeptColumns.settings = settings(
 
 
 def _quietly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, without a word in the logs of moved rows."""
+    """Return the method, with its change hidden from the logs of changed rows."""
 
     def silent(self: NodeColumns, *args: Any) -> Any:
         moved, node_moved = self.moved, self.node_moved

@@ -163,7 +163,7 @@ class Asked:
 
 
 def candidates(rng: random.Random) -> Any:
-    """Some of the nodes, as Filter leaves them."""
+    """Return some of the nodes, as Filter leaves them."""
     chosen = sorted(rng.sample(range(NODES), rng.randint(1, NODES)))
     return STATE.nodes if rng.randrange(2) else STATE.nodes.take(chosen)
 
@@ -311,7 +311,10 @@ async def end_cycles(asked: Asked, _rng: random.Random) -> bool:
 
 
 async def sync_state(asked: Asked, rng: random.Random) -> bool:
-    """The instance starts anew, or a call finds its copy old."""
+    """Synchronise the copy of an instance that restarted or has a stale copy; return True if it is right.
+
+    A failure of the plugin counts as right.
+    """
     asked.link.told(None if rng.randrange(2) else STATE.version._replace(generation=1))
     try:
         await asked.link.sync((NAME, "SyncState"), asyncio.get_running_loop().time() + 5.0)

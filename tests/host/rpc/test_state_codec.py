@@ -198,7 +198,7 @@ def test_large_delta_does_not_ride_on_a_call() -> None:
 def chunks_of(
     encoder: StateEncoder, changes: StateChanges, limit_bytes: int
 ) -> list[state_pb2.SyncStateRequest]:
-    """The chunks, without the pauses between them."""
+    """Return the chunks, without the pauses between them."""
     return [chunk for chunk in encoder.chunks(changes, limit_bytes) if chunk is not None]
 
 

@@ -59,7 +59,7 @@ uids = st.sampled_from("abcd")
 
 
 def chunks_of(encoder: StateEncoder, changes: StateChanges) -> list[state_pb2.SyncStateRequest]:
-    """The chunks, without the pauses between them."""
+    """Return the chunks, without the pauses between them."""
     return [chunk for chunk in encoder.chunks(changes, SMALL_MESSAGE_BYTES) if chunk is not None]
 
 
@@ -96,7 +96,7 @@ class Link:
         return Taken.APPLIED
 
     def bring_up_to_date(self, chunked: bool) -> None:
-        """What the relay does: the delta, and at most one repair, which a right belief never needs."""
+        """Send the delta as the relay does, and at most one repair, which a right belief never needs."""
         right = self.believed in (None, self.copy.version)
         if self.send(self.believed, chunked) is Taken.NEED_STATE:
             assert not right

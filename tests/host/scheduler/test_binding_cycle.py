@@ -242,7 +242,7 @@ class HoldsPreBind(Plugin):
 
 @pytest.fixture
 async def in_pre_bind() -> AsyncIterator[World]:
-    """A pod whose PreBind plugin is at work."""
+    """Yield a pod in PreBind."""
     HoldsPreBind.hold()
     async with World([node("n0"), pod("web")], [HoldsPreBind, Ledger]) as world:
         await HoldsPreBind.arrived.wait()
@@ -250,7 +250,7 @@ async def in_pre_bind() -> AsyncIterator[World]:
         HoldsPreBind.goes_on.set()
 
 
-async def test_a_named_cycle_that_is_over_is_not_cancelled(in_pre_bind: World) -> None:
+async def test_cancellation_of_a_cycle_that_is_over_has_no_effect(in_pre_bind: World) -> None:
     (attempt,) = in_pre_bind.host.binding.attempts()
     binding, uid = in_pre_bind.host.binding, attempt.pod.uid
     assert binding.cancel(uid, "an earlier one", "made room") is Cancellation.STALE_CYCLE

@@ -56,7 +56,7 @@ async def test_garbage_of_the_start_is_removed_in_the_first_idle_moment_and_not_
         tested.stop()
 
 
-async def test_a_small_cluster_is_not_worth_it(collections: list[str]) -> None:
+async def test_collector_is_unchanged_for_a_small_cluster(collections: list[str]) -> None:
     tested = Collector(Attempts())
     tested.start(collector.LARGE - 1)
     tested.stop()
@@ -93,7 +93,7 @@ async def test_one_full_collection_when_nothing_was_scheduled_since_the_last_loo
         tested.stop()
 
 
-async def test_under_lasting_load_one_is_made_when_it_is_overdue(collections: list[str]) -> None:
+async def test_full_collection_runs_under_lasting_load_when_it_is_overdue(collections: list[str]) -> None:
     attempts, now_s = Attempts(), 100.0
     tested = Collector(attempts, lambda: now_s)
     tested.start(0)

@@ -97,7 +97,7 @@ def test_pod_that_is_gone_or_bound_is_not_queued_but_its_owner_is_told(
     assert [name for name, _ in host.written.failures] == ["a"]
 
 
-def test_failure_of_a_pod_that_was_recreated_is_nobodys_business(host: WatchedHost) -> None:
+def test_failure_of_a_recreated_pod_is_dropped(host: WatchedHost) -> None:
     info = popped(host)
     host.pod("a", uid="uid-a2", nominated="n2")
     host.failures.handle(info, rejection(nominated="n1"))

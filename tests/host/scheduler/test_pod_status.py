@@ -36,7 +36,7 @@ class Written:
         return Pod.from_object(found)
 
     async def fail(self, message: str, *, code: Status | None = None, nominated: str | None = "") -> Pod:
-        """An attempt fails; the pod afterwards."""
+        """Fail an attempt; return the pod afterwards."""
         status = code or Status.unschedulable(message)
         self.writer.attempt_failed(self.pod, Failure(status=status, message=message, nominated=nominated))
         await self.writer.flush(60)

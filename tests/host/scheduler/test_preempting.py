@@ -54,7 +54,7 @@ def test_a_victim_that_had_left_before_does_not_hold_the_preemptor_back() -> Non
     assert [uid for uid in ("first", "second", "third") if uid in preempting] == ["third"]
 
 
-def test_two_may_wait_for_the_same_victim() -> None:
+def test_two_preemptors_may_wait_for_the_same_victim() -> None:
     pods = ObjectStores()
     shared, own = put(pods, "shared"), put(pods, "own")
     preempting = Preempting(pods)
@@ -75,7 +75,7 @@ def test_a_failed_eviction_does_not_hold_the_preemptor_back() -> None:
     assert "uid" not in preempting
 
 
-def test_changes_are_told_once() -> None:
+def test_changes_of_preempting_pods_are_reported_once() -> None:
     pods = ObjectStores()
     victim = put(pods, "victim")
     preempting = Preempting(pods)
@@ -100,7 +100,7 @@ def test_nothing_is_kept_of_victims_that_have_left() -> None:
 
 
 def known(*pods: Pod) -> Preempting:
-    """The preemptions under way among these pods: none."""
+    """Return preemption state without open preemptions among these pods."""
     objects = ObjectStores()
     for pod in pods:
         objects.put_pod(pod)

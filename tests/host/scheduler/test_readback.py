@@ -40,7 +40,7 @@ class Told:
         return None if answer is None else KubeObject.of({"spec": {"nodeName": answer} if answer else {}})
 
     async def run(self, asking: Coroutine[Any, Any, T]) -> T:
-        """The answer, with the clock moved to each pause's end."""
+        """Return the answer, and move the clock to the end of each pause."""
         task = asyncio.ensure_future(asking)
         while not task.done():
             for _ in range(5):
@@ -51,13 +51,13 @@ class Told:
 
 
 @pytest.mark.parametrize("node", ["n0", "", None])
-async def test_an_answer_is_taken_as_it_is(node: str | None) -> None:
+async def test_first_answer_about_the_pod_is_final(node: str | None) -> None:
     told = Told(node)
     assert await told.run(told.read_back.node_of(POD)) == node
     assert told.calls == [0.0]
 
 
-async def test_trouble_is_no_answer_and_is_asked_again_after_growing_pauses() -> None:
+async def test_failed_read_of_the_pod_is_repeated_after_growing_pauses() -> None:
     told = Told(*[AWAY] * 9, ValueError("nonsense"), "n0")
     assert await told.run(told.read_back.node_of(POD)) == "n0"
     pauses = [after - before for before, after in zip(told.calls, told.calls[1:], strict=False)]
@@ -66,7 +66,7 @@ async def test_trouble_is_no_answer_and_is_asked_again_after_growing_pauses() ->
     assert pauses == sorted(pauses)
 
 
-async def test_a_broken_invariant_is_not_asked_again() -> None:
+async def test_read_of_the_pod_is_not_repeated_after_an_invariant_error() -> None:
     told = Told(InvariantError("two and two are five"))
     with pytest.raises(InvariantError):
         await told.run(told.read_back.node_of(POD))
@@ -82,7 +82,7 @@ async def test_a_broken_invariant_is_not_asked_again() -> None:
         pytest.param(("", AWAY, "n0"), "n0", id="after trouble"),
     ],
 )
-async def test_a_claim_is_looked_into_until_the_pod_is_somewhere(
+async def test_claimed_binding_is_checked_until_the_pod_has_a_node(
     answers: tuple[Answer, ...], found: str | None
 ) -> None:
     told, cycle = Told(*answers), cycle_of(POD, ["n0"])
@@ -90,7 +90,7 @@ async def test_a_claim_is_looked_into_until_the_pod_is_somewhere(
     assert not cycle.idle
 
 
-async def test_a_claim_that_nothing_bears_out_is_given_up_after_its_time() -> None:
+async def test_claimed_binding_without_a_node_fails_after_its_time() -> None:
     told, cycle = Told(""), cycle_of(POD, ["n0"])
     assert await told.run(told.read_back.comes_to(POD, cycle)) == ""
     assert CLAIM_S <= told.calls[-1] <= CLAIM_S + MAX_PAUSE_S

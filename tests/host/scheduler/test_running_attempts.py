@@ -14,7 +14,7 @@ from support.hosts import World, node, pod
 
 
 def running(world: World) -> RunningAttempts:
-    """The attempts of the world's host."""
+    """Return the attempts of the world's host."""
     host = world.host
     return RunningAttempts(host.waiting_pods, host.scheduler, host.binding)
 

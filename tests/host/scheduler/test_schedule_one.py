@@ -160,7 +160,7 @@ async def test_plugin_that_exits_is_an_error_of_its_point_and_the_host_lives() -
         assert world.everything_is_accounted_for()
 
 
-async def test_cycle_that_raises_something_unheard_of_fails_its_attempt_alone(
+async def test_unexpected_error_in_a_cycle_fails_only_its_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World([node("n0"), pod("web"), pod("other")])
@@ -201,14 +201,14 @@ async def test_attempt_that_is_aborted_from_inside_leaves_the_loop_alone() -> No
 
 
 def popped(world: World) -> QueuedPodInfo:
-    """The next pod, while the host's own loop does not run."""
+    """Return the next pod, while the host's own loop does not run."""
     queued = world.host.queue.pop()
     assert queued is not None
     return queued
 
 
 def events(world: World) -> list[str]:
-    """What was told of pods that could not be scheduled."""
+    """Return the Events about pods that could not be scheduled."""
     return [event.note for event in world.server.events.recent if event.reason == "FailedScheduling"]
 
 
@@ -220,7 +220,7 @@ async def world() -> AsyncIterator[World]:
         yield made
 
 
-async def test_a_pod_that_is_on_its_way_out_is_dropped_and_that_is_told(world: World) -> None:
+async def test_terminating_pod_is_dropped_with_a_report(world: World) -> None:
     queued = popped(world)
     queued.pod = replace(queued.pod, terminating=True)
     await world.host.scheduler.schedule_one(queued)
@@ -228,7 +228,7 @@ async def test_a_pod_that_is_on_its_way_out_is_dropped_and_that_is_told(world: W
     assert events(world) == ["skip schedule deleting pod: default/web"]
 
 
-async def test_a_pod_of_no_profile_is_dropped_untold(world: World) -> None:
+async def test_pod_without_a_profile_is_dropped_without_a_report(world: World) -> None:
     queued = popped(world)
     queued.pod = replace(queued.pod, scheduler_name="nobody")
     await world.host.scheduler.schedule_one(queued)
@@ -243,7 +243,7 @@ async def test_a_pod_that_is_assumed_has_no_second_attempt(world: World) -> None
     assert world.host.diagnoses.find("default/web") is None
 
 
-async def test_when_it_returns_the_pod_is_assumed_and_its_binding_under_way(world: World) -> None:
+async def test_pod_is_assumed_and_its_binding_cycle_open_when_schedule_one_returns(world: World) -> None:
     queued = popped(world)
     await world.host.scheduler.schedule_one(queued)
     assert world.host.scheduler.in_cycle is None
@@ -268,7 +268,7 @@ async def test_no_two_cycles_have_the_same_id() -> None:
     assert {len(cycle_id) for cycle_id in seen} == {32}
 
 
-async def test_the_snapshot_stands_still_until_permit_has_returned() -> None:
+async def test_snapshot_does_not_change_until_permit_has_returned() -> None:
     counts: list[int] = []
 
     class Looks(Plugin):

@@ -105,7 +105,7 @@ SCHEDULED = {"type": "PodScheduled"}
         ),
     ],
 )
-def test_patch_holds_the_changes(
+def test_status_patch_has_only_the_changes(
     conditions: list[dict[str, Any]], wanted: dict[str, Any], patch: dict[str, Any] | None
 ) -> None:
     assert condition_patch(conditions, wanted, NOW) == patch
@@ -119,7 +119,7 @@ STATUS = st.sampled_from(["True", "False"])
     st.lists(st.tuples(st.sampled_from("PQRS"), STATUS, WORDS, WORDS), unique_by=lambda item: item[0]),
     st.tuples(STATUS, WORDS, WORDS),
 )
-def test_patched_conditions_hold_the_wanted_one_and_keep_the_others(
+def test_status_patch_sets_a_condition_and_keeps_the_others(
     before: list[tuple[str, str, str, str]], wanted: tuple[str, str, str]
 ) -> None:
     def condition(type: str, status: str, reason: str, message: str) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class Failing(MemoryCluster):
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses between tries, which take no time."""
+    """Replace the pauses between tries, and return their lengths."""
     taken: list[float] = []
 
     async def pause(duration_s: float) -> None:
@@ -180,7 +180,7 @@ async def send(cluster: Failing) -> None:
     await patch_status(cluster, cluster.server.create(pod("web")).ref, {"nominatedNodeName": "n1"})
 
 
-async def test_conflicts_and_servers_that_are_away_are_tried_four_times(pauses: list[float]) -> None:
+async def test_status_patch_is_tried_four_times_after_conflicts_and_outages(pauses: list[float]) -> None:
     away = UnavailableError("pods", "web", "away")
     cluster = Failing([away, ConflictError("pods", "web", "modified"), away])
     await send(cluster)
@@ -193,7 +193,7 @@ async def test_conflicts_and_servers_that_are_away_are_tried_four_times(pauses: 
     assert found.get("status.nominatedNodeName") == "n1"
 
 
-async def test_the_fourth_failure_is_the_last(pauses: list[float]) -> None:
+async def test_status_patch_fails_after_the_fourth_try(pauses: list[float]) -> None:
     cluster = Failing([ConflictError("pods", "web", "modified")] * (TRIES + 1))
     with pytest.raises(ConflictError):
         await send(cluster)
@@ -201,7 +201,9 @@ async def test_the_fourth_failure_is_the_last(pauses: list[float]) -> None:
 
 
 @pytest.mark.parametrize("error", [ForbiddenError, NotFoundError, TimedOutError])
-async def test_other_failures_are_not_repeated(error: type[ClusterError], pauses: list[float]) -> None:
+async def test_status_patch_is_not_repeated_after_other_failures(
+    error: type[ClusterError], pauses: list[float]
+) -> None:
     cluster = Failing([error("pods", "web", "no")])
     with pytest.raises(error):
         await send(cluster)

@@ -9,7 +9,7 @@ from support.waiting import PATIENCE_S
 
 
 def begun(tasks: set[asyncio.Future[None]], gate: asyncio.Event) -> None:
-    """A task of `tasks` until `gate` is open."""
+    """Add a task to `tasks` that ends when `gate` is open."""
 
     async def waits() -> None:
         await gate.wait()
@@ -19,11 +19,11 @@ def begun(tasks: set[asyncio.Future[None]], gate: asyncio.Event) -> None:
     task.add_done_callback(tasks.discard)
 
 
-async def test_nothing_to_wait_for_is_over_at_once() -> None:
+async def test_wait_for_no_task_ends_at_once() -> None:
     assert await all_ended(set(), 0.0)
 
 
-async def test_a_task_that_comes_meanwhile_is_waited_for_too() -> None:
+async def test_wait_includes_tasks_that_start_meanwhile() -> None:
     tasks: set[asyncio.Future[None]] = set()
     first, second = asyncio.Event(), asyncio.Event()
     begun(tasks, first)
@@ -38,7 +38,7 @@ async def test_a_task_that_comes_meanwhile_is_waited_for_too() -> None:
     assert await waiting
 
 
-async def test_a_task_that_does_not_end_is_left_when_the_time_is_over() -> None:
+async def test_wait_ends_at_its_timeout_with_a_task_that_does_not_end() -> None:
     tasks: set[asyncio.Future[None]] = set()
     gate = asyncio.Event()
     begun(tasks, gate)

@@ -81,7 +81,7 @@ async def turns_for_a_quick_answer(poll: BusyPoll, clock: Clock) -> bool:
     return turned
 
 
-async def test_one_late_answer_among_quick_ones_changes_nothing(clock: Clock) -> None:
+async def test_one_late_answer_does_not_end_the_busy_poll(clock: Clock) -> None:
     poll = BusyPoll(2, worth_s=WORTH_S, clock=clock)
     for _ in range(10):
         assert await turns_for_a_quick_answer(poll, clock)
@@ -125,7 +125,7 @@ async def test_a_call_that_follows_at_once_does_not_turn_the_loop_twice(clock: C
 
 
 @pytest.mark.parametrize("cpus", [1, 0.5, 1.9])
-async def test_a_single_core_is_left_to_the_plugin(clock: Clock, cpus: float) -> None:
+async def test_loop_does_not_turn_on_a_single_core(clock: Clock, cpus: float) -> None:
     poll = BusyPoll(cpus, clock=clock)
     poll.begin()
     await turns(10)

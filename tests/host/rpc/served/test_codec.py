@@ -46,7 +46,7 @@ def index_of(name: str) -> int | None:
 
 
 def read_by(rpc: str, mode_reader: ReplyReader, reply: Any) -> Any:
-    """The answer to a call, as its codec reads it."""
+    """Return the answer to a call, as its codec reads it."""
     return CODECS[rpc].read(mode_reader, reply)
 
 
@@ -56,7 +56,7 @@ def reader(mode: NodeMode, nodes: NodeTable = NODES) -> ReplyReader:
 
 @MODES
 @given(positions=SUBSETS)
-def test_candidates_are_the_nodes_that_were_meant(mode: NodeMode, positions: list[int]) -> None:
+def test_decoded_candidates_equal_the_encoded_nodes(mode: NodeMode, positions: list[int]) -> None:
     message = requests.encode_candidates(NODES.take(positions), mode)
     if mode is NodeMode.NAMES:
         assert list(message.names) == [f"n{i}" for i in positions]
@@ -68,7 +68,9 @@ def test_candidates_are_the_nodes_that_were_meant(mode: NodeMode, positions: lis
 @pytest.mark.slow
 @MODES
 @given(statuses=st.lists(STATUSES, min_size=COUNT, max_size=COUNT), positions=SUBSETS)
-def test_verdicts_survive_the_way_back(mode: NodeMode, statuses: list[Status], positions: list[int]) -> None:
+def test_decoded_verdicts_equal_the_encoded_ones(
+    mode: NodeMode, statuses: list[Status], positions: list[int]
+) -> None:
     nodes = NODES.take(positions)
     verdicts = Verdicts.of(statuses[: len(positions)])
     message = wire_results.encode_verdicts(verdicts, nodes, mode)
@@ -80,7 +82,7 @@ def test_verdicts_survive_the_way_back(mode: NodeMode, statuses: list[Status], p
 
 @MODES
 @given(scores=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=COUNT, max_size=COUNT))
-def test_scores_survive_the_way_back(mode: NodeMode, scores: list[int]) -> None:
+def test_decoded_scores_equal_the_encoded_ones(mode: NodeMode, scores: list[int]) -> None:
     raw = encode_aligned(np.asarray(scores, dtype=np.int64))
     assert reader(mode).scores(raw).tolist() == scores
 
@@ -92,7 +94,7 @@ def test_scores_survive_the_way_back(mode: NodeMode, scores: list[int]) -> None:
         st.builds(Status, st.just(Code.UNSCHEDULABLE), st.just(("r",)), st.sampled_from(["A", "B"])),
     )
 )
-def test_rejections_survive_the_way_there(mode: NodeMode, statuses: dict[str, Status]) -> None:
+def test_decoded_rejections_equal_the_encoded_ones(mode: NodeMode, statuses: dict[str, Status]) -> None:
     groups, plugins = requests.encode_rejections(NodeRejections(statuses), NODES.names, mode, index_of)
     got = wire_requests.decode_rejections(groups, plugins, NODES)
     assert dict(got.by_node) == statuses
@@ -109,7 +111,7 @@ def test_absent_status_is_spelled_out_where_it_says_more_than_the_contract() -> 
 
 @MODES
 @pytest.mark.parametrize("whole", [False, True])
-def test_scenarios_survive_the_way_there(mode: NodeMode, whole: bool) -> None:
+def test_decoded_scenarios_equal_the_encoded_ones(mode: NodeMode, whole: bool) -> None:
     here = make_pod("here", uid="here", node="n1", cpu="1")
     nodes = make_table([make_node("n0"), make_node("n1")], [here])
     new = make_pod("new", uid="new", cpu="2", labels={"a": "b"})
@@ -123,7 +125,7 @@ def test_scenarios_survive_the_way_there(mode: NodeMode, whole: bool) -> None:
     assert (added.object is not None) is whole
 
 
-def test_queued_pods_and_events_survive_the_way_there() -> None:
+def test_decoded_queued_pods_and_events_equal_the_encoded_ones() -> None:
     queued = QueuedPod(
         pod=make_pod("a", uid="u"),
         attempts=3,
@@ -142,7 +144,7 @@ def test_queued_pods_and_events_survive_the_way_there() -> None:
     assert read.new is not None
 
 
-def test_outcomes_of_patches_survive_the_way_there() -> None:
+def test_decoded_patch_outcomes_equal_the_encoded_ones() -> None:
     item = KubeObject.of({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}})
     ref = ObjectRef(namespace="default", name="c", uid="u", resource_version="7")
     results = [PatchResult(outcome=outcome, ref=ref, object=item, message="m") for outcome in PatchOutcome]
@@ -153,7 +155,7 @@ def test_outcomes_of_patches_survive_the_way_there() -> None:
 
 
 @pytest.mark.parametrize("action", list(PatchAction), ids=lambda action: action.name.lower())
-def test_patches_survive_the_way_back(action: PatchAction) -> None:
+def test_decoded_patches_equal_the_encoded_ones(action: PatchAction) -> None:
     patch = ObjectPatch(
         resource="example.com/widgets",
         ref=ObjectRef(namespace="default", name="w", uid=""),
@@ -171,7 +173,7 @@ def test_patches_survive_the_way_back(action: PatchAction) -> None:
     assert read_by("PostFilter", read, scheduling_pb2.PostFilterResponse(patches=patches)).patches == (patch,)
 
 
-def test_a_patch_that_says_to_merge_is_one_that_says_nothing() -> None:
+def test_merge_patch_has_no_action_in_its_message() -> None:
     read = reader(NodeMode.SNAPSHOT)
     patch = scheduling_pb2.ObjectPatch(merge_patch_json=b"{}", action=scheduling_pb2.ObjectPatch.ACTION_MERGE)
     assert read_by("PostFilter", read, scheduling_pb2.PostFilterResponse(patches=[patch])).patches[
@@ -179,7 +181,7 @@ def test_a_patch_that_says_to_merge_is_one_that_says_nothing() -> None:
     ].action is (PatchAction.MERGE)
 
 
-def test_an_unknown_action_is_a_violation() -> None:
+def test_patch_with_an_unknown_action_is_a_violation() -> None:
     patch = scheduling_pb2.ObjectPatch(merge_patch_json=b"{}", action=9)  # type: ignore[arg-type]  # of a later contract
     with pytest.raises(PluginProtocolError, match="unknown action 9"):
         read_by("PostFilter", reader(NodeMode.SNAPSHOT), scheduling_pb2.PostFilterResponse(patches=[patch]))

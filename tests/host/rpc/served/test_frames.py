@@ -35,7 +35,7 @@ class Peer:
         self.writer = writer
 
     async def hear(self) -> bytes:
-        """The next request."""
+        """Return the next request."""
         length, kind, call = HEADER.unpack(await self.reader.readexactly(HEADER.size))
         assert (kind, call) == (Kind.CALL, FILTER)
         return await self.reader.readexactly(length)
@@ -109,7 +109,7 @@ async def answering(peer: Peer) -> None:
 
 
 def saying(data: bytes) -> Talk:
-    """This to the first request, and then listen."""
+    """Return a peer that answers the first request with these bytes, and then reads on."""
 
     async def talk(peer: Peer) -> None:
         await peer.hear()
@@ -320,7 +320,7 @@ async def test_a_socket_without_a_listener_falls_back_to_grpc_and_is_logged_once
     assert [entry["event"] for entry in told] == ["framed.unreachable"] * 2
 
 
-async def test_those_between_two_calls_end_and_the_others_go_on(tmp_path: Path) -> None:
+async def test_idle_connections_are_closed_and_busy_ones_continue(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "p.framed")
     connections = FramedConnections(trial.path, LIMIT)
     go = asyncio.Event()
@@ -360,7 +360,7 @@ def listening(path: Path) -> socket.socket:
     return server
 
 
-def test_one_that_was_found_is_dialled_as_long_as_it_is_the_same(tmp_path: Path) -> None:
+def test_framed_socket_is_dialled_as_long_as_its_file_is_the_same(tmp_path: Path) -> None:
     path = tmp_path / "p.framed"
     with listening(path):
         found = FramedSocket(path)
@@ -377,7 +377,7 @@ def test_one_that_was_found_is_dialled_as_long_as_it_is_the_same(tmp_path: Path)
             found.connect()
 
 
-def test_one_that_comes_later_is_whosever_it_is(tmp_path: Path) -> None:
+def test_framed_socket_that_appears_later_is_dialled_whoever_serves_it(tmp_path: Path) -> None:
     path = tmp_path / "p.framed"
     later = FramedSocket(path)
     with pytest.raises(FileNotFoundError):

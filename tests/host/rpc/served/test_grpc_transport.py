@@ -39,7 +39,7 @@ ALL = ("PRE_FILTER", "FILTER", "POST_FILTER", "PRE_SCORE", "SCORE", "RESERVE", "
 
 @pytest.fixture(autouse=True, params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of the scheduling cycle as calls of their own, on a stream, and in frames."""
+    """Send calls of the scheduling cycle as unary calls, on a stream, and in frames."""
     monkeypatch.setattr(ScriptedPlugin, "features", WAYS[request.param])
 
 
@@ -47,7 +47,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 async def attached(
     tmp_path: Path, *plugins: identity_pb2.PluginDescriptor, **options: Any
 ) -> AsyncIterator[tuple[AttachedHost, ScriptedPlugin]]:
-    """A host with the scripted plugins (one, `Demo`, unless given) attached."""
+    """Yield a host with the scripted plugins (one, `Demo`, unless given) attached."""
     plugin = ScriptedPlugin(*(plugins or (descriptor("Demo", *ALL),)))
     names = [item.name for item in plugin.plugins]
     path = tmp_path / "p.sock"
@@ -526,7 +526,7 @@ async def test_call_with_effects_is_never_repeated(tmp_path: Path) -> None:
         (grpc.StatusCode.DATA_LOSS, "raised", "broke (DATA_LOSS: scripted)"),
     ],
 )
-async def test_each_code_has_its_reading(
+async def test_each_grpc_code_has_its_kind_of_failure(
     tmp_path: Path, code: grpc.StatusCode, outcome: str, words: str
 ) -> None:
     async with attached(tmp_path) as (host, plugin):

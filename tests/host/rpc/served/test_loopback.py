@@ -112,7 +112,7 @@ def cycle(state: ClusterState, **fields: Any) -> Cycle:
     )
 
 
-async def test_filter_score_and_what_ifs_answer_alike() -> None:
+async def test_filter_score_and_what_ifs_have_the_same_answers_in_process_and_served() -> None:
     state = cluster()
     async with both(state) as clients:
         answers = []

@@ -147,7 +147,7 @@ def test_sets_that_the_host_writes_are_read_alike_by_a_plugin(candidates: set[in
     assert decode_names(of_names, EVERYTHING) == expected
 
 
-def test_nothing_set_is_the_empty_set() -> None:
+def test_unset_node_set_is_the_empty_set() -> None:
     for mode in (NodeMode.SNAPSHOT, NodeMode.NAMES):
         assert rejected({0, 3, 69}, pb.NodeSet(), mode) == set()
         assert rejected({0, 3, 69}, pb.NodeSet(complement=True), mode) == {0, 3, 69}

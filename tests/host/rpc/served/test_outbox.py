@@ -83,7 +83,7 @@ async def test_unreserve_is_over_once_it_is_acknowledged(clock: ManualClock) -> 
     assert box.pending_unreserves == 0
 
 
-async def test_many_at_once_go_in_few_calls(clock: ManualClock) -> None:
+async def test_many_unreserves_are_sent_in_few_calls(clock: ManualClock) -> None:
     box, receiver = outbox(clock), Receiver()
     receiver.gate = asyncio.Event()
     box.attach(receiver)
@@ -95,7 +95,7 @@ async def test_many_at_once_go_in_few_calls(clock: ManualClock) -> None:
     assert len(receiver.unreserved) <= 3
 
 
-async def test_without_an_instance_it_is_kept_and_sent_to_the_next_one(clock: ManualClock) -> None:
+async def test_unreserve_without_an_instance_is_sent_to_the_next_one(clock: ManualClock) -> None:
     box, receiver = outbox(clock), Receiver()
     with pytest.raises(PluginUnavailableError):
         await box.unreserve(parcel("a"), 60.0)
@@ -153,7 +153,7 @@ async def test_plugin_that_never_gives_back_does_not_delay_settling(
     assert box.pending_unreserves == 1  # it is still sent, for as long as it takes
 
 
-async def test_some_that_are_missing_are_no_violation(clock: ManualClock) -> None:
+async def test_partial_answer_to_unreserve_is_no_violation(clock: ManualClock) -> None:
     box, receiver = outbox(clock), Receiver()
     receiver.gate = asyncio.Event()
     box.attach(receiver)

@@ -20,7 +20,7 @@ class Waiting:
         self.overdue.watch()
 
     def pass_s(self, seconds: int) -> list[int]:
-        """The ages that were told meanwhile."""
+        """Return the ages that were reported meanwhile."""
         with capture_logs() as lines:
             for _ in range(seconds):
                 self.clock.advance(1.0)
@@ -37,7 +37,7 @@ def test_row_15_age_is_told_after_a_minute_and_whenever_it_has_doubled() -> None
     assert waiting.pass_s(240) == [120, 240]
 
 
-def test_next_one_is_told_by_its_own_age() -> None:
+def test_next_overdue_unreserve_is_reported_by_its_own_age() -> None:
     waiting = Waiting()
     waiting.put()
     waiting.pass_s(500)
@@ -50,7 +50,7 @@ def test_next_one_is_told_by_its_own_age() -> None:
     assert OVERDUE_S <= age_s < 2 * OVERDUE_S
 
 
-def test_nothing_is_told_where_all_was_given_back_in_time() -> None:
+def test_unreserves_that_end_in_time_are_not_reported() -> None:
     waiting = Waiting()
     waiting.put()
     waiting.pass_s(30)

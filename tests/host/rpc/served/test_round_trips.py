@@ -183,7 +183,7 @@ class Here(Plugin):
 
 @asynccontextmanager
 async def served(cls: type, folder: Path) -> AsyncIterator[AttachedHost]:
-    """A host with the plugin behind a socket."""
+    """Yield a host with the plugin behind a socket."""
     with PluginServer({cls.__name__: cls}) as server:
         place = Place(endpoint=server.listen(f"unix://{folder / 'p.sock'}"), plugins=(wanted(cls.__name__),))
         async with attached_host(place, node_count=NODES) as host:

@@ -60,7 +60,7 @@ class Summary(Crowded):
 async def attached(
     tmp_path: Path, cls: type, node_count: int = NODES
 ) -> AsyncIterator[tuple[AttachedHost, PluginServer, InstanceLink]]:
-    """A host of so many nodes with the class at the other end of a socket."""
+    """Yield a host with this number of nodes, and with the class served at a socket."""
     path = tmp_path / "p.sock"
     with PluginServer({cls.__name__: cls}) as server:
         server.listen(f"unix:{path}")
@@ -72,7 +72,7 @@ async def attached(
 
 
 async def scores(host: AttachedHost) -> list[int]:
-    """What one cycle's Filter and Score say of every node."""
+    """Return the results of one cycle's Filter and Score for every node."""
     cycle = host.cycle()
     assert (await host.client.filter(cycle, host.nodes)).all_passed
     outcome = await host.client.score(cycle, host.nodes)

@@ -84,7 +84,7 @@ def evaluate(
     limits: SearchLimits = ALL,
     known: Known | None = None,
 ) -> Evaluation:
-    """What the evaluator says of a cluster, after the cycle's own Filter."""
+    """Return the result of the evaluator for a cluster, after the cycle's own Filter."""
     alone = FrameworkAlone(
         load_configuration(CONFIGURATION, source="test", registered=ClassRegistry().points())
     )

@@ -150,7 +150,7 @@ class World:
     # --- asking --------------------------------------------------------------------------------
 
     async def both(self, pod: Pod, limits: SearchLimits) -> tuple[Evaluation, Evaluation]:
-        """(the one that keeps, the one that has seen nothing)."""
+        """Return the answer of the evaluator that keeps answers, and of one that has seen nothing."""
         cycle = self.alone.cycle(pod)
         cycle.nominated = self.nominations.counted_for(pod, cycle.nodes)
         cycle.statuses = NodeStatuses(cycle.nodes)
@@ -165,7 +165,7 @@ class World:
         return kept, fresh
 
     async def check_filter(self, cycle: Cycle, statuses: NodeStatuses, passed: list[int]) -> None:
-        """What equal pods share says the same of all nodes as plugins that are asked about each."""
+        """Check that shared verdicts of equal pods equal those of plugins that are called for each pod."""
         fresh, rows = NodeStatuses(cycle.nodes), all_rows(cycle.nodes)
         kept, cycle.kept = cycle.kept, None
         again = await self.alone.framework.run_filter(cycle, fresh, rows, cycle.nominated)
