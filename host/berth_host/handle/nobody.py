@@ -93,5 +93,5 @@ class NoHost:
     def record_event(
         self, plugin: str, regarding: ObjectRef, type: str, reason: str, action: str, note: str
     ) -> bool:
-        """Dropped."""
+        """Drop the event."""
         return False

@@ -1,7 +1,7 @@
-"""`ask_batch`: one call about several pods of the queue, and a call per pod where the first one failed.
+"""`ask_batch`: one call about several pods of the queue, and a call per pod if the first call failed.
 
-A plugin in the host is asked about each pod by itself. A plugin in another process is asked about many pods
-in one call, and an exception about one of them would take the answers from all the others.
+An in-process plugin is called about each pod by itself. A served plugin is called about many pods at once,
+and an exception about one pod would lose the answers about all others.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ async def ask_batch(
     args: Callable[[Sequence[P]], tuple[*Args]],
     without: StandIn[T],
 ) -> list[T]:
-    """Return one answer per pod. `args`: the arguments of a call about some pods. `without`: makes the answer
-    that stands in for one that did not come.
+    """Return one answer per pod. `args`: the arguments of a call about some pods. `without`: returns the
+    substitute for an answer that did not come.
 
-    A call about several pods that raised is made again for each pod alone. The circuit breaker bounds how
-    often that fails. A call that came too late is not: the plugin may be busy with it still.
+    If a call about several pods raised, each pod gets a call of its own. The circuit breaker limits the
+    failures. After a timeout there are no such calls, because the plugin may still be busy.
     """
     failed: list[PluginError] = []
 

@@ -3,9 +3,9 @@
     CLOSED -failures-> OPEN -the pause is over, and a probe is answered-> HALF_OPEN -one call-> CLOSED,
     or OPEN for twice the pause
 
-It opens after `IN_A_ROW` failures in a row, or where half of at least `ENOUGH_CALLS` calls of the last
-`WINDOW_S` seconds failed. While it is open the failure policy applies at once, and no time is lost. Only an
-answer that passed every check closes it. Owned by `Conduct`.
+A breaker opens after `IN_A_ROW` failures in a row, or if half of at least `ENOUGH_CALLS` calls of the last
+`WINDOW_S` seconds failed. While a breaker is open, the failure policy applies at once, without a call. Only
+an answer that passed every check closes a breaker. Part of `Conduct`.
 Source: M. Nygard, Release It!, "Circuit Breaker".
 """
 
@@ -36,7 +36,7 @@ class BreakerState(Enum):
 
 @dataclass(slots=True)
 class _Second:
-    """The calls of one second."""
+    """The number of calls and of failures in one second."""
 
     second: int
     calls: int = 0
@@ -44,8 +44,10 @@ class _Second:
 
 
 class Breaker:
-    """`last_failure`: the latest one, as the end of a sentence; `opened`: how often in a row it opened;
-    `era`: how often so far. A call that was begun in an earlier era has no say in this one.
+    """The circuit breaker of one extension point.
+
+    `last_failure`: the last failure, as the end of a sentence. `opened`: the number of openings in a row.
+    `era`: the number of openings so far. A call that began in an earlier era does not count in this era.
 
     `changed` is called after each change of `state`. `clock`: monotonic seconds.
     """

@@ -1,7 +1,7 @@
-"""`Call`: one row of the table of calls, and `Lane`, the order that a call is made in.
+"""`Call`: one row of the table of calls. `Lane`: which calls may run at the same time.
 
-The rows are in `calls`: what each call sends, what it gets, and what its answer is checked for. The relay,
-both transports and the checks take a row and do what it says.
+The rows are in `calls`: what each call sends, what it gets, and how its answer is checked. The relay, both
+transports and the checks follow the row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Out = TypeVar("Out")
 
 
 class Lane(Enum):
-    """Which calls may run at the same time."""
+    """The kinds of calls by what may run at the same time."""
 
     QUEUE = "queue"
     """A batch, outside any cycle."""
@@ -33,7 +33,7 @@ class Lane(Enum):
     """The binding cycle: calls of several pods at a time. Plain methods run in threads; an instance gets no
     more calls at once than it allows."""
     OUTBOX = "outbox"
-    """Calls that the plugin must hear of: each is kept until the instance has acknowledged it."""
+    """Calls that the plugin must get: the outbox keeps each until the instance has acknowledged it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,15 +50,15 @@ class Call(Generic[*Args, Raw, Out]):
     the defaults are those of the first."""
     lane: Lane = Lane.CYCLE
     pure: bool = False
-    """Whether the call is repeated once if the plugin is unavailable."""
+    """True if the call is repeated once when the plugin is unavailable."""
     budgeted: bool = False
-    """Whether the time that a served plugin takes counts against the cycle's budget."""
+    """True if the time of a served plugin counts against the cycle's budget."""
     in_rounds: bool = False
-    """Whether the call may be made several times; one deadline covers all rounds."""
+    """True if the call may be made several times. One deadline covers all rounds."""
     after_outbox: bool = False
-    """Whether the call waits until the instance has acknowledged all that the outbox holds about the pod."""
+    """True if the call waits until the instance has acknowledged all messages of the outbox about the pod."""
     stateless: bool = False
-    """Whether the answers of a batch depend on the pods alone."""
+    """True if the answers of a batch depend only on the pods."""
     codes: frozenset[Code] = frozenset()
     """The codes that have a meaning as the status of this call."""
 
@@ -71,34 +71,34 @@ class Call(Generic[*Args, Raw, Out]):
     """Of a batch: (checker, this call, raw answer) -> the answer to one question. Raises
     PluginProtocolError."""
     sends: tuple[str, ...] = ()
-    """Served: the names of the arguments, which tell what they are in the request."""
+    """Served: the names of the arguments, by which the request is written."""
     answer: Any = None
     """Served: the class of the raw answer: a record of the SDK, list (one for each pod of a batch), Verdicts
     (one for each scenario), or ndarray (one score for each node)."""
     unset: Code | None = Code.SUCCESS
-    """Served: the reading of a reply without a code; None: a decision is due, and there is no answer."""
+    """Served: the code of a reply without a code. None: the reply must have a code."""
     full: frozenset[Code] | None = None
-    """Served: the codes with which more than the status of a reply counts; None: any."""
+    """Served: the codes with which more than the status of a reply is read. None: all codes."""
     join: Callable[[Sequence[Raw]], Raw] | None = None
-    """Served: the raw answers of the parts of a request that is too large -> the one of the whole."""
+    """Served: the raw answers to the parts of a split request -> the raw answer to the whole request."""
     check: Callable[..., Out]
     """(checker, this call, cycle, raw answer, *arguments) -> the answer. Raises PluginProtocolError."""
 
     @property
     def rules(self) -> PointRules:
-        """Default deadline, highest one, default policy."""
+        """The default deadline, the maximum deadline, and the default policy."""
         return POINT_RULES[self.keys[0]]
 
     @property
     def default_deadline_s(self) -> float:
-        """The deadline where nobody sets one."""
+        """The deadline in seconds if the configuration sets none."""
         return self.rules.deadline_ms / 1000
 
     @property
     def method_name(self) -> str:
-        """The method of a plugin's class that answers it (`pre_bind`)."""
+        """The name of the method of a plugin's class that answers the call (`pre_bind`)."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", self.rpc).lower()
 
 
 AnyCall: TypeAlias = Call[*tuple[Any, ...], Any, Any]
-"""A row where its types do not matter."""
+"""A row, where the types of its columns do not matter."""

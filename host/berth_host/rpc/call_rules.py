@@ -1,7 +1,7 @@
-"""The deadline and the policies of every call to one plugin, from wishes and limits.
+"""The deadline and the policies of every call to one plugin, from configuration, wishes and limits.
 
-The relay calls it, and `attach`, which tells an instance its deadlines. Defaults and limits are in
-one place, BerthConfiguration's table of points.
+Called by the relay, and by `attach`, which sends an instance its deadlines. Defaults and limits are in
+BerthConfiguration's table of points.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _SCORING: Final = frozenset({ExtensionPoint.PRE_SCORE, ExtensionPoint.SCORE, Ext
 
 @dataclass(frozen=True, slots=True)
 class CallRule:
-    """A call as it applies to one plugin.
+    """The deadline and the policies of one call to one plugin.
 
-    `policy`: for a call that was made, and failed. `unasked`: for a call that cannot be made, because no
+    `policy`: for a call that was made and failed. `unasked`: for a call that cannot be made, because no
     instance is attached, ready and trusted, or because the circuit breaker is open.
     """
 
@@ -37,13 +37,13 @@ class CallRule:
 def call_rules(
     overrides: Mapping[str, PointPolicy], wishes_s: Mapping[str, float], *, required: bool
 ) -> dict[str, CallRule]:
-    """The rule of every RPC for one plugin, by the RPC's name.
+    """Return the rule of every RPC for one plugin, by the RPC's name.
 
     `overrides` (the operator's) and `wishes_s` (the plugin's) are keyed by point (`preBind`). A wish
     is clamped by the operator's deadline, or else by the call's maximum.
 
-    A plugin that cannot be asked fails the call as the point's policy says. One that is not required is left
-    out instead, except at points whose policy the operator chose by name.
+    If the plugin cannot be called, the point's policy applies. A plugin that is not required is left out
+    instead, except at points whose policy the operator set.
     """
     rules: dict[str, CallRule] = {}
     for call in CALLS:
@@ -65,7 +65,7 @@ def call_rules(
 
 
 def deadlines_by_point(rules: Mapping[str, CallRule]) -> dict[str, float]:
-    """The deadline of each point's own call, by the point's name (`preBind`), in seconds."""
+    """Return the deadline of each point's own call in seconds, by the point's name (`preBind`)."""
     return {
         call.point.config_name: rules[call.rpc].deadline_s
         for call in CALLS

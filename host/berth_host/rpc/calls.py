@@ -1,10 +1,10 @@
 """The calls of the contract, one row each: what a call sends, what comes back, and the check of the answer.
 
-The rows decide all else. The relay (`relay`) reads deadline, policy, repeat and budget, `InProcessTransport`
-the column `local`; `GrpcTransport` derives request and reply from the columns `sends`, `answer`, `unset` and
-`full` and the contract's messages (`served.codec`). The answers of both go through `check`. A new call is a
-row here, a message in the contract, and a method of `PluginClient`. Source: the contract's scheduling.proto
-and queue.proto.
+All other code follows the rows. The relay (`relay`) reads deadline, policy, repeat and budget.
+`InProcessTransport` reads the column `local`. `GrpcTransport` derives request and reply from the columns
+`sends`, `answer`, `unset` and `full` and the contract's messages (`served.codec`). `check` checks the answers
+of both transports. A new call is a row here, a message in the contract, and a method of `PluginClient`.
+Source: the contract's scheduling.proto and queue.proto.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _DONE: Final = frozenset({Code.SUCCESS})
 _SKIPS: Final = frozenset({Code.SUCCESS, Code.SKIP})
 
 
-# --- how rows are made: a function for each lane, so that types of columns are checked against each other
+# --- one function per lane makes its rows, so that types of columns are checked against each other
 
 
 def _queue(
@@ -71,7 +71,7 @@ def _queue(
     check: Callable[[Checker, Call[*Args, list[R], list[R]], list[R], *Args], list[R]],
     check_one: Callable[[Checker, Call[*Args, list[R], list[R]], R], R],
 ) -> Call[*Args, list[R], list[R]]:
-    """A batch: one answer for each of some pods."""
+    """Return the row of a batch, which has one answer per pod."""
 
     def checked(
         checker: Checker, call: Call[*Args, list[R], list[R]], _cycle: None, answer: list[R], *args: *Args
@@ -110,7 +110,7 @@ def _cycle(
     join: Callable[[Sequence[Raw]], Raw] | None = None,
     check: Callable[[Checker, Call[*Args, Raw, Out], Cycle, Raw, *Args], Out],
 ) -> Call[*Args, Raw, Out]:
-    """A step of the scheduling cycle, within the cycle's budget."""
+    """Return the row of a step of the scheduling cycle, within the cycle's budget."""
     return Call(
         rpc=rpc,
         point=point,
@@ -142,7 +142,7 @@ def _binding(
     full: frozenset[Code] | None = None,
     check: Callable[[Checker, Call[*Args, Raw, Out], Cycle, Raw, *Args], Out],
 ) -> Call[*Args, Raw, Out]:
-    """A step of the binding cycle. Steps of other pods may run at the same time."""
+    """Return the row of a step of the binding cycle. Steps of other pods may run at the same time."""
     return Call(
         rpc=rpc,
         point=point,
@@ -166,7 +166,9 @@ def _told(
     *,
     local: Callable[[PluginRuntime, CycleState, Pod, *Args], Answer[None]],
 ) -> Call[*Args, None, None]:
-    """A call without an answer. A served plugin gets it from the outbox (`served.sender`)."""
+    """Return the row of a call without an answer, which the outbox sends to a served plugin
+    (`served.sender`).
+    """
     return Call(
         rpc=rpc,
         point=point,
@@ -236,7 +238,7 @@ FILTER: Final[Call[NodeTable, FilterResult, FilterResult]] = _cycle(
     "filter",
     pure=True,
     codes=VERDICT_CODES,
-    # In process there is no round trip to save, so scores are asked for when they are due.
+    # In process there is no round trip to save, so Score is called when scores are due.
     local=PluginRuntime.filter,
     sends=("nodes",),
     answer=FilterResult,
@@ -286,7 +288,7 @@ SCORE: Final[Call[NodeTable, Scores | Status, Scores | Status]] = _cycle(
     local=PluginRuntime.score,
     sends=("nodes",),
     answer=np.ndarray,
-    # A Status is the plugin's own failure, which has words of its own.
+    # A Status is the plugin's own error.
     check=lambda checker, call, cycle, answer, nodes: (
         answer if isinstance(answer, Status) else checker.raw_scores(call, answer, len(nodes))
     ),
@@ -330,7 +332,7 @@ PERMIT: Final[Call[str, PermitResult | None, PermitResult]] = _cycle(
 
 # --- the binding cycle ---------------------------------------------------------------------------------
 
-# A spent budget does not stop the undoing.
+# Unreserve is called even if the budget is spent.
 UNRESERVE: Final[Call[str, str, None, None]] = _told(
     "Unreserve",
     _POINT.RESERVE,
@@ -377,7 +379,7 @@ POST_BIND: Final[Call[str, None, None]] = _told(
     "postBind",
     local=PluginRuntime.post_bind,
 )
-# The relay does not ask this: `Transport.end_cycle` sends it when nothing else is to do, as PostBind.
+# The relay does not make this call: `Transport.end_cycle` puts it into the outbox.
 END_CYCLES: Final[Call[None, None]] = _told(
     "EndCycles",
     _POINT.POST_BIND,

@@ -1,8 +1,8 @@
-"""`PluginClient`: one plugin of one profile, as the framework sees it; the same for both transports.
+"""`PluginClient`: one plugin of one profile, as the framework calls it, in process or served.
 
-It has a method for each call of the table (`calls`). Answers are checked and safe to act on. The relay makes
-the call; the client says which answer stands in where none came and the policy allows that, and keeps early
-answers. Errors that escape: CycleRestartError. Called by `framework`, and by `queue.questions` for the
+The client has a method for each call of the table (`calls`). The relay makes the call and checks the answer.
+If no answer came and the failure policy allows it, the client returns a substitute. The client also keeps
+early answers. Errors that escape: CycleRestartError. Called by `framework`, and by `queue.questions` for the
 queue's batches.
 """
 
@@ -85,8 +85,8 @@ class PluginClient:
         return self.route.descriptor
 
     def descriptor_in(self, cycle: Cycle) -> Descriptor:
-        """The descriptor of the instance that the cycle began with; before the plugin's first call in it, of
-        the one that is asked now.
+        """Return the descriptor of the instance that the cycle began with; before the plugin's first call in
+        the cycle, the descriptor of the active instance.
         """
         if self._local is not None:
             return self._local.descriptor
@@ -105,7 +105,7 @@ class PluginClient:
 
     @property
     def local(self) -> PluginRuntime | None:
-        """The plugin itself, if it runs in the host: the queue asks some questions synchronously."""
+        """The in-process plugin itself, which the queue calls synchronously; None for a served plugin."""
         return self._local.runtime if self._local is not None else None
 
     @property
@@ -346,7 +346,7 @@ class PluginClient:
         """Give back what Reserve took. Never fails: the outbox repeats Unreserve until acknowledged."""
         part = cycle.part(self.name)
         if self.is_served and part.instance is None:
-            return  # no instance has got a call of this cycle
+            return  # no instance got a call of this cycle
         if part.never_asked_to_reserve:
             return  # one more Unreserve without an acknowledgement would hold up the pod's next attempt
         part.reserved_node = None

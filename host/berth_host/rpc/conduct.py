@@ -1,9 +1,14 @@
-"""`Conduct`: how one instance behaves as one plugin, and whether it may be asked.
+"""`Conduct`: the failures of one instance as one plugin, and whether the instance may be called.
 
-A circuit breaker per extension point; violations of the contract, of which three within a minute end in
-quarantine; copies of the state that drifted, of which three within an hour do; silence, when probes are
-missed. Made by `attach` for each plugin of each instance, and looked at
-by the relay before every call. Calls of the outbox are always made: the plugin must hear of them.
+A conduct record has:
+
+- a circuit breaker per extension point;
+- violations of the contract: three within a minute end in quarantine;
+- copies of the state that drifted: three within an hour end in quarantine;
+- silence: probes were not answered.
+
+`attach` makes one for each plugin of each instance, and the relay reads it before every call. Calls of the
+outbox are always made, because the plugin must get them.
 """
 
 from __future__ import annotations
@@ -33,14 +38,16 @@ DRIFTS_WITHIN_S: Final = 3600.0
 
 
 class Conduct:
-    """`quarantine`: why the instance is not asked any more, empty while it is. `silent`: the same for missed
-    probes, until one is answered.
+    """The conduct record of one instance as one plugin.
+
+    `quarantine`: why the instance is no longer called; empty while it may be called. `silent`: the same for
+    missed probes, until a probe is answered.
     """
 
     def __init__(
         self, plugin: str, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`changed`: called after anything here has changed. `clock`: monotonic seconds."""
+        """Begin a record. `changed`: called after every change of the record. `clock`: monotonic seconds."""
         self.quarantine = ""
         self.silent = ""
         self.breakers: dict[ExtensionPoint, Breaker] = {}
@@ -62,13 +69,13 @@ class Conduct:
         whole = self.quarantine or self.silent
         if not begun and (whole or not breaker.admits()):
             raise CircuitOpenError(self._plugin, call.rpc, whole or breaker.last_failure)
-        # A further round is nobody's trial: it counts where nothing is wrong so far, or not at all.
+        # A further round is never a trial: it counts only while the circuit breaker is closed.
         counts = not begun or breaker.state is BreakerState.CLOSED
         era = breaker.era
         try:
             yield
         except BaseException as failure:
-            # Where it opened meanwhile, another call is its trial.
+            # If the breaker opened meanwhile, another call is its trial.
             if counts and breaker.era == era:
                 _tell(breaker, failure)
             raise
@@ -141,7 +148,7 @@ class Conduct:
 
     @property
     def complaint(self) -> str:
-        """Why calls are refused or only tried; empty where all calls are made."""
+        """The reason why calls are refused or on trial; empty if all calls are made."""
         if self.quarantine or self.silent:
             return self.quarantine or self.silent
         return "; ".join(
@@ -152,7 +159,7 @@ class Conduct:
 
     @property
     def opened(self) -> int:
-        """The most openings in a row of any breaker."""
+        """The largest number of openings in a row of a breaker."""
         return max((breaker.opened for breaker in self.breakers.values()), default=0)
 
     def _breaker(self, point: ExtensionPoint) -> Breaker:
@@ -177,7 +184,7 @@ def _says_something(failure: PluginError) -> bool:
 
 
 class Strikes:
-    """`limit` times within `within_s` seconds are too often. `clock`: monotonic seconds."""
+    """A count of violations with a limit: `limit` within `within_s` seconds. `clock`: monotonic seconds."""
 
     def __init__(self, limit: int, within_s: float, clock: Callable[[], float]) -> None:
         self.limit = limit

@@ -38,7 +38,7 @@ _NO_ROWS: Final[NDArray[np.intp]] = np.zeros(0, dtype=np.intp)
 
 
 class CycleEnd(Enum):
-    """How a cycle ended (the contract's CycleEnd.Outcome)."""
+    """The outcomes of a cycle (the contract's CycleEnd.Outcome)."""
 
     BOUND = 1
     UNSCHEDULABLE = 2
@@ -65,8 +65,8 @@ class EarlyVerdicts:
 class Reserved:
     """The answer of Reserve. `status` None: the plugin did not decide.
 
-    `pre_bind` reads the first answer of PreBind, which came with it: None where that is no decision.
-    It raises PluginProtocolError for an answer that cannot be read.
+    `pre_bind`: reads the first answer of PreBind, which came with Reserve. Returns None for an answer without
+    a decision, and raises PluginProtocolError for an answer that cannot be read.
     """
 
     status: Status | None
@@ -76,7 +76,9 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """The patches that one PostFilter plugin asks for. `apply` makes them: one result per patch."""
+    """The patches that one PostFilter plugin asks for. `apply`: applies them, and returns one result per
+    patch.
+    """
 
     plugin: str
     patches: Sequence[ObjectPatch]
@@ -87,17 +89,17 @@ class KeptAnswers(Protocol):
     """The kept answers that hold for one cycle's pod, as far as code outside of `kept` reads them.
 
     `known`: the same object for equal pods while their answers are kept; None for the first pod of its kind.
-    `merged`: the plugins whose answers are put together in it.
+    `merged`: the plugins whose answers are merged in `known`.
     """
 
     @property
     def known(self) -> object | None:
-        """See above."""
+        """The object of the kept answers; see the class."""
         ...
 
     @property
     def merged(self) -> frozenset[str]:
-        """See above."""
+        """The plugins whose answers are merged."""
         ...
 
 
@@ -150,7 +152,7 @@ class Cycle:
     """One attempt. Fields with a default are class attributes, so that making a record costs little.
 
     `cycle_id`: also the id of the reservation. `nodes`: the whole snapshot; it does not change until Permit
-    has returned. `restarted`: the attempt has begun anew once; it does not do so again.
+    has returned. `restarted`: the attempt has been restarted once, and is not restarted again.
     """
 
     # --- how far the attempt is
@@ -165,8 +167,8 @@ class Cycle:
     in_pre_bind: bool = False
     """PreBind plugins run, and the attempt can still be undone."""
     in_bind: bool = False
-    """Bind has begun. A Binding may take effect whatever is cancelled here: an abort waits until the outcome
-    is known, and a bound pod is not undone."""
+    """Bind has begun. A Binding may take effect even if its call is cancelled, so an abort waits until the
+    outcome is known. A bound pod is not undone."""
     is_told: bool = False
     """The event of the pod's binding is written."""
     idle: bool = False
@@ -194,7 +196,7 @@ class Cycle:
     kept: KeptAnswers | None = None
     """The kept answers about equal pods; None: there are none."""
     pre_scored_s: float = 0.0
-    """When PreScore was over (`instant_s`)."""
+    """The end of PreScore (`instant_s`)."""
 
     # --- the plugins that skip a point, by name. Sets, because equal pods share them.
     skip: frozenset[str] = frozenset()
@@ -245,7 +247,7 @@ class Cycle:
         self.overruns: list[str] = []
         """One sentence for each in-process call that took longer than its deadline."""
         self.wire: dict[str, Any] = {}
-        """By attachment what was sent to its instance about this cycle. Only transports use it."""
+        """By attachment: what its instance got about this cycle. Only transports use this field."""
         self._open_calls = 0
         self._opened_s = 0.0
         self._spent_s = 0.0
@@ -308,15 +310,15 @@ class Cycle:
         self.aborted = reason
         if self.in_bind:
             return
-        # A caller inside the attempt runs on to its end: a cancellation would strike later, when the
-        # task is about another pod.
+        # A caller inside the attempt runs on to the end: a cancellation of its own task would take effect
+        # later, when the task works on another pod.
         if self.task is not None and self.task is not asyncio.current_task() and self.task.cancel():
             self.cancellations += 1
 
     def tell_pod_deleted(self) -> bool:
-        """Ask every PreBind plugin between two rounds a last time, now, so that it learns of the deletion.
+        """Call every PreBind plugin between two rounds a last time, now, with the news of the pod's deletion.
 
-        Return False where no plugin is between two rounds.
+        Return False if no plugin is between two rounds.
         """
         waiting = [part for part in self.parts.values() if part.is_between_rounds]
         if not waiting:

@@ -1,7 +1,7 @@
-"""Early answers -> the answers for the nodes that are left when they are due.
+"""Early answers -> the answers about the nodes of a later call.
 
 Called by `PluginClient` at Filter, PreScore and Score. A cycle may ask Filter several times (a nominated
-node first, samples later), so the scores of a cycle may lie in several answers.
+node first, samples later), so the scores of a cycle may be in several answers.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Rows = NDArray[np.intp]
 
 
 def keep_early(part: Part, nodes: NodeTable, result: PreFilterResult) -> None:
-    """Keep the verdicts and scores that came with PreFilter in the cycle, as far as they may be used."""
+    """Keep the verdicts and scores that came with PreFilter in the cycle, if they may be used."""
     skips = result.status.code is Code.SKIP
     if not skips and not result.status.is_success:
         return
     rows, verdicts, scores = nodes.slots, result.early_filter, result.early_scores
     if result.eligible is not None:
-        # Early answers hold for eligible nodes alone; Filter may still be asked about the nominated node.
+        # Early answers hold only for eligible nodes; Filter may still be called about the nominated node.
         left = sorted(position for name in result.eligible if (position := nodes.position(name)) is not None)
         rows = rows[left]
         verdicts = None if verdicts is None else verdicts.take(np.asarray(left, dtype=np.intp))

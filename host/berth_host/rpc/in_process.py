@@ -1,7 +1,7 @@
-"""`InProcessTransport`: a in-process plugin, called with the host's own objects.
+"""`InProcessTransport`: an in-process plugin, called with the host's own objects.
 
-The trusted shortcut, the column `local` of `rpc.calls`: same checks, timing and policy as over the wire
-(the relay's), no encoding. Plain `def` calls of the scheduling cycle run on the loop and cannot be
+Makes the calls by the column `local` of `rpc.calls`, without encoding. The relay adds the same checks, timing
+and policy as for a served plugin. Plain `def` calls of the scheduling cycle run on the loop and cannot be
 interrupted; an overrun is reported when the call returns.
 """
 
@@ -40,7 +40,7 @@ Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")
 T = TypeVar("T")
 DEFAULT_CONCURRENCY: Final = 8
-"""Binding-cycle calls of one plugin at once, where the plugin does not say."""
+"""The number of concurrent binding-cycle calls of a plugin that does not set it."""
 SETTLED: Final = PLAIN | {Reserved}
 """Types of answers that need not be awaited: nearly all answers have one of these."""
 
@@ -57,7 +57,7 @@ class InProcessTransport:
         self._name = runtime.descriptor.name
         self._threads: ThreadPoolExecutor | None = None
         self._plain: dict[str, bool] = {}
-        """By call: whether the plugin itself has a plain method for it."""
+        """By call: True if the plugin itself has a plain method for the call."""
         self._async: dict[str, bool] = {}
 
     @property
@@ -67,7 +67,7 @@ class InProcessTransport:
 
     @property
     def conduct(self) -> None:
-        """None: the class is a part of the host, and always asked."""
+        """None: an in-process plugin is always called."""
 
     @property
     def is_open(self) -> bool:
@@ -84,7 +84,7 @@ class InProcessTransport:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
-        """Do nothing: the cycle's state goes with the cycle's record."""
+        """Do nothing: the cycle's state is part of the cycle's record."""
 
     def ask(
         self,
@@ -149,7 +149,7 @@ class InProcessTransport:
         args: tuple[*Args],
         deadline_s: float,
     ) -> Raw:
-        """Ask one question after the other, each with the whole deadline."""
+        """Call the plugin about one pod after the other, each with the whole deadline."""
         answers: Any = []
         try:
             for question in each(*args):
@@ -185,7 +185,7 @@ class InProcessTransport:
         answer = await asyncio.get_running_loop().run_in_executor(
             self._threads, lambda: context.run(method, *args)
         )
-        # A plain method, too, may answer an awaitable.
+        # A plain method may return an awaitable, too.
         return await (self._bounded(call, deadline_s, answer) if must_wait(answer) else settled(answer))
 
     async def _mapped(self, call: AnyCall, answer: Awaitable[T]) -> T:

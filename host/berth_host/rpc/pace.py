@@ -1,4 +1,4 @@
-"""`Pace`: long work on the loop in short steps."""
+"""`Pace`: splits long work on the asyncio loop into short steps."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 STEP_S: Final = 0.000_1
-"""After this time other tasks get their turn. A step is longer by at most one piece of the work."""
+"""The seconds after which other tasks may run. A step may take longer by one piece of the work."""
 
 
 class Pace:
-    """Made when the work begins; the worker calls `step` after each piece."""
+    """The pace of one piece of long work, made when the work begins. The worker calls `step` after each
+    piece.
+    """
 
     __slots__ = ("_began_s",)
 
@@ -33,7 +35,7 @@ class Pace:
 
 
 async def each(items: Iterable[T], do: Callable[[T], R]) -> list[R]:
-    """What `do` answers to each of hundreds of thousands, in order: they do not hold the loop."""
+    """Return the result of `do` for each item, in order, without blocking the loop for long."""
     pace, results = Pace(), []
     for item in items:
         results.append(do(item))

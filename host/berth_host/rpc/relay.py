@@ -1,7 +1,7 @@
 """`PluginRelay.ask`: the only place with deadline, timing, counting, repeat, error mapping and policy.
 
-Every `PluginClient` has a relay. The relay knows where the plugin is (`Route`), how to treat it
-(`ClientSettings`), and each call by its row (`calls`).
+Every `PluginClient` has a relay. The relay has the way to the plugin (`Route`), the operator's settings for
+it (`ClientSettings`), and the row of each call (`calls`).
 """
 
 from __future__ import annotations
@@ -49,16 +49,18 @@ Out = TypeVar("Out")
 S = TypeVar("S")
 T = TypeVar("T")
 StandIn: TypeAlias = Callable[[Policy, PluginError], S]
-"""Makes the answer that stands in, by policy, for one that did not come."""
+"""Returns the substitute, by failure policy, for an answer that did not come."""
 FAIR_SHARE: Final = 0.5
-"""A plugin that had this part of its time, and did not answer, was slow: the rest was not what it lacked."""
+"""The share of its time after which a plugin without an answer counts as slow. With less time, it does
+not.
+"""
 _KEPT_TERMS: Final = 4
 LOST: Final = "was restarted and knows nothing of this reservation"
 _LOG = get_logger()
 
 
 class PluginRelay:
-    """Asks one plugin of one profile. `failing`: the calls whose last attempt failed."""
+    """The calls to one plugin of one profile. `failing`: the calls whose last attempt failed."""
 
     def __init__(
         self, name: str, route: Route, facts: ClusterFacts, settings: ClientSettings, stats: PluginStats
@@ -102,10 +104,10 @@ class PluginRelay:
         stand_in: StandIn[S],
         then: Callable[[Checker, Any], Any] | None = None,
     ) -> Any:
-        """Make the call and check the answer. Where the call failed, `stand_in` makes the answer.
+        """Make the call and check the answer. If the call failed, return the answer of `stand_in`.
 
-        `then`: a step of the host with the checked answer whose failure is the plugin's, too; raises
-        PluginError. Errors that escape: CycleRestartError.
+        `then`: a further step with the checked answer. A PluginError of this step counts as a failure of the
+        plugin. Errors that escape: CycleRestartError.
         """
         local = self._local
         terms = self._current if local is not None else self._terms_of(cycle)
@@ -152,10 +154,10 @@ class PluginRelay:
     def ask_at_once(
         self, call: Call[*tuple[Any, ...], Any, list[T]], question: tuple[Any, ...], stand_in: StandIn[T]
     ) -> T | None:
-        """Ask an in-process plugin one question of the queue, as `ask` does, without waiting.
+        """Call an in-process plugin about one pod of the queue, as `ask` does, without waiting.
 
-        Returns None where the answer has to be awaited, as that of an `async def`: then `ask` is the way. A
-        plain method cannot be interrupted, so one that overruns its deadline is reported afterwards.
+        Returns None if the answer must be awaited, as for an `async def`: then call `ask`. A plain method
+        cannot be interrupted, so an overrun of the deadline is reported afterwards.
         """
         local, check_one = self._local, call.check_one
         if local is None or check_one is None:
@@ -272,7 +274,7 @@ class PluginRelay:
                     return await self._attempt(way, call, terms, cycle, args, then)
         except PluginUnavailableError as failure:
             if cycle is not None and _may_restart(cycle):
-                # A dead process is noticed a moment after the call that it leaves unanswered.
+                # The end of a process is noticed a moment after the call that it did not answer.
                 await way.is_lost(min(terms.rules[call.rpc].deadline_s, cycle.budget_left_s))
                 self._restart_if_replaced(cycle, way, failure)
             raise
@@ -314,8 +316,9 @@ class PluginRelay:
     def _timeout(
         self, call: AnyCall, rule: CallRule, cycle: Cycle | None, had_s: float
     ) -> PluginTimeoutError:
-        """Return the error in the user's words: the transport names the time that was left, users know the
-        deadline that they set. `had_s`: the time that the plugin had.
+        """Return the error with the deadline that the user set; the transport has only the time left.
+
+        `had_s`: the seconds that the plugin had.
         """
         if call.in_rounds or cycle is None or had_s >= rule.deadline_s:
             return PluginTimeoutError(self._name, call.rpc, rule.deadline_s)
@@ -333,7 +336,7 @@ class PluginRelay:
             raise PluginUnavailableError(self._name, call.rpc, LOST)
         pinned = self._pinned(cycle)
         if pinned is not None:
-            # The outbox sends to the instance that is there by then.
+            # The outbox sends to the instance that is active at that time.
             if pinned.is_open or call.lane is Lane.OUTBOX:
                 return pinned
             gone = PluginUnavailableError(self._name, call.rpc, "lost its instance")
@@ -424,8 +427,9 @@ class PluginRelay:
         return None if way is None else way.conduct
 
     def _tell(self, call: AnyCall, failure: PluginError, policy: Policy) -> None:
-        """Log a warning for the first of several failures in a row, the others for debugging; with the
-        traceback where there is one: a plugin elsewhere has it in its own log.
+        """Log the first of several failures in a row as a warning, the others at level debug.
+
+        The log has the traceback of an in-process plugin. A served plugin logs its own.
         """
         raised = failure.__cause__ if isinstance(failure, PluginExceptionError) else None
         data: dict[str, Any] = {

@@ -1,6 +1,6 @@
-"""`Route`: where a client finds its plugin; `ClientSettings`: how the plugin is to be treated there.
+"""`Route`: the way from a client to its plugin. `ClientSettings`: the operator's settings for the plugin.
 
-`LocalRoute` is the way into the host itself; `attach.routes` has the one to a plugin elsewhere.
+`LocalRoute` is the route to an in-process plugin. `attach.routes` has the route to a served plugin.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Route(Protocol):
         ...
 
     def for_cycle(self, cycle: Cycle) -> Transport | None:
-        """Return the way to the instance for a cycle that begins; the cycle stays with that instance."""
+        """Return the way to the instance for a new cycle, which stays with that instance."""
         ...
 
     def for_batch(self, point: ExtensionPoint) -> Transport | None:
@@ -36,18 +36,20 @@ class Route(Protocol):
         ...
 
     def cycle_ended(self, cycle: Cycle) -> None:
-        """Note the end of a cycle that `for_cycle` was asked about."""
+        """Note the end of a cycle for which `for_cycle` was called."""
         ...
 
     def forget(self, asking: str) -> None:
-        """Drop what is kept of the plugin's answers, wherever it is kept. `asking`: the attachment of the
-        instance that wants this, and drops its own by itself; empty: the plugin is in the host.
+        """Drop the kept answers of the plugin in all its instances.
+
+        `asking`: the attachment of the instance that asks for this and has dropped its own kept answers.
+        Empty: an in-process plugin.
         """
         ...
 
     @property
     def descriptor(self) -> Descriptor:
-        """The descriptor of the instance; before the first instance, as the configuration tells it."""
+        """The descriptor of the instance; before the first instance, a descriptor from the configuration."""
         ...
 
     @property
@@ -63,18 +65,18 @@ class LocalRoute:
     transport: InProcessTransport
 
     def for_cycle(self, cycle: Cycle) -> InProcessTransport:
-        """Return the one way that there is."""
+        """Return the transport of the in-process plugin."""
         return self.transport
 
     def for_batch(self, point: ExtensionPoint) -> InProcessTransport:
-        """Return the one way that there is."""
+        """Return the transport of the in-process plugin."""
         return self.transport
 
     def cycle_ended(self, cycle: Cycle) -> None:
-        """Note nothing: a class is never on trial."""
+        """Do nothing: an in-process plugin is never on trial."""
 
     def forget(self, asking: str) -> None:
-        """Drop what the class, and the framework, keep of its answers."""
+        """Drop the kept answers of the plugin."""
         self.transport.runtime.follows.forget()
 
     @property
@@ -90,10 +92,10 @@ class LocalRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """How the host treats one plugin. `points`: the operator's choices by point (`preBind`).
+    """The operator's settings for one plugin. `points`: by point (`preBind`).
 
-    `required` False: a call that cannot be made is left out.
-    `scope`: whether the plugin is asked about a pod at all; None: about every pod.
+    `required` False: the cycle goes on without a call that cannot be made.
+    `scope`: returns True if the plugin is called about a pod. None: about every pod.
     """
 
     points: Mapping[str, PointPolicy] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""Scores after Score: normalisation by the host, and the outcome that stands in for scores that did not come.
+"""Normalisation of scores by the host, and the substitute for scores that did not come.
 
-Called by `PluginClient.score`, over the nodes that are scored in the end.
+Called by `PluginClient.score`, with the nodes that are scored.
 Source: kube-scheduler `framework/plugins/helper/normalize_score.go` (HOST_MAX, HOST_MAX_REVERSED),
 `framework/plugins/interpodaffinity/scoring.go` (HOST_MIN_MAX) and `framework/runtime/framework.go` (the
 messages), v1.36.
@@ -23,7 +23,7 @@ Scores = NDArray[np.int64]
 
 
 def normalize(how: ScoreNormalization, scores: Scores) -> Scores:
-    """int64[n] -> int64[n]. PLUGIN, NONE and RPC are final as they come."""
+    """Return the normalised scores (int64[n]). Scores of PLUGIN, NONE and RPC are final already."""
     if how is ScoreNormalization.HOST_MAX:
         return host_max(scores)
     if how is ScoreNormalization.HOST_MAX_REVERSED:
@@ -34,13 +34,13 @@ def normalize(how: ScoreNormalization, scores: Scores) -> Scores:
 
 
 def host_max(scores: Scores) -> Scores:
-    """score * 100 / max, truncated towards zero; unchanged where no score is above 0."""
+    """Return score * 100 / max, truncated towards zero; the same scores if none is above 0."""
     highest = int(scores.max(initial=0))
     return scores if highest == 0 else _truncated(scores * MAX_NODE_SCORE, highest)
 
 
 def host_max_reversed(scores: Scores) -> Scores:
-    """100 - score * 100 / max; 100 for all where no score is above 0."""
+    """Return 100 - score * 100 / max; 100 for all nodes if no score is above 0."""
     highest = int(scores.max(initial=0))
     if highest == 0:
         return np.full(len(scores), MAX_NODE_SCORE, dtype=np.int64)
@@ -48,7 +48,7 @@ def host_max_reversed(scores: Scores) -> Scores:
 
 
 def host_min_max(scores: Scores) -> Scores:
-    """100.0 * ((score - min) / (max - min)), truncated; 0 for all where all are equal."""
+    """Return 100.0 * ((score - min) / (max - min)), truncated; 0 for all nodes if all scores are equal."""
     if not len(scores):
         return scores
     lowest, highest = int(scores.min()), int(scores.max())
@@ -67,10 +67,10 @@ def _truncated(numerators: Scores, divisor: int) -> Scores:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreOutcome:
-    """int64[n] each: the answer of Score, and the same normalised, before the weight.
+    """The scores of one plugin (int64[n]): as answered, and after normalisation, without the weight.
 
-    A `status` other than SUCCESS ends the cycle; its text is complete. `skipped`: the plugin said with its
-    verdicts that it does not score this pod; its zeros mean nothing.
+    A `status` other than SUCCESS ends the cycle; its text is complete. `skipped`: the plugin
+    answered with its verdicts that it does not score this pod, so its zeros do not count.
     """
 
     status: Status
@@ -80,13 +80,13 @@ class ScoreOutcome:
 
 
 def zeros(count: int, *, skipped: bool = False) -> ScoreOutcome:
-    """The same score for all nodes."""
+    """Return the score 0 for all nodes."""
     none = np.zeros(count, dtype=np.int64)
     return ScoreOutcome(SUCCESS, none, none, skipped)
 
 
 def no_scores(plugin: str, count: int, policy: Policy, failure: PluginError, step: str) -> ScoreOutcome:
-    """The outcome that stands in, by policy, for scores that did not come. `step`: `Score` or `Normalize`."""
+    """Return the substitute, by policy, for scores that did not come. `step`: `Score` or `Normalize`."""
     if policy is not Policy.FAIL:
         return zeros(count)
     if isinstance(failure, ScoreRangeError):
@@ -96,7 +96,7 @@ def no_scores(plugin: str, count: int, policy: Policy, failure: PluginError, ste
 
 
 def score_error(plugin: str, count: int, step: str, text: str) -> ScoreOutcome:
-    """kube-scheduler's message for a plugin that failed in a step of scoring."""
+    """Return an error with kube-scheduler's message for a plugin that failed in a step of scoring."""
     where = "Score plugins" if step == "Score" else "Normalize on Score plugins"
     reason = f'running {where}: plugin "{plugin}" failed with: {text}'
     return _failed(count, Status(Code.ERROR, (reason,), plugin))

@@ -1,7 +1,7 @@
 """The changes of the snapshot -> `StateDelta` of a call, or the chunks of `SyncState`.
 
-The transport uses it for the first call of a cycle, the attachment while it syncs. Each instance has an
-encoder of its own, which sends the union of what the instance's plugins declared, and nothing else.
+The transport uses the encoder for the first call of a cycle, the attachment during SyncState. Each instance
+has its own encoder, which sends only what the instance's plugins declared.
 Source: the contract's common.proto (StateDelta, NodeState) and state.proto.
 """
 
@@ -39,12 +39,15 @@ class StateSource(Protocol):
         ...
 
     def changes_since(self, base: StateVersion | None, selection: StateSelection) -> StateChanges | None:
-        """The changes since `base` (None: all there is); None: unknown, the holder needs everything."""
+        """Return the changes since `base` (None: everything); None if `base` is no longer known.
+
+        After None, the instance needs everything.
+        """
         ...
 
 
 class StateEncoder:
-    """`selection`: what the instance's plugins declared. The encoder keeps nothing between two calls."""
+    """The encoder of one instance, without state. `selection`: what the instance's plugins declared."""
 
     __slots__ = ("_selection",)
 
@@ -57,7 +60,7 @@ class StateEncoder:
         return self._selection
 
     def delta(self, changes: StateChanges) -> pb.StateDelta:
-        """All changes in one message, for a call if `fits_in_call` says so."""
+        """Return all changes in one message. A call may carry the message if `fits_in_call` returns True."""
         delta = pb.StateDelta()
         self.versions(delta, changes)
         self.digests(delta, changes)
@@ -75,29 +78,29 @@ class StateEncoder:
     def chunks(
         self, changes: StateChanges, max_message_bytes: int
     ) -> Iterator[state_pb2.SyncStateRequest | None]:
-        """The same as a stream of messages, each below the limit and made when it is asked for.
+        """Return the changes as a stream of messages, each below the limit and made when it is read.
 
-        None comes between two pieces of the work. Raises StateTooLargeError for a single piece that no
-        chunk can hold.
+        The stream has None between two pieces of the work. Raises StateTooLargeError for a single piece that
+        no chunk can hold.
         """
         return ChunkWriter(self, changes, max_message_bytes).steps()
 
     # --- pieces --------------------------------------------------------------------------------
 
     def versions(self, delta: pb.StateDelta, changes: StateChanges) -> None:
-        """Base and target."""
+        """Write the base and target versions."""
         delta.target.epoch, delta.target.generation = changes.target
         if changes.base is not None:
             delta.base.epoch, delta.base.generation = changes.base
 
     def digests(self, delta: pb.StateDelta, changes: StateChanges) -> None:
-        """Counts and sum."""
+        """Write the counts and the sum of generations."""
         delta.node_count = changes.node_count
         delta.object_count = changes.object_count
         delta.generation_sum = changes.generation_sum
 
     def bare_node(self, change: NodeChange) -> pb.NodeState:
-        """A node without its pods."""
+        """Return a node without its pods."""
         wanted = self._selection
         state = pb.NodeState(index=change.index, generation=change.generation)
         node = change.node
@@ -123,7 +126,7 @@ class StateEncoder:
         return state
 
     def pod(self, pod: Pod, changes: StateChanges) -> pb.PodState:
-        """A pod on a node."""
+        """Return a pod on a node."""
         wanted = self._selection
         state = pb.PodState(
             pod=wire.encode_pod(
@@ -139,7 +142,7 @@ class StateEncoder:
         return state
 
     def object(self, change: ObjectChange) -> pb.ObjectState:
-        """An object of another kind."""
+        """Return an object of another kind."""
         state = pb.ObjectState(
             resource=change.resource,
             generation=change.generation,
@@ -153,7 +156,7 @@ class StateEncoder:
 
 
 def fits_in_call(changes: StateChanges, delta: pb.StateDelta) -> bool:
-    """Whether the delta travels with a call; otherwise it travels by SyncState."""
+    """Return True if a call may carry the delta; otherwise SyncState sends the changes."""
     return len(changes.nodes) <= MAX_DELTA_NODES and delta.ByteSize() <= MAX_DELTA_BYTES
 
 
@@ -174,7 +177,7 @@ def _object(item: KubeObject, dropped: tuple[str, ...]) -> pb.KubeObject:
 
 
 def _drop(value: Any, path: list[str]) -> None:
-    """Remove the field at `path`; a list on the way stands for each of its elements."""
+    """Remove the field at `path`. In a list on the path, remove the field of each element."""
     if isinstance(value, list):
         for element in value:
             _drop(element, path)
@@ -186,11 +189,11 @@ def _drop(value: Any, path: list[str]) -> None:
 
 
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
-"""The largest message in either direction, as Configure tells it: gRPC's own default."""
+"""The largest message in either direction, as sent in Configure: the default of gRPC."""
 CHUNK_BYTES: Final = 16 * 1024
-"""The largest chunk, whatever the agreed limit: a chunk is serialised and sent in one step."""
+"""The largest chunk, even if the agreed limit is higher: a chunk is serialised and sent in one step."""
 _ENVELOPE_BYTES: Final = 192
-"""Room in a chunk for all that is no part: versions, digests, tags."""
+"""The room in a chunk for everything else: versions, digests, tags."""
 _TAG_BYTES: Final = 8
 
 
@@ -206,31 +209,33 @@ class StateTooLargeError(HostError):
 
 
 class PartEncoder(Protocol):
-    """Writes the parts of a delta."""
+    """The writer of the parts of a delta."""
 
     def versions(self, delta: pb.StateDelta, changes: StateChanges) -> None:
-        """Base and target."""
+        """Write the base and target versions."""
         ...
 
     def digests(self, delta: pb.StateDelta, changes: StateChanges) -> None:
-        """Counts and sum."""
+        """Write the counts and the sum of generations."""
         ...
 
     def bare_node(self, change: NodeChange) -> pb.NodeState:
-        """A node without its pods."""
+        """Return a node without its pods."""
         ...
 
     def pod(self, pod: Pod, changes: StateChanges) -> pb.PodState:
-        """A pod on a node."""
+        """Return a pod on a node."""
         ...
 
     def object(self, change: ObjectChange) -> pb.ObjectState:
-        """An object of another kind."""
+        """Return an object of another kind."""
         ...
 
 
 class ChunkWriter:
-    """One stream of chunks. A node whose pods do not fit continues in the next chunk, by its index."""
+    """The writer of one stream of chunks. A node whose pods do not fit continues in the next chunk, by
+    index.
+    """
 
     def __init__(self, encoder: PartEncoder, changes: StateChanges, max_message_bytes: int) -> None:
         self._encoder = encoder
@@ -242,7 +247,7 @@ class ChunkWriter:
         self._used = 0
 
     def steps(self) -> Iterator[state_pb2.SyncStateRequest | None]:
-        """The chunks, each below the limit. None after each small piece of work, so that other tasks can run.
+        """Yield the chunks, each below the limit, and None after each small piece of work, for other tasks.
 
         Raises StateTooLargeError for a single piece that no chunk can hold.
         """
@@ -285,7 +290,7 @@ class ChunkWriter:
             upserts[-1].pods.append(piece)
 
     def _room(self, size: int) -> state_pb2.SyncStateRequest | None:
-        """Make room for a piece; answers the chunk that this completed, if any."""
+        """Make room for a piece; return the chunk that this completed, or None."""
         full = None
         if self._used and self._used + size > self._budget:
             full = self._request

@@ -1,7 +1,7 @@
-"""`Terms`: how calls to an instance of a plugin are made and checked, as its descriptor decides.
+"""`Terms`: the rules and checks of calls to an instance of a plugin, by its descriptor.
 
-Two instances of one plugin may differ in it, and cycles of both are under way after a hot swap: each goes by
-the descriptor of its own instance. Kept by the relay, one for each descriptor in use.
+Two instances of one plugin may have different descriptors. After a hot swap, cycles of both are under way,
+and each cycle follows the descriptor of its own instance. The relay keeps one `Terms` per descriptor in use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_SEEN: Final = 65536
 
 
 class Terms:
-    """Attributes: descriptor, check (of answers), rules (by RPC)."""
+    """The terms of one descriptor. Attributes: descriptor, check (of answers), rules (by RPC)."""
 
     def __init__(
         self, descriptor: Descriptor, facts: ClusterFacts, settings: ClientSettings, stats: PluginStats
@@ -38,7 +38,7 @@ class Terms:
         self._kinds: dict[str, Kind] = {}
 
     def of(self, call: AnyCall) -> Kind:
-        """Return what is the same for every call of this kind."""
+        """Return the facts that are the same for every call of this kind."""
         kind = self._kinds.get(call.rpc)
         if kind is None:
             key = (self._stats.plugin, call.rpc)
@@ -56,8 +56,8 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of call: its rule, and where its time is recorded. `seen`: hashes of the wishes of the pods that
-    it was about, None: equal pods are not counted.
+    """A kind of call: its rule, and the record of its times. `seen`: hashes of the earlier pods. None: equal
+    pods are not counted.
     """
 
     rule: CallRule
@@ -66,7 +66,7 @@ class Kind:
     seen: set[int] | None = None
 
     def observe(self, cycle: Cycle | None, duration_s: float, answer: object = None) -> None:
-        """Record one call; `answer` None: it failed."""
+        """Record one call. `answer` None: the call failed."""
         self.stats.times.observe(duration_s)
         if cycle is not None:
             timings_s = cycle.timings_s

@@ -1,7 +1,7 @@
 """`Transport`: the way to one plugin of one profile.
 
-Only the relay calls it. A transport makes the calls of the table (`calls`), answers the SDK's result
-types and raises `PluginError`s. `validate` checks the values, and the relay decides what a failure means.
+Only the relay calls a transport. A transport makes the calls of the table (`calls`), returns the SDK's result
+types and raises `PluginError`s. `validate` checks the values, and the relay applies the failure policy.
 There are two transports: `InProcessTransport` and `GrpcTransport`.
 """
 
@@ -34,7 +34,7 @@ class Transport(Protocol):
 
     @property
     def descriptor(self) -> Descriptor:
-        """The plugin as its instance declares it."""
+        """The descriptor of the plugin, as its instance declares it."""
         ...
 
     @property

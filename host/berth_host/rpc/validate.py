@@ -1,6 +1,6 @@
-"""The answer of a plugin -> the same, checked: lengths, subsets, codes, bounds. Raises PluginProtocolError.
+"""Checks the answers of plugins: lengths, subsets, codes, bounds. Raises PluginProtocolError.
 
-The column `check` of `rpc.calls`. The relay calls it for both transports before any other part sees the
+The column `check` of `rpc.calls`. The relay calls the checks for both transports before it returns the
 answer. A code without a meaning at its point becomes ERROR, with the reasons kept, as in kube-scheduler.
 Source: the contract's limits; kube-scheduler `framework/runtime/framework.go` (score range), v1.36.
 """
@@ -41,9 +41,11 @@ from berth_host.rpc.cycle import Reserved
 MAX_PERMIT_WAIT_S: Final = 15 * 60.0
 MAX_PATCHES: Final = 64
 MAX_PATCH_DEPTH: Final = 100
-"""Levels of a patch's body; no object of Kubernetes has half of them, and what walks it calls itself."""
+"""The most levels of a patch's body, since recursive code reads it. Objects of Kubernetes have fewer than
+half.
+"""
 MAX_PRE_BIND_WAIT_S: Final = POINT_RULES["preBind"].max_deadline_ms / 1000
-"""No round of PreBind can come later than its longest deadline."""
+"""The longest wait for the next round of PreBind: the maximum of its deadline."""
 MAX_KEY_BYTES: Final = 256
 MAX_TOKEN_BYTES: Final = 4096
 _INT32: Final = np.dtype(np.int32)
@@ -57,18 +59,18 @@ VERDICT_CODES: Final = frozenset(
         Code.PENDING,
     }
 )
-"""The codes that a node may get, and a pod on it."""
+"""The codes that Filter may answer about a node."""
 
 
 class ClusterFacts(Protocol):
     """The snapshot of the open cycle; victims and nominations are checked against it."""
 
     def has_node(self, node_name: str) -> bool:
-        """Whether the snapshot has this node."""
+        """Return True if the snapshot has this node."""
         ...
 
     def pod_on_node(self, node_name: str, uid: str) -> Pod | None:
-        """The pod with this uid on that node; None if it is not there."""
+        """Return the pod with this uid on that node; None if it is not there."""
         ...
 
 
@@ -82,30 +84,30 @@ class Checker:
     # --- the queue ---------------------------------------------------------------------------------
 
     def pre_enqueue(self, call: AnyCall, statuses: Sequence[Status], count: int) -> list[Status]:
-        """One status per pod."""
+        """Check that there is one status per pod."""
         self._count(call, len(statuses), count, "statuses")
         return [self.status(call, status) for status in statuses]
 
     def sort_keys(self, call: AnyCall, keys: Sequence[bytes], count: int) -> list[bytes]:
-        """One key of at most 256 bytes per pod."""
+        """Check that there is one key of at most 256 bytes per pod."""
         self._count(call, len(keys), count, "keys")
         return [self.sort_key(call, key) for key in keys]
 
     def sort_key(self, call: AnyCall, key: bytes) -> bytes:
-        """Return a key of at most 256 bytes."""
+        """Check that a key has at most 256 bytes."""
         if len(key) > MAX_KEY_BYTES:
             self._violation(call, f"answered a sort key of {len(key)} bytes; {MAX_KEY_BYTES} is the limit")
         return key
 
     def queueing_hints(self, call: AnyCall, hints: Sequence[bool], count: int) -> list[bool]:
-        """One hint per pod."""
+        """Check that there is one hint per pod."""
         self._count(call, len(hints), count, "hints")
         return list(hints)
 
     # --- the scheduling cycle ------------------------------------------------------------------------
 
     def pre_filter(self, call: AnyCall, result: PreFilterResult, count: int) -> PreFilterResult:
-        """`count`: the nodes that PreFilter was shown."""
+        """Check an answer of PreFilter. `count`: the number of nodes in the call."""
         status = self.status(call, result.status)
         early = result.early_filter
         if early is not None:
@@ -116,7 +118,7 @@ class Checker:
         return PreFilterResult(status, result.eligible, early, scores, result.skip_score)
 
     def filter(self, call: AnyCall, result: FilterResult, count: int) -> FilterResult:
-        """Verdicts, and early scores where the normalisation allows them, for `count` candidates."""
+        """Check verdicts for `count` candidates, and early scores, if the normalisation allows these."""
         verdicts = self.verdicts(call, result.verdicts, count)
         scores = self._early_scores(call, result, count)
         if verdicts is result.verdicts and scores is result.early_scores:
@@ -137,7 +139,7 @@ class Checker:
         return self.raw_scores(call, scores, count)
 
     def verdicts(self, call: AnyCall, verdicts: Verdicts, count: int) -> Verdicts:
-        """One known verdict for each of `count` rows."""
+        """Check that there is one valid verdict for each of `count` rows."""
         groups, statuses = verdicts.groups, verdicts.statuses
         if len(groups) != count:
             self._count(call, len(groups), count, "verdicts")
@@ -148,16 +150,18 @@ class Checker:
             if np.count_nonzero(groups):
                 self._violation(call, "answered a verdict group that does not exist")
             return verdicts
-        # As an unsigned number a negative group is above every length, too.
+        # As an unsigned number, a negative group is above every length.
         if count and int(np.maximum.reduce(groups.view(np.uint32))) >= len(statuses):
             self._violation(call, "answered a verdict group that does not exist")
         if all(status.code in VERDICT_CODES for status in statuses):
             return verdicts
-        # They are answers of Filter, whichever call brought them.
+        # Verdicts are answers of Filter, also if another call brought them.
         return Verdicts(groups, tuple(self._legal("Filter", VERDICT_CODES, status) for status in statuses))
 
     def post_filter(self, call: AnyCall, result: PostFilterResult, pod: Pod) -> PostFilterResult:
-        """The nominated node exists; the victims run on it and have a lower priority than `pod`."""
+        """Check that the nominated node exists, and that victims run there and have lower priority than
+        `pod`.
+        """
         status = self.status(call, result.status)
         node = result.nominated_node
         if node and result.clear_nomination:
@@ -186,7 +190,7 @@ class Checker:
         return replace(result, status=status)
 
     def pre_score(self, call: AnyCall, answer: Status | PreScored, nodes: Sized) -> Status | PreScored:
-        """SUCCESS, SKIP or ERROR, and the early scores of the nodes, if any."""
+        """Check the status (SUCCESS, SKIP or ERROR) and the early scores of the nodes, if any."""
         if isinstance(answer, Status):
             return self.status(call, answer)
         status = self.status(call, answer.status)
@@ -196,7 +200,7 @@ class Checker:
         return PreScored(status, scores)
 
     def raw_scores(self, call: AnyCall, scores: NDArray[Any], count: int) -> NDArray[np.int64]:
-        """int64[count], of any size."""
+        """Check that there are `count` integer scores, of any size; return them as int64[count]."""
         if type(scores) is np.ndarray and scores.dtype is INT64 and scores.shape == (count,):
             return scores
         if not isinstance(scores, np.ndarray) or scores.ndim != 1 or scores.dtype.kind not in "iu":
@@ -205,7 +209,7 @@ class Checker:
         return scores.astype(np.int64, copy=False)
 
     def final_scores(self, call: AnyCall, scores: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Scores of 0..100. The error has kube-scheduler's own message."""
+        """Check that scores are in 0..100. The error has kube-scheduler's message."""
         if not in_range(scores):
             wrong = int(scores[(scores < MIN_NODE_SCORE) | (scores > MAX_NODE_SCORE)][0])
             raise ScoreRangeError(self.descriptor.name, call.rpc, wrong)
@@ -214,7 +218,9 @@ class Checker:
     # --- the chosen node -------------------------------------------------------------------------------
 
     def reserve(self, call: AnyCall, answer: Reserved) -> Reserved:
-        """A decision is due. Early answers are checked later; here only whether they are allowed."""
+        """Check that Reserve has a decision, and that early answers are allowed. Their content is checked
+        later.
+        """
         if answer.status is None:
             self._undecided(call)
         if answer.pre_bind is not None and ExtensionPoint.PRE_BIND not in self.descriptor.points:
@@ -223,7 +229,9 @@ class Checker:
         return answer if status is answer.status else replace(answer, status=status)
 
     def permit(self, call: AnyCall, result: PermitResult | None) -> PermitResult:
-        """A decision is due; the wait is clamped to the host's maximum, which is also the default."""
+        """Check that Permit has a decision. The wait is cut to the host's maximum, which is also the
+        default.
+        """
         if result is None:
             self._undecided(call)
         status = self.status(call, result.status)
@@ -234,14 +242,15 @@ class Checker:
         return PermitResult(status, effective_s)
 
     def pre_bind_pre_flight(self, call: AnyCall, result: PreFlightResult) -> PreFlightResult:
-        """Any known code; the framework has its own message for codes that are not legal."""
+        """Check that the code is known. The framework handles codes that are not legal."""
         if not isinstance(result.status.code, Code):
             self._violation(call, f"answered the unknown code {result.status.code!r}")
         return result
 
     def pre_bind(self, call: AnyCall, result: PreBindResult | None, pod: Pod) -> PreBindResult:
-        """A decision is due; at most 64 patches, each on what the plugin declared. The wait for the next
-        round is clamped to what a deadline may be.
+        """Check that PreBind has a decision, and at most 64 patches, each of a declared resource.
+
+        The wait for the next round is cut to the maximum of a deadline.
         """
         if result is None:
             self._undecided(call)
@@ -255,14 +264,14 @@ class Checker:
         return replace(result, status=status, ask_again_after_s=after_s)
 
     def bind(self, call: AnyCall, result: BindResult | None) -> BindResult:
-        """A decision is due."""
+        """Check that Bind has a decision."""
         if result is None:
             self._undecided(call)
         status = self.status(call, result.status)
         return result if status is result.status else BindResult(status)
 
     def token(self, call: AnyCall, token: bytes | None) -> None:
-        """At most 4 KiB."""
+        """Check that a cycle token has at most 4 KiB."""
         if token is not None and len(token) > MAX_TOKEN_BYTES:
             self._violation(call, f"set a cycle token of {len(token)} bytes; {MAX_TOKEN_BYTES} is the limit")
 
@@ -326,7 +335,7 @@ class Checker:
 
 
 def _is_deep(body: Mapping[str, Any]) -> bool:
-    """Whether lists and objects are nested deeper than a patch may have it."""
+    """Return True if lists and objects are nested deeper than MAX_PATCH_DEPTH."""
     level: list[Any] = [body]
     for _ in range(MAX_PATCH_DEPTH):
         level = [
@@ -341,12 +350,12 @@ def _is_deep(body: Mapping[str, Any]) -> bool:
 
 
 def in_range(scores: NDArray[np.int64]) -> bool:
-    """Whether all of them are in 0..100."""
+    """Return True if all scores are in 0..100."""
     if len(scores) <= FEW:
-        # As Python numbers: for so few, numpy takes longer to begin.
+        # Python numbers: for so few scores they are faster than numpy.
         numbers = scores.tolist()
         return not numbers or (min(numbers) >= MIN_NODE_SCORE and max(numbers) <= MAX_NODE_SCORE)
-    # As unsigned numbers negative scores are above every legal one, too.
+    # As unsigned numbers, negative scores are above every legal score.
     return int(np.maximum.reduce(scores.view(np.uint64))) <= MAX_NODE_SCORE
 
 

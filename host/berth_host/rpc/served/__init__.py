@@ -1,1 +1,1 @@
-"""A plugin in another process: requests, replies, repairs, and the outbox."""
+"""The transport to served plugins: requests, replies, repairs, and the outbox."""

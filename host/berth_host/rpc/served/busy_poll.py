@@ -1,10 +1,10 @@
-"""`BusyPoll`: keeps the event loop awake during a call in frames, where that saves more than it costs.
+"""`BusyPoll`: keeps the event loop awake during a call in frames, if that saves more than it costs.
 Used by `FramedConnections`.
 
-A core that goes to sleep between a question and its answer comes back with cold caches and does the rest of
-the cycle at up to half its speed; waking it takes as long as a short call. Turning costs as much as the wait
-is long, and takes the core from whoever could use it. So it earns where answers come soon
-(docs/performance.md). The rule is that of renting skis: turn no longer than sleeping would have cost.
+A core that sleeps between a request and its reply wakes up with cold caches and runs the rest of the cycle at
+down to half its speed. Waking up takes as long as a short call. Polling uses the core for the whole wait, so
+it helps only if replies come soon (docs/performance.md). The loop polls no longer than sleeping would have
+cost (the ski rental problem).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Final
 
 _WORTH_S: Final = 0.0003
-"""About the cost of a sleep: waking up, and the rest of the cycle with cold caches."""
+"""About the cost of a sleep in seconds: waking up, and the rest of the cycle with cold caches."""
 _SHARE: Final = 1 / 8
 _TRIAL_EVERY: Final = 64
 _CPU_MAX: Final = Path("/sys/fs/cgroup/cpu.max")
 
 
 class BusyPoll:
-    """The loop turns instead of sleeping from `begin` to as many `end`s, for `worth_s` at most, where the
-    last answers came within that time on average. While they do not, every 64th wait is tried again.
+    """The polling of one event loop, from `begin` to as many `end`s, for at most `worth_s` seconds.
 
-    `cpus`: how many this process may use; with less than two, the plugin needs the core more.
+    The loop polls if the last answers came within that time on average. Otherwise it polls at every 64th
+    wait. `cpus`: the number of CPUs for this process; with less than two the loop never polls.
     """
 
     __slots__ = (
@@ -82,10 +82,10 @@ class BusyPoll:
             return
         waited_s = self._clock() - self._began_s
         if self._unpolled >= _TRIAL_EVERY and self._polls:
-            # A trial counts alone: the waits before it had a waking in them.
+            # A trial replaces the average: the waits before it include the time of waking up.
             self._unpolled, self._usual_s = 0, waited_s
         else:
-            # One very long wait says no more than that this one was too long.
+            # The limit keeps one very long wait from dominating the average.
             self._usual_s += _SHARE * (min(waited_s, 4 * self._worth_s) - self._usual_s)
 
     def _turn(self) -> None:
@@ -95,7 +95,7 @@ class BusyPoll:
 
 
 def usable_cpus(cpu_max: Path = _CPU_MAX) -> float:
-    """CPUs that this process may use: those it is bound to, or less where its container limits its time.
+    """Return the number of CPUs for this process: by its affinity, or less if its container limits its time.
 
     `cpu_max`: the container's file of cgroup v2, `QUOTA PERIOD` in microseconds, or `max PERIOD`. Limits of
     another kind are not seen. Source: the kernel's cgroup-v2 documentation.

@@ -2,7 +2,7 @@
 
 The request is written from the arguments that the row names and the fields of its message
 (`requests.FIELDS`). The reply is read into the row's answer by the kinds of its fields (`replies.READERS`).
-A row that does not fit its messages is refused at import. Used by `GrpcTransport` and `LinkSender`.
+A row that does not fit its messages raises TypeError at import. Used by `GrpcTransport` and `LinkSender`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from berth_host.rpc.served.requests import FIELDS, Asking, Field, RequestWriter,
 from berth_host.rpc.validate import MAX_PATCHES
 
 MAX_LISTED: Final = 20_000
-"""Entries of a list, of whatever kind: more pods than any request asks about, and more than a node holds."""
+"""The most entries of a list: more than the pods of any request, or of a node."""
 _Put: TypeAlias = Callable[[Any, str, Any], None]
 _LIMITS: Final = {"ObjectPatch": MAX_PATCHES}
 _ENVELOPE: Final = frozenset({CONTEXT, "version", "delta"})
@@ -38,7 +38,7 @@ class CallCodec:
     """The codec of one row. Attributes: call, method."""
 
     def __init__(self, call: AnyCall) -> None:
-        """Raises TypeError for a row that does not fit its messages."""
+        """Derive the codec of a row. Raises TypeError if the row does not fit its messages."""
         self.call = call
         rpc = RPCS[call.rpc]
         self._request = rpc.request
@@ -178,14 +178,14 @@ def _method(rpc: Rpc) -> Method[Any]:
 
 
 CODECS: Final[Mapping[str, CallCodec]] = MappingProxyType({call.rpc: CallCodec(call) for call in CALLS})
-"""By RPC."""
+"""The codecs by RPC."""
 _KINDS: Final = {
     **READERS,
-    # The answers to later calls, which came early. PreBind's is read when it is due: a fault in it is not
-    # one of Reserve.
+    # The early answers to later calls. The answer of PreBind is read at PreBind: a fault in it must not
+    # fail Reserve.
     "PreBindPreFlightResponse": CODECS["PreBindPreFlight"].read,
     "PreBindResponse": lambda reader, message: (
         lambda: CODECS["PreBind"].read(replace(reader, rpc="PreBind"), message)
     ),
 }
-"""The readers of all kinds that a reply has."""
+"""The readers of all kinds of fields in replies."""

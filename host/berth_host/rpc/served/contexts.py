@@ -33,7 +33,7 @@ _OUTCOMES: Final = {
 
 @dataclass(slots=True, eq=False)
 class _Told:
-    """The knowledge of one instance about one cycle. `shared`: per plugin the values that it was sent."""
+    """The data that one instance has about one cycle. `shared`: the values that were sent, per plugin."""
 
     pod: bool = False
     pod_object: bool = False
@@ -178,9 +178,9 @@ class ContextWriter:
             cycle.shared.values[entry.key] = entry.value
 
     def repair(self, cycle: Cycle, call: AnyCall, reply: pb.ReplyContext) -> None:
-        """The call was not executed: note what the instance lacks, so that the repeat carries it.
+        """Note what the instance lacks, after a call that was not executed for this, for the repeated call.
 
-        Raises CycleRestartError when nothing but a new cycle helps and one is still possible.
+        Raises CycleRestartError if only a new cycle helps and a restart is still possible.
         """
         needs = set(reply.needs)
         if needs - _REPAIRABLE:

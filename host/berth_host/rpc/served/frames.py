@@ -1,4 +1,4 @@
-"""`FramedConnections`: the carrier for the calls of scheduling cycles where an instance listens for frames.
+"""`FramedConnections`: the carrier for the calls of scheduling cycles to an instance that listens for frames.
 
 There is one connection per plugin, opened by the first call that needs it. A call that is not answered closes
 the connection; the next call opens another. Used by `InstanceLink`. Source:
@@ -37,7 +37,9 @@ _LOG = get_logger()
 _CODES: Final = {code.value[0]: code for code in StatusCode if code is not StatusCode.OK}
 _CLOSING: Final = Frame(Kind.CLOSING, 0, b"")
 LARGEST_BYTES: Final = 1024 * 1024
-"""A larger request is a unary call: what frames save per call is small beside its own cost."""
+"""The largest request in bytes. A larger one is a unary call, because frames would save little of its
+cost.
+"""
 
 
 class FramedConnections:
@@ -55,7 +57,7 @@ class FramedConnections:
         self._connections: dict[str, FramedConnection] = {}
 
     def free(self, plugin: str) -> FramedConnection | None:
-        """Return the plugin's connection; None if a call is open on it."""
+        """Return the plugin's connection; None while a call is open on the connection."""
         found = self._connections.get(plugin)
         if found is None:
             found = FramedConnection(self._listener, self._limit_bytes, self._poll)
@@ -75,10 +77,13 @@ class FramedConnections:
 
 
 class FramedConnection:
-    """closed -ask-> busy -answered-> idle -ask-> busy; busy or idle -the other end closes, close-> closed"""
+    """The connection of one plugin.
+
+    closed -ask-> busy -answered-> idle -ask-> busy; busy or idle -the other end closes, close-> closed
+    """
 
     def __init__(self, listener: FramedSocket, limit_bytes: int, poll: BusyPoll) -> None:
-        """`limit_bytes`: the longest answer."""
+        """Prepare a connection, which is not open yet. `limit_bytes`: the longest answer."""
         self.busy = False
         self._listener = listener
         self._limit_bytes = limit_bytes
@@ -187,11 +192,11 @@ class FramedConnection:
             return
         for found in frames:
             if not self._said(found):
-                # A frame that no call waits for would be taken for the answer to the next call.
+                # Otherwise a frame without a waiting call would become the answer to the next call.
                 self._drop()
 
     def _said(self, what: Frame | Exception) -> bool:
-        """Give the open call its answer; return False if no call is open."""
+        """Set the result of the open call; return False if no call is open."""
         answer = self._answer
         if answer is None or answer.done():
             return False
@@ -216,7 +221,7 @@ class FramedConnection:
         return True
 
     def _drop(self) -> None:
-        """Close the connection without a word to the open call."""
+        """Close the connection without a result for the open call."""
         sock, self._sock = self._sock, None
         if sock is not None:
             self._loop.remove_reader(sock.fileno())

@@ -29,11 +29,11 @@ from berth_host.rpc.served.statuses import plain
 
 R = TypeVar("R")
 GRACE_S: Final = 0.02
-"""For gRPC to end a call at its deadline by itself."""
-# What this library says when it refuses a reply for its size. A server that refuses a request for its size
-# uses the same code, and may use the same words with its own name before them.
+"""The extra seconds in which gRPC can end a call at its deadline by itself."""
+# The message of this library for a reply that is too large. A server that refuses a request for its size uses
+# the same code, and may use the same message with its own name before it.
 _TOO_LARGE: Final = "Received message larger than max"
-# What the SDK says of a plugin's exception; the sentence is then the same as for a plugin in process.
+# The SDK's message for an exception of a plugin, which is then the same as for an in-process plugin.
 _RAISED: Final = re.compile(r"(?P<plugin>.+?)\.\w+ raised (?P<what>.+)", re.DOTALL)
 _BY_SERVER: Final = "SERVER: Received message larger than max"
 
@@ -52,10 +52,10 @@ def readable(reply: R | None, plugin: str, call: str) -> R:
 
 
 async def in_time(call: Awaitable[R], deadline_s: float) -> R:
-    """What a call of gRPC answers that has this deadline. Raises AioRpcError.
+    """Return the reply of a gRPC call that has this deadline. Raises AioRpcError.
 
-    gRPC was seen to let deadlines pass, for good, after some calls that a stopped process did not answer:
-    then the host's own clock ends the call.
+    After calls that a stopped process did not answer, gRPC sometimes does not end calls at their deadline.
+    Then this function ends the call.
     """
     try:
         async with asyncio.timeout(max(deadline_s, 0.0) + GRACE_S):

@@ -1,8 +1,8 @@
 """`GrpcTransport`: one plugin of one profile behind an `InstanceLink`, over the contract.
 
-Makes the calls of the table: the row's codec writes the request, its context (`contexts`) is added, what the
-plugin lacks by its own word is repaired, once and within the same deadline, and the codec reads the reply.
-Called by the relay.
+Makes the calls of the table. The row's codec writes the request, `contexts` adds the context, and the codec
+reads the reply. If the plugin reports that it lacks pod or state, the call is repeated with them, once and
+within the same deadline. Called by the relay.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")
 _LISTED: Final = frozenset({ExtensionPoint.RESERVE, ExtensionPoint.PERMIT})
 DEFAULT_CONCURRENCY: Final = 64
-"""Binding-cycle calls of one plugin at once, where the plugin does not say."""
+"""The number of concurrent binding-cycle calls of a plugin that does not set it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtInstance:
-    """What the transports of one plugin at one instance share, of which there is one for each profile.
+    """The parts that the transports of one plugin at one instance share. There is one transport per profile.
 
-    `slots`: for binding-cycle calls. `conduct` None: every call is made. `sender`: by which the outbox tells
-    the instance what becomes of its cycles; None: it tells the one that is asked alone.
+    `slots`: for binding-cycle calls. `conduct` None: every call is made. `sender`: the outbox's way to this
+    instance; None: the outbox sends only to the active instance.
     """
 
     slots: asyncio.Semaphore | None = None
@@ -217,12 +217,12 @@ class GrpcTransport:
                 self._outbox.return_ended(ended)
 
     async def _freshen(self, call: AnyCall, ends_s: float) -> None:
-        """Bring the instance's copy up to date: a plugin may wait for changes outside of cycles."""
+        """Update the instance's copy, because a plugin may wait for changes outside of cycles."""
         feed = self.link.feed
         if feed is None or not self._reads_objects:
             return
         await feed.refresh()
-        # With a copy that could not be brought on the plugin just waits on.
+        # If the copy cannot be updated, the plugin waits on.
         with contextlib.suppress(PluginError):
             await self.link.sync((self._plugin, call.rpc), ends_s)
 
@@ -241,7 +241,7 @@ class GrpcTransport:
             self.link.pre_binds_open -= 1
 
     async def _ask_bind(self, call: AnyCall, cycle: Cycle, request: Any, deadline_s: float) -> Any:
-        """Make a call of the binding cycle, of which only so many are open at once."""
+        """Make a call of the binding cycle, after waiting for a free slot."""
         ends_s = time.monotonic() + deadline_s
         try:
             async with asyncio.timeout(deadline_s):
@@ -254,7 +254,7 @@ class GrpcTransport:
             self._slots.release()
 
     async def _ask_queue(self, call: AnyCall, request: Any, deadline_s: float) -> Any:
-        """Ask about a batch of the queue, with the state that a plugin with declared objects reads."""
+        """Make a call about a batch of the queue, with the state for a plugin that declared objects."""
         ends_s = time.monotonic() + deadline_s
         asked = (self._plugin, call.rpc)
         feed = self.link.feed

@@ -40,12 +40,12 @@ R = TypeVar("R")
 _Send: TypeAlias = Callable[..., Awaitable[bytes]]
 
 Traffic = Callable[[str, str, int, int], None]
-"""Told of every request: plugin, call, bytes sent, bytes received."""
+"""Called after every request with (plugin, call, bytes sent, bytes received)."""
 SYNC_STATE: Final = "SyncState"
 UNARY: Final = "unary"
 
 CATCH_UP_S: Final = 10.0
-"""How long a synchronisation may take that a call found necessary; the call itself has its own deadline."""
+"""The most seconds for a synchronisation that a call has begun. The call itself has its own deadline."""
 
 
 class StateFeed(Protocol):
@@ -75,8 +75,9 @@ class StateFeed(Protocol):
     def stream(
         self, base: StateVersion | None, max_message_bytes: int
     ) -> tuple[StateVersion, Iterator[state_pb2.SyncStateRequest | None]]:
-        """(target, chunks) of SyncState; everything where `base` is None or not known any more. None
-        comes between two pieces of the work.
+        """Return (target, chunks) of SyncState; all state if `base` is None or no longer known.
+
+        The chunks have None between two pieces of the work.
         """
         ...
 
@@ -116,7 +117,7 @@ class InstanceLink:
         *,
         frames: FramedConnections | None = None,
     ) -> None:
-        """`feed` None: no plugin of the instance keeps state. `on_trouble`: look at it now.
+        """`feed` None: no plugin of the instance keeps state. `on_trouble`: makes the attachment check it.
         `frames`: carries the calls of scheduling cycles; None: they are unary gRPC calls.
         """
         self.identity = identity
@@ -215,7 +216,7 @@ class InstanceLink:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # The call was cancelled, the task that waits for it was not.
+            # The call was cancelled, but not the task that waits for it.
             raise PluginUnavailableError(plugin, call, "was cut off") from None
         finally:
             self._traffic(plugin, call, len(raw), received)
@@ -256,7 +257,7 @@ class InstanceLink:
         self._keeps_stale = True
 
     async def delta_for_call(self, asked: tuple[str, str], ends_s: float) -> pb.StateDelta | None:
-        """The delta that the next call has to carry so that the instance's copy equals the snapshot.
+        """Return the delta for the next call, after which the instance's copy equals the snapshot.
 
         None: nothing to carry. A delta that is too large for a call is sent before it. Raises PluginError.
         """
@@ -265,8 +266,8 @@ class InstanceLink:
             self._keeps_stale = False
             self.held, self.wants_full = None, True
         while feed is not None and self.held != feed.version:
-            # A second delta from the same base would race with the one under way, and one of both be refused.
-            # Everything takes longer than a call may wait.
+            # A second delta from the same base would race with the first, and the instance would refuse one
+            # of them. Everything takes longer than a call may wait.
             on_its_way = self.sending is not None and not self.wants_full
             delta = None if self.held is None or on_its_way else feed.delta(self.held)
             if delta is not None:
@@ -309,7 +310,7 @@ class InstanceLink:
             base = None if full else self.held
             done, have = await self._stream(feed, base, asked, ends_s)
             if not done and base is not None and have not in (None, base):
-                # A call under way has brought it further meanwhile: on from there.
+                # A call under way has updated the copy meanwhile: continue from that version.
                 base = have
                 done, have = await self._stream(feed, base, asked, ends_s)
             if not done and base is not None:
@@ -327,7 +328,7 @@ class InstanceLink:
     ) -> tuple[bool, StateVersion | None]:
         """Make one SyncState; return whether it was taken, and the version that the instance reports."""
         if not self.is_open:
-            raise PluginUnavailableError(*asked, "lost its instance")  # grpc says it in no error of a call
+            raise PluginUnavailableError(*asked, "lost its instance")  # gRPC raises no call error for this
         left_s = ends_s - time.monotonic()
         if left_s <= 0:
             raise PluginTimeoutError(*asked, 0.0)
@@ -359,7 +360,7 @@ class InstanceLink:
         have = wire.decode_version(reply.have) if reply.HasField("have") else None
         taken = not reply.need_full and have == target
         if taken and base is None:
-            self.held = target  # even where a call had brought it further
+            self.held = target  # also if a call had updated the copy further
         elif taken:
             self.confirm(target)
         return taken, have
@@ -403,11 +404,13 @@ class InstanceLink:
 
     @property
     def oldest(self) -> StateVersion | None:
-        """The oldest version that the instance may hold or is about to get; None: it starts anew."""
+        """The oldest version that the instance may hold or is about to get. None: the instance has no
+        copy.
+        """
         return self.held or self.sending
 
     def told(self, have: StateVersion | None) -> None:
-        """Record the version that the instance reports; None: it holds none."""
+        """Record the version that the instance reports. None: the instance has no copy."""
         dropped = have is None and self.held is not None
         self.held = have
         if have is None:
@@ -433,7 +436,7 @@ def channel_options(max_message_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[st
         ("grpc.max_send_message_length", max_message_bytes),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.initial_reconnect_backoff_ms", 100),
-        # In spite of its name the time that one attempt to connect may take; busy cores need more than 0.1 s.
+        # Despite its name, the limit for one attempt to connect; busy cores need more than 0.1 s.
         ("grpc.min_reconnect_backoff_ms", 5000),
         ("grpc.max_reconnect_backoff_ms", 1000),
     ]

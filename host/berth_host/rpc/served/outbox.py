@@ -1,9 +1,9 @@
-"""`Outbox`: messages that a served plugin must get, from whichever instance: Unreserve, PostBind, ends.
+"""`Outbox`: messages that a served plugin must get, in any instance: Unreserve, PostBind, ends of cycles.
 
 Unreserve is delivered at least once: batched, with backoff, until it is acknowledged, and before a new
-Reserve of the same pod. PostBind and the ends of cycles are best effort. Everything goes to the instance that
-is called, and beside that to the one that the cycle was with (`FormerInstances`). The outbox lives as long as
-the host; `attach` gives it a sender and takes it away.
+Reserve of the same pod. PostBind and the ends of cycles are best effort. Messages go to the
+active instance, and also to the instance of the cycle, if it is another one (`FormerInstances`). The outbox
+exists as long as the host. `attach` sets and removes its sender.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ _HOPEFUL_TRIES: Final = 5
 _FIRST_BACKOFF_S: Final = 0.2
 _MAX_BACKOFF_S: Final = 10.0
 IDLE_END_S: Final = 1.0
-"""Ends of cycles that no call carried away within this time go in a call of their own."""
+"""The seconds after which ends of cycles that no call has carried are sent in a call of their own."""
 
 
 @dataclass(slots=True, eq=False)
 class Parcel:
     """A reservation to give back, or a pod that was bound.
 
-    `since_s`: when it was put in (monotonic). `superseded`: an instance has heard since then which
-    reservations are alive, this one not among them.
-    `own`: the way to the instance that the cycle was with; None: it is not known.
+    `since_s`: the time when it was added (monotonic seconds). `superseded`: an instance got a list of live
+    reservations since then, without this one. `own`: the way to the instance of the cycle; None: not known.
     """
 
     cycle_id: str
@@ -107,12 +106,12 @@ class Outbox:
         self._timer: Timer | None = None
         self._end_timer: Timer | None = None
         self._carried = False
-        """Whether a call has brought ends along since that timer was set."""
+        """True if a call has carried ends since that timer was set."""
 
     # --- sending ---------------------------------------------------------------------------------------
 
     def attach(self, sender: Sender) -> None:
-        """Send everything that waits to this instance, and everything that comes, from now on."""
+        """Send all messages, waiting and new ones, to this instance from now on."""
         self._sender = sender
         self._backoff_s = 0.0
         self._wake()
@@ -122,7 +121,7 @@ class Outbox:
         if self._sender is not sender:
             return
         self._sender = None
-        # Of its own cycles it hears itself, as long as it is there.
+        # The instance still gets the messages of its own cycles, while it is attached.
         for parcel in self._unreserves.values():
             if parcel.own is sender:
                 self._former.unreserve(sender, parcel)
@@ -233,8 +232,9 @@ class Outbox:
         return list(self._unreserves)
 
     def supersede(self, cycle_ids: Sequence[str]) -> None:
-        """The plugin has the list of what is alive, without these: a few more tries are enough, and they are
-        counted once: an instance that answers wrongly is in quarantine before they are over.
+        """Limit the further tries for these cycles, which the list of live reservations did not have.
+
+        The tries are reset only once. An instance that answers wrongly is in quarantine before they end.
         """
         for cycle_id in cycle_ids:
             parcel = self._unreserves.get(cycle_id)
@@ -273,8 +273,9 @@ class Outbox:
             self._set_end_timer()
 
     def take_ended(self, sender: Sender | None = None) -> list[Ended]:
-        """Ends for a call to carry; then `ended_told`, or `return_ended` if it failed. `sender`: the way to
-        the instance that is called; one that is not asked any more carries none.
+        """Take ends for a call to carry. Call `ended_told` after the call, or `return_ended` if it failed.
+
+        `sender`: the way to the called instance. A call to a former instance carries no ends.
         """
         if not self._ended or self._former_of(sender) is not None:
             return []
@@ -307,7 +308,7 @@ class Outbox:
     def _idle(self) -> None:
         self._end_timer = None
         if self._ended and self._carried:
-            self._set_end_timer()  # there are calls; the next one takes along what has ended since the last
+            self._set_end_timer()  # calls are made: the next call carries the ends since the last call
         elif self._ended:
             self._wake()
 
@@ -424,13 +425,13 @@ class Outbox:
         if not self._backoff_s:
             _LOG.warning("outbox.delayed", plugin=self.plugin, error=err.text, waiting=len(self._unreserves))
         self._backoff_s = min(2 * self._backoff_s or _FIRST_BACKOFF_S, _MAX_BACKOFF_S)
-        # Full jitter, so that several plugins of one dead process do not come back in step.
+        # Full jitter, so that several plugins of one dead process are not tried at the same time.
         delay_s = self._rng.uniform(0.0, self._backoff_s)
         self._timer = self._clock.call_at(self._clock.monotonic_s() + delay_s, self._wake)
 
 
 def _short(plugin: str, done_count: int, count: int) -> PluginError:
-    """An answer that lacks cycles: one that names none at all was not written for this call."""
+    """Return the error for an acknowledgement that lacks cycles: a violation if it names none at all."""
     if done_count:
         return PluginUnavailableError(
             plugin, "Unreserve", f"acknowledged {done_count} of {count} reservations"
@@ -443,7 +444,7 @@ def _short(plugin: str, done_count: int, count: int) -> PluginError:
 
 
 def _disappoint(parcels: Sequence[Parcel], err: PluginError) -> None:
-    """Tell the waiting tasks that it will take longer."""
+    """Wake the waiting tasks with the error; the messages are sent again later."""
     for parcel in parcels:
         parcel.tries += 1
         waiter, parcel.waiter = parcel.waiter, None
@@ -464,10 +465,10 @@ class _Untold:
 class FormerInstances:
     """The instances of one plugin that are not called any more, and the messages that wait for them.
 
-    The outbox sends to the instance that is called, which has heard of the reservations of all others
-    (Reconcile). An instance that a newer one has replaced, or that is not ready, still holds those of its own
-    cycles: it gets the messages as well, while it is attached. Each message goes once, beside the outbox, so
-    that an instance that hangs delays nobody; what it does not get it learns by the next Reconcile.
+    The outbox sends to the active instance, which has got the reservations of all instances (Reconcile). An
+    instance that was replaced by a newer one, or that is not ready, still holds the reservations of its own
+    cycles. It gets the messages as well, while it is attached. Each message is sent once, beside the outbox,
+    so that an instance that hangs delays no other. The next Reconcile brings what the instance missed.
     """
 
     def __init__(self, plugin: str) -> None:

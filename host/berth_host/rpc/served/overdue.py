@@ -1,6 +1,6 @@
-"""`Overdue`: how long the oldest reservation waits to be given back, and a warning where that is too long.
+"""`Overdue`: the age of the oldest reservation that waits to be given back, and a warning if it is too old.
 
-Part of the `Outbox`, which is asked for the age by the metrics.
+Part of the `Outbox`. The metrics read the age.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from berth_host.model.clock import Clock, Timer
 
 _LOG = get_logger()
 OVERDUE_S: Final = 60.0
-"""Twice the pause after which a lost instance is usually tried again, and more than a restart takes."""
+"""Seconds: twice the usual pause before a lost instance is tried again, and longer than a restart."""
 
 
 class Overdue:
@@ -36,12 +36,12 @@ class Overdue:
         return 0.0 if since_s is None else self._clock.monotonic_s() - since_s
 
     def watch(self) -> None:
-        """Look after a new reservation until none is left."""
+        """Watch the reservations until none is left."""
         if self._timer is None:
             self._look()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop the watch."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,7 +1,7 @@
-"""Which socket a path is, the user at its other end as the kernel tells it, and whether it may be there.
+"""The identity of a socket file, the user at its other end by the kernel, and whether this user may serve.
 
-Asked on the host's own connections: framed ones, and the one that `attach` opens before gRPC's. Of a
-connection to a socket that listens, the kernel tells the process that began to listen. Source: unix(7),
+Used on the host's own connections: framed connections, and the connection that `attach` opens before gRPC's.
+For a connection to a listening socket, the kernel returns the process that began to listen. Source: unix(7),
 SO_PEERCRED.
 """
 

@@ -3,8 +3,8 @@
 `READERS` has one reader for each kind of value, whatever reply it is in; `CallCodec` puts them together.
 
 A reply that cannot be read at all is a PluginProtocolError: node sets that are no subset, scores of the
-wrong length, strings that name no node. So is one with a list that is longer than any good answer: two
-million empty entries fit into one message, and reading them would hold the host's loop for seconds.
+wrong length, strings that name no node. A list that is longer than any good answer raises the same error: two
+million empty entries fit into one message, and reading them would block the host's loop for seconds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc.served.statuses import decode_status
 
 SURPLUS: Final = 256
-"""Beyond the candidates: reasons may hold for none of them, and a few too many have better words."""
+"""Allowed groups beyond the number of candidates: groups may be empty, and other checks have better
+messages.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,8 +95,9 @@ class ReplyReader:
         return verdicts if self.back is None else verdicts.take(self.back)
 
     def scores(self, raw: bytes) -> NDArray[np.int64]:
-        """`raw`: a `Scores` message. int64[n] in the order that the candidates were given in; scores of the
-        wrong length are left for `validate` to refuse.
+        """Return int64[n] from a `Scores` message, in the order of the request's candidates.
+
+        `validate` refuses scores of the wrong length.
         """
         scores, back = self._ascending_scores(raw), self.back
         return scores if back is None or len(scores) != len(back) else scores[back]
@@ -103,7 +106,7 @@ class ReplyReader:
         try:
             return self.last.decode(raw)
         except ValueError:
-            pass  # named scores, or others that are not written in one piece
+            pass  # named scores, or scores that are not one block of bytes
         try:
             message = scheduling_pb2.Scores.FromString(raw)
         except DecodeError as err:
@@ -232,4 +235,4 @@ READERS: Final[Mapping[str, Convert]] = {
     "json": ReplyReader.patch_body,
     "Duration": lambda _reader, message: message.seconds + message.nanos / 1e9,
 }
-"""The reader of each kind of value, in whatever reply it is."""
+"""The reader of each kind of value, for all replies."""

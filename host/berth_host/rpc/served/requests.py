@@ -49,8 +49,8 @@ class Written:
 
 
 class RequestWriter:
-    """What the requests to one plugin at one instance depend on. Attributes: link, plugin, mode (how it names
-    nodes), whole_pod (whether it gets pods as JSON).
+    """The writer of requests to one plugin at one instance. Attributes: link, plugin, mode (how nodes are
+    named), whole_pod (True if pods are sent as JSON).
     """
 
     def __init__(self, link: InstanceLink, descriptor: Descriptor) -> None:
@@ -165,7 +165,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     "patched": lambda asking: encode_patched(asking.args["patched"]),
     "pod_deleted": lambda asking: asking.own_cycle.pod_deleted,
 }
-"""The writer of each field, in whatever request it is."""
+"""The writer of each field, for all requests."""
 
 
 def _ascending(nodes: NodeTable) -> tuple[NodeTable, NDArray[np.intp] | None]:
@@ -206,8 +206,9 @@ def encode_names(names: Sequence[str], mode: NodeMode, index_of: IndexOf) -> pb.
 def encode_rejections(
     rejections: NodeRejections, all_names: Sequence[str], mode: NodeMode, index_of: IndexOf
 ) -> tuple[list[scheduling_pb2.NodeGroup], list[str]]:
-    """(groups, the plugin of each). Nodes that are not listed get a group of their own if they have more
-    to say than the contract's reading of an absent node.
+    """Return (groups, the plugin of each group).
+
+    Nodes that are not listed get a group if their status differs from the contract's default for them.
     """
     by_status: dict[Status, list[str]] = {}
     for name, status in rejections.by_node.items():

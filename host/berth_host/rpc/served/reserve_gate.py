@@ -1,8 +1,8 @@
-"""`ReserveGate`: an instance takes reservations and waits, or is told which are alive, never both at once.
+"""`ReserveGate`: keeps Reserve and Permit calls to an instance apart from lists of live cycles.
 
-A Reserve that is under way stands in no list yet, and the instance would give back at once what it has just
-taken. So a list waits for calls that are open, and new calls wait for the list. One for each plugin of an
-instance, shared by its transports (Reserve and Permit) and `attach` (Reconcile).
+A Reserve under way is in no list yet, so the instance would at once give back what it has just reserved. So a
+list waits for open calls, and new calls wait for the list. There is one gate for each plugin of an instance,
+shared by its transports (Reserve and Permit) and `attach` (Reconcile).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ReserveGate:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Keep the gate counted as in use during a Reserve or Permit."""
+        """Count a Reserve or Permit as open during the block."""
         self._calls += 1
         self._idle.clear()
         try:

@@ -1,4 +1,4 @@
-"""`LinkSender`: the outbox's calls for one plugin at one instance, with the deadlines that hold there."""
+"""`LinkSender`: the outbox's calls for one plugin at one instance, with this instance's deadlines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from berth_host.rpc.served.outbox import Parcel
 
 
 class LinkSender:
-    """Sends the messages of the outbox. Raises PluginError, as the outbox expects."""
+    """The sender of the outbox's messages to one instance. Its methods raise PluginError."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The contract's `Status` message -> `Status`, as the host reads it.
 
-An unset code reads as its place says (`unset`), an unknown one as ERROR; reasons are cut to what the
-contract allows. Called by the codec and by the handle's service.
+`unset` is the code for a message without one. An unknown code becomes ERROR. Reasons are cut to the limits of
+the contract. Called by the codec and by the handle's service.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_REASON_BYTES: Final = 4096
 
 
 def decode_status(message: pb.Status, plugin: str, unset: Code) -> Status:
-    """Return a Status signed by `plugin`. `unset`: the reading of no code."""
+    """Return a Status that names `plugin`. `unset`: the code for a message without one."""
     if message.code == pb.Status.CODE_UNSPECIFIED:
         code = unset
     else:
@@ -40,7 +40,7 @@ def cut_reasons(reasons: Iterable[str]) -> tuple[str, ...]:
 
 
 def cut(text: str, limit_bytes: int = MAX_REASON_BYTES) -> str:
-    """Return the longest start of `text` that fits."""
+    """Return the longest start of `text` with at most `limit_bytes` bytes."""
     if 4 * len(text) <= limit_bytes:
         return text
     raw = text.encode()
@@ -48,8 +48,8 @@ def cut(text: str, limit_bytes: int = MAX_REASON_BYTES) -> str:
 
 
 def plain(text: str) -> str:
-    """One line that does nothing to a terminal: a blank for a line end, `?` for what cannot be printed.
-    A plugin's words are printed beside the host's own, which they could overwrite or pass themselves off as.
+    """Return one line that is safe for a terminal: a blank for a line end, `?` for unprintable characters.
+    A plugin's text is printed beside the host's text, and could otherwise overwrite or imitate it.
     """
     if text.isprintable():
         return text
