@@ -181,7 +181,7 @@ class FrameworkAlone:
 
 
 class _Nobody:
-    """Ignores the changes of attachments: there is no queue, and each question calls the plugins anew."""
+    """Ignores the changes of attachments, as there is no queue, and each question calls the plugins again."""
 
     def attached(self, plugin: str) -> None:
         """Do nothing."""

@@ -28,7 +28,7 @@ STOP_S = 5.0
 
 
 class Host(HostParts):
-    """One scheduler, for one term as leader. After `start` it schedules in tasks of its own, until `stop`.
+    """One scheduler, for one term as leader. After `start`, its own tasks schedule until `stop`.
 
     made -connect-> connected (the cache follows the cluster) -lead-> leading -drain-> draining -stop-> over
     leading -abandon (another process leads)-> over

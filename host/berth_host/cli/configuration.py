@@ -86,11 +86,11 @@ def load_text(
     cure: Callable[[str], str] = lambda _: "",
     read_config_map: ReadConfigMap | None = None,
 ) -> LoadedConfiguration:
-    """Return the text of a file, with the points of the classes that it names (`inProcess: module:Class`).
+    """Return the configuration in `text`, with the points of the classes that it names (`inProcess`).
 
-    `given`: points that the user names, whose classes are not loaded; `cure`: what is said after the problem
-    of a class, by the plugin's name. Raises ConfigurationError, with all that is wrong in both documents and
-    with every class that cannot be loaded.
+    `given`: points by plugin name, of classes that are not loaded. `cure`: returns the end of the message
+    about a class, by plugin name. Raises ConfigurationError, with all errors of both documents and of all
+    classes that cannot be loaded.
     """
     points, unloadable = _points_in_process(text, source, given, cure)
     try:
@@ -104,7 +104,7 @@ def load_text(
             overrides=overrides,
         )
     except ConfigurationError as err:
-        # Profiles cannot be judged without the points of a class that could not be loaded.
+        # Profiles cannot be checked without the points of a class that could not be loaded.
         known = None if unloadable is not None and err.kind == "profile" else err
         raise together(*(error for error in (known, unloadable) if error is not None)) from err
     if unloadable is not None:
@@ -121,7 +121,7 @@ def for_simulation(
     emulated_version: str = "",
     read_stdin: Callable[[], str] = standard_input.read_text,
 ) -> LoadedConfiguration:
-    """As `load`, and nothing in it that a simulation would have to ignore."""
+    """Return the configuration as `load` does. Raises ConfigurationError for extenders too."""
     result = load(
         path,
         plugins,
@@ -141,7 +141,7 @@ def without_extenders(loaded: LoadedConfiguration, path: str | None) -> LoadedCo
 
 
 def _older_forms(read_config_map: ReadConfigMap | None) -> OlderForms:
-    # Not at the top: hardly any file is of an older form, and every other start is faster without it.
+    # Not at the top: few files have an older form, and other starts are faster without this import.
     from berth_host.older_config.conversion import Converter
 
     return Converter(read_config_map)
@@ -150,11 +150,11 @@ def _older_forms(read_config_map: ReadConfigMap | None) -> OlderForms:
 def _points_in_process(
     text: str, source: str, given: Mapping[str, frozenset[str]], cure: Callable[[str], str]
 ) -> tuple[Mapping[str, frozenset[str]], ConfigurationError | None]:
-    """Return the points of the classes that can be loaded, and what is wrong with the others."""
+    """Return the points of the classes that can be loaded, and an error for the others, or None."""
     try:
         berth = load_berth_configuration(text, source=source)
     except ConfigurationError:
-        # Loading the whole file says it again, beside the errors of the other document.
+        # Loading the whole file reports the same error, beside those of the other document.
         return {}, None
     points, findings = {}, []
     for index, plugin in enumerate(berth.plugins):

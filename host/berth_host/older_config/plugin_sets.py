@@ -267,7 +267,7 @@ def _convert_disabled(sets: PluginSets, entry: Entry, path: str, remarks: Remark
     if row is None:
         yield entry
     elif remarks.form not in row.forms:
-        # No plugin of its own version had this name either.
+        # The version of the file had no plugin with this name either.
         text = f"disabling {entry.name}, which does nothing, is dropped: {_why_not_disabled(row)}"
         remarks.say(text, path, entry.line)
     elif entry.name == sets.default_scorer:

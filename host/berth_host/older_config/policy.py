@@ -163,7 +163,7 @@ def _say_filters_by_affinity(root: SourceNode, path: str, item: SourceNode, rema
     names = {text_of(one, "name") for one in root.members["predicates"].node.items}
     if not names & {"MatchNodeSelector", "GeneralPredicates"}:
         remarks.say(
-            "NodeAffinity looks at the selectors of pods as well, which this policy did not", path, item.line
+            "NodeAffinity also checks the selectors of pods, which this policy did not", path, item.line
         )
 
 

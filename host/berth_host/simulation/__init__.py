@@ -1,1 +1,1 @@
-"""The run of a host on the embedded cluster, on a clock of its own: see `settle`."""
+"""The run of a host on the embedded cluster, with a simulated clock: see `settle`."""

@@ -1,10 +1,10 @@
-"""Keeps a plugin's verdicts and scores, while they hold, for later pods that are equal to the plugin.
+"""The kept verdicts and scores of one plugin, for later pods with an equal signature.
 
-Used by `runtime.plugin_runtime`, in the host and in a served plugin's process. `follows` declares what an
-answer follows from, and ends it. Two forms:
+`runtime.plugin_runtime` uses them, in the host and in a served plugin's process. `follows` has the inputs of
+an answer, and ends answers. Two forms:
 
-    RowColumns     NODE, ROW, NODES   a number per node and pod signature; rows that moved are asked again
-    TableAnswers   TABLE              whole answers, dropped as soon as anything moved
+    RowColumns     NODE, ROW, NODES   a number per node and pod signature; changed rows are asked again
+    TableAnswers   TABLE              whole answers, dropped after any change
 
 For in-process plugins the host keeps the answers of the first form itself, several plugins at a time
 (`berth_host.framework.kept`), in the same columns.
