@@ -50,7 +50,7 @@ def test_parts_without_a_loop_follow_the_cluster_and_pop_its_pods() -> None:
     assert list(parts.scheduler.profiles) == list(parts.clients.by_profile) == ["default-scheduler"]
 
 
-def test_nothing_is_shared_by_two_hosts_but_their_options() -> None:
+def test_two_hosts_share_only_their_options() -> None:
     options = HostOptions(clock=ManualClock(0.0))
     one, other = put_together(options), put_together(options)
     assert one.metrics is other.metrics

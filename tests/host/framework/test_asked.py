@@ -1,4 +1,6 @@
-"""Which plugins are asked at a point. The same plugins are the same tuple: the key for known answers."""
+"""The plugins to call at a point. The same plugins are the identical tuple, by which kept answers are
+found.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ GPU, PLAIN = (make_cycle(pod) for pod in (Pod(name="g", labels={"gpu": "1"}), Po
 
 
 class Always:
-    """About every pod."""
+    """A plugin that is called about every pod."""
 
     def filter(self, state: CycleState, pod: Pod, node: Node) -> Status:
         return SUCCESS
 
 
 class OnGpus(Always):
-    """In the scope of its own pods alone."""
+    """A plugin that is called only about pods in its scope."""
 
 
 ALWAYS = local_client(Always())
@@ -47,7 +49,7 @@ def test_plugin_that_skips_is_left_out() -> None:
     assert some.about(PLAIN, FILTER, frozenset({"Always"})) == ()
 
 
-def test_the_same_plugins_are_the_same_tuple() -> None:
+def test_same_plugins_are_the_identical_tuple() -> None:
     some = asked()
     for skip in (frozenset[str](), frozenset({"Always"})):
         for cycle in (GPU, PLAIN):

@@ -22,7 +22,7 @@ NODES = ("n0", "n1", "n2")
 
 
 class PreFilters:
-    """PreFilter plugins whose answers are given, and which note who was asked."""
+    """PreFilter plugins with given answers, which note the calls."""
 
     def __init__(self, **answers: Status | PreFilterResult) -> None:
         self.asked: list[str] = []
@@ -114,7 +114,7 @@ async def test_pre_filter_that_leaves_no_node_rejects_without_a_plugin(
 
 
 class Fussy:
-    """Rejects the nodes it is told to; notes what it was asked."""
+    """A plugin that rejects given nodes and notes its calls."""
 
     def __init__(self, args: dict[str, Status], handle: object = None) -> None:
         self.verdicts = args
@@ -126,7 +126,7 @@ class Fussy:
 
 
 class Second(Fussy):
-    """Another one."""
+    """A second plugin of the same kind."""
 
 
 async def run_filters(framework: Framework, **nominated: list[Pod]) -> tuple[list[int], NodeStatuses]:
@@ -138,7 +138,7 @@ async def run_filters(framework: Framework, **nominated: list[Pod]) -> tuple[lis
     return rows.tolist(), statuses
 
 
-async def test_filter_asks_each_plugin_about_the_nodes_still_alive() -> None:
+async def test_filter_calls_each_plugin_about_the_nodes_that_are_left() -> None:
     first = Fussy({"n0": Status.unschedulable("full")})
     second = Second({"n1": Status.unresolvable("wrong")})
     rows, statuses = await run_filters(framework_of([first, second]))
@@ -173,7 +173,7 @@ async def test_exception_in_filter_becomes_an_error_that_names_the_plugin() -> N
 
 async def test_nominated_pods_count_in_a_first_pass_and_not_in_the_second() -> None:
     class Room:
-        """One pod per node."""
+        """A Filter plugin that allows one pod per node."""
 
         def filter(self, state: object, pod: Pod, node: NodeView) -> Status:
             return Status.success() if node.pod_count == 0 else Status.unschedulable("taken")
@@ -224,7 +224,7 @@ async def test_post_filter_without_help_collects_the_reasons() -> None:
 
 
 class Lights:
-    """KEP-624's scorer: lights per node, normalised by itself."""
+    """The Score plugin of KEP-624: lights per node, normalised by the plugin itself."""
 
     def __init__(self, args: dict[str, int], handle: object = None) -> None:
         self.lights = args
@@ -273,7 +273,7 @@ async def test_pre_score_failure_ends_the_cycle() -> None:
 
 
 class Keeper:
-    """Reserves; notes the order of calls."""
+    """A Reserve plugin that notes the order of calls."""
 
     calls: list[str]
     answer = Status.success()
@@ -324,7 +324,7 @@ async def test_reserve_without_a_decision_is_an_error() -> None:
 
 
 class Gate:
-    """Permit with a given answer."""
+    """A Permit plugin with a given answer."""
 
     answer: PermitResult | Status = Status.success()
 
@@ -355,7 +355,9 @@ async def test_permit_approves_holds_or_denies(
 
 
 async def test_wait_of_one_plugin_is_known_while_the_next_one_is_asked() -> None:
-    """A list for Reconcile that is made meanwhile would not name it, and its plugin would forget the pod."""
+    """Otherwise a list for Reconcile, made meanwhile, would lack the pod, and the plugin would forget the
+    pod.
+    """
     known: list[dict[str, float]] = []
 
     class Waits(Gate):
@@ -384,7 +386,7 @@ async def test_permit_rejection_after_a_wait_leaves_no_pod_waiting() -> None:
 
 
 class Binds:
-    """Bind with a given answer."""
+    """A Bind plugin with a given answer."""
 
     answer: BindResult | Status = Status.skip()
 

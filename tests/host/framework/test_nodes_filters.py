@@ -1,4 +1,4 @@
-"""Plugins in the host that read all Node objects: for equal pods too, the change of a Node is noticed."""
+"""In-process plugins that read all Node objects: the change of a Node counts, also for equal pods."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from support.frameworks import cycle_of, framework_of
 
 
 class OnlySmallClusters(Plugin):
-    """Rejects every node while one is labelled `full`."""
+    """A plugin that rejects all nodes while one has the label `full`."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODES
 
     def filter_nodes(self, state: Any, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """One verdict for all."""
+        """Return one verdict for all nodes."""
         full = bool((nodes.whole.label("full")[0] != 0).any())
         return Verdicts.all(len(nodes), Status.unschedulable("full") if full else Status.success())
 
 
 class AtMostTwoNodes(Plugin):
-    """Counts the nodes at PreFilter, and rejects every one at Filter when there are more than two."""
+    """A plugin that counts the nodes at PreFilter, and rejects all at Filter if there are more than two."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODES
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Leave the count to Filter."""
+        """Write the count for Filter."""
         state.write("count", len(nodes))
         return SUCCESS
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """By the count of the whole cluster, whatever rows are asked about."""
+        """Judge by the count of all nodes, for any rows."""
         return Verdicts.all(len(nodes), Status.unschedulable("many") if state.read("count") > 2 else SUCCESS)
 
 
@@ -52,7 +52,7 @@ async def passed_in(framework: Framework, columns: NodeColumns, cycle_id: str) -
     return [int(row) for row in rows]
 
 
-async def test_state_that_pre_filter_wrote_is_not_taken_over_when_a_node_came() -> None:
+async def test_state_that_pre_filter_wrote_is_not_kept_after_a_new_node() -> None:
     framework = framework_of([AtMostTwoNodes({}, NO_HANDLE)])
     columns = NodeColumns()
     for name in ("n0", "n1"):

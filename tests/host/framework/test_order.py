@@ -1,4 +1,4 @@
-"""Served Filter plugins answer as in the host: one after the other, each about the nodes that are left."""
+"""Served Filter plugins answer as in process: one after the other, each about the nodes that are left."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ POINTS = {"filter": PointPolicy(5.0, Policy.FAIL)}
 
 
 class Ruled(Plugin):
-    """Answers as `rules` says of a node: `no`, `never`, `error`; `raises` fails the whole call. Takes at most
-    `most` of the nodes that it is asked about. `asked`: the nodes of each call.
+    """A plugin that answers about a node by `rules`: `no`, `never`, `error`; `raises` fails the whole call.
+
+    At most `most` nodes of a call pass. `asked`: the nodes of each call.
     """
 
     rules: ClassVar[dict[str, str]] = {}
@@ -42,7 +43,7 @@ class Ruled(Plugin):
     asked: ClassVar[list[list[str]]] = []
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Raises ValueError for a node that it cannot judge."""
+        """Answer by the rules. Raises ValueError for a node with the rule `raises`."""
         self.asked.append(list(nodes.names))
         rules = [self.rules.get(name, "yes") for name in nodes.names]
         if "raises" in rules:
@@ -76,7 +77,7 @@ PLUGINS: tuple[type[Ruled], ...] = (First, Second, Third)
 
 
 def draw(seed: int) -> None:
-    """Choose what each plugin says of each node."""
+    """Choose the rules of each plugin."""
     chance = random.Random(seed)
     for cls in PLUGINS:
         words = ["yes", "yes", "no", "never", "error", "raises"]
@@ -85,7 +86,9 @@ def draw(seed: int) -> None:
 
 
 async def ask(framework: Framework, host: AttachedHost) -> object:
-    """The verdicts of Filter, the nodes that each plugin saw, and the calls and failures counted."""
+    """Run Filter; return the verdicts, the nodes of each plugin's calls, and the counted calls and
+    failures.
+    """
     before = {client.name: _counted(client) for client in framework.clients}
     for cls in PLUGINS:
         cls.asked.clear()
@@ -127,7 +130,7 @@ async def test_served_filters_answer_as_one_after_the_other_in_the_host(tmp_path
             for seed in range(ROUNDS):
                 draw(seed)
                 want = await ask(here, host)
-                for client in host.clients.values():  # a plugin that failed before is asked all the same
+                for client in host.clients.values():  # a plugin that failed before is called again
                     for breaker in _breakers(client):
                         breaker.succeeded()
                 assert await ask(there, host) == want, seed

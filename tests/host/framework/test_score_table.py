@@ -1,4 +1,4 @@
-"""The best rows of a total, and the few that a page shows."""
+"""The rows with the highest total, and the few rows that a page shows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def table(total: list[int]) -> ScoreTable:
 
 
 @given(total=TOTALS)
-def test_the_tie_set_is_all_rows_with_the_highest_total_ascending(total: list[int]) -> None:
+def test_best_rows_are_all_with_the_highest_total_ascending(total: list[int]) -> None:
     assert table(total).best().tolist() == [row for row, value in enumerate(total) if value == max(total)]
 
 
@@ -32,7 +32,7 @@ def test_the_top_rows_have_the_highest_totals(total: list[int], count: int) -> N
     assert sorted((total[row] for row in rows), reverse=True) == sorted(total, reverse=True)[:count]
 
 
-def test_the_tie_set_is_looked_for_once_and_may_be_known_already() -> None:
+def test_best_rows_are_searched_once_or_known_before() -> None:
     scores = table([1, 5, 5])
     assert scores.best() is scores.best()
     scores.leaders = np.asarray([2], dtype=np.intp)

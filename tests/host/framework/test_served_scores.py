@@ -1,4 +1,4 @@
-"""PreScore and Score of several served plugins: asked at the same time, counted in the configured order."""
+"""PreScore and Score of several served plugins: called concurrently, counted in the configured order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POINTS = {point: PointPolicy(5.0, Policy.FAIL) for point in ("filter", "preScore
 
 
 class Here:
-    """In process: the same score everywhere; notes when it was asked."""
+    """An in-process plugin with the same score for all nodes, which notes when it was called."""
 
     def __init__(self, args: object = None, handle: object = None) -> None:
         self.asked: list[str] = []
@@ -45,7 +45,7 @@ class Here:
 async def framework(
     tmp_path: Path, *plugins: identity_pb2.PluginDescriptor
 ) -> AsyncIterator[tuple[Framework, Cycle, ScriptedPlugin, Here]]:
-    """The plugins, served and in this order, with `Here` between the first and the second."""
+    """Yield a framework of served `plugins`, in this order, with `Here` between the first and the second."""
     served = ScriptedPlugin(*plugins)
     path = tmp_path / "p.sock"
     place = at_socket(path, *(plugin.name for plugin in plugins))
@@ -61,7 +61,7 @@ def scorer(name: str, *more: str, **fields: Any) -> identity_pb2.PluginDescripto
     return descriptor(name, "SCORE", *more, **fields)
 
 
-async def test_scores_are_asked_for_together_and_added_up(tmp_path: Path) -> None:
+async def test_served_scores_are_requested_concurrently_and_added_up(tmp_path: Path) -> None:
     together = asyncio.Barrier(2)
 
     async def score(request: spb.ScoreRequest) -> spb.ScoreResponse:
@@ -111,7 +111,9 @@ async def test_first_error_in_the_configured_order_counts_whichever_came_first(t
         assert "broken A" in status.message
 
 
-async def test_pre_scores_are_asked_for_together_unless_one_reads_shared_state(tmp_path: Path) -> None:
+async def test_pre_scores_are_requested_concurrently_unless_a_plugin_reads_shared_state(
+    tmp_path: Path,
+) -> None:
     together = asyncio.Barrier(2)
     order: list[str] = []
 

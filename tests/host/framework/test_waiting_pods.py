@@ -38,13 +38,13 @@ async def test_pod_goes_on_when_every_plugin_that_waits_has_allowed_it(waiting: 
     assert not waiting.is_waiting(POD.uid)
 
 
-async def test_allow_that_overtakes_the_reply_of_permit_is_kept_and_applied(waiting: WaitingPods) -> None:
+async def test_allow_before_the_reply_of_permit_is_kept_and_applied(waiting: WaitingPods) -> None:
     assert waiting.allow("A", POD.uid, "c1") is Decision.STORED_EARLY
     waiting.hold(POD.uid, {"A": 10.0})
     assert (await waiting.wait(POD.uid)).is_success
 
 
-async def test_reject_that_overtakes_the_reply_of_permit_is_kept_and_applied(waiting: WaitingPods) -> None:
+async def test_reject_before_the_reply_of_permit_is_kept_and_applied(waiting: WaitingPods) -> None:
     assert waiting.reject("B", POD.uid, "c1", "no") is Decision.STORED_EARLY
     waiting.hold(POD.uid, {"A": 10.0})
     status = await waiting.wait(POD.uid)
@@ -87,7 +87,7 @@ async def test_restricted_plugin_ends_its_own_waits_and_those_that_were_named(cl
     assert waiting.allow("C", POD.uid, "c1", "B") is Decision.NOT_PERMITTED
     assert waiting.allow("C", POD.uid, "c1", "A") is Decision.APPLIED
     assert waiting.allow("C", POD.uid, "c1") is Decision.APPLIED
-    # It holds the pod no more, so that a rejection would end the wait of B alone.
+    # C no longer holds the pod, so that a rejection would end only the wait of B.
     assert waiting.reject("C", POD.uid, "c1", "no") is Decision.NOT_PERMITTED
     assert waiting.reject("B", POD.uid, "c1", "no") is Decision.APPLIED
 

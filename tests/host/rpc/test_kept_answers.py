@@ -50,25 +50,25 @@ def _quietly(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def changed_nodes_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    """A node changed, or came into a slot that another one had."""
+    """Do not log a row whose node changed, or that got another node."""
     patch.setattr(NodeColumns, "set_node", _quietly(NodeColumns.set_node))
     patch.setattr(NodeColumns, "touch", _quietly(NodeColumns.touch))
 
 
 def nodes_in_reused_slots_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    """A node went, and it or another one got its slot."""
+    """Do not log a row whose node was removed, or that was given to a new node."""
     patch.setattr(NodeColumns, "remove", _quietly(NodeColumns.remove))
     patch.setattr(NodeColumns, "add", _quietly(NodeColumns.add))
 
 
 def pods_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    """Pods came or went."""
+    """Do not log a row whose pods changed."""
     patch.setattr(NodeColumns, "set_usage", _quietly(NodeColumns.set_usage))
     patch.setattr(NodeColumns, "touch", _quietly(NodeColumns.touch))
 
 
 def tables_built_anew_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    """A copy was synchronised from nothing: its slots belong to other nodes."""
+    """Do not notice that a table was built again, so that its slots belong to other nodes."""
     moved_in = SlotFollower.moved_in
 
     def of_any_table(self: Any, columns: NodeColumns) -> Any:
@@ -79,52 +79,52 @@ def tables_built_anew_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def versions_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    """Anything moved in the tables, for a plugin that looks at all of it."""
+    """Do not notice changes of the tables, for a plugin that reads all of a table."""
     patch.setattr(kept_answers, "_as_of", lambda nodes, versions: (nodes._columns.identity, versions))
 
 
 def objects_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    """Objects beside the tables moved."""
+    """Do not notice changes of objects outside the tables."""
     patch.setattr(follows.Follows, "versions", lambda self: ())
 
 
 def candidates_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    """An answer about some rows is handed out for others."""
+    """Return the answer about some rows for other rows."""
     patch.setattr(known_slots.KnownSlots, "missing", lambda self, nodes: known_slots.NO_ROWS)
 
 
 def labels_are_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
-    """Pods that differ count as equal."""
+    """Treat pods that differ as equal."""
     patch.setattr(follows, "wishes", _without("labels", {}))
 
 
 def an_annotation_is_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
-    """Pods that differ count as equal."""
+    """Treat pods that differ as equal."""
     patch.setattr(Heights, "sign", lambda self, pod, nodes: ())
 
 
 def the_required_node_is_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
-    """Pods that differ count as equal."""
+    """Treat pods that differ as equal."""
     patch.setattr(NodeName, "sign_fields", ())
 
 
 def the_host_does_not_catch_up(patch: pytest.MonkeyPatch) -> None:
-    """The host takes over what was said about rows that have moved since."""
+    """Use kept answers about rows that have changed since."""
     patch.setattr(merged_answers.MergedAnswers, "catch_up", lambda self, columns: None)
 
 
 def the_host_forgets_no_verdict(patch: pytest.MonkeyPatch) -> None:
-    """A verdict is taken over although its row has moved."""
+    """Use a verdict although its row has changed."""
     patch.setattr(merged_verdicts.MergedVerdicts, "forget", lambda self, moved, node_moved: None)
 
 
 def the_host_forgets_no_score(patch: pytest.MonkeyPatch) -> None:
-    """A score is taken over although its row has moved."""
+    """Use a score although its row has changed."""
     patch.setattr(merged_scores.MergedScores, "forget", lambda self, moved, node_moved: None)
 
 
 def the_host_puts_verdicts_together_once(patch: pytest.MonkeyPatch) -> None:
-    """The verdicts on all nodes stay what they were although one of them is another one by now."""
+    """Return the old verdicts on all nodes although one of them has changed."""
     put_together = merged_verdicts.MergedVerdicts._put_together
     kept: dict[Any, Any] = {}
 
@@ -135,7 +135,7 @@ def the_host_puts_verdicts_together_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_host_believes_the_node(patch: pytest.MonkeyPatch) -> None:
-    """Plugins that judge by the Node are not asked again although it has changed."""
+    """Do not call plugins that judge by the Node again although the Node has changed."""
     forget = merged_verdicts.MergedVerdicts.forget
     patch.setattr(
         merged_verdicts.MergedVerdicts, "forget", lambda self, moved, node_moved: forget(self, moved, ())
@@ -143,7 +143,7 @@ def the_host_believes_the_node(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_host_believes_the_score_of_the_node(patch: pytest.MonkeyPatch) -> None:
-    """Plugins that score by the Node are not asked again although it has changed."""
+    """Do not call plugins that score by the Node again although the Node has changed."""
     forget = merged_scores.MergedScores.forget
     patch.setattr(
         merged_scores.MergedScores, "forget", lambda self, moved, node_moved: forget(self, moved, ())
@@ -151,39 +151,39 @@ def the_host_believes_the_score_of_the_node(patch: pytest.MonkeyPatch) -> None:
 
 
 def skips_hold_for_ever(patch: pytest.MonkeyPatch) -> None:
-    """A SKIP is taken over although what it followed from has changed."""
+    """Use a SKIP although the objects that it follows from have changed."""
     patch.setattr(Licences, "sign", lambda self, pod, nodes: NoConcern.CYCLE)
 
 
 def a_skip_is_kept_that_was_not_signed(patch: pytest.MonkeyPatch) -> None:
-    """A plugin that looks further skipped once, and is not asked again."""
+    """Keep the SKIP of a plugin that did not sign it."""
     patch.setattr(Licences, "sign", lambda self, pod, nodes: pod.priority)
     patch.setattr(keep_answers.KeptForPod, "skips", lambda self, plugin, *points: True)
 
 
 def counts_of_images_are_not_copied_anew(patch: pytest.MonkeyPatch) -> None:
-    """What a row says of its images is taken over although the row was copied since."""
+    """Use the old counts of images although the row was copied since."""
     refresh = NodeImages.refresh_row
     patch.setattr(NodeImages, "refresh_row", lambda self, slot: bool(refresh(self, slot)) and False)
 
 
 def the_host_keeps_its_sums(patch: pytest.MonkeyPatch) -> None:
-    """A total is not put right for the rows that were scored anew."""
+    """Do not update the total for rows with new scores."""
     patch.setattr(merged_scores._Column, "change", lambda self, rows, total: False)
 
 
 def the_host_keeps_the_best(patch: pytest.MonkeyPatch) -> None:
-    """The rows with the highest total are not put right."""
+    """Do not update the rows with the highest total."""
     patch.setattr(Leaders, "change", lambda self, positions, total: None)
 
 
 def the_host_mixes_up_pods(patch: pytest.MonkeyPatch) -> None:
-    """Pods that differ count as equal in the host."""
+    """Treat pods that differ as equal in the host."""
     patch.setattr(Signers, "sign", lambda self, pod, nodes: ({one.name: () for one in self.all}, ()))
 
 
 def a_column_does_not_catch_up(patch: pytest.MonkeyPatch) -> None:
-    """What one plugin said of rows that have moved since is taken over."""
+    """Use one plugin's kept answers about rows that have changed since."""
     catch_up = kept_answers.RowColumn.catch_up
 
     def never(self: Any, columns: Any) -> None:
@@ -194,13 +194,13 @@ def a_column_does_not_catch_up(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_said_is_not_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """What PreFilter and PreScore answered is taken over although a Node object has changed."""
+    """Use the answers of PreFilter and PreScore although a Node object has changed."""
     patch.setattr(plugin_answers.SignatureAnswers, "catch_up", lambda self, nodes_version: None)
     patch.setattr(merged_answers.MergedAnswers, "catch_up", lambda self, columns: None)
 
 
 def answers_are_kept_without_a_declaration(patch: pytest.MonkeyPatch) -> None:
-    """A plugin without depends_on counts as one that goes by the tables."""
+    """Treat a plugin without depends_on as one that depends on the tables."""
     made = follows.Follows.__init__
 
     def counting(self: Any, plugin: str, depends_on: DependsOn | None, *args: Any, **more: Any) -> None:
@@ -210,7 +210,7 @@ def answers_are_kept_without_a_declaration(patch: pytest.MonkeyPatch) -> None:
 
 
 def columns_are_kept_without_a_declaration(patch: pytest.MonkeyPatch) -> None:
-    """A plugin without depends_on counts as one that goes by the Node."""
+    """Treat a plugin without depends_on as one that depends on the Node."""
     made = follows.Follows.__init__
 
     def counting(self: Any, plugin: str, depends_on: DependsOn | None, *args: Any, **more: Any) -> None:

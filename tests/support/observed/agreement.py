@@ -1,14 +1,14 @@
-"""Does what was observed agree with what was recorded? The first difference, or None.
+"""Compares an observation with a recording: returns the first difference, or None.
 
-Compared is what the recordings define: `pods` by name, `events` as a multiset, and `writes` in order for each
-object, since the order of writes to different objects is not defined. Neither is how often a pod is tried
-again within an observation: with `retries_count` False a repetition is as good as one. In the parts that
-differed between two recordings (`secondRun`) one history must be the beginning of the other. It is also left
-open there whether a failed attempt takes the nomination back together with its condition: kube-scheduler does
-so only if its informer has shown the nomination by then, which is chance.
+The comparison covers what the recordings define: `pods` by name, `events` as a multiset, and `writes` in
+order for each object. The order of writes to different objects is not defined. The number of retries of a pod
+within an observation is not defined either: with `retries_count` False, repetitions do not count. In the
+parts that differed between two recordings (`secondRun`), one history must be the beginning of the other. In
+these parts a failed attempt may or may not clear the nomination together with its condition: kube-scheduler
+does so only if its informer has shown the nomination by then, which is chance.
 
-berth adds one thing to kube-scheduler's writes: the label `berth.io/scheduler` of its Lease, by which
-`kubectl berth` finds it. `_without_own_label` leaves out this label, and the comparison counts all else.
+berth adds to kube-scheduler's writes only the label `berth.io/scheduler` of its Lease, by which `kubectl
+berth` finds the Lease. `_without_own_label` removes this label before the comparison.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _TAKEN_BACK: Final = {"nominatedNodeName": None}
 def first_difference(
     expected: Json, actual: Json, *, retries_count: bool = True, unstable: frozenset[str] = frozenset()
 ) -> Json | None:
-    """None if one observation agrees. `unstable`: parts in which two recordings differed."""
+    """Return the first difference, None if the observation agrees. `unstable`: parts that two recordings
+    differ in.
+    """
     return (
         _pods(expected["pods"], actual["pods"], "pods" in unstable)
         or _events(expected["events"], actual["events"], retries_count and "events" not in unstable)
@@ -37,7 +39,9 @@ def first_difference(
 
 
 def unstable_parts(second_run: Any, step: int) -> frozenset[str]:
-    """Parts of one step (from 1) in which the second recording differed; `second_run` as recorded."""
+    """Return the parts of one step (from 1) in which the second recording differed. `second_run`: as
+    recorded.
+    """
     if isinstance(second_run, str):
         return frozenset()
     return frozenset(str(item["part"]) for item in second_run if item["step"] == step)
@@ -89,7 +93,7 @@ def _without_own_label(write: Json) -> Json:
 
 
 def _by_object(writes: Iterable[Json]) -> dict[tuple[str, str, str], list[Json]]:
-    """Write by what they are written to, each list in order."""
+    """Return the writes by object, in order."""
     groups: dict[tuple[str, str, str], list[Json]] = {}
     for write in writes:
         key = (write["resource"], write.get("namespace", ""), write.get("name", ""))
@@ -116,10 +120,10 @@ def _sequence(
 
 
 def _once_each(writes: list[Json]) -> list[Json]:
-    """Distinct writes in the order of their first time.
+    """Return the distinct writes in the order of their first time.
 
-    A failed attempt takes back the pod's nomination together with its condition, later ones with the same
-    condition take back the nomination alone: that is no news either.
+    A failed attempt clears the pod's nomination together with its condition. Later attempts with the same
+    condition clear only the nomination, which counts as a repetition, too.
     """
     seen: dict[str, Json] = {}
     taken_back = False
@@ -133,7 +137,7 @@ def _once_each(writes: list[Json]) -> list[Json]:
 
 
 def _without_taking_back(write: Json) -> Json:
-    """Return the write of a condition without the nomination that it takes back; any other write as it is."""
+    """Return the write of a condition without the nomination that it clears; any other write as it is."""
     status = write.get("body", {}).get("status", {})
     if "conditions" not in status or not status.items() >= _TAKEN_BACK.items():
         return write

@@ -1,7 +1,7 @@
 """The API server's audit log -> the writes of one user, in the form of the recordings.
 
-`POLICY` makes the server log exactly these writes, with bodies; `AuditLog` reads what was added since it was
-read last. The log shows what the server understood, whatever encoding the scheduler chose.
+`POLICY` makes the server log exactly these writes, with bodies. `AuditLog` reads the new part of the log. The
+log has the decoded requests, in whatever encoding the scheduler sent them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PLACE: Final = ("resource", "apiGroup", "apiVersion", "subresource", "namespace
 
 
 class AuditLog:
-    """A growing file of audit events, one JSON object a line."""
+    """A growing file of audit events, one JSON object per line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -81,12 +81,14 @@ def _write(event: Json) -> Json:
 
 
 def _sent(body: Json) -> Json:
-    """The log names the server's own version of what has no version on the wire."""
+    """Return the body without the server's internal apiVersion, which stands for no version in the
+    request.
+    """
     internal = str(body.get("apiVersion", "")).endswith("__internal")
     return {key: value for key, value in body.items() if not (internal and key == "apiVersion")}
 
 
 def _event_name(event: Json) -> str:
-    """Return the name as the server stored it: a scheduler may leave it to be made up."""
+    """Return the name as the server stored it: a scheduler may let the server generate the name."""
     stored = (event.get("responseObject") or {}).get("metadata") or {}
     return str(event["objectRef"].get("name") or stored.get("name", ""))

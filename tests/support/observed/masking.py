@@ -1,6 +1,6 @@
-"""Values that differ from run to run, made equal: uids, versions, times, host names, tails of Events' names.
+"""Masks values that differ from run to run: uids, versions, times, host names, tails of Events' names.
 
-Used on everything that is observed before it is compared with what was recorded (which is masked already).
+Used on every observation before its comparison with the recording, which is masked already.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _EVENT_TAIL: Final = re.compile(r"\.[0-9a-f]{8,}$")
 
 
 def masked(value: Any, host: str = "") -> Any:
-    """Copy with masks for what is made up anew in every run. `host`: this machine's name if empty."""
+    """Return a copy with masks for values that differ in every run. `host`: this machine's name if empty."""
     name = host or socket.gethostname()
     return _masked(value, name)
 
 
 def masked_event_name(name: str) -> str:
-    """`pod.17f3a...` as `pod.<hex>`."""
+    """Return `pod.17f3a...` as `pod.<hex>`."""
     return _EVENT_TAIL.sub(".<hex>", name)
 
 

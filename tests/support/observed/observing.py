@@ -1,4 +1,4 @@
-"""The work of a scheduler on a cluster since the last look: its pods, its Events, its writes, masked.
+"""The traces of a scheduler on a cluster since the last look: pods, Events and writes, masked.
 
 The form is that of the recordings (`pods`, `events`, `writes`). Used by `replay_observability`.
 """
@@ -16,7 +16,7 @@ _LEFT_OUT_WHEN_EMPTY: Final = ("deprecatedSource", "deprecatedFirstTimestamp", "
 
 
 class Observer:
-    """Looks at one cluster. A step begins with `begin_step`; `look` shows the step so far."""
+    """The observer of one cluster. `begin_step` begins a step; `look` returns the observation so far."""
 
     def __init__(self, api: ApiClient, audit: AuditLog) -> None:
         self._api = api
@@ -26,13 +26,13 @@ class Observer:
         self._events: dict[str, str] = {}
 
     def begin_step(self) -> None:
-        """Everything seen so far is no news any more."""
+        """Begin a step: leave out everything that was observed before."""
         self._before = dict(self._events)
         self._audited.clear()
 
     @property
     def write_count(self) -> int:
-        """How many writes the step has seen so far."""
+        """The number of writes of the step so far."""
         return len(self._audited)
 
     async def look(self) -> Json:

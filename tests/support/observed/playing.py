@@ -1,4 +1,4 @@
-"""The operations of a recorded scenario, done to a real API server; and an empty cluster after each.
+"""Does the operations of a recorded scenario on a real API server, and empties the cluster after it.
 
 Operations: create, patch, delete, bind, sleep (README of the recordings). Called by `replay_observability`.
 """
@@ -21,7 +21,7 @@ POLICY_S: Final = 10.0
 
 
 async def play(api: ApiClient, operations: Iterable[Json]) -> None:
-    """Do these, one after the other. Raises ApiError, and ValueError for an unknown operation."""
+    """Do the operations, one after the other. Raises ApiError, and ValueError for an unknown operation."""
     for operation in operations:
         await _play_one(api, operation)
 
@@ -46,7 +46,9 @@ async def _play_one(api: ApiClient, operation: Json) -> None:
 
 
 async def _created(api: ApiClient, content: Json) -> Json:
-    """Create an object; wait until admission has seen the PriorityClass that was made just before a pod."""
+    """Create an object, with retries until admission has seen a PriorityClass that was created just
+    before.
+    """
     ends_s = time.monotonic() + POLICY_S
     while True:
         try:
@@ -54,11 +56,11 @@ async def _created(api: ApiClient, content: Json) -> Json:
         except ApiError as err:
             if "no PriorityClass with name" not in err.message or time.monotonic() > ends_s:
                 raise
-        await asyncio.sleep(0.05)  # the server does not say when it has
+        await asyncio.sleep(0.05)  # the server does not report when it has
 
 
 async def _with_status(api: ApiClient, content: Json, made: Json) -> None:
-    """A status that the API server drops at creation is written afterwards, as a controller does."""
+    """Write the status that the API server dropped at creation, as a controller does."""
     status = content.get("status")
     if status and not (made.get("status") or {}).items() >= status.items():
         name, namespace = content["metadata"]["name"], content["metadata"].get("namespace", "default")
@@ -67,9 +69,9 @@ async def _with_status(api: ApiClient, content: Json, made: Json) -> None:
 
 
 async def settle_policies(api: ApiClient, setup: Iterable[Json]) -> None:
-    """An admission policy takes effect some time after it was made: wait until it refuses what it is to.
+    """Wait until the admission policy of a scenario refuses requests, some time after its creation.
 
-    The recorded one refuses Bindings of a pod `p1`; a dry run of such a Binding shows it.
+    The recorded policy refuses Bindings of a pod `p1`, which a dry run of such a Binding shows.
     """
     if not any(item.get("create", {}).get("kind") == "ValidatingAdmissionPolicyBinding" for item in setup):
         return
@@ -92,8 +94,8 @@ async def settle_policies(api: ApiClient, setup: Iterable[Json]) -> None:
 
 
 async def wipe(api: ApiClient, made: Iterable[Json] = ()) -> None:
-    """Make the cluster empty: every object of KINDS, and the objects of other kinds among the operations
-    `made`, whatever guards it.
+    """Delete every object of KINDS, and the objects of other kinds in the operations `made`, with
+    finalizers.
     """
     ends_s = time.monotonic() + _WIPE_S
     for operation in made:
@@ -107,7 +109,7 @@ async def wipe(api: ApiClient, made: Iterable[Json] = ()) -> None:
 
 
 async def _wipe_once(api: ApiClient) -> int:
-    """Delete everything that is there; how many objects that were."""
+    """Delete all objects; return their number."""
     counts = await asyncio.gather(*(_wipe_kind(api, kind) for kind in KINDS if kind not in _KEPT))
     return sum(counts)
 
@@ -122,7 +124,7 @@ async def _wipe_kind(api: ApiClient, kind: str) -> int:
 
 async def _delete(api: ApiClient, kind: str, metadata: Json) -> None:
     name, namespace = metadata["name"], metadata.get("namespace", "default")
-    with contextlib.suppress(ApiError, ValueError):  # gone meanwhile, or never made
+    with contextlib.suppress(ApiError, ValueError):  # already deleted, or never created
         if metadata.get("finalizers"):
             await api.patch(kind, name, {"metadata": {"finalizers": None}}, namespace=namespace)
         await api.delete(kind, name, namespace=namespace, grace_period_s=0)

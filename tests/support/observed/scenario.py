@@ -1,7 +1,7 @@
-"""One recorded scenario, played: setup, the scheduler, then step by step until what was recorded is seen.
+"""Plays one recorded scenario: setup, the scheduler, then each step until the recording is observed.
 
-Called by `replay_observability`. A step is over when what was observed agrees with the recording and nothing
-more came for a while, or when patience ends; only then does it count how it was recorded.
+Called by `replay_observability`. A step ends when the observation agrees with the recording and nothing more
+came for a while, or after the time limit. Then the step counts as equal or different.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ plugins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """An API server with nothing in it, and what a scheduler needs to work there."""
+    """An empty API server, and the settings for a scheduler that uses it."""
 
     api: ApiClient
     audit_log: Path
@@ -45,7 +45,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of a scenario. `other_retries`: it agrees but for how often pods were tried again."""
+    """The result of a scenario. `other_retries`: it agrees except for the number of retries of pods."""
 
     name: str
     difference: Json | None = None
@@ -63,11 +63,11 @@ async def run(record: Json, stage: Stage, program: str, *, patience_s: float = P
     scheduler = SchedulerProcess(_setup(record, stage, program), record["name"])
     try:
         difference, other_retries = await _played(record, stage, scheduler, patience_s)
-    except Exception as err:  # noqa: BLE001 (the others go on: this one counts as not identical)
+    except Exception as err:  # noqa: BLE001 (the other scenarios go on; this one counts as different)
         difference, other_retries = {"problem": f"{type(err).__name__}: {err}"}, False
     finally:
         await scheduler.stop()
-        # The next scenario knows nothing of the kinds that this one used beside the common ones.
+        # The next scenario does not delete the other kinds that this one used.
         steps = (operation for step in record["steps"] for operation in step["ops"])
         await wipe(stage.api, [*record.get("setup", ()), *steps])
     if difference is not None and scheduler.ended_with:
@@ -116,7 +116,7 @@ def _from_now_on(path: Path) -> AuditLog:
 async def _settled(
     observer: Observer, expected: Json, unstable: frozenset[str], patience_s: float
 ) -> tuple[Json | None, bool]:
-    """Look until all is as recorded, then a little longer, for what comes unasked."""
+    """Observe until all is as recorded, then a little longer, for traces that were not recorded."""
     began_s = time.monotonic()
     agreed_s: float | None = None
     while True:
@@ -128,7 +128,7 @@ async def _settled(
         if agreed_s is not None and now_s - agreed_s >= QUIET_S and now_s - began_s >= SHORTEST_STEP_S:
             if difference is None:
                 return None, False
-            seen["pods"] = expected["pods"]  # they were so when all agreed; a retry may show in them
+            seen["pods"] = expected["pods"]  # the pods agreed before; a later retry may have changed them
             break
         if agreed_s is None and now_s - began_s > patience_s:
             break

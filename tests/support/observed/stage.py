@@ -1,4 +1,4 @@
-"""API servers with an audit log of the scheduler's writes, one for each scenario that is played at a time."""
+"""API servers with an audit log of the scheduler's writes, one for each concurrent scenario."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.observed.scenario import Stage
 
 @asynccontextmanager
 async def stages(folder: Path, count: int) -> AsyncIterator[list[Stage]]:
-    """So many stages, each with an API server of its own. Raises ServerError."""
+    """Yield `count` stages, each with an API server of its own. Raises ServerError."""
     async with AsyncExitStack() as stack:
         started = [_started(folder / f"servers-{number}") for number in range(1, count + 1)]
         servers = await asyncio.gather(*(stack.enter_async_context(one) for one in started))

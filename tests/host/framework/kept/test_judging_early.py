@@ -1,4 +1,4 @@
-"""While served plugins are asked which nodes fit, the host judges and scores the rows that moved."""
+"""While served plugins are called at Filter, in-process plugins judge and score the changed rows."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ POINTS = {point: PointPolicy(5.0, Policy.FAIL) for point in ("filter", "score")}
 
 @pytest.fixture(autouse=True)
 def in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine every judge may seem slow."""
+    """Allow slow calls: the machine may be busy."""
     monkeypatch.setattr(merged_verdicts, "QUICK_S", PATIENCE_S)
 
 
 class Refuses(ByPods):
-    """Has no score for a node with a pod on it."""
+    """A plugin that fails to score a node with a pod."""
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """Raises for it."""
+        """Score by pods. Raises ValueError if a node has a pod."""
         if nodes.pod_count.any():
             raise ValueError("no score")
         return super().score_nodes(state, pod, nodes)
@@ -55,7 +55,7 @@ class Refuses(ByPods):
 async def with_a_filter_elsewhere(
     tmp_path: Path, plugin: type[Plugin], depends_on: DependsOn | None = DependsOn.TABLE
 ) -> AsyncIterator[tuple[Framework, AttachedHost, ScriptedPlugin]]:
-    """`plugin` here, a Filter in another process, which declares `depends_on`."""
+    """Yield a framework of an in-process `plugin` and a served Filter plugin that declares `depends_on`."""
     ByPods.asked.clear()
     declared: dict[str, Any] = {} if depends_on is None else {"depends_on": depends_on.value}
     served = ScriptedPlugin(descriptor("Elsewhere", "FILTER", **declared))
@@ -64,14 +64,14 @@ async def with_a_filter_elsewhere(
         framework = framework_of(
             [plugin({}, NO_HANDLE), host.clients["Elsewhere"]], settings=ClientSettings(points=POINTS)
         )
-        # The first of several pods that are the same leaves nothing behind.
+        # After the first of several equal pods nothing is kept.
         await attempt(framework, host)
         ByPods.asked.clear()
         yield framework, host, served
 
 
 async def attempt(framework: Framework, host: AttachedHost) -> list[int] | str:
-    """Filter and Score of one of several equal pods: the totals, or why there are none."""
+    """Run Filter and Score for one of several equal pods; return the totals, or the message of the error."""
     cycle = host.cycle(nodes=host.nodes)
     await framework.run_pre_filter(cycle)
     rows = all_rows(cycle.nodes)
@@ -115,10 +115,10 @@ async def test_failure_counts_only_if_the_node_fits(tmp_path: Path, fits: bool) 
 
 
 class Picky(Refuses):
-    """Rejects such a node itself, and thinks about it."""
+    """A plugin that rejects a node with a pod, after a turn of the loop."""
 
     async def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Full with one pod."""
+        """Reject nodes with a pod."""
         await asyncio.sleep(0)
         return Verdicts.reject_where(nodes.pod_count > 0, Status.unschedulable("full"))
 
@@ -135,17 +135,17 @@ async def test_plugin_is_not_asked_to_score_nodes_that_it_has_yet_to_judge(tmp_p
 
 
 class Slow(Plugin):
-    """As `ByPods`; thinks about it for some turns of the loop."""
+    """A plugin like `ByPods`, which scores after many turns of the loop."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """All pods are the same to it."""
+        """Sign all pods as equal."""
         return ()
 
     async def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """The same in the end."""
+        """Return the number of pods, after many turns of the loop."""
         ByPods.asked.append(list(nodes.names))
         for _ in range(1000):
             await asyncio.sleep(0)
@@ -161,10 +161,10 @@ async def test_score_that_takes_longer_than_the_filter_is_awaited(tmp_path: Path
 
 
 class SkipsScore(ByPods):
-    """Says with the verdicts on a node with one pod that it scores nothing."""
+    """A plugin that skips Score, by an early answer, if a node has one pod."""
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> FilterResult:
-        """All fit."""
+        """Pass all nodes."""
         return FilterResult(Verdicts.feasible(len(nodes)), skip_score=bool((nodes.pod_count == 1).any()))
 
 
@@ -176,7 +176,7 @@ async def test_zeros_of_a_pod_that_is_not_scored_are_not_kept(tmp_path: Path) ->
         assert await attempt(framework, host) == [0, 1, 0]
 
 
-async def test_nothing_goes_on_when_the_filter_is_cancelled(tmp_path: Path) -> None:
+async def test_no_task_runs_on_when_filter_is_cancelled(tmp_path: Path) -> None:
     async with with_a_filter_elsewhere(tmp_path, ByPods) as (framework, host, served):
         assert await attempt(framework, host) == [0, 0, 0]
         host.state.put(make_pod("bound", uid="bound"), "n1")
@@ -204,14 +204,14 @@ async def test_nothing_goes_on_when_the_filter_is_cancelled(tmp_path: Path) -> N
 def rejecting(
     bitmap: bytes, code: pb.Status.Code.ValueType = pb.Status.CODE_UNSCHEDULABLE
 ) -> spb.FilterResponse:
-    """An answer that rejects these."""
+    """Return an answer that rejects the nodes in `bitmap`."""
     status = pb.Status(code=code, reasons=["elsewhere"])
     rejected = spb.NodeGroup(status=status, nodes=pb.NodeSet(bitmap=bitmap))
     return spb.FilterResponse(verdicts=spb.NodeVerdicts(rejected=[rejected]))
 
 
 async def judged(framework: Framework, host: AttachedHost) -> tuple[list[int], dict[str, str]]:
-    """Filter of one of several equal pods: the rows that pass, and why others do not."""
+    """Run Filter for one of several equal pods; return the rows that pass, and why the others do not."""
     cycle = host.cycle(nodes=host.nodes)
     await framework.run_pre_filter(cycle)
     statuses = NodeStatuses(cycle.nodes)
@@ -235,12 +235,12 @@ async def test_rows_that_moved_are_judged_while_a_served_filter_is_asked(tmp_pat
     everything = ["n0", "n1", "n2"]
     assert ByPods.asked == [everything, ["n1"]]
     whole = pb.NodeSet(complement=True)
-    # The second request had gone before the node was judged, the third one knew it.
+    # The second request was sent before the node was judged, the third after it.
     assert [candidates for candidates, _ in asked] == [whole, whole, pb.NodeSet(bitmap=b"\x05")]
 
 
 async def test_plugin_that_declares_nothing_sees_no_row_that_is_rejected_before_it(tmp_path: Path) -> None:
-    """As in the host: it may remember what it was asked about."""
+    """As in process: the plugin may keep state about the rows of its calls."""
     asked: list[pb.NodeSet] = []
 
     def filtered(request: spb.FilterRequest) -> spb.FilterResponse:
@@ -294,7 +294,7 @@ async def test_served_filter_is_not_asked_if_no_node_is_known_to_fit(tmp_path: P
         assert not asked
 
 
-async def test_judge_that_takes_its_time_is_asked_before(
+async def test_slow_in_process_filter_runs_before_the_served_filter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[list[str]]] = []

@@ -1,5 +1,5 @@
-"""Keeping answers comes to the same as asking everyone, whatever happens in between; and the test
-notices when it does not.
+"""Kept answers lead to the same results as calls to every plugin, after any changes. The test also fails if a
+deliberate fault makes them differ.
 """
 
 from __future__ import annotations

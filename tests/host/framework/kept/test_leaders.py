@@ -1,4 +1,4 @@
-"""The best rows, corrected where totals change, are the same as those of a search through all totals."""
+"""The best rows, updated after changes of totals, are the same as after a search through all totals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_leaders_are_the_rows_with_the_highest_total(
     assert leaders.of(total).tolist() == np.flatnonzero(total == total.max()).tolist()
 
 
-def test_rows_handed_out_stay_as_they_are() -> None:
+def test_returned_rows_are_not_changed_later() -> None:
     total = np.asarray([1, 1, 0], dtype=np.int64)
     leaders = Leaders()
     before = leaders.of(total)

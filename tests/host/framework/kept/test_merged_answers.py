@@ -1,4 +1,4 @@
-"""What is known of equal pods holds until a row, a Node object or the order of the nodes changes."""
+"""Kept answers about equal pods hold until a row, a Node object or the order of the nodes changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NODES = 3
 
 
 class Situation:
-    """Three nodes, and one plugin that has judged them for pods that are the same to it."""
+    """Three nodes, and the kept verdicts of one plugin about them for equal pods."""
 
     def __init__(self) -> None:
         self.columns = NodeColumns()
@@ -32,7 +32,7 @@ class Situation:
         self.known.states["Empty"] = CycleState("cycle")
 
     async def asked_about(self) -> list[list[str]]:
-        """Catch up, judge all nodes: the rows that the plugin was asked about."""
+        """Catch up and judge all nodes; return the rows of the calls to the plugin."""
         self.known.catch_up(self.columns)
         ByPods.asked.clear()
         nodes = NodeTable(self.columns)
@@ -48,12 +48,12 @@ async def judged() -> Situation:
     return situation
 
 
-async def test_nothing_is_forgotten_while_nothing_moves(judged: Situation) -> None:
+async def test_answers_are_kept_while_no_row_changes(judged: Situation) -> None:
     assert await judged.asked_about() == []
     assert judged.known.pre_filtered is not None
 
 
-async def test_a_row_that_moved_is_forgotten_alone(judged: Situation) -> None:
+async def test_only_the_answers_about_a_changed_row_end(judged: Situation) -> None:
     judged.columns.set_usage(1, NodeUsage(pod_count=1))
     judged.columns.touch(1, 1)
     assert await judged.asked_about() == [["n1"]]
@@ -68,7 +68,7 @@ async def test_a_changed_node_object_ends_answers_about_all_nodes(judged: Situat
     assert (judged.known.pre_filtered, judged.known.pre_scored, judged.known.states) == (None, None, {})
 
 
-async def test_other_columns_end_everything(judged: Situation) -> None:
+async def test_answers_end_when_the_table_is_another_one(judged: Situation) -> None:
     columns = NodeColumns()
     for i in range(NODES):
         columns.add(Node(name=f"n{i}"))
@@ -76,7 +76,7 @@ async def test_other_columns_end_everything(judged: Situation) -> None:
     assert await judged.asked_about() == [["n0", "n1", "n2"]]
 
 
-async def test_verdicts_with_nominated_pods_are_forgotten_as_the_others_are(judged: Situation) -> None:
+async def test_verdicts_with_nominated_pods_end_like_other_verdicts(judged: Situation) -> None:
     crowded = judged.known.crowded
     assert judged.known.crowded is crowded
     nodes = NodeTable(judged.columns)

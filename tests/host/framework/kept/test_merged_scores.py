@@ -1,4 +1,4 @@
-"""Kept scores get the same checks as scores that were just answered."""
+"""Kept scores get the same checks as new scores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.frameworks import cycle_of, framework_of, local_client
 
 
 async def scores_of(framework: Framework, columns: NodeColumns, cycle_id: str) -> list[int] | str:
-    """The totals, or the message of the error that ends the cycle."""
+    """Run PreFilter and Score; return the totals, or the message of the error that ends the cycle."""
     cycle = cycle_of(Pod(name=cycle_id, uid=cycle_id), NodeTable(columns), cycle_id)
     await framework.run_pre_filter(cycle)
     table = await framework.run_score(cycle, cycle.nodes)
@@ -40,17 +40,17 @@ async def test_a_score_out_of_range_ends_the_cycle_as_it_does_without_sharing(
     by: DependsOn, wrong: int, how: ScoreNormalization
 ) -> None:
     class Scores(Plugin):
-        """One score for every node but the first."""
+        """A plugin with one score for every node but the first."""
 
         depends_on: ClassVar[DependsOn | None] = by
         normalization: ClassVar[ScoreNormalization | None] = how
 
         def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-            """The first is worth 7."""
+            """Return 7 for the first node, `wrong` for the others."""
             return np.asarray([7 if name == "n0" else wrong for name in nodes.names], dtype=np.int64)
 
     class Alone(Scores):
-        """The same, asked about every pod."""
+        """The same plugin, called about every pod."""
 
         depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
 
@@ -62,15 +62,15 @@ async def test_a_score_out_of_range_ends_the_cycle_as_it_does_without_sharing(
         assert await scores_of(shared, columns, cycle_id) == await scores_of(alone, columns, cycle_id)
 
 
-async def test_first_row_that_is_worth_something_counts_as_much_as_without_sharing() -> None:
+async def test_first_row_with_a_score_counts_the_same_with_and_without_sharing() -> None:
     class ByLabel(Plugin):
-        """As a preferred node affinity: nothing but for the nodes with the label."""
+        """A plugin that scores only nodes with a label, like a preferred node affinity."""
 
         normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
         depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
 
         def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-            """1 where it is."""
+            """Return 1 for nodes with the label, else 0."""
             return nodes.has_label("fast", "yes").astype(np.int64)
 
     columns = NodeColumns()
@@ -86,18 +86,18 @@ NODES = 12
 
 
 class Fullest(ByPods):
-    """The fullest node is worth 100."""
+    """A plugin that normalises: the fullest node gets 100."""
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
 
 
 class ByName(ByPods):
-    """By the Node alone."""
+    """A plugin that scores by the Node alone."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """Its number."""
+        """Return the number in the node's name."""
         return np.asarray([int(name[1:]) for name in nodes.names], dtype=np.int64)
 
 
@@ -117,7 +117,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 @pytest.mark.slow
-async def test_early_question_changes_no_score(steps: list[tuple[str, object, int]]) -> None:
+async def test_scoring_rows_early_changes_no_score(steps: list[tuple[str, object, int]]) -> None:
     columns = NodeColumns()
     slots = [columns.add(Node(name=f"n{i}")) for i in range(NODES)]
     table = NodeTable(columns)

@@ -1,4 +1,4 @@
-"""Kept verdicts: which rows the plugin is asked about, and which of them are expected to pass."""
+"""Kept verdicts: the rows of the calls to a plugin, and the rows that are expected to pass."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from support.frameworks import cycle_of, framework_of, local_client
 
 @pytest.fixture(autouse=True)
 def in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine every question may seem slow."""
+    """Allow slow calls: the machine may be busy."""
     monkeypatch.setattr(merged_verdicts, "QUICK_S", 3600.0)
 
 
 class EvenOnly(Plugin):
-    """Rejects nodes with an odd number, and scores each by its number."""
+    """A plugin that rejects nodes with an odd number, and scores each node by its number."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """By the name."""
+        """Reject nodes with an odd number."""
         odd = np.asarray([int(name) % 2 for name in nodes.names], dtype=np.bool_)
         return Verdicts.reject_where(odd, Status.unschedulable("odd"))
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """The number."""
+        """Return the numbers of the nodes."""
         return np.asarray([int(name) for name in nodes.names], dtype=np.int64)
 
 
@@ -76,7 +76,7 @@ ROWS = st.lists(st.tuples(st.integers(0, NODES - 1), st.booleans()), max_size=6)
 
 
 @given(rounds=st.lists(st.tuples(ROWS, st.booleans()), max_size=8))
-async def test_rows_that_are_expected_to_pass_are_those_known_to_and_those_that_moved(
+async def test_rows_that_passed_or_changed_are_expected_to_pass(
     rounds: list[tuple[list[tuple[int, bool]], bool]],
 ) -> None:
     columns = NodeColumns()

@@ -1,4 +1,4 @@
-"""A plugin's answers about pods with one signature: how long they are kept, and what is not taken over."""
+"""A plugin's answers about pods with one signature: how long they are kept, and which are not used again."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ from support.frameworks import cycle_of, framework_of, local_client
 
 
 class CountsAtScore(Plugin):
-    """Skips Filter for all pods; at Score makes, and keeps for the cycle, the number of all nodes."""
+    """A plugin that skips Filter for all pods, and at Score keeps the number of all pods in its cycle
+    state.
+    """
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Never."""
+        """Skip."""
         return Status.skip()
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """It stays so."""
+        """Sign that Filter is not called for any pod."""
         return NoConcern.FILTER
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Not called."""
+        """Return an error; this method is not called."""
         return Status.error("asked although it skipped")
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """The same for every node: how many pods there are."""
+        """Return the number of all pods for every node."""
         return np.full(len(nodes), state.get_or_make("pods", lambda: int(nodes.pod_count.sum())))
 
 
@@ -54,7 +56,7 @@ async def scores_of(framework: Framework, columns: NodeColumns, cycle_id: str) -
     return [int(total) for total in table.total]
 
 
-async def test_state_that_score_wrote_after_a_skip_is_not_taken_over() -> None:
+async def test_state_that_score_wrote_after_a_skip_is_not_kept() -> None:
     framework = framework_of([CountsAtScore({}, NO_HANDLE)])
     columns = NodeColumns()
     slot = columns.add(Node(name="n0"))
@@ -64,7 +66,7 @@ async def test_state_that_score_wrote_after_a_skip_is_not_taken_over() -> None:
 
 
 class OnePlugin:
-    """What `plugin` said, by signature, of nodes of one columns."""
+    """The kept answers of `plugin`, by signature, about the nodes of one table."""
 
     def __init__(self, plugin: ByPods | Empty, count: int = 2) -> None:
         ByPods.asked.clear()
@@ -80,7 +82,7 @@ class OnePlugin:
         return NodeTable(self.columns)
 
     async def scores(self, signature: str) -> list[int]:
-        """The final scores of a pod with that signature."""
+        """Return the final scores of a pod with that signature."""
         said = self.memory.of(signature, self.nodes)
         cycle = cycle_of(Pod(name="p", uid="p"), self.nodes)
         outcome = await self.memory.score(said, cycle, self.nodes)
@@ -88,7 +90,7 @@ class OnePlugin:
         return [int(score) for score in outcome.normalized]
 
 
-async def test_a_pod_that_comes_once_leaves_no_column_and_the_third_asks_about_no_row() -> None:
+async def test_first_pod_makes_no_column_and_third_equal_pod_needs_no_call() -> None:
     kept = OnePlugin(ByPods({}, NO_HANDLE))
     for columns_made, asked in ((False, 1), (True, 2), (True, 2)):
         assert await kept.scores("a") == [0, 0]
@@ -103,7 +105,7 @@ async def test_pods_of_another_signature_are_asked_about() -> None:
     assert len(ByPods.asked) == 3
 
 
-async def test_a_row_that_moved_is_asked_about_alone() -> None:
+async def test_plugin_is_called_only_about_a_changed_row() -> None:
     kept = OnePlugin(ByPods({}, NO_HANDLE))
     await kept.scores("a")
     await kept.scores("a")
@@ -123,7 +125,7 @@ async def test_answer_that_was_used_least_recently_is_dropped() -> None:
     assert kept.memory.of("second", kept.nodes) is not second
 
 
-async def test_so_many_columns_are_kept_and_no_more() -> None:
+async def test_number_of_columns_is_limited() -> None:
     kept = OnePlugin(ByPods({}, NO_HANDLE))
     for number in range(MAX_COLUMNS + 1):
         await kept.scores(f"{number}")
@@ -145,7 +147,7 @@ async def test_a_changed_node_object_ends_a_kept_pre_filter() -> None:
     assert kept.memory.of("a", kept.nodes).pre_score is None
 
 
-async def test_cleared_nothing_holds() -> None:
+async def test_clear_ends_all_answers() -> None:
     kept = OnePlugin(ByPods({}, NO_HANDLE))
     for _ in range(2):
         await kept.scores("a")

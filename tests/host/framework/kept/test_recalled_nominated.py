@@ -1,5 +1,5 @@
-"""A pod that comes back with a node promised to it: what was found about equal pods holds for it, too, where
-the class does not sign its nomination, and nowhere else.
+"""A pod with a nominated node uses the kept answers about equal pods, if the plugins do not sign the
+nomination.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOT_PROMISED = Status.unschedulable("another node is promised")
 
 
 class AtMostOnePod(Plugin):
-    """A node takes one pod. Counts how often it is asked, and about how many nodes."""
+    """A plugin that allows one pod per node, and counts its calls and their nodes."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
 
@@ -39,27 +39,27 @@ class AtMostOnePod(Plugin):
         self.asked: list[int] = []
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """All pods are the same to it, whatever they are promised."""
+        """Sign all pods as equal, with any nomination."""
         return ()
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Nothing to prepare."""
+        """Count the call."""
         self.pre_filtered += 1
         return SUCCESS
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """By the number of pods."""
+        """Reject nodes with a pod."""
         self.asked.append(len(nodes))
         return Verdicts.reject_where(nodes.pod_count > 0, FULL)
 
 
 class KeepsPromises(Plugin):
-    """A pod that is promised a node goes nowhere else. It signs all of its wishes, the promise included."""
+    """A plugin that keeps a pod on its nominated node, and signs the whole pod with its nomination."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """By the name of the node."""
+        """Reject the nodes other than the nominated node."""
         others = np.array([bool(pod.nominated_node) and name != pod.nominated_node for name in nodes.names])
         return Verdicts.reject_where(others, NOT_PROMISED)
 
@@ -76,7 +76,7 @@ def columns_of(count: int) -> NodeColumns:
 
 
 async def known(plugin: AtMostOnePod, columns: NodeColumns, *others: Plugin) -> Framework:
-    """A framework that has seen such a pod before, so that what it finds about the next one is kept."""
+    """Return a framework after a first pod of the kind, so that answers about the next pod are kept."""
     framework = framework_of([plugin, *others])
     await judged(framework, columns, "")
     assert plugin.pre_filtered == 1
@@ -91,7 +91,9 @@ async def judged(
     rows: Rows | None = None,
     others: Mapping[str, Sequence[Pod]] | None = None,
 ) -> list[str]:
-    """Per row the message of its verdict, "" where it passed. `others`: pods that nodes are promised to."""
+    """Run Filter; return the message of each row's verdict, "" if it passed. `others`: nominated pods by
+    node.
+    """
     pod = Pod(name="p", uid="p", nominated_node=nominated_node)
     cycle = cycle_of(pod, NodeTable(columns), f"cycle of {nominated_node}")
     assert (await framework.run_pre_filter(cycle)).status.is_success
@@ -104,7 +106,7 @@ async def judged(
     return [texts[row] for row in rows.tolist()]
 
 
-async def test_the_next_attempt_begins_with_the_answers_of_the_first() -> None:
+async def test_attempt_with_a_nomination_uses_the_answers_of_the_first_attempt() -> None:
     plugin, columns = at_most_one_pod(), columns_of(3)
     framework = await known(plugin, columns)
     assert await judged(framework, columns, "") == ["", "", ""]
@@ -113,7 +115,7 @@ async def test_the_next_attempt_begins_with_the_answers_of_the_first() -> None:
 
 
 @pytest.mark.parametrize("pod_count", [0, 2])
-async def test_a_promised_node_that_moved_is_judged_anew_alone(pod_count: int) -> None:
+async def test_only_a_changed_nominated_node_is_judged_again(pod_count: int) -> None:
     plugin, columns = at_most_one_pod(), columns_of(3)
     for slot in range(3):
         columns.set_usage(slot, NodeUsage(pod_count=1))
@@ -125,11 +127,11 @@ async def test_a_promised_node_that_moved_is_judged_anew_alone(pod_count: int) -
     wanted = "full" if pod_count else ""
     assert await judged(framework, columns, "n1", np.array([1])) == [wanted]
     assert await judged(framework, columns, "n1") == [wanted, wanted, "full"]
-    # Of the two that moved the one behind the promise was asked about when all were.
+    # The nominated node was judged alone, the other changed node in the call about all nodes.
     assert (plugin.pre_filtered, plugin.asked) == (1, [3, 1, 1])
 
 
-async def test_a_node_that_is_full_with_promised_pods_is_not_judged_without_them() -> None:
+async def test_node_that_is_full_with_nominated_pods_is_not_judged_without_them() -> None:
     plugin, columns = at_most_one_pod(), columns_of(3)
     framework = await known(plugin, columns)
     promised = {"n1": [Pod(name="other", uid="other")]}
@@ -138,7 +140,7 @@ async def test_a_node_that_is_full_with_promised_pods_is_not_judged_without_them
     columns.touch(1, 1)
     assert await judged(framework, columns, "", others=promised) == ["", "full", ""]
     assert plugin.asked == [1, 2, 1]
-    # Once no pod is nominated any more, it is.
+    # Without a nominated pod the node is feasible.
     assert await judged(framework, columns, "") == ["", "", ""]
     assert plugin.asked == [1, 2, 1, 1]
     columns.set_usage(1, NodeUsage(pod_count=1))
@@ -148,7 +150,7 @@ async def test_a_node_that_is_full_with_promised_pods_is_not_judged_without_them
     assert plugin.asked == [1, 2, 1, 1, 1, 1]
 
 
-async def test_a_class_that_looks_at_nominations_is_asked_anew() -> None:
+async def test_plugin_that_signs_nominations_is_called_again() -> None:
     plugin, columns = at_most_one_pod(), columns_of(3)
     framework = await known(plugin, columns, KeepsPromises({}, NO_HANDLE))
     away = NOT_PROMISED.message

@@ -1,4 +1,4 @@
-"""Which pods are the same to which plugin: signatures by the spec are made once, others in every cycle."""
+"""Signatures of pods: signatures by the spec are made once, others in every cycle."""
 
 from __future__ import annotations
 
@@ -23,51 +23,51 @@ NODES = table_of("a", "b")
 
 
 class Signing(Plugin):
-    """Counts how often it was asked."""
+    """A plugin that counts its signatures."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
 
     def filter(self, state: object, pod: Pod, node: NodeView) -> Status | None:
-        """Everything fits."""
+        """Pass all nodes."""
         return None
 
 
 class BySpec(Signing):
-    """Goes by the tolerations."""
+    """A plugin that signs the tolerations."""
 
     asked = 0
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """The tolerations."""
+        """Return the tolerations."""
         self.asked += 1
         return pod.tolerations, self.args.get("mode")
 
 
 class ByLabel(Signing):
-    """Goes by a label."""
+    """A plugin that signs a label."""
 
     asked = 0
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """The label."""
+        """Return the label."""
         self.asked += 1
         return pod.labels.get("app")
 
 
 class Broken(Signing):
-    """Cannot sign."""
+    """A plugin whose signing raises."""
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """Fails."""
+        """Raise ValueError."""
         raise ValueError("no")
 
 
 class Unhashable(Signing):
-    """Signs what cannot be compared."""
+    """A plugin whose signature cannot be hashed."""
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """A list."""
-        return []  # type: ignore[return-value]  # the fault that is looked for
+        """Return a list."""
+        return []  # type: ignore[return-value]  # the fault under test
 
 
 def signers_of(*plugins: Plugin) -> Signers:
@@ -84,7 +84,7 @@ def test_a_spec_is_signed_once_and_a_label_every_time() -> None:
         assert signatures == {"BySpec": ((), None), "ByLabel": app}
         keys.append(key)
     assert keys[0] == keys[1] != keys[2]
-    # Once for all, and once to see whether it goes by the spec alone.
+    # Once for all pods, and once to check that the signature depends only on the spec.
     assert (by_spec.asked, by_label.asked) == (2, 3)
     other = make_pod("four", cpu="1", tolerations=["dedicated"])
     assert signers.sign(other, NODES)[0]["BySpec"] == (other.tolerations, None)
@@ -119,17 +119,17 @@ def test_a_plugin_that_cannot_sign_makes_the_pod_equal_to_no_other() -> None:
 
 
 class _Refuses:
-    """Neither hash nor equality can be had of it."""
+    """A value whose hash and equality raise."""
 
     def __hash__(self) -> int:
         raise ValueError("no hash")
 
 
 class RefusesItsHash(Signing):
-    """Signs what raises when it is hashed."""
+    """A plugin whose signature raises when it is hashed."""
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Within a tuple, beside what it has no concern with."""
+        """Return the value in a tuple, beside a point without concern."""
         return NoConcern.SCORE, _Refuses()
 
 
@@ -147,14 +147,14 @@ def test_a_signature_that_raises_when_it_is_hashed_is_equal_to_no_other_and_name
 
 
 @pytest.mark.slow
-def test_a_spec_does_not_keep_the_plugins_that_signed_it() -> None:
+def test_spec_does_not_keep_its_signers_in_memory() -> None:
     by_spec = BySpec({}, NO_HANDLE)
     signers, pod = signers_of(by_spec), make_pod("web", cpu="9")
     signers.sign(pod, NODES)
     signers.sign(make_pod("other", cpu="9"), NODES)
     asked = by_spec.asked
     signers.sign(make_pod("another", cpu="9"), NODES)
-    assert by_spec.asked == asked  # the spec keeps the signature
+    assert by_spec.asked == asked  # the spec has the signature
     gone = weakref.ref(by_spec), weakref.ref(signers)
     del by_spec, signers
     gc.collect()
@@ -162,10 +162,10 @@ def test_a_spec_does_not_keep_the_plugins_that_signed_it() -> None:
 
 
 class NotBySpec(Signing):
-    """Says that it goes by the spec, and goes by a label."""
+    """A plugin whose signature by the spec depends on a label."""
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """The label."""
+        """Return the label."""
         return pod.labels.get("app")
 
 
@@ -180,7 +180,7 @@ def test_a_class_that_signs_more_than_the_spec_is_named_and_does_not_get_the_ans
     assert "write it as sign" in logs[0]["reason"]
 
 
-def test_specs_of_their_own_that_come_to_the_same_share_their_parts() -> None:
+def test_separate_equal_specs_share_their_signatures() -> None:
     signers = signers_of(BySpec({}, NO_HANDLE), ByLabel({}, NO_HANDLE))
     (_, first), (_, second) = (signers.sign(make_pod(name, cpu=name), NODES) for name in ("1", "2"))
     toleration = [{"key": "dedicated", "operator": "Exists"}]

@@ -1,4 +1,4 @@
-"""What a plugin wrote to its state is taken over with its answer, and never without it."""
+"""A plugin's cycle state is kept together with its answer, and never without the answer."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ OF_OTHERS = Status.unschedulable("what it finds is another pod's")
 
 
 class Remembers(Plugin):
-    """Reads at Filter and at Score what it wrote just before, and fails where it finds nothing."""
+    """A plugin that reads at Filter and Score the state of the point before, and fails without this state."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """All pods are the same."""
+        """Sign all pods as equal."""
         return ()
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult | Status:
-        """For Filter."""
+        """Write the state for Filter."""
         state.write("filter", "filter")
         return Status.success()
 
@@ -49,27 +49,27 @@ class Remembers(Plugin):
         return Verdicts.feasible(len(nodes))
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """For Score."""
+        """Write the state for Score."""
         state.write("score", state.read("filter"))
         return Status.success()
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """The number of pods."""
+        """Return the number of pods."""
         assert state.read("score") == "filter"
         return nodes.pod_count.astype(np.int64)
 
 
 class Narrows(Remembers):
-    """An answer of PreFilter that names nodes is not kept; what PreScore wrote is."""
+    """A plugin whose PreFilter answer names nodes and is not kept, while the state of PreScore is kept."""
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult | Status:
-        """Two of the nodes."""
+        """Leave two nodes."""
         super().pre_filter(state, pod, nodes)
         return PreFilterResult(eligible=frozenset(("n0", "n1")))
 
 
 class OnlyFilters(Plugin):
-    """Has no later point at which it would be told again."""
+    """A plugin without a later point that would write the state again."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     sign = Remembers.sign
@@ -78,28 +78,28 @@ class OnlyFilters(Plugin):
 
 
 class WritesForSome(Plugin):
-    """Signs nothing, and writes something only for pods with the label."""
+    """A plugin without a signature, which writes state only for pods with the label."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """For pods with the label."""
+        """Write the value of the label, if the pod has it."""
         if "own" in pod.labels:
             state.write("own", pod.labels["own"])
         return Status.success()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
-        """Everything fits, unless it finds what it did not write."""
+        """Pass all nodes, unless the state is not the one of this pod."""
         return Status.success() if state.get("own") == pod.labels.get("own") else OF_OTHERS
 
 
 class RejectsSome(Plugin):
-    """Ends PreFilter for pods with the label; signs nothing."""
+    """A plugin without a signature, which ends PreFilter for pods with the label."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """By the label."""
+        """Reject pods with the label."""
         return Status.unresolvable("no") if "bad" in pod.labels else Status.success()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
@@ -108,23 +108,23 @@ class RejectsSome(Plugin):
 
 
 class LooksAgainLater(Plugin):
-    """Has nothing to do with any pod, and looks at PostFilter at what it wrote at PreFilter."""
+    """A plugin without concern with any pod, which reads at PostFilter the state of PreFilter."""
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """None of them."""
+        """Sign that no pod concerns the plugin."""
         return NoConcern.CYCLE
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Skips."""
+        """Write state, and skip."""
         state.write("seen", "yes")
         return Status.skip()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Not called."""
+        """Pass all nodes; this method is not called."""
         return Status.success()
 
     def post_filter(self, state: CycleState, pod: Pod, rejections: object) -> Status:
-        """What it remembers."""
+        """Return the state as a reason."""
         return Status.unschedulable(str(state.get("seen")))
 
 
@@ -136,7 +136,7 @@ def columns_of(count: int) -> NodeColumns:
 
 
 async def said(framework: Framework, columns: NodeColumns, name: str, **labels: str) -> tuple[str, Cycle]:
-    """(why the pod fits nowhere or cannot be scored, else "", its cycle)."""
+    """Return why the pod fits nowhere or cannot be scored, else "", and the pod's cycle."""
     cycle = cycle_of(Pod(name=name, uid=name, labels=labels), NodeTable(columns), name)
     outcome = await framework.run_pre_filter(cycle)
     if not outcome.status.is_success:
@@ -149,22 +149,22 @@ async def said(framework: Framework, columns: NodeColumns, name: str, **labels: 
         return "; ".join(sorted({status.message for status in statuses.statuses[1:]})), cycle
     table = await framework.run_score(cycle, cycle.nodes.take(passed))
     assert isinstance(table, ScoreTable)
-    # A policy lets a pod pass where a plugin could not score it.
+    # By its failure policy, a pod passes without the scores of a plugin that failed.
     return "; ".join(cycle.notes), cycle
 
 
 @pytest.mark.parametrize("plugin", [Remembers, Narrows, OnlyFilters])
-async def test_a_row_that_moves_finds_the_written_state(plugin: type[Plugin]) -> None:
+async def test_call_about_a_changed_row_finds_the_kept_state(plugin: type[Plugin]) -> None:
     framework, columns = framework_of([plugin({}, NO_HANDLE)]), columns_of(3)
     for turn in range(8):
         assert (await said(framework, columns, f"p{turn}"))[0] == ""
-        columns.touch(turn % 3, 1 + turn)  # Filter is asked about this one alone, before PreScore is kept
+        columns.touch(turn % 3, 1 + turn)  # Filter is called about this row alone, before PreScore is kept
         if turn % 3 == 0:
-            # What was said of all nodes is asked anew, by the next pod.
+            # The next pod needs new answers about all nodes.
             columns.add(Node(name=f"later{turn}"))
 
 
-async def test_a_class_that_does_not_sign_finds_the_pods_own_state() -> None:
+async def test_plugin_that_does_not_sign_finds_the_state_of_its_own_pod() -> None:
     framework = framework_of([Remembers({}, NO_HANDLE), WritesForSome({}, NO_HANDLE)])
     columns = columns_of(3)
     for name, labels in (("a", {"own": "a"}), ("b", {"own": "a"}), ("c", {}), ("d", {"own": "d"}), ("e", {})):
@@ -195,21 +195,21 @@ async def test_state_written_for_a_new_answer_is_kept_for_the_next_pod() -> None
 
 
 class SignsInAPair(LooksAgainLater):
-    """Says with a second part that it has nothing to do with the pod; scores it all the same, if asked."""
+    """A plugin that signs, in a pair, that the pod does not concern it, but would score the pod."""
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """The second part says nothing."""
+        """Return the lack of concern, with a label beside it."""
         return NoConcern.CYCLE, pod.labels.get("own")
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """Not asked."""
+        """Return 9 for all nodes; this method is not called."""
         return np.full(len(nodes), 9)
 
 
 @pytest.mark.parametrize("answers", [None, AskEveryone()], ids=["keep answers", "ask everyone"])
-async def test_no_concern_in_a_pair_is_the_same_to_both(answers: AskEveryone | None) -> None:
+async def test_no_concern_in_a_pair_has_the_same_effect(answers: AskEveryone | None) -> None:
     framework, columns = framework_of([SignsInAPair({}, NO_HANDLE)], answers=answers), columns_of(2)
     for name in ("a", "b", "c"):
         text, cycle = await said(framework, columns, name)
@@ -220,7 +220,7 @@ async def test_no_concern_in_a_pair_is_the_same_to_both(answers: AskEveryone | N
 
 
 class _Incomparable:
-    """As a dataclass is that holds an array and leaves it out of its hash."""
+    """A value that can be hashed but not compared, as a dataclass with an array that its hash leaves out."""
 
     def __hash__(self) -> int:
         return 1
@@ -230,14 +230,14 @@ class _Incomparable:
 
 
 class SignsIncomparably(Remembers):
-    """No two of its signatures can be told apart."""
+    """A plugin whose signatures cannot be compared."""
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """A new one for each pod."""
+        """Return a new value for each pod."""
         return _Incomparable()
 
 
-async def test_signatures_that_cannot_be_compared_are_those_of_different_pods() -> None:
+async def test_pods_with_incomparable_signatures_are_not_equal() -> None:
     framework, columns = framework_of([SignsIncomparably({}, NO_HANDLE)]), columns_of(3)
     for turn in range(4):
         assert (await said(framework, columns, f"p{turn}"))[0] == ""
