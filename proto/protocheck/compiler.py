@@ -28,7 +28,7 @@ class CompilerError(Exception):
 
 
 def source_files(proto_root: Path) -> list[Path]:
-    """The contract's .proto files below `proto_root`, sorted. Raises CompilerError if there is none."""
+    """Return the .proto files below `proto_root`, sorted. Raises CompilerError if there is none."""
     files = sorted((proto_root / SOURCE_PREFIX).rglob("*.proto"))
     if not files:
         raise CompilerError(f"no .proto file under {proto_root / SOURCE_PREFIX}")

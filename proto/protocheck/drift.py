@@ -31,13 +31,13 @@ def check(fresh: Mapping[str, str], committed_root: Path) -> list[str]:
 
 
 def stale_files(fresh: Mapping[str, str], committed_root: Path) -> list[Path]:
-    """Committed generated files that the sources no longer give."""
+    """Return the committed generated files that the sources no longer give."""
     folders = {(committed_root / name).parent for name in fresh}
     generated = {path for folder in folders for path in folder.glob("*_pb2*.py*") if path.is_file()}
     return sorted(generated - {committed_root / name for name in fresh})
 
 
 def _first_difference(one: str, other: str) -> int:
-    """The first line, counted from 1, at which two texts differ; 1 if only line ends do."""
+    """Return the first line, counted from 1, at which two texts differ; 1 if only line ends do."""
     pairs = zip_longest(one.splitlines(), other.splitlines())
     return next((number for number, (a, b) in enumerate(pairs, 1) if a != b), 1)

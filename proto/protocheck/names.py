@@ -69,7 +69,7 @@ def check(contract: FileDescriptorSet) -> list[str]:
 
 
 def _own(declaration: Declaration) -> Iterator[_Finding]:
-    """The findings that one declaration can give without knowing the others."""
+    """Yield the findings that one declaration can give without knowing the others."""
     match declaration.proto:
         case FileDescriptorProto() as file:
             yield from _file(file)

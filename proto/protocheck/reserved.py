@@ -38,5 +38,5 @@ def check(contract: FileDescriptorSet) -> list[str]:
 
 
 def _call(declaration: Declaration) -> str:
-    """The call that a declaration belongs to by its name."""
+    """Return the call that a declaration belongs to by its name."""
     return declaration.short_name.removesuffix("Request").removesuffix("Response")

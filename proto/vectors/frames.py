@@ -79,7 +79,7 @@ def _frames() -> list[tuple[str, str, str, int, str]]:
 
 
 def _conversations() -> list[dict[str, Any]]:
-    """Requests of the host, each with the bytes that the server sends, and what the host makes of them."""
+    """Return requests of the host, each with the bytes that the server sends, and what the host makes of them."""
     asked, answered = _frame(CALL, RESERVE, _reserve()), _frame(CALL, RESERVE, _reserved())
     rows: list[tuple[str, list[tuple[bytes, bytes, str]]]] = [
         ("an answer", [(asked, answered, "answer")]),
@@ -107,7 +107,7 @@ def _conversations() -> list[dict[str, Any]]:
 
 
 def _bad_answers() -> list[tuple[str, bytes, str]]:
-    """What the host refuses in place of the answer to a Reserve; it closes the connection."""
+    """Return what the host refuses in place of the answer to a Reserve; it closes the connection."""
     return [
         ("another protocol", b"HTTP/1.1 400 Bad Request\r\n\r\n", "the kind is not known"),
         ("an unknown kind", _frame(3, RESERVE), "the kind is not known"),
@@ -127,7 +127,7 @@ def _bad_answers() -> list[tuple[str, bytes, str]]:
 
 
 def _bad_requests() -> list[tuple[str, bytes, str]]:
-    """What the server refuses; it closes the connection."""
+    """Return what the server refuses; it closes the connection."""
     asked = _frame(CALL, RESERVE, _reserve())
     return [
         ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "the kind is not known"),

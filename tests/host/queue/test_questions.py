@@ -85,7 +85,7 @@ def demo(
     signs: bool = True,
     depends_on: identity_pb2.DependsOn.ValueType = identity_pb2.DEPENDS_ON_NODE,
 ) -> ScriptedPlugin:
-    """A plugin that rejects every pod in PreFilter and has a hint for changes of nodes."""
+    """Return a plugin that rejects every pod in PreFilter and has a hint for changes of nodes."""
     events = [
         identity_pb2.EventInterest(resource="Node", hint=identity_pb2.EventInterest.HINT_ASK_PLUGIN),
     ]

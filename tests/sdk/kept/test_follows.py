@@ -23,7 +23,7 @@ CLASSES: Final = "deviceclasses"
 
 
 def reading(store: ObjectStore, plugin: str = "Demo") -> Follows:
-    """A plugin that judges row by row, and reads the device classes."""
+    """Return a plugin that judges row by row, and reads the device classes."""
     handle = RecordingHandle(lambda: make_table([]), {CLASSES: store})
     return Follows(plugin, DependsOn.ROW, [Need.objects(CLASSES)], handle)
 

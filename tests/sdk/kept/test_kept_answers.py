@@ -132,7 +132,7 @@ class FailsAtFirst(Plugin):
         return ()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """An error, then success."""
+        """Return an error, then success."""
         type(self).asked += 1
         return Status.error("not ready") if self.asked == 1 else Status.success()
 

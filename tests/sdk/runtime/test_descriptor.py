@@ -28,7 +28,7 @@ async def waits(self: Any, *args: Any) -> None: ...
 
 
 def made(**attributes: Any) -> type:
-    """A plugin class with these attributes; `filter` is there unless it is given."""
+    """Return a plugin class with these attributes; `filter` is there unless it is given."""
     return type("Made", (Plugin,), {"filter": nothing} | attributes)
 
 

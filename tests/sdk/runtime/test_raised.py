@@ -28,7 +28,7 @@ FILE = __name__.replace(".", "/") + ".py"
 
 
 def caught(call: Callable[[], Any]) -> Exception:
-    """The exception, as machinery catches it: the frames begin with this one."""
+    """Return the exception, as machinery catches it: the frames begin with this one."""
     try:
         call()
     except Exception as err:  # noqa: BLE001 (a plugin may raise anything)
@@ -42,7 +42,9 @@ def missing() -> Any:
 
 
 def from_file(trace: TracebackType | None, file: str) -> TracebackType | None:
-    """The traceback from a file's first frame on; this file's own come before it, and are not installed."""
+    """Return the traceback from a file's first frame on; this file's own come before it, and are not
+    installed.
+    """
     while trace is not None and not trace.tb_frame.f_code.co_filename.endswith(file):
         trace = trace.tb_next
     return trace

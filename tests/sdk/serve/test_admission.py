@@ -53,7 +53,7 @@ class Demo(Plugin):
 
 
 def request_of(rpc: str, attachment_id: str) -> Any:
-    """The emptiest request that names an attachment."""
+    """Return the emptiest request that names an attachment."""
     request: Any = GetMessageClass(METHODS[rpc][1].input_type)()
     if "ctx" in request.DESCRIPTOR.fields_by_name:
         request.ctx.attachment_id = attachment_id

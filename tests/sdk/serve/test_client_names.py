@@ -22,7 +22,7 @@ TIMEOUT_S = 30.0
 
 
 def ask(address: str, authority: Authority, pair: Pair) -> dict[str, grpc.StatusCode]:
-    """The code of a call of each kind: unary, a stream of requests, a stream both ways."""
+    """Return the code of a call of each kind: unary, a stream of requests, a stream both ways."""
     credentials = grpc.ssl_channel_credentials(authority.pem, pair.key, pair.certificate)
     options = [("grpc.use_local_subchannel_pool", 1)]
     with grpc.secure_channel(address, credentials, options=options) as channel:

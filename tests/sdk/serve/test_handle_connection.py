@@ -38,7 +38,7 @@ def test_a_token_is_sent_to_no_other_machine_in_plaintext() -> None:
 
 @contextmanager
 def proxy(heard: bytearray) -> Iterator[str]:
-    """Takes one connection, and agrees to pass it on."""
+    """Take one connection, and agree to pass it on."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def listen() -> None:
@@ -113,7 +113,7 @@ class Host(HandleServiceServicer):
 
 @contextmanager
 def host(authority: Authority, pair: Pair | None) -> Iterator[tuple[Host, str]]:
-    """A host that takes plugins of the authority. `pair` None: it serves in plaintext."""
+    """Yield a host that takes plugins of the authority. `pair` None: it serves in plaintext."""
     service, server = Host(), grpc.server(ThreadPoolExecutor(2))
     add_HandleServiceServicer_to_server(service, server)  # type: ignore[no-untyped-call, unused-ignore]
     if pair is None:

@@ -116,7 +116,7 @@ def _fresh() -> None:
 
 @pytest.fixture(params=["snapshot", "names"])
 def asked_host(request: pytest.FixtureRequest, serve: Serve) -> tuple[RawHost, str, pb.NodeSet]:
-    """A host that asks in each mode: itself, the plugin's name, all candidates."""
+    """Return a host that asks in each mode: itself, the plugin's name, all candidates."""
     cls = Everything if request.param == "snapshot" else Named
     host = serve(cls).host
     host.attach()

@@ -257,7 +257,7 @@ class Real:
 
 
 def early(what: str, *more: str) -> Callable[[Told, CycleState, Pod], PermitResult]:
-    """A Permit that decides about its own pod before it returns WAIT."""
+    """Return a Permit that decides about its own pod before it returns WAIT."""
 
     def permit(self: Told, state: CycleState, pod: Pod) -> PermitResult:
         waiting = WaitingPod(
@@ -270,7 +270,7 @@ def early(what: str, *more: str) -> Callable[[Told, CycleState, Pod], PermitResu
 
 
 def seen_deleted(last: Status) -> Callable[[Told, CycleState, Pod], PreBindResult]:
-    """A PreBind that waits until the pod is deleted, and then returns `last`."""
+    """Return a PreBind that waits until the pod is deleted, and then returns `last`."""
 
     def pre_bind(self: Told, state: CycleState, pod: Pod) -> PreBindResult:
         if not state.pod_deleted:
@@ -282,7 +282,7 @@ def seen_deleted(last: Status) -> Callable[[Told, CycleState, Pod], PreBindResul
 
 
 def ends_all(what: str, *more: str) -> Callable[[Told, CycleState, Pod], Status]:
-    """A call that decides about every pod at Permit."""
+    """Return a call that decides about every pod at Permit."""
 
     def point(self: Told, state: CycleState, pod: Pod) -> Status:
         for waiting in self.handle.waiting_pods():

@@ -31,7 +31,7 @@ CUTS = st.lists(st.integers(0, 7 * (LIMIT + HEADER.size)), max_size=12)
 
 
 def written(frame: Frame) -> bytes:
-    """The bytes of a frame of any kind."""
+    """Return the bytes of a frame of any kind."""
     return HEADER.pack(len(frame.payload), frame.kind, frame.call) + frame.payload
 
 

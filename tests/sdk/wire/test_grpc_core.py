@@ -117,7 +117,7 @@ def test_handshakes_that_fail_are_no_lines_on_standard_error(
 
 
 def _said(code: str) -> str:
-    """What it prints on standard output; standard error has no line of gRPC's core."""
+    """Return what it prints on standard output; standard error has no line of gRPC's core."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stderr.splitlines() if ".cc:" in line] == []

@@ -79,7 +79,7 @@ def _never(value: Any) -> bool:
 
 
 def json_field(name: str, go_type: GoType, *, omit_empty: bool = False) -> Any:
-    """A dataclass field with its Go tag; absent or null means the type's zero value."""
+    """Return a dataclass field with its Go tag; absent or null means the type's zero value."""
     metadata = {_METADATA: (name, go_type, omit_empty)}
     if isinstance(go_type.zero, dict):
         return field(default_factory=go_type.zero.copy, metadata=metadata)
@@ -104,7 +104,7 @@ def decode_value(go_type: GoType, node: SourceNode, path: str, context: Context)
 
 
 def struct_of(cls: type[Any]) -> GoType:
-    """An object with fixed fields, as the frozen dataclass `cls`."""
+    """Return an object with fixed fields, as the frozen dataclass `cls`."""
 
     def decode(node: SourceNode, path: str, context: Context) -> object:
         fields = json_fields(cls)
@@ -116,7 +116,7 @@ def struct_of(cls: type[Any]) -> GoType:
 
 
 def object_of(types: Mapping[str, GoType]) -> GoType:
-    """An object with fixed fields, as a dict of the fields that it has; null is absent."""
+    """Return an object with fixed fields, as a dict of the fields that it has; null is absent."""
 
     def decode(node: SourceNode, path: str, context: Context) -> dict[str, object]:
         values = _decode_members(types, node, path, context)
@@ -152,7 +152,7 @@ def _decode_members(
 
 
 def encode_struct(value: Any) -> dict[str, Json]:
-    """The JSON object of a versioned value."""
+    """Return the JSON object of a versioned value."""
     result: dict[str, Json] = {}
     for name, known in json_fields(type(value)).items():
         item = getattr(value, known.attribute)
@@ -214,7 +214,7 @@ def _pack_float32(number: float) -> bytes | None:
 
 
 def _encode_float32(value: Any) -> Json:
-    """The shortest text that is the same 32-bit number, as Go prints it; whole numbers as integers."""
+    """Return the shortest text that is the same 32-bit number, as Go prints it; whole numbers as integers."""
     number = float(value)
     if number.is_integer():
         return int(number)
@@ -283,7 +283,7 @@ RAW: Final = GoType(zero=None, decode=_decode_raw, encode=_encode_raw, is_empty=
 
 
 def pointer_to(of: GoType) -> GoType:
-    """A value that may be absent: None, where the plain type has its zero value."""
+    """Return a value that may be absent: None, where the plain type has its zero value."""
     return GoType(
         zero=None,
         decode=of.decode,
@@ -293,7 +293,7 @@ def pointer_to(of: GoType) -> GoType:
 
 
 def slice_of(of: GoType) -> GoType:
-    """A list as a tuple; None is Go's nil slice, which some defaults treat unlike an empty one."""
+    """Return a list as a tuple; None is Go's nil slice, which some defaults treat unlike an empty one."""
 
     def decode(node: SourceNode, path: str, context: Context) -> tuple[object, ...] | None:
         if not isinstance(node.value, tuple):
@@ -312,7 +312,7 @@ def slice_of(of: GoType) -> GoType:
 
 
 def map_of(of: GoType) -> GoType:
-    """An object with free keys, as a dict; None is Go's nil map."""
+    """Return an object with free keys, as a dict; None is Go's nil map."""
 
     def decode(node: SourceNode, path: str, context: Context) -> dict[str, object] | None:
         if not isinstance(node.value, Mapping):
@@ -333,7 +333,7 @@ def map_of(of: GoType) -> GoType:
 
 
 def one_of(words: type[Enum]) -> GoType:
-    """A word of an enumeration. Any other word stays a text, which the checks refuse."""
+    """Return a word of an enumeration. Any other word stays a text, which the checks refuse."""
 
     def decode(node: SourceNode, path: str, context: Context) -> object:
         text = _decode_string(node, path, context)
@@ -348,7 +348,7 @@ def word_of(value: Enum | str) -> str:
 
 
 def with_zero(of: GoType, zero: object) -> GoType:
-    """The same type with another value for an absent field and for null."""
+    """Return the same type with another value for an absent field and for null."""
     return dataclasses.replace(of, zero=zero)
 
 

@@ -41,7 +41,7 @@ class PluginConfig:
         return self.opaque if self.typed is None else encode_struct(self.typed)
 
     def with_typed(self, args: PluginArgs) -> PluginConfig:
-        """The entry with other arguments."""
+        """Return the entry with other arguments."""
         return replace(self, typed=args)
 
 
@@ -124,13 +124,13 @@ class _TypeMeta:
         return self.api_version.rpartition("/")[2]
 
     def with_defaults(self, kind: str) -> _TypeMeta:
-        """An absent group and version, or an absent version of the same group, mean the file's own."""
+        """Return the version and kind to decode with; an absent version or kind gets the default."""
         is_absent = self.api_version in ("", f"{GROUP}/")
         api_version = API_VERSION if is_absent else self.api_version
         return replace(self, api_version=api_version, kind=self.kind or kind)
 
     def not_registered(self, node: SourceNode, wanted_kind: str) -> Finding:
-        """The error for an unknown pair of version and kind, with the cure for the unknown one of the two."""
+        """Return the error for an unknown pair of version and kind, with the cure."""
         message = f'no kind "{self.kind}" is registered for version "{self.api_version}"'
         if self.api_version == API_VERSION:
             suggestion = nearest(self.kind, (wanted_kind,))
