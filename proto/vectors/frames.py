@@ -79,7 +79,7 @@ def _frames() -> list[tuple[str, str, str, int, str]]:
 
 
 def _conversations() -> list[dict[str, Any]]:
-    """Return requests of the host, each with the bytes that the server sends, and what the host makes of them."""
+    """Return requests of the host, the bytes that the server sends, and what the host makes of them."""
     asked, answered = _frame(CALL, RESERVE, _reserve()), _frame(CALL, RESERVE, _reserved())
     rows: list[tuple[str, list[tuple[bytes, bytes, str]]]] = [
         ("an answer", [(asked, answered, "answer")]),
