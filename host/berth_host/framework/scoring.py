@@ -99,7 +99,7 @@ async def pre_score_answers(clients: Sequence[PluginClient], cycle: Cycle, nodes
     early = {
         client.name
         for client in clients
-        if client.asks_elsewhere(cycle, nodes) and not client.descriptor.reads_shared
+        if client.sends_score(cycle, nodes) and not client.descriptor.reads_shared
     }
     async with _Early[Status]() as tasks:
         if early:
@@ -129,7 +129,7 @@ async def ask_scores(
 ) -> list[ScoreOutcome]:
     """Return the scores of each plugin, in order. `ask`: calls one plugin."""
     clients = [plugin.client for plugin in plugins]
-    early = {client.name for client in clients if client.asks_elsewhere(cycle, nodes)}
+    early = {client.name for client in clients if client.sends_score(cycle, nodes)}
     if not early:
         return [await ask(client) for client in clients]
     async with _Early[ScoreOutcome]() as tasks:

@@ -216,7 +216,7 @@ class PluginClient:
             keep_scores(part, nodes.slots, result.early_scores)
         return result.verdicts
 
-    def filters_elsewhere(self, cycle: Cycle) -> bool:
+    def sends_filter(self, cycle: Cycle) -> bool:
         """Return True if Filter leaves the process: no early verdict came, and the plugin can be called."""
         part = cycle.part(self.name)
         if not self.is_served or part.early_verdicts is not None:
@@ -250,7 +250,7 @@ class PluginClient:
             ),
         )
 
-    def asks_elsewhere(self, cycle: Cycle, nodes: NodeTable) -> bool:
+    def sends_score(self, cycle: Cycle, nodes: NodeTable) -> bool:
         """Return True if PreScore and Score leave the process: a served plugin without early scores."""
         return (
             self.is_served

@@ -164,10 +164,10 @@ async def test_early_scores_are_no_request_and_no_task(tmp_path: Path) -> None:
     async with framework(tmp_path, early) as (made, cycle, served, _):
         served.on("Filter", filter_all)
         (client,) = (item for item in made.plugins_at(ExtensionPoint.SCORE) if item.is_served)
-        assert client.asks_elsewhere(cycle, cycle.nodes)
+        assert client.sends_score(cycle, cycle.nodes)
         assert (await client.filter(cycle, cycle.nodes)).all_passed
-        assert not client.asks_elsewhere(cycle, cycle.nodes)
-        assert not client.asks_elsewhere(cycle, cycle.nodes.take([0, 2]))
+        assert not client.sends_score(cycle, cycle.nodes)
+        assert not client.sends_score(cycle, cycle.nodes.take([0, 2]))
         table = await made.run_score(cycle, cycle.nodes)
         assert isinstance(table, ScoreTable)
         assert table.total.tolist() == [8, 9, 107]

@@ -17,10 +17,10 @@ from berth_host.config.errors import Finding, nearest
 from berth_host.config.profiles.expansion import ProfileError
 
 UNTIL_ATTACHED: Final = "which ones it implements is known when it is attached"
-"""The end of the warning about a plugin elsewhere: a command that attaches plugins leaves the warning out."""
+"""The end of the warning about a served plugin. A command that attaches plugins leaves the warning out."""
 _OF_MULTI_POINT: Final = frozenset(EXTENSION_POINTS) - {"queueSort", "placementGenerate", "placementScore"}
-"""Where a plugin elsewhere may be asked that a profile enables at multiPoint. The queue has one order, and no
-plugin replaces it unasked.
+"""The points at which a served plugin may be called that a profile enables at multiPoint. The queue has one
+order, so a plugin replaces the order only where the profile names the plugin at queueSort.
 """
 
 

@@ -312,7 +312,7 @@ class KeepAnswers:
                 # The node that an equal pod's attempt, or this one's last, has judged already.
                 rows = await known.verdicts.ask_about(shared, cycle, statuses, rows)
                 clients = others
-            if several and any(client.filters_elsewhere(cycle) for client in clients):
+            if several and any(client.sends_filter(cycle) for client in clients):
                 return await judge_early(judges, clients, pre_score, known, cycle, statuses, rows)
             if judges:
                 rows = await known.verdicts.ask(judges, cycle, statuses, rows)
