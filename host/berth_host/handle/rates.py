@@ -62,7 +62,7 @@ MAX_HELD: Final = 1024
 """Refusals of one peer that wait at the same time."""
 MAX_PEERS: Final = 1024
 MIN_HOLD_S: Final = 0.001
-"""A wait that rounds to nothing would be asked for again and again."""
+"""Seconds. A shorter wait could round to zero, and the client would retry at once."""
 
 
 class RefusedRates:

@@ -1,4 +1,4 @@
-"""Audit lines for calls of HandleService that are refused: who asked for what, and why not. Never the token.
+"""Audit lines for refused calls of HandleService: the caller, the call and the reason, never the token.
 
 Whoever reaches the socket may ask as often as it likes, so the lines are limited, and the next one says how
 many were left out. Written by `HandleService`.

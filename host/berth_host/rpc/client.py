@@ -397,7 +397,7 @@ class PluginClient:
         """Call Bind. Return SUCCESS, SKIP, a rejection or an ERROR (see `Part.is_bind_unknown`)."""
 
         def stand_in(policy: Policy, failure: PluginError) -> BindResult:
-            # A binder that was asked may have bound the pod: then no other binder is tried.
+            # A Bind plugin that was called may have bound the pod: then no other Bind plugin is called.
             if policy is not Policy.FAIL and isinstance(failure, PluginAbsentError):
                 return BindResult(SKIP)
             if failure.outcome_unknown:

@@ -105,7 +105,7 @@ class Conduct:
 
     def _quarantine(self, why: str) -> None:
         if not self.quarantine:
-            self.quarantine = f"{why}; mend it, and start it anew"
+            self.quarantine = f"{why}; fix the plugin, then restart it"
             self._changed()
 
     def missed(self, why: str) -> None:

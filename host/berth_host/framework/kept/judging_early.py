@@ -1,4 +1,4 @@
-"""Work of in-process plugins while served plugins are asked which nodes fit.
+"""Work of in-process plugins during calls of Filter to served plugins.
 
 Nearly all verdicts are kept from equal pods; only rows that moved are left. So a served plugin is asked at
 once, also about these rows, and its answer about a row that an in-process plugin rejects is not used. This

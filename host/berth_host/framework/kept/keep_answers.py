@@ -212,7 +212,7 @@ class KeepAnswers:
             if await self._ask_rest(known.pre_filtered, asked, kept, cycle):
                 return PASSED
             kept.states = {}
-        # Plugins behind the one that ends it were not asked about this pod, and have written nothing.
+        # Plugins after the one that ended PreFilter were not called for this pod, and have written nothing.
         cycle.inherited = kept.states
         rest: list[PluginClient] = []
         running = PreFiltering(cycle)
@@ -246,7 +246,7 @@ class KeepAnswers:
     async def _ask_rest(
         self, skips: Skips, asked: dict[str, PreFilterResult], kept: KeptForPod, cycle: Cycle
     ) -> bool:
-        """Ask the plugins without a kept answer, and write their answers to `asked`.
+        """Call the plugins without a kept answer, and write their answers to `asked`.
 
         Return True if all of them pass or skip: PreFilter is over. Return False at the first other answer;
         the plugins after it are not asked.
@@ -352,8 +352,7 @@ class KeepAnswers:
         table, rest = ScoreTable.empty(nodes), roles.asked
         if known is not None and roles.sharing:
             scores = known.scores
-            # A question that fails there is asked again below, where every failure has its place and its
-            # policy.
+            # A call that fails there is made again below, with error handling and failure policy.
             if await scores.ask(roles.sharing, cycle, nodes) is None and scores.is_in_range:
                 shared, table.total, table.leaders = scores.read()
                 rest = roles.others

@@ -105,7 +105,7 @@ class MergedScores:
         self._node_known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._has_whole = False
         self.not_summed: list[tuple[Rows, Sequence[_Column]]] = []
-        """Slots that were asked about since the total was put together, and which columns."""
+        """The slots with new scores since the total was computed, and their columns."""
         self._rows: Rows | None = None
         self._total: Scores = np.zeros(0, dtype=np.int64)
         self._leaders = Leaders()
@@ -179,7 +179,7 @@ class MergedScores:
         if not (by_node and sound):
             self._node_known[slots] = sound
         self.not_summed.append((slots, columns))
-        if len(self.not_summed) > FEW:  # all is summed up anew; the last question may be long ago
+        if len(self.not_summed) > FEW:  # the whole sum is computed again; the last call may be long ago
             self._rows = None
             self.not_summed.clear()
         return None

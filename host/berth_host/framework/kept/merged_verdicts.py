@@ -29,9 +29,9 @@ from berth_host.rpc.cycle import Cycle
 
 _MAX_STATUSES: Final = 4096
 _MOST_MISSING: Final = 64
-"""Nodes that nobody has asked about, beyond which a question about all comes first."""
+"""The most nodes without a verdict for `expected`; with more, a call about all of them comes first."""
 QUICK_S: Final = 0.01
-"""A question that took longer is not asked while others wait."""
+"""Seconds: a longer call to in-process plugins is not made while served plugins are awaited."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -125,7 +125,7 @@ class Signers:
             spec = self._signed_by_spec(pod, nodes)
             others = [sign(pod, nodes) for sign in self._others]
             hash(tuple(others))
-        except Exception:  # noqa: BLE001 (only a shortcut: asked in full, the plugin fails where it counts)
+        except Exception:  # noqa: BLE001 (only a shortcut: the plugin fails again in the full call)
             return {
                 one.name: self._of_its_own(one.name, self._sign_or_nothing(one, pod, nodes), pod)
                 for one in self.all

@@ -95,7 +95,7 @@ class Method(Generic[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkIdentity:
-    """The instance at the other end. `started_at_s`: Unix seconds, as the instance told."""
+    """The instance at the other end. `started_at_s`: Unix seconds, from its handshake."""
 
     instance_id: str
     attachment_id: str

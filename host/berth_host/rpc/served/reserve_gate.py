@@ -13,7 +13,10 @@ from contextlib import asynccontextmanager, contextmanager
 
 
 class ReserveGate:
-    """open -a list is due-> closed to new calls -the open ones have ended-> list is told -> open"""
+    """The gate of one plugin at one instance.
+
+    open -a list is due-> closed to new calls -open calls have ended-> list is sent -> open
+    """
 
     def __init__(self) -> None:
         self._calls = self._lists = 0

@@ -33,8 +33,8 @@ class LinkSender:
         rules: Mapping[str, CallRule] | None = None,
         points: Collection[ExtensionPoint] | None = None,
     ) -> None:
-        """`rules`: by RPC; None: the defaults. `conduct` None: the instance is always told. `points`: those
-        that it serves; None: all.
+        """`rules`: by RPC; None: the defaults. `conduct` None: messages are always sent. `points`: the
+        points that the instance serves; None: all.
         """
         self._link = link
         self._plugin = plugin
