@@ -56,7 +56,7 @@ class SelectedPods:
         return [pod.labels.get(key) == value and self.selects(pod) for pod in pods]
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
-        """Return int64[number of pods], with one test per distinct label value, not per pod."""
+        """Return int64[number of pods]: 1 if selected, else 0. Tests each distinct label value once."""
         mask = self.selector.over(pods)
         if self.namespaces is not None:
             mask = mask & pods.namespaces.members(self.namespaces).take(pods.namespace)

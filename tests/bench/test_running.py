@@ -244,7 +244,7 @@ async def test_only_pods_between_start_and_stop_collecting_are_measured(
 @pytest.mark.slow
 async def test_collections_that_overlap_are_an_error(case: ReadCase, tmp_path: Path) -> None:
     start = {"opcode": "startCollectingMetrics", "namespaces": ["a"]}
-    with pytest.raises(WorkloadError, match=r"C/w, op 2 \(createPods\): metrics are collected already"):
+    with pytest.raises(WorkloadError, match=r"C/w, op 2 \(createPods\): metrics are already collected"):
         await ran(case(nodes(1), start, measured(1)), tmp_path)
     with pytest.raises(WorkloadError, match="no metrics are collected"):
         await ran(case(nodes(1), {"opcode": "stopCollectingMetrics"}), tmp_path)

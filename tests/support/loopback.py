@@ -30,7 +30,7 @@ class LoopbackChannel:
 
     def __init__(self, instance: Instance) -> None:
         self._handlers = [
-            handlers_of(service, servicer)
+            grpc.method_handlers_generic_handler(service.full_name, handlers_of(service, servicer))
             for service, servicer in (
                 (identity_pb2.DESCRIPTOR.services_by_name["IdentityService"], IdentityServicer(instance)),
                 (state_pb2.DESCRIPTOR.services_by_name["StateService"], StateServicer(instance)),

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from berth_sdk.plugin.v1 import identity_pb2
-from berth_sdk.wire.frames import FEATURE as FRAMED
 from google.protobuf.message_factory import GetMessageClass
 from support.scripted_plugin import SERVICES, WAYS, ScriptedPlugin
 
@@ -35,7 +34,7 @@ REQUESTS: Final[dict[str, Any]] = {
 class RawServer(ScriptedPlugin):
     """The scripted plugin, whose script lies in files."""
 
-    features = WAYS[FRAMED]
+    features = WAYS["framed"]
 
     def __init__(self, folder: Path, descriptor: identity_pb2.PluginDescriptor) -> None:
         super().__init__(descriptor)

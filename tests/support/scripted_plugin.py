@@ -35,7 +35,7 @@ SERVICES = (
     queue_pb2.DESCRIPTOR.services_by_name["QueueService"],
     scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingService"],
 )
-WAYS: dict[str, tuple[str, ...]] = {"unary": (), FRAMED: (FRAMED,)}
+WAYS: dict[str, tuple[str, ...]] = {"unary": (), "framed": (FRAMED,)}
 """How calls of scheduling cycles travel to an instance that names these features."""
 SUCCESS = pb.Status(code=pb.Status.CODE_SUCCESS)
 _instances = itertools.count(1)

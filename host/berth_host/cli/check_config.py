@@ -29,7 +29,9 @@ from berth_host.cli.output import output_option
 from berth_host.cli.rendering.configuration import document_text, file_text
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
+from berth_host.config.decoding.types_v1 import PLUGIN_SETS
 from berth_host.config.default_plugins import EXTENSION_POINTS, WEIGHTED_POINTS
+from berth_host.config.defaulting import MULTI_POINT
 from berth_host.config.errors import ConfigurationError, Finding, nearest
 from berth_host.config.rendering import configuration_to_json, error_to_json
 from berth_host.config.secrets import masked, masked_arguments, masked_object
@@ -37,10 +39,7 @@ from berth_host.log.hidden import without_hidden
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.yaml.encoding import text_of
 
-_POINTS_AS_THEY_RUN: Final = (
-    *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "reserve"),
-    *("permit", "preBind", "bind", "postBind", "placementGenerate", "placementScore"),
-)
+_POINTS_AS_THEY_RUN: Final = tuple(point for point in PLUGIN_SETS if point != MULTI_POINT)
 _LABEL_WIDTH: Final = 18
 _LINE_WIDTH: Final = 110
 

@@ -6,19 +6,13 @@ The completed document is shown by the endpoint `/configz` and by `berth schedul
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from berth_host.config.configuration import EnabledPlugin, LoadedConfiguration, ResolvedProfile
 from berth_host.config.decoding.scheduler_v1 import PluginConfig
+from berth_host.config.decoding.types_v1 import PLUGIN_SETS
 from berth_host.config.default_plugins import WEIGHTED_POINTS
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.source.node import Json
-
-_PLUGIN_SETS: Final = (
-    *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "reserve"),
-    *("permit", "preBind", "bind", "postBind", "multiPoint", "placementGenerate", "placementScore"),
-)
-"""In the order of the fields of kube-scheduler's type."""
 
 
 def configuration_to_json(loaded: LoadedConfiguration) -> dict[str, Json]:
@@ -47,7 +41,7 @@ def completed_document(loaded: LoadedConfiguration) -> dict[str, Json]:
 
 
 def _completed_profile(profile: ResolvedProfile) -> Json:
-    sets: dict[str, Json] = {point: profile.merged_plugins.get(point, {}) for point in _PLUGIN_SETS}
+    sets: dict[str, Json] = {point: profile.merged_plugins.get(point, {}) for point in PLUGIN_SETS}
     shown: dict[str, Json] = {"schedulerName": profile.scheduler_name}
     if profile.percentage_of_nodes_to_score is not None:
         shown["percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score

@@ -222,15 +222,15 @@ class PluginRelay:
         args: tuple[*Args],
         stand_in: StandIn[S],
     ) -> Out | S:
-        """Read and check an early answer, as `came` does. A failure counts as one of a call; the time does
-        not.
+        """Read and check an early answer that is still in bytes, as `came` does.
 
-        The answer holds even if its instance is gone: nothing more is needed from the instance.
+        A failure counts as a failed call. The time of reading is not counted. The answer is used even if the
+        connection to its instance is lost, but not if a new instance does not know the cycle.
         """
         terms = self._terms_of(cycle)
         rule = terms.rules[call.rpc]
-        self._deadline_s(call, rule, cycle)
         try:
+            self._deadline_s(call, rule, cycle)
             if cycle.part(self._name).is_lost:
                 raise PluginUnavailableError(self._name, call.rpc, LOST)
             answer = call.check(terms.check, call, cycle, read(), *args)

@@ -213,19 +213,17 @@ class Servicer(Protocol):
     instance: Instance
 
 
+def handlers_of(service: Any, servicer: Servicer) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+    """Return the handler of every method of a service's descriptor, by the method's name."""
+    return {method.name: _handler(method, servicer) for method in service.methods}
+
+
 def register(server: grpc.Server, service: Any, servicer: Servicer) -> None:
     """Serve every method of a service's descriptor."""
-    handlers = {method.name: _handler(method, servicer) for method in service.methods}
+    handlers = handlers_of(service, servicer)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
     # Registered by their whole paths too, so that gRPC need not search the services one after the other.
     server.add_registered_method_handlers(service.full_name, handlers)
-
-
-def handlers_of(service: Any, servicer: Servicer) -> grpc.GenericRpcHandler:
-    """Return handlers for every method of a service's descriptor, without a server."""
-    return grpc.method_handlers_generic_handler(
-        service.full_name, {method.name: _handler(method, servicer) for method in service.methods}
-    )
 
 
 def framed_calls(service: Any, servicer: Servicer) -> dict[int, Answer]:

@@ -292,7 +292,7 @@ class LimitedNodeTable(NodeTable):
         return super().take(positions).seen_as(type(self))
 
     def unchanged(self, positions: NDArray[np.intp]) -> NodeTable:
-        """Return some rows as the snapshot has them."""
+        """Return the rows at `positions` as the snapshot has them, without the changes of a what-if."""
         return super().unchanged(positions).seen_as(type(self))
 
     def with_changes(self, removed: PodChanges, added: PodChanges) -> NodeTable:

@@ -12,7 +12,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-FEATURE: Final = "framed"
+FEATURE: Final = "frames"
 """The feature of the handshake for calls in frames."""
 CHUNK_BYTES: Final = 64 * 1024
 """Bytes of one read at most."""

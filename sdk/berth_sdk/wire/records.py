@@ -369,13 +369,6 @@ def mask_of(bitmap: bytes, size: int) -> NDArray[np.bool_]:
     return np.unpackbits(raw, count=size, bitorder="little").view(np.bool_)
 
 
-def encode_rows(rows: Rows, within: Rows) -> pb.NodeSet:
-    """Return slots of `within` as a bitmap; as "all but none" if they are all of `within`."""
-    if len(rows) == len(within):
-        return pb.NodeSet(complement=True)
-    return pb.NodeSet(bitmap=encode_bitmap(rows))
-
-
 def decode_rows(message: pb.NodeSet, within: Rows, index_of: Mapping[str, int]) -> Rows:
     """Return a NodeSet as slots of `within`, in the same order. `index_of`: the slots of known names.
 

@@ -24,7 +24,7 @@ VIOLATIONS = 3
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send calls of the scheduling cycle as unary calls, on a stream, and in frames."""
+    """Send calls of the scheduling cycle as unary calls, and in frames."""
     monkeypatch.setattr(ScriptedPlugin, "features", WAYS[request.param])
 
 

@@ -177,7 +177,7 @@ def told(host: AttachedHost) -> tuple[str, tuple[str, ...]]:
 
 def test_frames_are_offered_over_a_unix_socket_alone() -> None:
     place = at_socket(Path("/p.sock"), "Echo")
-    assert offered(place, "unix:///p.sock") == {"framed"}
+    assert offered(place, "unix:///p.sock") == {"frames"}
     assert offered(place, "127.0.0.1:7001") == frozenset()
     assert offered(replace(place, transport=Transport.UNARY), "unix:///p.sock") == frozenset()
 

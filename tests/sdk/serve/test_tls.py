@@ -85,7 +85,7 @@ def test_there_are_no_frames_beside_tls(files: PairFiles, authority: Authority, 
     before = set(tmp_path.iterdir())
     with served(serving(files)) as (server, address):
         reply = handshake(address, authority, authority.issue("x", dns=HOST))
-        assert [feature for feature in reply.features if "framed" in feature] == []
+        assert [feature for feature in reply.features if "frames" in feature] == []
         assert not server.instance.framed
         assert not any(path.is_socket() for path in set(tmp_path.iterdir()) - before)
 

@@ -188,5 +188,7 @@ def test_node_that_was_not_asked_about_is_an_error(message: pb.NodeSet, node: st
 @given(chosen=st.lists(st.booleans(), min_size=4, max_size=4))
 def test_rows_survive_the_wire(chosen: list[bool]) -> None:
     rows = WITHIN[np.array(chosen, dtype=np.bool_)]
-    message = wire.encode_rows(rows, WITHIN)
+    message = pb.NodeSet(bitmap=wire.encode_bitmap(rows))
     assert wire.decode_rows(message, WITHIN, INDEX_OF).tolist() == rows.tolist()
+    others = pb.NodeSet(bitmap=message.bitmap, complement=True)
+    assert {*wire.decode_rows(others, WITHIN, INDEX_OF)} == {*WITHIN} - {*rows}

@@ -33,7 +33,10 @@ _SECRET: Final = ("token", "password", "client-key-data")
 
 
 def check_types(kind: str, part: Mapping[str, Any]) -> None:
-    """Raise ValueError, which names the field and the cure. `kind`: context, cluster, user or exec."""
+    """Check that texts are texts and switches are booleans. `kind`: context, cluster, user or exec.
+
+    Raises ValueError, which names the field and the cure.
+    """
     for field in _TEXTS[kind]:
         if not isinstance(part.get(field), str | None):
             shown = "" if field in _SECRET else f" {part[field]!r}"

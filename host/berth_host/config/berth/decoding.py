@@ -361,7 +361,7 @@ def _check_advertised(address: str) -> list[Finding]:
 
 
 def _check_tls_files(path: str, tls: TlsFiles) -> list[Finding]:
-    """Each of the three is due."""
+    """Check that `caFile`, `certFile` and `keyFile` are all set."""
     files = {"caFile": tls.ca_file, "certFile": tls.cert_file, "keyFile": tls.key_file}
     return [
         required(f"{path}.{name}", "both sides prove who they are")

@@ -16,11 +16,12 @@ from berth_host.config.decoding.duration import format_seconds
 from berth_host.config.decoding.scheduler_v1 import PluginConfig
 from berth_host.config.decoding.types_v1 import (
     API_VERSION,
+    PLUGIN_SETS,
     Extender,
     KubeSchedulerConfiguration,
     LeaderElection,
 )
-from berth_host.config.defaulting import DefaultedProfile, DefaultedScheduler
+from berth_host.config.defaulting import MULTI_POINT, DefaultedProfile, DefaultedScheduler
 from berth_host.config.errors import Finding, duplicate, invalid, required
 from berth_host.config.feature_gates import FeatureGates
 
@@ -28,10 +29,7 @@ REMOVED_PLUGINS: Final = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPD
 """Plugins of older releases that v1 refuses by name."""
 
 # kube-scheduler does not search multiPoint and the points of pod groups for removed plugins.
-_POINTS_OF_REMOVED_CHECK: Final = (
-    *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score"),
-    *("reserve", "permit", "preBind", "bind", "postBind"),
-)
+_POINTS_OF_REMOVED_CHECK: Final = PLUGIN_SETS[: PLUGIN_SETS.index(MULTI_POINT)]
 
 
 def check_configuration(defaulted: DefaultedScheduler, gates: FeatureGates) -> list[Finding]:

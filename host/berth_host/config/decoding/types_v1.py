@@ -24,6 +24,7 @@ from berth_host.config.decoding.go_types import (
     RAW,
     STRING,
     json_field,
+    json_fields,
     pointer_to,
     slice_of,
     struct_of,
@@ -102,6 +103,10 @@ class PluginsV1:
     multi_point: PluginSetV1 = json_field("multiPoint", _PLUGIN_SET)
     placement_generate: PluginSetV1 = json_field("placementGenerate", _PLUGIN_SET)
     placement_score: PluginSetV1 = json_field("placementScore", _PLUGIN_SET)
+
+
+PLUGIN_SETS: Final = tuple(json_fields(PluginsV1))
+"""The extension points and `multiPoint`, spelled and ordered as in KubeSchedulerConfiguration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

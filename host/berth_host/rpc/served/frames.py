@@ -16,7 +16,6 @@ from typing import Final
 
 from berth_sdk.wire.frames import (
     CHUNK_BYTES,
-    FEATURE,
     Frame,
     FrameError,
     Incoming,
@@ -45,7 +44,7 @@ cost.
 class FramedConnections:
     """The connections of one instance, by plugin, each opened when it is needed."""
 
-    name = FEATURE
+    name = "framed"
 
     def __init__(self, path: Path, limit_bytes: int, allowed_uids: Collection[int] = ()) -> None:
         """`path`: its framed socket. `limit_bytes`: the longest answer that was agreed. `allowed_uids`: users

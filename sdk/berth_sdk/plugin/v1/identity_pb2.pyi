@@ -383,7 +383,7 @@ class HandshakeRequest(_message.Message):
 
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """OPTIONAL: the features that the host offers: "framed" (docs/reference/framed-transport.md), "handle-tls"
+        """OPTIONAL: the features that the host offers: "frames" (docs/reference/framed-transport.md), "handle-tls"
         (HandleEndpoint.server_name), "configure-trial" (ConfigureRequest.trial). A plugin ignores a feature that it does
         not know.
         """

@@ -48,7 +48,7 @@ class Quotas:
         self._used.pop(f"{namespace}/{name}", None)
 
     def uncounted(self) -> list[str]:
-        """Return one sentence per quota that limits a resource that is not counted here."""
+        """Return one sentence per quota with a limit that the embedded cluster does not count."""
         return [
             f"ResourceQuota {quota.ref.key}: {', '.join(names)} is not counted: pods and claims are"
             for quotas in self._quotas.values()
