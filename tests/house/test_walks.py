@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import Plugin
+from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.pod import Pod
 from berth_sdk.status import Verdicts
 from berth_sdk.tables import NodeTable, NodeView
@@ -62,7 +62,16 @@ class ByTable(Walked):
         return Verdicts.feasible(len(nodes))
 
 
-@pytest.mark.parametrize("plugin", [ByNode, ByTable])
+class Keeps(ByTable):
+    """Filters all nodes at once, with verdicts that are kept for equal pods; no two pods are equal."""
+
+    depends_on = DependsOn.NODE
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> str:
+        return pod.uid
+
+
+@pytest.mark.parametrize("plugin", [ByNode, ByTable, Keeps])
 async def test_filter_in_process_is_few_calls_from_schedule_one(plugin: type[Walked]) -> None:
     Walked.walks.clear()
     objects = [node("n0"), node("n1"), pod("a"), pod("b"), pod("c")]

@@ -322,10 +322,17 @@ class KeepAnswers:
             asked = candidates(statuses, rows)
             memory = kept.memory(client.name) if several else None
             answers = None if memory is None else kept.answers(client.name)
-            if memory is None or answers is None:
+            column = None if memory is None or answers is None else memory.verdict_column(answers, asked)
+            if memory is None or column is None:
                 verdicts = await client.filter(cycle, asked)
             else:
-                verdicts = await memory.filter(answers, cycle, asked)
+                missing = column.missing(asked)
+                if len(missing):
+                    part = asked if len(missing) == len(asked) else asked.take(missing)
+                    verdicts = await client.filter(cycle, part)
+                    verdicts = memory.keep_verdicts(column, asked, missing, verdicts)
+                else:
+                    verdicts = column.verdicts(asked)
             rows = passed_by(client, verdicts, statuses, rows)
         return rows
 

@@ -98,29 +98,31 @@ class PluginAnswers:
         answers.catch_up(nodes._columns.nodes_version)
         return answers
 
-    async def filter(self, answers: SignatureAnswers, cycle: Cycle, nodes: NodeTable) -> Verdicts:
-        """Return the verdicts on `nodes`, some rows of the snapshot. The plugin is asked about rows without a
-        kept verdict.
+    def verdict_column(self, answers: SignatureAnswers, nodes: NodeTable) -> RowColumn | None:
+        """Return the column of kept verdicts, without those that changes of `nodes` ended.
+
+        None for the first pod with the signature: the plugin is asked about all nodes, and nothing is kept.
         """
-        client = self.signer.client
         column = answers.verdicts
         if column is None or len(column.codes) > _MAX_STATUSES:
             if not answers.filtered:
                 answers.filtered = True
-                return await client.filter(cycle, nodes)
-            column = answers.verdicts = RowColumn(np.int32, client.descriptor.depends_on)
+                return None
+            column = answers.verdicts = RowColumn(np.int32, self.signer.client.descriptor.depends_on)
             self._has_column(answers)
         column.catch_up(nodes._columns)
-        missing = column.missing(nodes)
-        if not len(missing):
-            return column.verdicts(nodes)
-        asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
-        found = await client.filter(cycle, asked)
+        return column
+
+    def keep_verdicts(
+        self, column: RowColumn, nodes: NodeTable, missing: NDArray[np.intp], found: Verdicts
+    ) -> Verdicts:
+        """Keep `found`, the verdicts on the `missing` rows of `nodes`. Return those on all rows."""
         column.keep_verdicts(nodes, missing, found)
         verdicts = column.verdicts(nodes)
-        if client.is_failing or not all(one.is_success or one.is_rejected for one in found.statuses):
+        failed = self.signer.client.is_failing
+        if failed or not all(one.is_success or one.is_rejected for one in found.statuses):
             # An error, or a policy's stand-in for it, is no answer about the row.
-            column.forget(asked.slots)
+            column.forget(nodes.slots[missing])
         return verdicts
 
     async def score(self, answers: SignatureAnswers, cycle: Cycle, nodes: NodeTable) -> ScoreOutcome:
