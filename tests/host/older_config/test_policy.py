@@ -125,7 +125,7 @@ def test_labels_that_nodes_must_have_become_an_added_affinity() -> None:
         ],
     }
     assert weights(loaded.profiles[0])["NodeAffinity"] == 3
-    assert any("selectors of pods as well" in warning for warning in loaded.warnings)
+    assert any("also checks the selectors of pods" in warning for warning in loaded.warnings)
 
 
 def test_a_built_in_name_is_kept_and_its_argument_dropped_with_a_warning() -> None:
