@@ -20,7 +20,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStrategy:
-    """What an op adds to the nodes of its template. At most one is set.
+    """The values that an op adds to the nodes of its template. At most one field is set.
 
     `label_values`: values of `label_key`, in turn, one per node; empty with a key: a different value for each
     node. `allocatable`: quantities; `csi_allocatable`: volumes by driver, and `migrated_plugins`, in the

@@ -32,8 +32,8 @@ from berth_bench.soak.swaps import Swaps
 SETTLES_WITHIN_S: Final = 180.0
 """A plugin that was absent may be tried again as late as 60 s after it is back, and a pod as late as that."""
 LEAKS_AFTER_S: Final = 90.0
-"""What still exists after this time, and the rest before it, has leaked. Earlier, a watch may just be
-restarted, or a lost plugin be tried again.
+"""Tasks and files that exist after this time without work have leaked. Earlier, the host may be restarting a
+watch or trying a lost plugin again.
 """
 REST_S: Final = KEEP_ALIVE_S + 5.0
 """After this time without work the host has closed the connections to the cluster that it does not need."""

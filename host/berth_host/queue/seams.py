@@ -1,4 +1,4 @@
-"""What the queue needs of other packages, as values and Protocols.
+"""The values and functions that the queue needs from other packages, as Protocols.
 
 Filled by `wiring` and `app`, faked in tests. The queue calls plain functions. A served plugin cannot answer
 at once: its function returns DEFERRED, and the answer is passed to the queue later, together with its
