@@ -1,4 +1,4 @@
-"""What the chart renders for values, one mechanism per test, and values that it refuses."""
+"""The manifests that the chart renders, one mechanism per test, and the values that it refuses."""
 
 from __future__ import annotations
 

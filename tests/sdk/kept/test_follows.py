@@ -1,4 +1,4 @@
-"""What ends a kept answer: requeues, declared objects, and the part of the tables that is declared."""
+"""The ends of a kept answer: requeues, declared objects, and the declared part of the tables."""
 
 from __future__ import annotations
 
