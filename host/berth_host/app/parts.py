@@ -148,7 +148,12 @@ class HostParts:
                 descriptor_of=self.backend.served_descriptor,
             ),
         )
-        self.wiring = QueueWiring(self.clock, self.state.refresh, self.configuration.emulation)
+        self.wiring = QueueWiring(
+            self.clock,
+            self.state.refresh,
+            self.configuration.emulation,
+            has_extenders=bool(self.configuration.scheduler.extenders),
+        )
         self.attachments = HostAttachments(
             self.configuration,
             HostSeams(

@@ -113,6 +113,9 @@ def watched_resources(
     Served plugins that are not attached yet add theirs later (`Watching.declare`).
     """
     found = set(ALWAYS)
+    if configuration.scheduler.extenders:
+        # Every change may help a pod that an extender rejected (`queue.wiring`).
+        found |= _of_events(registrations_of(None))
     for profile in configuration.profiles:
         if profile.plugins_at("postFilter"):
             found.add(BUDGETS)

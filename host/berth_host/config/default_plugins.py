@@ -37,6 +37,11 @@ messages use for it. The order is the one in which a profile is assembled, so th
 
 EXTENSION_POINTS: Final[tuple[str, ...]] = tuple(POINT_INTERFACES)
 
+EXTENDER: Final = "Extender"
+"""The name under which a pod counts as rejected by extenders. No plugin has this name beside extenders.
+Source: kube-scheduler `framework/interface.go` (ExtenderName), v1.36.
+"""
+
 WEIGHTED_POINTS: Final[frozenset[str]] = frozenset({"score", "placementScore"})
 """The points at which a plugin has a weight."""
 

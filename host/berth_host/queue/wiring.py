@@ -10,7 +10,7 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.status import Status
 
 from berth_host.config.configuration import ResolvedProfile
-from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
+from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENDER
 from berth_host.config.emulation import Emulation
 from berth_host.model.clock import Clock
 from berth_host.queue.questions import AnswerSink, PluginQuestions
@@ -46,11 +46,20 @@ PointPlugins = Mapping[ExtensionPoint, Sequence[EnabledPlugin]]
 class QueueWiring:
     """The functions that the queue calls, and the delivery of late answers to the queue."""
 
-    def __init__(self, clock: Clock, refresh: Callable[[], Awaitable[None]], emulation: Emulation) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        refresh: Callable[[], Awaitable[None]],
+        emulation: Emulation,
+        *,
+        has_extenders: bool = False,
+    ) -> None:
         """Create the wiring. `refresh`: updates the snapshot when no cycle holds it. `emulation`: its events
-        replace those that the plugins declare.
+        replace those that the plugins declare. `has_extenders`: the configuration has an extender, whatever
+        its verbs; any event then helps the pods that extenders rejected.
         """
         self._emulation = emulation
+        self._has_extenders = has_extenders
         self.busy: set[asyncio.Future[None]] = set()
         self._queue: SchedulingQueue
         """Set by `connect`: the queue is made from the functions of this object."""
@@ -132,11 +141,15 @@ class QueueWiring:
     def _registrations(
         self, rejecting: frozenset[str], clients: Mapping[str, PluginClient]
     ) -> dict[str, tuple[Registration, ...]]:
-        """Return the events that every plugin of `rejecting` declares.
+        """Return the events that every plugin of `rejecting` declares, and those of extenders.
 
         For a default plugin that this build does not have, the table of default plugins has the events.
+        Extenders cannot declare events: every change counts for them, without a hint. Source: kube-scheduler
+        `framework/runtime/framework.go` (NewFramework), v1.36.
         """
         result: dict[str, tuple[Registration, ...]] = {}
+        if self._has_extenders:
+            result[EXTENDER] = registrations_of(None)
         for name in sorted(rejecting):
             if name in clients:
                 result[name] = self._declared(name, clients[name])

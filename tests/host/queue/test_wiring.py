@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from berth_host.config.default_plugins import EXTENDER
 from berth_host.config.emulation import NO_EMULATION
 from berth_host.model.clock import ManualClock
 from berth_host.queue.registrations import registrations_of
@@ -104,3 +105,53 @@ def test_attaching_a_plugin_costs_the_same_however_many_are_attached() -> None:
     assert {name: client.reads for name, client in clients.items()} == before | {"First": 2}
     assert list(wiring.registrations_of("Bind")) == []  # it rejects no pod
     assert list(wiring.registrations_of("Missing")) == []
+
+
+EXTENDERS = f"{PLAIN}extenders: [{{urlPrefix: 'http://127.0.0.1:1', VERBfilterVerb: filter}}]\n"
+CHANGES: list[tuple[str, ObjectRef, dict[str, Any]]] = [
+    ("pods", ObjectRef(namespace="default", name="web"), {"status": {"message": "its own status"}}),
+    ("pods", ObjectRef(namespace="default", name="other"), {"metadata": {"annotations": {"a": "b"}}}),
+    ("nodes", ObjectRef(name="n0"), {"metadata": {"annotations": {"a": "b"}}}),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["its own status", "a bound pod", "a node"])
+@pytest.mark.parametrize(
+    ("text", "again"),
+    [
+        pytest.param(EXTENDERS.replace("VERB", ""), True, id="an extender that filters"),
+        pytest.param(EXTENDERS.replace("VERBfilterVerb: filter", ""), True, id="an extender without verbs"),
+        pytest.param(PLAIN, False, id="no extender"),
+    ],
+)
+async def test_any_event_requeues_a_pod_that_extenders_rejected(
+    text: str, again: bool, change: tuple[str, ObjectRef, dict[str, Any]]
+) -> None:
+    resource, ref, patch = change
+    async with World([node("n0")], configuration=text) as world:
+        world.server.create(pod("other"))
+        world.server.create(pod("web", nodeSelector={"disk": "ssd"}))
+        await world.settle()
+        pool = world.host.queue.places.pool
+        info = pool.get("default/web")
+        assert info is not None
+        assert (info.attempts, info.unschedulable_plugins) == (1, {"NodeAffinity"})
+        info.unschedulable_plugins = {EXTENDER}
+        pool.put(info)
+        await world.cluster.patch(resource, ref, patch, subresource="status" if "status" in patch else "")
+        await world.settle()
+        assert info.attempts == (2 if again else 1)
+
+
+async def test_all_resources_are_watched_where_an_extender_may_reject() -> None:
+    few = "profiles: [{plugins: {multiPoint: {disabled: [{name: '*'}]}, queueSort: {enabled: [{name: \
+PrioritySort}]}, bind: {enabled: [{name: DefaultBinder}]}}}]\n"
+    async with World(configuration=f"{PLAIN}{few}") as world:
+        assert world.host.watching.needed == {"pods", "nodes"}
+    extended = f"{PLAIN}{few}extenders: [{{urlPrefix: 'http://127.0.0.1:1'}}]\n"
+    async with World(configuration=extended) as world:
+        assert world.host.watching.needed >= {
+            "persistentvolumes",
+            "storage.k8s.io/csinodes",
+            "resource.k8s.io/deviceclasses",
+        }

@@ -15,6 +15,7 @@ from berth_host.config.checks.plugin_args import check_fit_args
 from berth_host.config.configuration import ResolvedProfile
 from berth_host.config.decoding.args_v1 import NodeResourcesFitArgsV1
 from berth_host.config.decoding.types_v1 import Extender
+from berth_host.config.default_plugins import EXTENDER
 from berth_host.config.defaulting import DefaultedProfile, DefaultedScheduler
 from berth_host.config.errors import Finding
 from berth_host.config.profiles.expansion import ProfileError, expand_plugins
@@ -30,6 +31,8 @@ def build_profiles(defaulted: DefaultedScheduler, registry: PluginRegistry) -> t
     resolved: list[ResolvedProfile] = []
     for index, profile in enumerate(profiles):
         try:
+            if defaulted.config.extenders:
+                _check_no_plugin_is_named_extender(profile)
             resolved.append(_build_profile(defaulted.profiles[index], profile, registry))
         except ProfileError as err:
             raise ProfileError(_in_profile(err.finding, index, profile.scheduler_name)) from err
@@ -98,6 +101,16 @@ def _build_profile(
         plugin_config=given.plugin_config,
         framework_plugin_config=tuple(framework_config),
     )
+
+
+def _check_no_plugin_is_named_extender(profile: DefaultedProfile) -> None:
+    for point, plugin_set in profile.plugins.items():
+        if any(ref.name == EXTENDER for ref in plugin_set.enabled):
+            message = (
+                f'plugin "{EXTENDER}": pods that extenders rejected count as rejected by this name; give '
+                "the plugin another name, or remove extenders"
+            )
+            raise ProfileError(Finding(message, field=f"plugins.{point}.enabled"))
 
 
 def _check_construction(profile: DefaultedProfile, needed: set[str]) -> None:

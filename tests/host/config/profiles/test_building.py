@@ -69,3 +69,15 @@ def test_all_profiles_sort_alike() -> None:
     both = f"profiles:\n- schedulerName: a\n  {mine}\n  pluginConfig: [{{name: MySort, args: {{x: 1}}}}]\n"
     both += f"- schedulerName: b\n  {mine}"
     assert "different queue sort plugin args" in failure(both)
+
+
+def test_no_plugin_has_the_name_under_which_extenders_reject() -> None:
+    profiles = "profiles:\n- plugins: {filter: {enabled: [{name: Extender}]}}\n"
+    own = {"Extender": frozenset({"filter"})}
+    load_configuration(HEADER + profiles, source="f.yaml", registered=own)
+    with pytest.raises(ConfigurationError) as caught:
+        load_configuration(
+            f"{HEADER}{profiles}extenders: [{{urlPrefix: a}}]", source="f.yaml", registered=own
+        )
+    assert caught.value.text.startswith("f.yaml:4: profiles[0].plugins.filter.enabled: ")
+    assert "give the plugin another name, or remove extenders" in caught.value.text
