@@ -10,6 +10,7 @@
     policy       kind Policy: predicates, priorities, extenders
     extenders    the extender fields that changed
     nodes        building source nodes
+    other_plugins  the one table of other projects' plugins, and of what berth has instead
 
 Values keep the line of the user's file, so that later errors name that line. Commands import this package
 only if a file is not v1.

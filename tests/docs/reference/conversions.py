@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from berth_host.older_config.other_plugins import OTHER_PLUGINS
 from berth_host.older_config.table import (
     ARGUMENTS,
     FIELDS,
@@ -27,6 +28,7 @@ _TABLES: Final[dict[str, Sequence[Row]]] = {
     "Arguments of predicates and priorities": ARGUMENTS,
 }
 _HEADER: Final = ("Older name", "In", "In v1", "How near", "Since", "Note")
+_OTHER_HEADER: Final = ("Plugin", "Part of", "Points", "What it does", "How near", "Instead")
 
 
 def conversions() -> str:
@@ -35,6 +37,22 @@ def conversions() -> str:
     for heading, rows in _TABLES.items():
         parts += [f"### {heading}", table(_HEADER, (_row(row) for row in rows))]
     return "\n\n".join(parts)
+
+
+def other_plugins() -> str:
+    """Return every plugin of scheduler-plugins, with what berth has instead."""
+    rows = (
+        (
+            code(plugin.name),
+            plugin.group,
+            codes(plugin.points),
+            plugin.decides,
+            plugin.change.value,
+            plugin.instead,
+        )
+        for plugin in OTHER_PLUGINS
+    )
+    return table(_OTHER_HEADER, rows)
 
 
 def _row(row: Row) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "feature-gates": config.feature_gates,
     "emulation": config.emulation,
     "conversions": conversions.conversions,
+    "other-plugins": conversions.other_plugins,
     "default-plugins": config.default_plugins,
     "chart-values": chart.values,
     "fault-tests": faults.fault_tests,
