@@ -169,6 +169,7 @@ class Host(HostParts):
         await self.attachments.stop()
         await self.handle_server.stop()
         self.clients.close()
+        await self.extenders.close()
         self._loop_errors.stop()
 
     def _loop_ended(self, task: asyncio.Future[None]) -> None:
@@ -194,8 +195,8 @@ class Host(HostParts):
         return self.binding.bound_count + self.evictions.victim_count + self.attachments.recoveries
 
     def plugin_stats(self) -> dict[str, PluginStats]:
-        """Return the cost of each plugin, by name."""
-        return self.clients.stats
+        """Return the cost of each plugin and of each HTTP extender, by name."""
+        return {**self.clients.stats, **self.extenders.stats}
 
     def conditions(self) -> list[Condition]:
         """Return the state of every place of served plugins."""

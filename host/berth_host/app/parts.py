@@ -27,6 +27,7 @@ from berth_host.cluster.port import ClusterPort, EventRecord
 from berth_host.cluster.watching import BUDGETS, Watching, watched_resources
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.explain.diagnosis import AttemptMetrics, Diagnoses, Diagnosis
+from berth_host.extenders.extenders import Extenders
 from berth_host.framework.binding import DeviceWaits, PreBindRunner
 from berth_host.framework.framework import Framework
 from berth_host.framework.kept.keep_answers import KeepAnswers
@@ -70,7 +71,7 @@ class HostOptions:
     is called for every pod and node. `diagnoses_kept`: the number of pods whose attempts are kept.
     `on_attempt`: called at the end of every attempt. `metrics`: the registry of the process, which hosts that
     follow each other share. `own_pod`: the host's own pod, for Events about its plugins; None if unknown.
-    `own_address`: where other machines reach the host.
+    `own_address`: where other machines reach the host. `binds_for_extenders`: see `BindingCycle`.
     """
 
     clock: Clock = field(default_factory=RealClock)
@@ -85,6 +86,7 @@ class HostOptions:
     metrics: SchedulerMetrics = field(default_factory=SchedulerMetrics)
     own_pod: ObjectRef | None = None
     own_address: str = ""
+    binds_for_extenders: bool = False
 
 
 class HostParts:
@@ -100,6 +102,7 @@ class HostParts:
         self.clock = options.clock
         self.metrics = options.metrics
         self.fate = Fate()
+        self.extenders = Extenders(configuration.scheduler.extenders)
         self._know_the_cluster()
         later = LateParts()
         self._open_to_plugins(later)
@@ -125,6 +128,7 @@ class HostParts:
             self.options.chooser,
             self.objects.of_resource(BUDGETS),
             self.preempting,
+            self.extenders,
         )
         self.open_calls = OpenCalls(self.evaluator, later)
         self.backend = Backend(
@@ -216,6 +220,8 @@ class HostParts:
             self.diagnoses,
             ReadBack(self.cluster, self.clock),
             self.fate,
+            self.extenders,
+            binds_for_extenders=self.options.binds_for_extenders,
         )
         self.evictions = self._make_evictions()
         frameworks = self._make_frameworks(plugins)
@@ -284,7 +290,7 @@ class HostParts:
                 percentage = self.configuration.scheduler.percentage_of_nodes_to_score
             made[profile.scheduler_name] = Profile(
                 framework,
-                Algorithm(framework, self.options.chooser, percentage),
+                Algorithm(framework, self.options.chooser, percentage, self.extenders),
                 self.configuration.berth.cycle_budget_s,
             )
         return made

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from berth_host.older_config.component import ReadConfigMap
 
 _NO_PLUGINS: Final[Mapping[str, frozenset[str]]] = {}
-NO_EXTENDERS: Final = "HTTP extenders are not in this release: remove extenders from the configuration"
 
 
 def load(
@@ -121,8 +120,8 @@ def for_simulation(
     emulated_version: str = "",
     read_stdin: Callable[[], str] = standard_input.read_text,
 ) -> LoadedConfiguration:
-    """Return the configuration as `load` does. Raises ConfigurationError for extenders too."""
-    result = load(
+    """Return the configuration as `load` does."""
+    return load(
         path,
         plugins,
         convert_older=convert_older,
@@ -130,14 +129,6 @@ def for_simulation(
         emulated_version=emulated_version,
         read_stdin=read_stdin,
     )
-    return without_extenders(result, path)
-
-
-def without_extenders(loaded: LoadedConfiguration, path: str | None) -> LoadedConfiguration:
-    """Return `loaded`. Raises ConfigurationError if it has extenders, which this release does not support."""
-    if loaded.scheduler.extenders:
-        raise ConfigurationError("validation", [Finding(NO_EXTENDERS, field="extenders")], source=path or "")
-    return loaded
 
 
 def _older_forms(read_config_map: ReadConfigMap | None) -> OlderForms:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from berth_host.app.host import Host
 from berth_host.attach.state import ATTACHED, NOT_NEEDED, State
 from berth_host.errors.plugins import PluginAbsentError
+from berth_host.extenders.client import ExtenderName
 from berth_host.metrics.plugin_stats import CallStats
 
 
@@ -42,12 +43,13 @@ def _absent(host: Host) -> Iterator[str]:
 
 def _failed(host: Host) -> Iterator[str]:
     for name, stats in host.plugin_stats().items():
+        who = name if isinstance(name, ExtenderName) else f"plugin {name}"
         for call, figures in stats.items():
             of = f"of {figures.calls} calls of {call}"
             if figures.failed:
-                yield f"plugin {name} failed in {figures.failed} {of}{_how(figures)}"
+                yield f"{who} failed in {figures.failed} {of}{_how(figures)}"
             if figures.overruns:
-                yield f"plugin {name} answered late in {figures.overruns} {of}"
+                yield f"{who} answered late in {figures.overruns} {of}"
 
 
 def _how(figures: CallStats) -> str:

@@ -28,6 +28,7 @@ from berth_host.cluster.memory.volume_controller import VolumeController
 from berth_host.cluster.port import WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError, Finding
+from berth_host.extenders.client import ExtenderName
 from berth_host.metrics.series import instant_s
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.chooser import SeededChooser
@@ -188,7 +189,7 @@ def costs_of(host: Host) -> list[PluginCost]:
         PluginCost(
             plugin=name,
             call=call,
-            served=name in served,
+            served=name in served or isinstance(name, ExtenderName),
             calls=figures.calls,
             total_ms=figures.times.total * 1000,
             p99_ms=figures.times.quantile(0.99) * 1000,
@@ -202,7 +203,8 @@ def costs_of(host: Host) -> list[PluginCost]:
 
 def embedded_host(config: LoadedConfiguration, server: ApiServer, options: HostOptions) -> Host:
     """Return a host on the embedded cluster, as `simulate`, `why` and `bench` run it."""
-    return Host(config, MemoryCluster(options.clock, server), options)
+    # No extender can reach the embedded cluster, so the host posts the Bindings that they answer for.
+    return Host(config, MemoryCluster(options.clock, server), replace(options, binds_for_extenders=True))
 
 
 def _host(prepared: Prepared) -> Host:

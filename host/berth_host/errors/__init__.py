@@ -17,6 +17,7 @@ HostError
 ├── ManifestError           files that do not describe a cluster (errors/manifests.py)
 ├── PluginError             a plugin's call gave no usable answer (errors/plugins.py)
 ├── CycleRestartError       a plugin lost its state of the cycle (errors/plugins.py)
+├── ExtenderError           an HTTP extender gave no usable answer (errors/extenders.py)
 ├── DuplicatePluginError    two plugins have the same name (errors/plugins.py)
 ├── PluginLoadError         a plugin cannot be loaded, or refuses its arguments (errors/plugins.py)
 ├── CacheError              a step that the cache's state does not allow (errors/state.py)

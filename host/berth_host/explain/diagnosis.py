@@ -19,6 +19,7 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_host.explain.slot_names import SlotNames
+from berth_host.extenders.client import ExtenderName
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.node_statuses import NodeStatuses
 
@@ -166,8 +167,11 @@ class Diagnosis:
             one = one.previous
 
     def blame(self, status: Status) -> None:
-        """Record the plugin of a rejection; a Pending rejection is recorded in both sets."""
-        if status.plugin and status.is_rejected:
+        """Record the plugin of a rejection; a Pending rejection is recorded in both sets.
+
+        The queue knows extenders by one name, which the scheduler adds.
+        """
+        if status.plugin and status.is_rejected and not isinstance(status.plugin, ExtenderName):
             self.unschedulable_plugins.add(status.plugin)
             if status.code.name == "PENDING":
                 self.pending_plugins.add(status.plugin)

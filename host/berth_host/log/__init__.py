@@ -57,6 +57,8 @@ EVENTS: Final = frozenset(
         "endpoints.trust_unknown",
         "event.dropped",
         "event.written_before",
+        "extender.failed",
+        "extender.recovered",
         "framed.unreachable",
         "host.drained",
         "host.failed",

@@ -15,7 +15,7 @@ import asyncio
 import itertools
 import socket
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -26,9 +26,11 @@ from berth_host.cluster.kube.access import check_lists, contact, forbidden, refu
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.connection import Connection
+from berth_host.cluster.kube.informer import Keeps
 from berth_host.cluster.kube.lease import ElectorOptions, LeaderElector
 from berth_host.cluster.kube.lease_client import KubeLeases
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.decoding.types_v1 import Extender
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.rendering import completed_document
 from berth_host.config.secrets import masked_object
@@ -160,7 +162,8 @@ class SchedulerProcess:
         options = self._settings.options
         client = await KubeClient.open(self._connection(), options.metrics.rest_client)
         closing.push_async_callback(client.close)
-        cluster = KubeCluster(client, options.clock)
+        keeps = _kept_for(self.configuration.scheduler.extenders)
+        cluster = KubeCluster(client, options.clock, keeps=keeps)
         self.host = Host(self.configuration, cluster, options)
         if self.configuration.scheduler.leader_election.leader_elect:
             elector = await self._prepare_election(closing)
@@ -413,11 +416,30 @@ class SchedulerProcess:
 
 def needs_restart(old: LoadedConfiguration, new: LoadedConfiguration) -> list[str]:
     """Return the fields that differ and need a restart, as a file spells them."""
-    return [
+    changed = [
         name
         for name, attribute in _NEEDS_RESTART
         if getattr(old.scheduler, attribute) != getattr(new.scheduler, attribute)
     ]
+    if _kept_for(old.scheduler.extenders) != _kept_for(new.scheduler.extenders):
+        # The watches have dropped what they did not have to keep.
+        changed.append("extenders (the first one, or the first without nodeCacheCapable)")
+    return changed
+
+
+def _kept_for(extenders: Sequence[Extender]) -> dict[str, Keeps]:
+    """Return what the watches of pods and nodes keep because extenders get it: whole objects, but for the
+    managedFields of pods, as from kube-scheduler.
+    """
+    if not extenders:
+        return {}
+    gets_nodes = any(
+        not one.node_cache_capable and (one.filter_verb or one.prioritize_verb) for one in extenders
+    )
+    return {
+        "pods": Keeps(last_applied=True),
+        "nodes": Keeps(last_applied=True, managed_fields=gets_nodes),
+    }
 
 
 def _host_failed(error: BaseException) -> HostFailedError:

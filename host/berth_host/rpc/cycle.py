@@ -195,6 +195,10 @@ class Cycle:
     """The pods with a nominated node that count for this pod."""
     kept: KeptAnswers | None = None
     """The kept answers about equal pods; None: there are none."""
+    strays: Mapping[str, Status] = {}  # replaced, never changed
+    """Refusals by HTTP extenders of nodes that the snapshot lacks, by name. Their reasons count."""
+    is_shrunk: bool = False
+    """HTTP extenders left fewer nodes than Filter."""
     pre_scored_s: float = 0.0
     """The end of PreScore (`instant_s`)."""
 
@@ -210,6 +214,8 @@ class Cycle:
     """The in-process plugin's signature of the pod, once made."""
     signed_at: Mapping[str, Hashable] = {}
     """The versions of the plugin's objects when the pod was signed."""
+
+    _passed_over: tuple[str, ...] = ()
 
     sampler: CallSampler | None = None
     """Records every call, in the cycles that are sampled."""
@@ -359,8 +365,12 @@ class Cycle:
 
     @property
     def notes(self) -> list[str]:
-        """One sentence for each omission and each overrun."""
-        return [*self.omissions, *self.overruns]
+        """One sentence for each omission, each overrun and each HTTP extender that was passed over."""
+        return [*self.omissions, *self.overruns, *self._passed_over]
+
+    def pass_over(self, note: str) -> None:
+        """Note that the cycle goes on without an HTTP extender, in a sentence."""
+        self._passed_over = (*self._passed_over, note)
 
     @property
     def omissions(self) -> list[str]:

@@ -24,6 +24,8 @@ from berth_host.errors.cluster import ClusterError, ConflictError
 from berth_host.errors.state import InvariantError
 from berth_host.explain.diagnosis import Diagnoses, Outcome
 from berth_host.explain.fit_error import fit_error_message
+from berth_host.extenders.client import ExtenderName
+from berth_host.extenders.extenders import NO_EXTENDERS, Extenders
 from berth_host.log import get_logger
 from berth_host.metrics.series import instant_s
 from berth_host.model.fate import Fate
@@ -60,7 +62,13 @@ class BindingCycle:
         diagnoses: Diagnoses,
         read_back: ReadBack,
         fate: Fate,
+        extenders: Extenders = NO_EXTENDERS,
+        *,
+        binds_for_extenders: bool = False,
     ) -> None:
+        """Make the binding cycles. `binds_for_extenders`: the host posts the Bindings that extenders claim to
+        have posted, because they cannot reach the cluster, as in a simulation.
+        """
         self._queue = queue
         self._cache = cache
         self._binder = binder
@@ -69,6 +77,8 @@ class BindingCycle:
         self._diagnoses = diagnoses
         self._read_back = read_back
         self._fate = fate
+        self._extenders = extenders
+        self._binds_for_extenders = binds_for_extenders
         self._is_draining = False
         self._running: dict[str, Attempt] = {}
         self.tasks: set[asyncio.Future[None]] = set()
@@ -289,6 +299,10 @@ class BindingCycle:
         If the outcome is not known, the status applies only if the pod turns out not to be bound.
         """
         try:
+            if self._extenders:
+                bound = await self._extenders.bind(attempt, attempt.node_name)
+                if bound is not None:
+                    return await self._bound_by_extender(attempt, *bound)
             plugin, answer = await attempt.framework.run_bind(attempt, attempt.node_name)
         except asyncio.CancelledError:
             if _is_cancelled_from_outside():
@@ -303,6 +317,16 @@ class BindingCycle:
             return Status(status.code, ("every Bind plugin skipped the pod",)), True
         return status, not attempt.part(plugin).is_bind_unknown
 
+    async def _bound_by_extender(
+        self, attempt: Attempt, extender: str, status: Status, is_known: bool
+    ) -> tuple[Status, bool]:
+        """Return the status of a Bind that an extender did, and whether the outcome is known."""
+        if not status.is_success:
+            return status, is_known
+        if self._binds_for_extenders:
+            return await self._post(attempt, extender)
+        return await self._confirm(attempt, extender), True
+
     async def _confirm(self, attempt: Attempt, plugin: str) -> Status:
         """Record the Scheduled event after a plugin answered that it bound the pod, and read the pod back.
 
@@ -315,6 +339,10 @@ class BindingCycle:
         untrue = f"it answered success, but the pod is not bound to {attempt.node_name}"
         if found is not None:  # a deleted pod may have been bound
             attempt.framework.bind_was_untrue(attempt, plugin, untrue)
+        if isinstance(plugin, ExtenderName):
+            return Status.error(
+                f"{plugin} answered that it bound the pod, but the pod is not on {attempt.node_name}"
+            )
         return Status.error(f'running Bind plugin "{plugin}": {untrue}')
 
     async def _post(self, attempt: Attempt, plugin: str) -> tuple[Status, bool]:

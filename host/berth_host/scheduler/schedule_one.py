@@ -1,7 +1,7 @@
 """One pod's scheduling cycle, from the queue to the start of its binding cycle. READ THIS FIRST (host).
 
-    pop -> snapshot -> PreFilter, Filter [PostFilter] -> PreScore, Score, Normalize -> assume
-        -> Reserve -> Permit -> a task for the binding cycle (`binding_cycle`)
+    pop -> snapshot -> PreFilter, Filter, extenders [PostFilter] -> PreScore, Score, Normalize, extenders
+        -> assume -> Reserve -> Permit -> a task for the binding cycle (`binding_cycle`)
     any failure -> Unreserve, forget -> `failure` puts the pod back into the queue
 
 Scheduling cycles are serial: the loop pops the next pod when the current pod has a node or has failed. The
@@ -31,6 +31,8 @@ from berth_host.errors.state import CacheError, InvariantError
 from berth_host.explain.diagnosis import Diagnosis, TopScores
 from berth_host.explain.fit_error import NO_NODES, fit_error_message
 from berth_host.explain.slot_names import SlotNames
+from berth_host.extenders.client import EXTENDER
+from berth_host.extenders.extenders import NO_EXTENDERS, Extenders
 from berth_host.framework.filtering import Rows, all_rows, filter_error
 from berth_host.framework.framework import Framework
 from berth_host.framework.score_table import ScoreTable
@@ -128,8 +130,15 @@ class Algorithm:
     `percentage`: percentageOfNodesToScore of the profile. 1..99: a search samples; else it filters all nodes.
     """
 
-    def __init__(self, framework: Framework, chooser: Chooser, percentage: int = 0) -> None:
+    def __init__(
+        self,
+        framework: Framework,
+        chooser: Chooser,
+        percentage: int = 0,
+        extenders: Extenders = NO_EXTENDERS,
+    ) -> None:
         self.framework = framework
+        self.extenders = extenders
         self.chooser = chooser
         self.percentage = percentage if 1 <= percentage <= 99 else 0
 
@@ -154,13 +163,32 @@ class Algorithm:
         passed = await self.framework.run_filter(cycle, statuses, rows, cycle.nominated)
         if self.percentage:
             order = sampling.rotated(search.in_order(rows), search.next_start)
-            wanted = sampling.wanted_count(len(rows), self.percentage) if self.framework.has_scores else 1
+            decides = self.has_scores or self.extenders.have_filters
+            wanted = sampling.wanted_count(len(rows), self.percentage) if decides else 1
             cycle.feasible, cycle.visited_count = sampling.cut(statuses, order, passed, wanted)
             search.advance(cycle.visited_count, len(table))
             rows = order
         else:
             cycle.feasible, cycle.visited_count = passed, len(rows)
-        return filter_error(statuses, rows) or SUCCESS
+        error = filter_error(statuses, rows)
+        if error is not None or not self.extenders.have_filters:
+            return error or SUCCESS
+        return await self._ask_extenders(cycle, statuses)
+
+    async def _ask_extenders(self, cycle: Cycle, statuses: NodeStatuses) -> Status:
+        """Let the extenders filter the feasible nodes; return SUCCESS, or the error that ends the search."""
+        passed, rejected = cycle.feasible, statuses.rejected_count
+        cycle.feasible, status = await self.extenders.filter(cycle, statuses, passed)
+        gone = len(passed) - len(cycle.feasible)
+        cycle.is_shrunk = gone > 0
+        # A node that an extender leaves out without a reason counts as not evaluated.
+        cycle.visited_count += statuses.rejected_count + len(cycle.strays) - rejected - gone
+        return status
+
+    @property
+    def has_scores(self) -> bool:
+        """True if a Score plugin or an extender scores nodes."""
+        return self.framework.has_scores or self.extenders.have_scores
 
     async def _fits_nominated(self, cycle: Cycle, statuses: NodeStatuses) -> bool:
         """Run Filter for the nominated node alone; return True if the pod fits there."""
@@ -174,6 +202,10 @@ class Algorithm:
             if eligible is not None and cycle.pod.nominated_node not in eligible:
                 # A plugin that narrows at PreFilter need not repeat its rejection at Filter.
                 return False
+            if self.extenders.have_filters:
+                passed, _ = await self.extenders.filter(cycle, statuses, passed)
+                if not len(passed):
+                    return False
             cycle.feasible, cycle.visited_count = passed, 1
             return True
         if filter_error(statuses, rows) is not None:
@@ -190,11 +222,17 @@ class Algorithm:
         # Sampling leaves the feasible rows in visiting order; without sampling they ascend already.
         rows = np.sort(cycle.feasible) if self.percentage else cycle.feasible
         candidates = nodes if len(rows) == len(nodes) else nodes.take(rows)
-        if not self.framework.has_scores:
+        if not self.has_scores:
             return self._chosen(TiedNodes(candidates, all_rows(candidates)), counts)
-        scores = await self.framework.run_score(cycle, candidates)
+        scores: ScoreTable | Status
+        if self.framework.has_scores:
+            scores = await self.framework.run_score(cycle, candidates)
+        else:
+            scores = ScoreTable(candidates, np.zeros(len(candidates), dtype=np.int64))
         if isinstance(scores, Status):
             return scores
+        if self.extenders.have_scores:
+            await self.extenders.prioritize(cycle, scores)
         return self.select_host(scores, counts)
 
     def select_host(self, scores: ScoreTable, counts: tuple[int, int]) -> ScheduleResult:
@@ -412,9 +450,14 @@ class Scheduler:
         nominated: str | None = ""
         if attempt.framework.has_post_filters:
             nominated = await self._post_filter(attempt, statuses)
+        reasons = statuses.reasons(counted)
+        if attempt.is_shrunk:
+            diagnosis.unschedulable_plugins.add(EXTENDER)
+        for stray in attempt.strays.values():
+            reasons[stray.message] += 1
         message = fit_error_message(
             diagnosis.node_count,
-            statuses.reasons(counted),
+            reasons,
             pre_filter_message=outcome.message,
             post_filter_message=diagnosis.post_filter_message,
         )

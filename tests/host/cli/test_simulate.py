@@ -265,12 +265,16 @@ def test_plugins_of_pod_groups_are_left_out_with_one_warning(run: Run, write: Wr
     assert result.stderr == "warning: this build does not have these default plugins yet: GangScheduling\n"
 
 
-def test_extenders_are_refused(run: Run, write: Write) -> None:
+def test_an_extender_that_is_not_there_fails_the_attempt_and_is_a_lapse(run: Run, write: Write) -> None:
     scheduler, _ = in_process()
     scheduler["extenders"] = [{"urlPrefix": "http://127.0.0.1:1", "filterVerb": "filter"}]
-    result = run("simulate", "-f", write(node_object("a")), "--config", write(scheduler, name="config.yaml"))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "HTTP extenders are not in this release" in result.stderr
+    files = ("-f", write(node_object("a"), pod_object("p")), "--config", write(scheduler, name="config.yaml"))
+    result = run("simulate", *files, "--strict")
+    assert result.exit_code == 4
+    assert 'Post "http://127.0.0.1:1/filter": dial tcp 127.0.0.1:1: connect: connection refused' in (
+        " ".join(result.stdout.split())
+    )
+    assert "extender 127.0.0.1:1 failed in" in result.stderr
 
 
 def test_bad_configuration_exits_with_2_and_names_file_and_line(run: Run, write: Write) -> None:

@@ -76,7 +76,7 @@ def loaded(
         )
     except ConfigurationError as err:
         raise of_flags(err, flags) from err
-    return configuration.without_extenders(result, path)
+    return result
 
 
 def _config_map(flags: ParsedFlags, namespace: str, name: str, kubeconfig: str) -> Mapping[str, str]:

@@ -17,7 +17,7 @@ from berth_host.cluster.kube.calls import Calls
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.delivery import Delivery
 from berth_host.cluster.kube.events import EventWriter
-from berth_host.cluster.kube.informer import Informer, WatchTimes
+from berth_host.cluster.kube.informer import Informer, Keeps, WatchTimes
 from berth_host.cluster.kube.resources import Resources
 from berth_host.cluster.port import EventRecord, WatchHandler
 from berth_host.errors.cluster import UnavailableError
@@ -28,15 +28,22 @@ from berth_host.model.patch_type import PatchType
 class KubeCluster:
     """A cluster with a real API server; `ClusterPort` documents the calls.
 
-    `host_name`: the host named in events; "" for this machine's name.
+    `host_name`: the host named in events; "" for this machine's name. `keeps`: by resource.
     """
 
     answers_at_once = False
 
     def __init__(
-        self, client: KubeClient, clock: Clock, *, host_name: str = "", times: WatchTimes | None = None
+        self,
+        client: KubeClient,
+        clock: Clock,
+        *,
+        host_name: str = "",
+        times: WatchTimes | None = None,
+        keeps: Mapping[str, Keeps] | None = None,
     ) -> None:
         self._client = client
+        self._keeps = keeps or {}
         self._times = times
         self._resources = Resources(client)
         self._calls = Calls(client, self._resources, self._check_may_send)
@@ -65,7 +72,13 @@ class KubeCluster:
         for name in resources:
             if name not in self._informers:
                 informer = Informer(
-                    name, self._client, self._resources, self._delivery, self._handler, times=self._times
+                    name,
+                    self._client,
+                    self._resources,
+                    self._delivery,
+                    self._handler,
+                    times=self._times,
+                    keeps=self._keeps.get(name),
                 )
                 self._informers[name] = informer
                 task = asyncio.get_running_loop().create_task(informer.run(), name=f"watch {name}")

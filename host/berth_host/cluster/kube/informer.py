@@ -37,15 +37,24 @@ class NoObjectError(Exception):
     """The received value is not a Kubernetes object."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeps:
+    """The metadata of a resource that is kept although berth does not read it, because it is sent on."""
+
+    managed_fields: bool = False
+    last_applied: bool = False
+
+
 class View:
     """The view of one resource. `handler` is called for each change, in the order of the calls."""
 
-    def __init__(self, resource: ApiResource, handler: WatchHandler) -> None:
+    def __init__(self, resource: ApiResource, handler: WatchHandler, keeps: Keeps) -> None:
         self._resource = resource
+        self._keeps = keeps
         self._handler = handler
         self._known: dict[str, tuple[str, str]] = {}
         # Other kinds may be written back whole (PUT), so no annotation of theirs may be left out.
-        self._drops_last_applied = resource.name in ("pods", "nodes")
+        self._drops_last_applied = resource.name in ("pods", "nodes") and not keeps.last_applied
 
     def __len__(self) -> int:
         return len(self._known)
@@ -92,7 +101,8 @@ class View:
             self._handler(WatchEvent(self._resource.watch_kind, self._remembered(key, known), None))
 
     def _object(self, item: Mapping[str, Any], metadata: dict[str, Any]) -> KubeObject:
-        metadata.pop("managedFields", None)
+        if not self._keeps.managed_fields:
+            metadata.pop("managedFields", None)
         if self._drops_last_applied:
             annotations = metadata.get("annotations")
             if annotations and LAST_APPLIED in annotations:
@@ -173,9 +183,11 @@ class Informer:
         handler: WatchHandler,
         *,
         times: WatchTimes | None = None,
+        keeps: Keeps | None = None,
         chance: random.Random | None = None,
     ) -> None:
         self.name = name
+        self._keeps = keeps or Keeps()
         self._client = client
         self._resources = resources
         self._delivery = delivery
@@ -221,7 +233,7 @@ class Informer:
         try:
             resource = await self._resources.resolve(self.name)
             if self.view is None:
-                self.view = View(resource, self._handler)
+                self.view = View(resource, self._handler, self._keeps)
             try:
                 seen, version = await self._pages(resource, self.view, self._times.page_size)
             except GoneError:

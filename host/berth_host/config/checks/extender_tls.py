@@ -1,7 +1,7 @@
 """Whether the TLS settings of an HTTP extender can be used: files readable, certificates well formed.
 
-Called when profiles are built. Source: `pkg/scheduler/extender.go` (makeTransport), client-go
-`transport/transport.go` (TLSConfigFor), v1.36.
+Called when profiles are built; `extenders` loads client certificates with it.
+Source: `pkg/scheduler/extender.go` (makeTransport), client-go `transport/transport.go` (TLSConfigFor), v1.36.
 """
 
 from __future__ import annotations
@@ -62,13 +62,27 @@ def _check_ca(data: bytes) -> None:
         raise ExtenderTlsError("unable to load root certificates: no valid certificate found") from err
 
 
+def load_client_pair(context: ssl.SSLContext, tls: ExtenderTls) -> None:
+    """Load the client certificate and its key into `context`, if `tls` has both. Raises OSError (ssl.SSLError
+    too) and ValueError.
+    """
+    cert_data = tls.cert_data or (Path(tls.cert_file).read_bytes() if tls.cert_file else b"")
+    key_data = tls.key_data or (Path(tls.key_file).read_bytes() if tls.key_file else b"")
+    if cert_data and key_data:
+        _load_pair(context, cert_data, key_data)
+
+
 def _check_pair(cert_data: bytes, key_data: bytes) -> None:
+    try:
+        _load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert_data, key_data)
+    except (ssl.SSLError, OSError, ValueError) as err:
+        raise ExtenderTlsError("tls: the certificate and the key are not a valid pair") from err
+
+
+def _load_pair(context: ssl.SSLContext, cert_data: bytes, key_data: bytes) -> None:
     with _as_file(cert_data) as cert_file, _as_file(key_data) as key_file:
-        try:
-            # The empty password keeps OpenSSL from asking the terminal for one.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert_file, key_file, password="")
-        except (ssl.SSLError, OSError, ValueError) as err:
-            raise ExtenderTlsError("tls: the certificate and the key are not a valid pair") from err
+        # The empty password keeps OpenSSL from asking the terminal for one.
+        context.load_cert_chain(cert_file, key_file, password="")
 
 
 @contextmanager

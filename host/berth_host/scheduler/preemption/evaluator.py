@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
@@ -20,7 +21,9 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.errors.extenders import ExtenderError
 from berth_host.explain.fit_error import fit_error_message
+from berth_host.extenders.extenders import NO_EXTENDERS, Extenders, Victims
 from berth_host.framework.framework import Framework
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.cycle import Cycle
@@ -33,6 +36,7 @@ from berth_host.scheduler.preemption.kept_outcomes import KeptOutcomes
 from berth_host.scheduler.preemption.selection import Candidates
 from berth_host.scheduler.preemption.victims import potential_victims
 
+NO_CANDIDATE: Final = Status.unschedulable("no candidate node for preemption")
 NOT_HELPFUL: Final = Status.unresolvable("Preemption is not helpful for scheduling")
 DEFAULT_PERCENTAGE: Final = 10
 DEFAULT_ABSOLUTE: Final = 100
@@ -110,8 +114,15 @@ class PodsAndPreemptions(Protocol):
 class Evaluator:
     """The evaluator of one host. Keeps the results of a preemption for equal preemptors (`kept_outcomes`)."""
 
-    def __init__(self, chooser: Chooser, budgets: BudgetStore, pods: PodsAndPreemptions) -> None:
+    def __init__(
+        self,
+        chooser: Chooser,
+        budgets: BudgetStore,
+        pods: PodsAndPreemptions,
+        extenders: Extenders = NO_EXTENDERS,
+    ) -> None:
         self._chooser = chooser
+        self._extenders = extenders
         self._budgets = Budgets(budgets)
         self._pods = pods
         self.kept = KeptOutcomes()
@@ -135,8 +146,11 @@ class Evaluator:
             return found
         found.potential = _potential(statuses)
         if len(found.potential):
-            found.choice = await self._choose(framework, cycle, limits or SearchLimits(), found)
-        if found.choice is None:
+            try:
+                found.choice = await self._choose(framework, cycle, limits or SearchLimits(), found)
+            except ExtenderError as err:
+                found.status = Status.error(str(err))
+        if found.choice is None and found.status.is_success:
             found.status = _no_candidate(found.statuses)
             found.clear_nomination = found.status.is_rejected
         return found
@@ -154,18 +168,30 @@ class Evaluator:
             candidates = await search.among(search.first_part(offset, wanted, part))
             kept, ended = selection.searched(candidates, offset, count, wanted)
             if ended:
-                return self._best(cycle, found, candidates.take(np.sort(kept)))
+                return await self._best(cycle, found, candidates.take(np.sort(kept)))
         candidates = await search.among(np.arange(count))
         if not len(candidates):
             return None
         kept, _ = selection.searched(candidates, offset, count, wanted)
-        return self._best(cycle, found, candidates.take(np.sort(kept)))
+        return await self._best(cycle, found, candidates.take(np.sort(kept)))
 
-    def _best(self, cycle: Cycle, found: Evaluation, candidates: Candidates) -> Choice:
+    async def _best(self, cycle: Cycle, found: Evaluation, candidates: Candidates) -> Choice | None:
+        """Return the best of the candidates that the extenders leave; None if they leave none. Raises
+        ExtenderError.
+        """
+        nodes, rows = cycle.nodes, found.potential
+        if self._extenders.preempt_for(cycle.pod):
+            left = await self._extenders.preempt(
+                cycle, _by_node(nodes, rows, candidates), partial(_on, nodes)
+            )
+            if not left:
+                found.status = NO_CANDIDATE
+                return None
+            rows, candidates = selection.named(nodes, left)
         best = selection.best(candidates)
-        names = _Tied(cycle.nodes.take(found.potential[candidates.places[best]]))
+        names = _Tied(nodes.take(rows[candidates.places[best]]))
         chosen = int(best[self._chooser.pick(names)])
-        return Choice(cycle.nodes, found.potential, candidates, best, chosen)
+        return Choice(nodes, rows, candidates, best, chosen)
 
 
 class _Search:
@@ -260,6 +286,19 @@ def _no_candidate(statuses: NodeStatuses) -> Status:
         texts = list(dict.fromkeys(status.message for status in errors))
         return Status.error(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
     return Status.unschedulable(fit_error_message(len(statuses.table), statuses.reasons()))
+
+
+def _by_node(nodes: NodeTable, rows: NDArray[np.intp], candidates: Candidates) -> Victims:
+    """Return the victims of each candidate, and the budgets that their eviction breaks, by node."""
+    return {
+        nodes.name(int(rows[place])): (candidates.victims(i), candidates.violations.item(i))
+        for i, place in enumerate(candidates.places.tolist())
+    }
+
+
+def _on(nodes: NodeTable, name: str) -> Sequence[Pod] | None:
+    row = nodes.position(name)
+    return None if row is None else list(nodes.pods.on_node(nodes.slots.item(row)))
 
 
 def _ref(pod: Pod) -> ObjectRef:

@@ -12,8 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 from berth_sdk.pod import Pod
+from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.extenders.extenders import Victims
 from berth_host.scheduler.preemption.victims import PotentialVictims, started_s
 
 _PRIORITY_OFFSET: Final = 2**31
@@ -89,6 +91,33 @@ def candidates_of(
         counts,
         np.minimum.reduceat(counted, starts),
     )
+
+
+def named(nodes: NodeTable, victims: Victims) -> tuple[NDArray[np.intp], Candidates]:
+    """Return the candidates that extenders named: rows of `nodes`, and the candidates, whose places are
+    positions in these rows. `victims`: at least one pod on each node, in the extender's order.
+
+    As in kube-scheduler, the first victim counts as the one of the highest priority.
+    """
+    by_row = sorted((row, name) for name in victims if (row := nodes.position(name)) is not None)
+    pods = [pod for _, name in by_row for pod in victims[name][0]]
+    counts = np.asarray([len(victims[name][0]) for _, name in by_row], dtype=np.int64)
+    ends = counts.cumsum()
+    starts = (ends - counts).astype(np.intp)
+    priority = np.asarray([pod.priority for pod in pods], dtype=np.int64)
+    started = np.asarray([np.inf if pod.started_at_s is None else pod.started_at_s for pod in pods])
+    of_highest = priority == np.repeat(np.maximum.reduceat(priority, starts), counts)
+    candidates = Candidates(
+        np.arange(len(by_row), dtype=np.intp),
+        pods,
+        starts,
+        np.asarray([victims[name][1] for _, name in by_row], dtype=np.int64),
+        priority[starts],
+        np.add.reduceat(priority + _PRIORITY_OFFSET, starts),
+        counts,
+        np.minimum.reduceat(np.where(of_highest, started, np.inf), starts),
+    )
+    return np.asarray([row for row, _ in by_row], dtype=np.intp), candidates
 
 
 def _nobody() -> Candidates:

@@ -102,17 +102,6 @@ def test_bad_input_is_one_line_and_kube_schedulers_exit_code(arguments: list[str
     assert "Traceback" not in result.output
 
 
-def test_extenders_are_refused_and_not_ignored(tmp_path: Path) -> None:
-    given = tmp_path / "given.yaml"
-    given.write_text(
-        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-        "extenders: [{urlPrefix: 'http://127.0.0.1:1', filterVerb: f}]\n"
-    )
-    result = run(f"--config={given}")
-    assert result.exit_code == 1
-    assert "extenders" in result.stderr
-
-
 def test_version_and_help_start_no_scheduler() -> None:
     assert run("--version").stdout.startswith("berth ")
     shown = run("--help")

@@ -1,0 +1,1 @@
+"""HTTP extenders: which are asked about a pod, their requests, and what becomes of their answers."""

@@ -1,0 +1,291 @@
+"""`Extenders`: all HTTP extenders of the configuration, and the rules for several at each verb.
+
+    filter      one after the other, each about the nodes that those before it left
+    prioritize  all at once, after the Score plugins; an error counts as no scores
+    preempt     one after the other, each about the candidates that those before it left
+    bind        the first that binds and is interested, instead of the Bind plugins
+
+The scheduler calls it: `schedule_one` (filter, prioritize), `preemption.evaluator` (preempt) and
+`binding_cycle` (bind). An extender that fails ends the attempt, except at prioritize, or where it is
+`ignorable`: then the attempt goes on without it.
+Source: kube-scheduler `pkg/scheduler/extender.go`, `schedule_one.go` (findNodesThatPassExtenders,
+prioritizeNodes, extendersBinding), `framework/preemption/preemption.go` (callExtenders), v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import numpy as np
+from berth_sdk.pod import Pod
+from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_host.config.decoding.types_v1 import Extender
+from berth_host.config.secrets import masked
+from berth_host.errors.extenders import ExtenderError, ExtenderOutcomeUnknownError
+from berth_host.extenders import answers
+from berth_host.extenders.client import ExtenderClient, names_of
+from berth_host.extenders.requests import Bodies
+from berth_host.framework.score_table import PluginScores, ScoreTable
+from berth_host.metrics.plugin_stats import PluginStats
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.cycle import Cycle
+
+_SCALE: Final = 10
+"""The highest score of a plugin, 100, divided by the highest of an extender, 10."""
+_IGNORABLE: Final = "ignorable: true"
+_AT_PRIORITIZE: Final = "its scores are not required"
+Rows = NDArray[np.intp]
+Victims = Mapping[str, tuple[Sequence[Pod], int]]
+"""The pods that must leave a node, and the number of budgets that this breaks, by node."""
+
+
+class VictimPods(Protocol):
+    """The pods on the nodes of a snapshot, as `preempt` looks up the uids of an answer."""
+
+    def __call__(self, node_name: str) -> Sequence[Pod] | None:
+        """Return the pods on a node; None for an unknown node."""
+        ...
+
+
+class Extenders:
+    """The extenders in the order in which they are asked: the ignorable ones last."""
+
+    def __init__(self, configured: Sequence[Extender] = ()) -> None:
+        """Prepare the extenders, without a call. `configured`: as the configuration lists them."""
+        pairs = zip(names_of(configured), configured, strict=True)
+        self.clients: tuple[ExtenderClient, ...] = tuple(
+            ExtenderClient(name, settings)
+            for name, settings in sorted(pairs, key=lambda pair: pair[1].ignorable)
+        )
+        self._filters = tuple(one for one in self.clients if one.settings.filter_verb)
+        self._prioritizers = tuple(one for one in self.clients if one.settings.prioritize_verb)
+        self._preempters = tuple(one for one in self.clients if one.settings.preempt_verb)
+        self._binders = tuple(one for one in self.clients if one.settings.bind_verb)
+        self._bodies = Bodies()
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @property
+    def have_filters(self) -> bool:
+        """True if some extender filters."""
+        return bool(self._filters)
+
+    @property
+    def have_scores(self) -> bool:
+        """True if some extender prioritizes."""
+        return bool(self._prioritizers)
+
+    @property
+    def stats(self) -> dict[str, PluginStats]:
+        """The calls of each extender, by its name."""
+        return {client.name: client.stats for client in self.clients}
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for client in self.clients:
+            await client.close()
+
+    # --- filter --------------------------------------------------------------------------------
+
+    async def filter(self, cycle: Cycle, statuses: NodeStatuses, rows: Rows) -> tuple[Rows, Status]:
+        """Return the rows of `rows` (positions in `statuses.table`) that all extenders pass, and SUCCESS, or
+        the error that ends the attempt.
+
+        Writes refusals to `statuses`, and those of nodes that the snapshot lacks to `cycle.strays`.
+        """
+        nodes = statuses.table
+        for client in self._filters:
+            if not len(rows):
+                break
+            if not client.is_interested(cycle.pod):
+                continue
+            try:
+                rows = await self._filter(client, cycle, statuses, nodes, rows)
+            except ExtenderError as err:
+                ignorable = client.settings.ignorable
+                verb = client.settings.filter_verb
+                client.failed(verb, err, cycle, passed_over=_IGNORABLE if ignorable else "")
+                if not ignorable:
+                    return rows, Status.error(str(err))
+        return rows, SUCCESS
+
+    async def _filter(
+        self, client: ExtenderClient, cycle: Cycle, statuses: NodeStatuses, nodes: NodeTable, rows: Rows
+    ) -> Rows:
+        settings = client.settings
+        by_name = settings.node_cache_capable
+        body = self._bodies.about_nodes(cycle.pod, nodes, rows, by_name=by_name)
+        answer = answers.filter_answer(await client.post(settings.filter_verb, body, cycle))
+        if answer.error:
+            raise ExtenderError(answer.error, "error")
+        names = answer.names if by_name and answer.names is not None else answer.nodes
+        passed = _kept_rows(client, nodes, rows, names or ())
+        client.answered(settings.filter_verb)
+        # As kube-scheduler does: the stronger of two refusals of a node counts.
+        for code, refused in (
+            (Code.UNSCHEDULABLE, answer.failed),
+            (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, answer.unresolvable),
+        ):
+            if refused:
+                _refuse(client, cycle, statuses, code, refused)
+        return passed
+
+    # --- prioritize ----------------------------------------------------------------------------
+
+    async def prioritize(self, cycle: Cycle, scores: ScoreTable) -> None:
+        """Add the scores of all interested extenders to `scores`, weighted. Without an answer: none."""
+        clients = [client for client in self._prioritizers if client.is_interested(cycle.pod)]
+        if not clients:
+            return
+        asked = await asyncio.gather(*(self._prioritize(client, cycle, scores.nodes) for client in clients))
+        for client, given in zip(clients, asked, strict=True):
+            if given is None:
+                continue
+            weight = client.settings.weight
+            # A new array: the total may be shared with equal pods. Products wrap around, as Go's do.
+            scores.total = scores.total + given * _SCALE * weight
+            scores.leaders = None
+            scores.plugins.append(PluginScores(client.name, weight, given, given * _SCALE))
+
+    async def _prioritize(
+        self, client: ExtenderClient, cycle: Cycle, nodes: NodeTable
+    ) -> NDArray[np.int64] | None:
+        settings = client.settings
+        rows = np.arange(len(nodes), dtype=np.intp)
+        try:
+            body = self._bodies.about_nodes(cycle.pod, nodes, rows, by_name=settings.node_cache_capable)
+            hosts, given = answers.priorities(await client.post(settings.prioritize_verb, body, cycle))
+        except ExtenderError as err:
+            client.failed(settings.prioritize_verb, err, cycle, passed_over=_AT_PRIORITIZE)
+            return None
+        client.answered(settings.prioritize_verb)
+        slots = np.asarray(nodes.slots_of(hosts), dtype=np.intp)
+        by_slot = np.zeros(nodes.slot_count + 1, dtype=np.int64)
+        # The last place is for unknown hosts, which do not count. The scores of a repeated host add up.
+        np.add.at(by_slot, slots, np.asarray(given, dtype=np.int64))
+        taken: NDArray[np.int64] = by_slot.take(nodes.slots)
+        return taken
+
+    # --- preempt -------------------------------------------------------------------------------
+
+    def preempt_for(self, pod: Pod) -> bool:
+        """Return True if some extender is to be asked about the pod's preemption."""
+        return any(client.is_interested(pod) for client in self._preempters)
+
+    async def preempt(self, cycle: Cycle, victims: Victims, pods_on: VictimPods) -> Victims:
+        """Return the candidates and victims that all extenders leave. Raises ExtenderError.
+
+        `pods_on`: the pods of a node in the snapshot.
+        """
+        for client in self._preempters:
+            if not victims:
+                break
+            if not client.is_interested(cycle.pod):
+                continue
+            try:
+                victims = await self._preempt(client, cycle, victims, pods_on)
+            except ExtenderError as err:
+                ignorable = client.settings.ignorable
+                verb = client.settings.preempt_verb
+                client.failed(verb, err, cycle, passed_over=_IGNORABLE if ignorable else "")
+                if not ignorable:
+                    raise
+        return victims
+
+    async def _preempt(
+        self, client: ExtenderClient, cycle: Cycle, victims: Victims, pods_on: VictimPods
+    ) -> Victims:
+        settings = client.settings
+        body = self._bodies.about_victims(cycle.pod, victims, by_uid=settings.node_cache_capable)
+        named = answers.preempt_answer(await client.post(settings.preempt_verb, body, cycle))
+        left: dict[str, tuple[Sequence[Pod], int]] = {}
+        for node_name, meta in named.items():
+            there = pods_on(node_name)
+            if there is None:
+                raise ExtenderError(f'nodeinfo not found for node name "{node_name}"', answers.INVALID)
+            by_uid = {pod.uid: pod for pod in there}
+            for uid in meta.uids:
+                if uid not in by_uid:
+                    text = (
+                        f"extender: {masked(settings.url_prefix)} claims to preempt pod (UID: {uid}) on node:"
+                        f" {node_name}, but the pod is not found on that node"
+                    )
+                    raise ExtenderError(text, answers.INVALID)
+            left[node_name] = ([by_uid[uid] for uid in meta.uids], meta.violations)
+        for node_name in [name for name, (pods, _) in left.items() if not pods]:
+            if not settings.ignorable:
+                text = f'expected at least one victim pod on node "{node_name}"'
+                raise ExtenderError(text, answers.INVALID)
+            del left[node_name]
+        client.answered(settings.preempt_verb)
+        return left
+
+    # --- bind ----------------------------------------------------------------------------------
+
+    async def bind(self, cycle: Cycle, node_name: str) -> tuple[str, Status, bool] | None:
+        """Ask the extender that binds; return (name, status, whether the outcome is known).
+
+        None: no extender binds this pod, or an ignorable one failed without effect; the Bind plugins do it.
+        """
+        for client in self._binders:
+            if not client.is_interested(cycle.pod):
+                continue
+            settings = client.settings
+            try:
+                body = self._bodies.binding(cycle.pod, node_name)
+                problem = answers.bind_error(await client.post(settings.bind_verb, body, cycle))
+                if problem:
+                    raise ExtenderError(problem, "error")
+            except ExtenderError as err:
+                ignorable = client.settings.ignorable
+                client.failed(settings.bind_verb, err, cycle, passed_over=_IGNORABLE if ignorable else "")
+                is_known = not isinstance(err, ExtenderOutcomeUnknownError)
+                if ignorable:
+                    continue
+                return client.name, Status.error(str(err)), is_known
+            client.answered(settings.bind_verb)
+            return client.name, SUCCESS, True
+        return None
+
+
+NO_EXTENDERS: Final = Extenders()
+
+
+def _kept_rows(client: ExtenderClient, nodes: NodeTable, rows: Rows, names: Sequence[str]) -> Rows:
+    """Return the rows whose nodes are named. Raises ExtenderError for a node that was not asked about."""
+    if not names:
+        return rows[:0]
+    slots = np.asarray(nodes.slots_of(names), dtype=np.intp)
+    asked = nodes.slots.take(rows)
+    is_asked = np.zeros(nodes.slot_count + 1, dtype=np.bool_)  # the last place is for unknown names
+    is_asked[asked] = True
+    strange = np.flatnonzero(~is_asked.take(slots))
+    if len(strange):
+        url, name = masked(client.settings.url_prefix), names[strange.item(0)]
+        text = f'extender "{url}" claims a filtered node "{name}" which is not found in the input node list'
+        raise ExtenderError(text, answers.INVALID)
+    is_named = np.zeros(nodes.slot_count, dtype=np.bool_)
+    is_named[slots] = True
+    return rows[is_named.take(asked)]
+
+
+def _refuse(
+    client: ExtenderClient, cycle: Cycle, statuses: NodeStatuses, code: Code, refused: Mapping[str, str]
+) -> None:
+    """Write the refusals of nodes, by name, into `statuses`."""
+    nodes = statuses.table
+    by_text: dict[str, list[int]] = {}
+    for name, text in refused.items():
+        row = nodes.position(name)
+        if row is None:
+            cycle.strays = {**cycle.strays, name: Status(code, (text,), client.name)}
+        else:
+            by_text.setdefault(text, []).append(row)
+    for text, rows in by_text.items():
+        statuses.groups[rows] = statuses.group_of(Status(code, (text,), client.name))
