@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import ssl
 from pathlib import Path
 from types import SimpleNamespace
@@ -177,7 +178,7 @@ def _problem(err: Exception, url: str) -> tuple[str, bool]:
             if "WRONG_VERSION_NUMBER" in str(cause) or "HTTP_REQUEST" in str(cause):
                 return "http: server gave HTTP response to HTTPS client", True
             return f"remote error: tls: {_lower(cause.reason or str(cause))}", True
-        return f"dial tcp {err.host}:{err.port}: connect: {_lower(cause.strerror or str(cause))}", True
+        return f"dial tcp {err.host}:{err.port}: connect: {_errno_text(cause)}", True
     if isinstance(err, aiohttp.TooManyRedirects):
         return f"stopped after {_MOST_REDIRECTS} redirects", False
     if isinstance(err, aiohttp.ServerDisconnectedError):
@@ -195,9 +196,14 @@ def _problem(err: Exception, url: str) -> tuple[str, bool]:
             f"net/http: HTTP/1.x transport connection broken: malformed HTTP response: {err.message}",
             False,
         )
-    if isinstance(err, OSError) and err.strerror:
-        return _lower(err.strerror), False
+    if isinstance(err, OSError) and err.errno:
+        return _errno_text(err), False
     return f"{type(err).__name__}: {err}", False
+
+
+def _errno_text(err: OSError) -> str:
+    """Return the system's text of an error; asyncio and uvloop have texts of their own."""
+    return os.strerror(err.errno).lower() if err.errno else str(err)
 
 
 def _lower(text: str) -> str:
