@@ -50,6 +50,7 @@ soak: $(STAMP)
 		tests/cluster/test_failover.py tests/cluster/test_kill.py tests/cluster/test_outage.py \
 		tests/cluster/test_soak.py $(PYTEST_ARGS)
 	$(BIN)/python tests/cluster/replay_observability.py tests/cluster/golden_observability
+	$(BIN)/python tests/cluster/replay_extender.py tests/cluster/golden_extender
 
 envtest:
 	@sh tests/cluster/envtest/build.sh

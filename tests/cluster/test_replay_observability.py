@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from berth_bench.versus.real_servers import RealServers, program
-from support.observed.scenario import Outcome, Stage, run
+from support.observed.replaying import read_scenarios, summary
+from support.observed.scenario import Outcome, run
 from support.observed.stage import stage
+from support.observed.trial import Stage
 
-HERE = Path(__file__).parent
-GOLDEN = HERE / "golden_observability"
-
-
-def _tool() -> ModuleType:
-    """Load the replay tool, which is a script and not part of a package."""
-    spec = importlib.util.spec_from_file_location("replay_observability", HERE / "replay_observability.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-tool = _tool()
-RECORDS = {record["name"]: record for record in tool.read_scenarios(GOLDEN)}
+GOLDEN = Path(__file__).parent / "golden_observability"
+RECORDS = {record["name"]: record for record in read_scenarios(GOLDEN, "events*")}
 SCENARIOS = (
     "priority-order",
     "preemption-one-victim",
@@ -133,5 +117,5 @@ def test_recording_has_every_scenario() -> None:
 
 def test_summary_is_that_of_the_other_replays() -> None:
     fine, odd = Outcome(name="a"), Outcome(name="b", difference={"step": 1})
-    assert tool.summary([fine]) == {"records": 1, "identical": 1, "first_difference": None}
-    assert tool.summary([fine, odd])["first_difference"] == {"name": "b", "step": 1}
+    assert summary([fine]) == {"records": 1, "identical": 1, "first_difference": None}
+    assert summary([fine, odd])["first_difference"] == {"name": "b", "step": 1}

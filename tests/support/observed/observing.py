@@ -1,10 +1,11 @@
 """The traces of a scheduler on a cluster since the last look: pods, Events and writes, masked.
 
-The form is that of the recordings (`pods`, `events`, `writes`). Used by `replay_observability`.
+The form is that of the recordings (`pods`, `events`, `writes`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from berth_bench.versus.api import ApiClient
@@ -16,10 +17,14 @@ _LEFT_OUT_WHEN_EMPTY: Final = ("deprecatedSource", "deprecatedFirstTimestamp", "
 
 
 class Observer:
-    """The observer of one cluster. `begin_step` begins a step; `look` returns the observation so far."""
+    """The observer of one cluster. `begin_step` begins a step; `look` returns the observation so far.
 
-    def __init__(self, api: ApiClient, audit: AuditLog) -> None:
+    `mask`: returns a masked copy of a JSON value.
+    """
+
+    def __init__(self, api: ApiClient, audit: AuditLog, mask: Callable[[Any], Any] = masked) -> None:
         self._api = api
+        self._mask = mask
         self._audit = audit
         self._before: dict[str, str] = {}
         self._audited: list[Json] = []
@@ -44,9 +49,9 @@ class Observer:
         news = [item for item in events if self._is_news(item)]
         news.sort(key=lambda item: int(item["metadata"]["resourceVersion"]))
         return {
-            "pods": {item["metadata"]["name"]: _pod(item) for item in pods},
+            "pods": {item["metadata"]["name"]: self._pod(item) for item in pods},
             "events": [self._event(item) for item in news],
-            "writes": writes_of(self._audited),
+            "writes": writes_of(self._audited, self._mask),
         }
 
     def _is_news(self, event: Json) -> bool:
@@ -65,18 +70,17 @@ class Observer:
                 seen.pop(key, None)
         if metadata["uid"] in self._before:
             seen["changed"] = True
-        result: Json = masked(seen)
+        result: Json = self._mask(seen)
         return result
 
-
-def _pod(pod: Json) -> Json:
-    status = pod.get("status") or {}
-    shown: Json = {
-        "phase": status.get("phase", ""),
-        "nodeName": pod["spec"].get("nodeName"),
-        "nominatedNodeName": status.get("nominatedNodeName"),
-        "terminating": True if pod["metadata"].get("deletionTimestamp") else None,
-        "conditions": status.get("conditions"),
-    }
-    result: Json = masked({key: value for key, value in shown.items() if value is not None})
-    return result
+    def _pod(self, pod: Json) -> Json:
+        status = pod.get("status") or {}
+        shown: Json = {
+            "phase": status.get("phase", ""),
+            "nodeName": pod["spec"].get("nodeName"),
+            "nominatedNodeName": status.get("nominatedNodeName"),
+            "terminating": True if pod["metadata"].get("deletionTimestamp") else None,
+            "conditions": status.get("conditions"),
+        }
+        result: Json = self._mask({key: value for key, value in shown.items() if value is not None})
+        return result

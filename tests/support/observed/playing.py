@@ -1,6 +1,6 @@
 """Does the operations of a recorded scenario on a real API server, and empties the cluster after it.
 
-Operations: create, patch, delete, bind, sleep (README of the recordings). Called by `replay_observability`.
+Operations: create, patch, delete, bind, sleep (README of the recordings).
 """
 
 from __future__ import annotations
@@ -48,12 +48,16 @@ async def _play_one(api: ApiClient, operation: Json) -> None:
 async def _created(api: ApiClient, content: Json) -> Json:
     """Create an object, with retries until admission has seen a PriorityClass that was created just
     before.
+
+    A namespace that an earlier scenario created is used again: `wipe` keeps namespaces.
     """
     ends_s = time.monotonic() + POLICY_S
     while True:
         try:
             return await api.create(content)
         except ApiError as err:
+            if content["kind"] in _KEPT and err.status == 409:
+                return await api.patch(content["kind"], content["metadata"]["name"], content)
             if "no PriorityClass with name" not in err.message or time.monotonic() > ends_s:
                 raise
         await asyncio.sleep(0.05)  # the server does not report when it has

@@ -10,7 +10,7 @@ from pathlib import Path
 from berth_bench.versus.api import ApiClient
 from berth_bench.versus.real_servers import ADMIN, SCHEDULER, RealServers
 from support.observed.audit import POLICY
-from support.observed.scenario import Stage
+from support.observed.trial import Stage
 
 
 @asynccontextmanager
