@@ -23,8 +23,10 @@ from support.places import ROOT
 
 REPOSITORY: Final = ROOT
 DOCS: Final = REPOSITORY / "docs"
-LANGUAGES: Final = ("python", "sh", "console", "yaml", "json", "toml", "text")
-"""Known languages of blocks. `text` is for pictures and quotations, which are not run."""
+LANGUAGES: Final = ("python", "sh", "console", "yaml", "json", "toml", "go", "text")
+"""Known languages of blocks. `go` is for code to compare with, `text` for pictures and quotations; neither is
+run.
+"""
 
 _FENCE: Final = re.compile(r"^(?P<ticks>`{3,})(?P<language>[a-z]*)\s*$")
 _DIRECTIVE: Final = re.compile(r"^<!-- (?P<key>file|run|exit|plugin): (?P<value>\S+) -->$")

@@ -64,6 +64,7 @@ class Workspace:
             "yaml": self._yaml,
             "json": self._json,
             "toml": self._nothing,
+            "go": self._nothing,
             "text": self._nothing,
         }
 
@@ -88,7 +89,7 @@ class Workspace:
     # --- one kind each ---------------------------------------------------------------------------
 
     def _nothing(self, block: Block) -> None:
-        """Ignore a picture, or a file for another tool."""
+        """Ignore a picture, a file for another tool, or a Go program to compare with."""
 
     def _python(self, block: Block) -> None:
         if ">>>" in block.text:
