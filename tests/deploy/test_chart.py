@@ -19,6 +19,7 @@ from berth_host.config.decoding.types_v1 import (
     ClientConnection,
     KubeSchedulerConfiguration,
     LeaderElection,
+    ManagedResource,
     PluginsV1,
     ProfileV1,
 )
@@ -427,6 +428,9 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
         pytest.param(["plugins", "items"], BerthPlugin, id="plugin"),
         pytest.param(["plugins", "items", "points"], POINT_RULES, id="points of a plugin"),
         pytest.param(["plugins", "items", "scope"], PluginScope, id="scope"),
+        pytest.param(
+            ["plugins", "items", "managedResources", "items"], ManagedResource, id="managed resource"
+        ),
         pytest.param(["plugins", "items", "tls"], TlsFiles, id="tls"),
         pytest.param(["handle"], HandleListener, id="handle"),
         pytest.param(["handle", "tls"], TlsFiles, id="tls of handle"),

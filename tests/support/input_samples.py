@@ -95,6 +95,10 @@ SERVED: Final[dict[str, Any]] = {
             "credentialFile": "/secret",
             "handle": {"permit": ["Other"]},
             "maxConcurrency": 4,
+            "managedResources": [
+                {"name": "example.com/gpu"},
+                {"name": "example.com/gpu-memory", "ignoredByScheduler": True},
+            ],
         },
         {"name": "Other", "command": ["berth-sdk", "serve", "x:X"]},
         {"name": "Third", "endpoint": "unix:///run/x.sock", "allowedUIDs": [0]},

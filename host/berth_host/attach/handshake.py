@@ -132,9 +132,12 @@ def read_handshake(
 def _lack(descriptor: Descriptor, wanted: WantedPlugin | None) -> str:
     """Return which configured extension points the plugin does not implement, as the end of a sentence.
 
-    Its rule would never run at those points. Empty if there are none.
+    Its rule would never run at those points. A plugin that manages resources must implement Filter. Empty if
+    the plugin has all points.
     """
     has = {point.config_name for point in descriptor.points}
+    if wanted is not None and wanted.why_it_must_filter and "filter" not in has:
+        return wanted.why_it_must_filter
     for profile in wanted.profiles if wanted is not None else ():
         lacks = sorted(profile.named - has)
         if lacks:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from berth_host.config.berth.configuration import BerthPlugin, TlsFiles, Transport
+from berth_host.config.berth.managed_resources import why_without_filter
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.secrets import masked_arguments
 from berth_host.config.source.node import Json
@@ -32,12 +33,15 @@ class WantedProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedPlugin:
-    """A served plugin. `points`: the operator's deadlines and policies."""
+    """A served plugin. `points`: the operator's deadlines and policies. `why_it_must_filter`: the error if
+    the plugin has no Filter, as the end of a sentence; empty: it need not have one.
+    """
 
     name: str
     required: bool = True
     points: Mapping[str, PointPolicy] = field(default_factory=dict)
     max_concurrency: int = 0
+    why_it_must_filter: str = ""
     profiles: tuple[WantedProfile, ...] = ()
 
 
@@ -127,6 +131,7 @@ def wanted_plugin(plugin: BerthPlugin, configuration: LoadedConfiguration) -> Wa
         required=plugin.required,
         points=plugin.points,
         max_concurrency=plugin.max_concurrency,
+        why_it_must_filter=why_without_filter(plugin) if plugin.managed_resources else "",
         profiles=profiles,
     )
 

@@ -220,7 +220,11 @@ def _points(profile: ResolvedProfile) -> dict[str, str]:
 
 def _where(plugin: BerthPlugin) -> str:
     place = plugin.endpoint or plugin.in_process or " ".join(masked_arguments(plugin.command or ()))
-    return f"{place}, required" if plugin.required else place
+    place = f"{place}, required" if plugin.required else place
+    if not plugin.managed_resources:
+        return place
+    left = f"; NodeResourcesFit leaves {', '.join(plugin.left_to_it)} to it" if plugin.left_to_it else ""
+    return f"{place}; manages {', '.join(plugin.managed_names)}{left}"
 
 
 def _table(rows: Mapping[str, str]) -> Iterator[str]:

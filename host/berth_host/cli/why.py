@@ -21,7 +21,7 @@ from berth_host.cli.simulation import Finished
 from berth_host.cli.strictness import conclude, is_strict
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.explain.explanation import Explanation, explanation_of, rejected_nodes, too_small_nodes
-from berth_host.explain.nearest_fit import Shortage, shortages
+from berth_host.explain.nearest_fit import Shortage, counted_in, shortages
 
 
 @click.command()
@@ -89,4 +89,5 @@ def _nearest(done: Finished, key: str, diagnosis: Diagnosis | None) -> Sequence[
         return []
     nodes = [Node.from_object(obj) for obj in done.server.list("nodes") if obj.ref.name in too_small]
     pods = [Pod.from_object(obj) for obj in done.server.list("pods") if obj.get("spec.nodeName")]
-    return shortages(Pod.from_object(stored), nodes, pods)
+    pod = Pod.from_object(stored)
+    return shortages(pod, nodes, pods, counted_in(done.host.configuration.profile(pod.scheduler_name)))

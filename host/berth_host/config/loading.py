@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.config.berth.decoding import decode_berth
+from berth_host.config.berth.managed_resources import check_managers
 from berth_host.config.checks.configuration import check_configuration
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.decoding.go_types import encode_struct
@@ -161,7 +162,17 @@ def _load(
     if own is not None and berth is not None:
         message = "a BerthConfiguration is given here and in another file"
         raise ConfigurationError("decode", [Finding(message)], source=source)
-    loaded = _build(defaulted, documents, replace(given, berth=own or berth), form)
+    effective = own or berth
+    if effective is not None:
+        findings = [
+            finding
+            if own is None or documents.berth is None
+            else finding.at_line(documents.berth.line_of(finding.field))
+            for finding in check_managers(effective.plugins, defaulted.config.extenders)
+        ]
+        if findings:
+            raise ConfigurationError("validation", findings, source=source)
+    loaded = _build(defaulted, documents, replace(given, berth=effective), form)
     return replace(loaded, warnings=(*warnings, *loaded.warnings))
 
 
@@ -264,7 +275,8 @@ def _build(
     try:
         registry = plugin_registry(defaulted.profiles, given.registered, berth)
         profiles = tuple(
-            _told_gates(one, given.gates, given.emulation) for one in build_profiles(defaulted, registry)
+            _told_gates(one, given.gates, given.emulation)
+            for one in build_profiles(defaulted, registry, berth.plugins)
         )
     except ProfileError as err:
         findings = [err.finding.at_line(None if root is None else root.line_of(err.finding.field))]

@@ -16,14 +16,13 @@ from berth_sdk.status import Status
 
 from berth_host.explain.diagnosis import Diagnosis, Outcome
 from berth_host.explain.explanation import (
-    FIT_PLUGIN,
     NO_REASON,
     explanation_of,
     gated_text,
     rejected_nodes,
     too_small_nodes,
 )
-from berth_host.explain.nearest_fit import Shortage, grouped, lacking
+from berth_host.explain.nearest_fit import FIT_PLUGIN, Counts, Shortage, counted_in, grouped, lacking
 from berth_host.explain.pod_answer import OnNode, PodAnswer, PodState, timestamp
 from berth_host.explain.whereabouts import AnsweringHost, Whereabouts, timeline, wakings, whereabouts
 
@@ -123,15 +122,19 @@ def _message(host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosi
 
 
 async def _nearest(host: AnsweringHost, pod: Pod, latest: Diagnosis | None) -> list[Shortage]:
-    found = []
+    found, counts = [], _counted(host, pod)
     for count, name in enumerate(sorted(too_small_nodes(rejected_nodes(latest)))):
         if count % _NODES_PER_TURN == _NODES_PER_TURN - 1:
             await asyncio.sleep(0)
         info, node = host.cache.node_info(name), host.objects.node(name)
         if info is not None and node is not None:
             used = {**info.requested, "pods": len(info.pods)}
-            found.append((name, lacking(pod, node, used)))
+            found.append((name, lacking(pod, node, used, counts)))
     return grouped(pod, found)
+
+
+def _counted(host: AnsweringHost, pod: Pod) -> Counts:
+    return counted_in(host.configuration.profile(pod.scheduler_name))
 
 
 def _attempt_json(attempt: Diagnosis) -> dict[str, Any]:
@@ -197,7 +200,8 @@ def _rejected(host: AnsweringHost, pod: Pod, status: Status, node: str) -> OnNod
         info, known = host.cache.node_info(node), host.objects.node(node)
         if info is not None and known is not None:
             used = {**info.requested, "pods": len(info.pods)}
-            text += "".join(f"; {item.text}" for item in grouped(pod, [(node, lacking(pod, known, used))]))
+            missing = lacking(pod, known, used, _counted(host, pod))
+            text += "".join(f"; {item.text}" for item in grouped(pod, [(node, missing)]))
     return OnNode(
         node=node, verdict="rejected", text=text, plugin=status.plugin, reasons=tuple(status.reasons)
     )

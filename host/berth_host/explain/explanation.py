@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from berth_host.explain.diagnosis import Diagnosis, NodeScore
-from berth_host.explain.nearest_fit import Shortage
+from berth_host.explain.nearest_fit import FIT_PLUGIN, Shortage
 
-FIT_PLUGIN: Final = "NodeResourcesFit"
 NO_REASON: Final = "rejected without a reason"
 
 

@@ -7,13 +7,17 @@ Amounts are those of the cluster at that moment: cpu in milli, all else in base 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 
+from berth_host.config.checks.names import is_extended_resource_name
+from berth_host.config.configuration import ResolvedProfile
+
+FIT_PLUGIN: Final = "NodeResourcesFit"
 _POWERS: Final = (("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
 _BYTES: Final = ("memory", "ephemeral-storage", "storage")
 
@@ -34,15 +38,49 @@ class Shortage:
 
 
 Lacking = tuple[tuple[str, int], ...]
+Counts = Callable[[str], bool]
+"""The test whether NodeResourcesFit checks a resource."""
 
 
-def shortages(pod: Pod, nodes: Iterable[Node], pods: Iterable[Pod]) -> list[Shortage]:
+def everything_counts(resource: str) -> bool:
+    """Return True: NodeResourcesFit checks every resource unless its arguments say otherwise."""
+    return True
+
+
+def counted_in(profile: ResolvedProfile | None) -> Counts:
+    """Return the test for one profile: NodeResourcesFit leaves the extended resources of its arguments out.
+
+    None: an unknown profile, as for a pod of an earlier configuration.
+    """
+    args = None if profile is None else profile.plugin_args.get(FIT_PLUGIN)
+    if not isinstance(args, Mapping):
+        return everything_counts
+    names, groups = _texts(args.get("ignoredResources")), _texts(args.get("ignoredResourceGroups"))
+    if not (names or groups):
+        return everything_counts
+
+    def counts(resource: str) -> bool:
+        ignored = resource in names or resource.partition("/")[0] in groups
+        return not (ignored and is_extended_resource_name(resource))
+
+    return counts
+
+
+def _texts(value: object) -> frozenset[str]:
+    return frozenset(map(str, value)) if isinstance(value, Sequence) else frozenset()
+
+
+def shortages(
+    pod: Pod, nodes: Iterable[Node], pods: Iterable[Pod], counts: Counts = everything_counts
+) -> list[Shortage]:
     """Return the resources that `nodes` lack for `pod`, grouped, nearest first.
 
-    `pods`: all pods; those with a node use its resources.
+    `pods`: all pods; those with a node use its resources. `counts`: see `counted_in`.
     """
     used = requested_by_node(pods)
-    return grouped(pod, ((node.name, lacking(pod, node, used.get(node.name, Counter()))) for node in nodes))
+    return grouped(
+        pod, ((node.name, lacking(pod, node, used.get(node.name, Counter()), counts)) for node in nodes)
+    )
 
 
 def grouped(pod: Pod, found: Iterable[tuple[str, Lacking]]) -> list[Shortage]:
@@ -69,9 +107,13 @@ def requested_by_node(pods: Iterable[Pod]) -> dict[str, Counter[str]]:
     return used
 
 
-def lacking(pod: Pod, node: Node, used: Mapping[str, int]) -> Lacking:
-    """Return the resources that a node lacks for `pod`. `used`: its pods' requests and their number."""
-    wanted = {name: amount for name, amount in pod.requests.items() if amount > 0} | {"pods": 1}
+def lacking(pod: Pod, node: Node, used: Mapping[str, int], counts: Counts = everything_counts) -> Lacking:
+    """Return the resources that a node lacks for `pod`. `used`: its pods' requests and their number.
+
+    `counts`: see `counted_in`.
+    """
+    wanted = {name: amount for name, amount in pod.requests.items() if amount > 0 and counts(name)}
+    wanted["pods"] = 1
     missing = {
         name: amount - (node.allocatable.get(name, 0) - used.get(name, 0)) for name, amount in wanted.items()
     }

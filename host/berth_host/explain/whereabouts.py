@@ -11,6 +11,7 @@ from berth_sdk.pod import Pod
 
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
+from berth_host.config.configuration import LoadedConfiguration
 from berth_host.explain.diagnosis import Diagnoses, Diagnosis, Outcome
 from berth_host.explain.pod_answer import PermitState, PodState, QueueState, Step, Waking
 from berth_host.framework.waiting_pods import WaitingPods
@@ -98,6 +99,8 @@ class Preemptions(Protocol):
 
 class AnsweringHost(Protocol):
     """The parts of a running host with the state of a pod and its attempts."""
+
+    configuration: LoadedConfiguration
 
     @property
     def clock(self) -> Clock:

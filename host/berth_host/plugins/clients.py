@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -214,14 +214,18 @@ def _client_settings(plugin: BerthPlugin | None, objects: ObjectStores) -> Clien
     return ClientSettings(
         points=plugin.points,
         required=plugin.required,
-        scope=scope_of(plugin.scope, objects),
+        scope=scope_of(plugin.scope, objects, plugin.managed_names),
+        left_to_it=wants_one_of(plugin.left_to_it) if plugin.left_to_it else None,
     )
 
 
-def scope_of(scope: PluginScope, objects: ObjectStores) -> Callable[[Pod], bool] | None:
-    """Return the test of BerthConfiguration's `scope`; None if every pod is in scope.
+def scope_of(
+    scope: PluginScope, objects: ObjectStores, managed: Sequence[str] = ()
+) -> Callable[[Pod], bool] | None:
+    """Return the test of BerthConfiguration's `scope` and `managedResources`; None if every pod is in scope.
 
-    A pod is in scope if it passes everything that the scope gives.
+    A pod is in scope if it passes everything that the scope gives, and wants one of the `managed` resources,
+    if there are any.
     """
     tests: list[Callable[[Pod], bool]] = []
     if scope.namespace_selector is not None:
@@ -230,12 +234,30 @@ def scope_of(scope: PluginScope, objects: ObjectStores) -> Callable[[Pod], bool]
     if scope.pod_selector is not None:
         pods = LabelSelector.of(encode_struct(scope.pod_selector))
         tests.append(lambda pod: pods.matches(pod.labels))
-    if scope.resources:
-        wanted = frozenset(scope.resources)
-        tests.append(lambda pod: not wanted.isdisjoint(pod.requests))
+    tests.extend(wants_one_of(names) for names in (scope.resources, managed) if names)
     if not tests:
         return None
     return lambda pod: all(test(pod) for test in tests)
+
+
+def wants_one_of(resources: Sequence[str]) -> Callable[[Pod], bool]:
+    """Return the test whether a container or init container of a pod requests or limits one of `resources`.
+
+    An amount of 0 counts too. Source: kube-scheduler `pkg/scheduler/extender.go` (IsInterested), v1.36.
+    """
+    wanted = frozenset(resources)
+
+    def wants(pod: Pod) -> bool:
+        if not wanted.isdisjoint(pod.requests):
+            return True
+        spec = pod.spec
+        return any(
+            not wanted.isdisjoint((container.get("resources") or {}).get("limits") or ())
+            for field in ("containers", "initContainers")
+            for container in spec.get(field) or ()
+        )
+
+    return wants
 
 
 def _namespace_labels(objects: ObjectStores, name: str) -> Mapping[str, str]:

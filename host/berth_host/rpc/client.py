@@ -130,10 +130,13 @@ class PluginClient:
     def in_scope(self, pod: Pod) -> bool:
         """Return True if the plugin is called about this pod.
 
-        The pods of the plugin's own workload are never in scope: a required plugin could not be scheduled.
+        The pods of the plugin's own workload are not in scope: a required plugin could not be scheduled. If
+        such a pod wants a resource that only this plugin counts, the pod is in scope as others are.
         """
         if self._local is None and pod.labels.get(OWN_WORKLOAD_LABEL) == self.name:
-            return False
+            left_to_it = self.settings.left_to_it
+            if left_to_it is None or not left_to_it(pod):
+                return False
         scope = self.settings.scope
         return scope is None or scope(pod)
 

@@ -95,9 +95,11 @@ class ClientSettings:
     """The operator's settings for one plugin. `points`: by point (`preBind`).
 
     `required` False: the cycle goes on without a call that cannot be made.
-    `scope`: returns True if the plugin is called about a pod. None: about every pod.
+    `scope`: returns True if the plugin is called about a pod. None: about every pod. `left_to_it`: returns
+    True for a pod that wants a resource which only this plugin counts. None: there is no such resource.
     """
 
     points: Mapping[str, PointPolicy] = field(default_factory=dict)
     required: bool = True
     scope: Callable[[Pod], bool] | None = None
+    left_to_it: Callable[[Pod], bool] | None = None

@@ -237,6 +237,14 @@ def test_plugin_without_a_point_at_which_the_file_names_it_is_refused_with_the_c
         read_handshake(reply(descriptor("Demo", "FILTER")), place)
 
 
+def test_plugin_that_manages_resources_and_does_not_filter_is_refused_with_the_cure() -> None:
+    why = "does not implement filter, but manages a.b/gpu: give the plugin that method"
+    place = replace(PLACE, plugins=(replace(wanted("Demo"), why_it_must_filter=why),))
+    with pytest.raises(RefusedError, match=f"plugin Demo {why}"):
+        read_handshake(reply(descriptor("Demo", "SCORE")), place)
+    assert read_handshake(reply(descriptor("Demo", "FILTER", "SCORE")), place).plugins[0].name == "Demo"
+
+
 def test_plugin_that_multi_point_enables_has_the_points_that_it_has() -> None:
     got = read_handshake(reply(descriptor("Demo", "FILTER")), PLACE)
     assert got.plugins[0].points == (ExtensionPoint.FILTER,)

@@ -74,3 +74,11 @@ def test_only_what_the_file_names_overrides_the_defaults() -> None:
 def test_a_plugin_that_no_profile_enables_is_not_attached() -> None:
     idle = "- {name: Idle, endpoint: 'unix:///i.sock', points: {filter: {policy: Ignore}}}\n"
     assert places(f"- {{name: A, inProcess: 'm:C'}}\n- {{name: B, inProcess: 'm:C'}}\n{idle}") == []
+
+
+def test_a_plugin_that_manages_resources_must_filter() -> None:
+    other = "- {name: B, inProcess: 'm:C'}\n"
+    (place,) = places(f"- {{name: A, endpoint: 'unix:///a', managedResources: [{{name: a.b/gpu}}]}}\n{other}")
+    assert place.plugins[0].why_it_must_filter.startswith("does not implement filter, but manages a.b/gpu: ")
+    (place,) = places(f"- {{name: A, endpoint: 'unix:///a'}}\n{other}")
+    assert place.plugins[0].why_it_must_filter == ""

@@ -90,6 +90,19 @@ def test_readable_form_names_points_weights_and_served_plugins() -> None:
     assert "warning: plugin" in result.stderr
 
 
+def test_readable_form_says_what_node_resources_fit_leaves_to_whom() -> None:
+    result = run(
+        HEADER
+        + "profiles: [{plugins: {filter: {enabled: [{name: Gpu}]}}}]\n"
+        + BERTH
+        + "plugins: [{name: Gpu, endpoint: 'unix:///run/gpu.sock', managedResources: [{name: a.b/c},"
+        + " {name: a.b/d, ignoredByScheduler: true}]}]\n"
+    )
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    assert "required; manages a.b/c, a.b/d; NodeResourcesFit leaves a.b/d to it" in text
+
+
 def test_readable_errors_name_file_line_and_cure(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.yaml"
     file.write_text(HEADER + "profiles:\n- schedulerNam: a\n")

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from click.testing import Result
 from support.commands import answer, in_process
+from support.gpu_memory import MEMORY, NO_ROOM
 from support.manifest_objects import node_object, pod_object, workload_object
 
 from .conftest import Run, Write
@@ -574,3 +575,26 @@ def test_unknown_emulated_version_is_refused(
     result = run(*command, write(node_object("a")), "--emulated-version", value)
     assert result.exit_code == 2
     assert problem in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_plugin_counts_the_resource_that_the_configuration_leaves_to_it(
+    run: Run, write: Write, tmp_path: Path, left: bool
+) -> None:
+    scheduler, own = in_process(GpuMemory="support.gpu_memory:GpuMemory")
+    own["plugins"][0]["managedResources"] = [{"name": MEMORY, "ignoredByScheduler": left}]
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump_all([scheduler, own]))
+    wanting = [{"name": "c", "image": "app", "resources": {"limits": {MEMORY: "6"}}}]
+    path = write(
+        node_object("a", labels={"gpus": "2", "gpu-memory": "10"}),
+        pod_object("plain"),
+        *(pod_object(f"gpu-{i}", containers=wanting) for i in range(3)),
+    )
+    result = run("simulate", "-f", path, "-o", "json", "--config", str(config))
+    if not left:
+        assert list(placed(result)) == ["default/plain"]
+        assert all(f"1 Insufficient {MEMORY}" in message for message in pending(result).values())
+        return
+    assert set(placed(result)) == {"default/plain", "default/gpu-0", "default/gpu-1"}
+    assert f"1 {NO_ROOM}" in pending(result)["default/gpu-2"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.commands import answer
+from support.gpu_memory import MEMORY
 from support.manifest_objects import node_object, pod_object
 from support.places import TESTS
 
@@ -137,3 +138,22 @@ def test_plugin_that_rejects_the_pod_in_pre_filter_has_a_row(
     got = answer(run("why", "web", "-f", path, "-o", "json", "--config", str(config)))
     assert rejected_by(got) == {"Left": {"a", "b"}}
     assert "Left says no" in got["message"]
+
+
+def test_nearest_fit_does_not_name_a_resource_that_is_left_to_a_plugin(
+    run: Run, write: Write, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles: [{plugins: {filter: {enabled: [{name: GpuMemory}]}}}]\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        "plugins: [{name: GpuMemory, inProcess: 'support.gpu_memory:GpuMemory',"
+        f" managedResources: [{{name: {MEMORY}, ignoredByScheduler: true}}]}}]\n"
+    )
+    limits = {"requests": {"cpu": "6"}, "limits": {MEMORY: "6"}}
+    huge = pod_object("huge", containers=[{"name": "c", "image": "app", "resources": limits}])
+    gpus = {"gpus": "1", "gpu-memory": "10"}
+    path = write(node_object("a", cpu="4", labels=gpus), node_object("b", cpu="4", labels=gpus), huge)
+    got = answer(run("why", "huge", "-f", path, "-o", "json", "--config", str(config)))
+    assert [item["text"] for item in got["nearestFit"]] == ["2 nodes lack 2 CPU"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.explain.nearest_fit import Shortage, shortages, shown_amount
+from berth_host.config.loading import load_configuration
+from berth_host.explain.nearest_fit import Shortage, counted_in, shortages, shown_amount
 from berth_sdk.testing import make_node, make_pod
 
 
@@ -29,6 +30,27 @@ def test_node_that_is_full_of_pods_lacks_room() -> None:
 
 def test_resource_that_the_pod_does_not_ask_for_is_not_lacking() -> None:
     assert shortages(make_pod("web", cpu="1"), [make_node("a", cpu="1")], []) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "want"),
+    [
+        ("{}", "node a lacks 2 a.b/gpu and 3 c.d/nic and 1 CPU"),
+        ("{ignoredResources: [a.b/gpu, cpu]}", "node a lacks 3 c.d/nic and 1 CPU"),
+        ("{ignoredResourceGroups: [c.d]}", "node a lacks 2 a.b/gpu and 1 CPU"),
+    ],
+)
+def test_resource_that_node_resources_fit_leaves_out_is_not_lacking(args: str, want: str) -> None:
+    text = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        f"profiles: [{{pluginConfig: [{{name: NodeResourcesFit, args: {args}}}]}}]\n"
+    )
+    profile = load_configuration(text, source="f.yaml").profiles[0]
+    web = make_pod("web", requests={"cpu": "2", "a.b/gpu": "2", "c.d/nic": "3"})
+    (found,) = shortages(web, [make_node("a", cpu="1")], [], counted_in(profile))
+    assert found.text == want
+    (all_of_it,) = shortages(web, [make_node("a", cpu="1")], [], counted_in(None))
+    assert all_of_it.text == "node a lacks 2 a.b/gpu and 3 c.d/nic and 1 CPU"
 
 
 @pytest.mark.parametrize(

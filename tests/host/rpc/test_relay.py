@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -208,6 +209,14 @@ async def test_a_served_plugin_is_not_asked_about_its_own_workload() -> None:
     assert not away().in_scope(own)
     assert away().in_scope(make_pod("b", labels={OWN_WORKLOAD_LABEL: "Other"}))
     assert local_client(Breaks()).in_scope(own)
+
+
+async def test_a_served_plugin_is_asked_about_its_own_workload_where_nobody_else_counts() -> None:
+    own = {OWN_WORKLOAD_LABEL: "Breaks"}
+    client = away()
+    client.settings = replace(client.settings, left_to_it=lambda pod: "gpu" in pod.labels)
+    assert client.in_scope(make_pod("a", labels={**own, "gpu": "1"}))
+    assert not client.in_scope(make_pod("b", labels=own))
 
 
 async def test_a_budget_that_is_spent_ends_the_call_before_it_is_made() -> None:

@@ -32,6 +32,7 @@ from berth_host.config.decoding.go_types import (
     struct_of,
     with_zero,
 )
+from berth_host.config.decoding.types_v1 import ManagedResource
 from berth_host.config.source.node import Json
 
 API_VERSION: Final = "config.berth.io/v1alpha1"
@@ -40,6 +41,7 @@ KIND: Final = "BerthConfiguration"
 _OPTIONAL_TEXT: Final = pointer_to(STRING)
 _TEXTS: Final = with_zero(slice_of(STRING), ())
 _SELECTOR: Final = pointer_to(struct_of(LabelSelectorV1))
+_MANAGED: Final = with_zero(slice_of(struct_of(ManagedResource)), ())
 _POINTS: Final = object_of(dict.fromkeys(POINT_RULES, pointer_to(struct_of(PointPolicy))))
 _CYCLE_BUDGET: Final = with_zero(pointer_to(DURATION), DEFAULT_CYCLE_BUDGET_MS / 1000)
 
@@ -85,7 +87,8 @@ class HandleListener:
 class PluginScope:
     """The pods that a plugin is asked about: all given conditions must hold.
 
-    Selectors: None for any. `resources`: the pod requests one of them.
+    Selectors: None for any. `resources`: a container or init container of the pod requests or limits one of
+    them.
     """
 
     namespace_selector: LabelSelectorV1 | None = json_field("namespaceSelector", _SELECTOR, omit_empty=True)
@@ -109,10 +112,12 @@ class BerthPlugin:
     At most one of `endpoint` (`unix:///path` or `host:port`), `command` (a child to launch) and `in_process`
     (`module:Class`) is set; with none of them it is found in the folder of sockets. `required` False: a call
     that cannot be made is left out, where the file sets no policy for its point, and the pod says so.
-    `points`: the file's settings, by point. `insecure`: plaintext to a loopback TCP endpoint.
-    `credential_file`: holds the secret that the plugin at an endpoint was told to expect; empty: no secret.
-    `allowed_uids`: users beside root and the host's own that a Unix socket and the process behind it may
-    belong to. `max_concurrency` 0: the plugin decides. `given_transport` None: the file names none.
+    `managed_resources`: extended resources that the plugin accounts for; not empty: the plugin is asked only
+    about pods that want one of them. `points`: the file's settings, by point. `insecure`: plaintext to
+    a loopback TCP endpoint. `credential_file`: holds the secret that the plugin at an endpoint was told to
+    expect; empty: no secret. `allowed_uids`: users beside root and the host's own that a Unix socket and the
+    process behind it may belong to. `max_concurrency` 0: the plugin decides. `given_transport` None: the file
+    names none.
     """
 
     name: str = json_field("name", STRING)
@@ -121,6 +126,7 @@ class BerthPlugin:
     in_process: str | None = json_field("inProcess", _OPTIONAL_TEXT, omit_empty=True)
     required: bool = json_field("required", with_zero(BOOL, True))
     scope: PluginScope = json_field("scope", struct_of(PluginScope))
+    managed_resources: tuple[ManagedResource, ...] = json_field("managedResources", _MANAGED, omit_empty=True)
     points: Mapping[str, PointPolicy] = json_field("points", _POINTS)
     tls: TlsFiles | None = json_field("tls", _TLS, omit_empty=True)
     insecure: bool = json_field("insecure", BOOL, omit_empty=True)
@@ -145,6 +151,16 @@ class BerthPlugin:
         """The plugins whose waits at Permit it may end beside its own; None: all of them."""
         permit = None if self.handle is None else self.handle.permit
         return None if permit is None else frozenset(permit)
+
+    @property
+    def managed_names(self) -> tuple[str, ...]:
+        """The names of its managed resources, in the file's order."""
+        return tuple(resource.name for resource in self.managed_resources)
+
+    @property
+    def left_to_it(self) -> tuple[str, ...]:
+        """The managed resources that NodeResourcesFit does not check (`ignoredByScheduler`)."""
+        return tuple(resource.name for resource in self.managed_resources if resource.ignored_by_scheduler)
 
     def settings(self, point: str) -> PointPolicy:
         """Return the deadline and the policy at a point: the file's, or the default ones."""

@@ -22,6 +22,7 @@ from berth_host.config.berth.configuration import (
     TlsFiles,
     Transport,
 )
+from berth_host.config.berth.managed_resources import check_managed_resources
 from berth_host.config.berth.points import (
     MAX_CONCURRENCY,
     MAX_CYCLE_BUDGET_MS,
@@ -109,6 +110,7 @@ def check_berth(document: BerthConfiguration) -> list[Finding]:
             findings.append(duplicate(f"{path}.name", plugin.name))
         seen.add(plugin.name)
         findings += _check_plugin(path, plugin, folder)
+    findings += check_managed_resources(plugins)
     findings += _check_shared(plugins)
     findings += _check_folder(document)
     findings += _check_handle(document.handle)

@@ -66,15 +66,16 @@ def check_label_name(path: str, name: str) -> list[Finding]:
 
 
 def check_extended_resource_name(path: str, name: str) -> list[Finding]:
-    """Return the findings about a resource that an extender manages."""
+    """Return the findings about a resource that an extender or a plugin manages."""
     findings = check_label_name(path, name)
-    if not findings and not _is_extended_resource_name(name):
+    if not findings and not is_extended_resource_name(name):
         cure = "write it as domain/name, such as example.com/gpu, outside kubernetes.io"
         findings.append(invalid(path, name, f"is an invalid extended resource name ({cure})"))
     return findings
 
 
-def _is_extended_resource_name(name: str) -> bool:
+def is_extended_resource_name(name: str) -> bool:
+    """Return True for `domain/name` outside kubernetes.io: a resource that Kubernetes does not define."""
     if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
         return False
     return not qualified_name_complaints(f"requests.{name}")

@@ -133,7 +133,9 @@ class ProfileV1:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedResource:
-    """A resource that an extender accounts for; `ignored_by_scheduler`: NodeResourcesFit leaves it out."""
+    """An extended resource that an extender or a plugin accounts for. `ignored_by_scheduler`:
+    NodeResourcesFit does not check it.
+    """
 
     name: str = json_field("name", STRING)
     ignored_by_scheduler: bool = json_field("ignoredByScheduler", BOOL, omit_empty=True)

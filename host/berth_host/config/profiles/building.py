@@ -7,9 +7,17 @@ The last step of loading. Source: `pkg/scheduler/scheduler.go` (New, buildExtend
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from berth_host.config.berth.configuration import BerthPlugin
+from berth_host.config.berth.managed_resources import (
+    FIT,
+    resources_left_to,
+    why_not_at_filter,
+    why_without_filter,
+    with_ignored,
+)
 from berth_host.config.checks.extender_tls import ExtenderTlsError, check_extender_tls
 from berth_host.config.checks.plugin_args import check_fit_args
 from berth_host.config.configuration import ResolvedProfile
@@ -22,18 +30,21 @@ from berth_host.config.profiles.expansion import ProfileError, expand_plugins
 from berth_host.config.profiles.registry import PluginRegistry
 from berth_host.config.source.node import child
 
-_FIT = "NodeResourcesFit"
 
+def build_profiles(
+    defaulted: DefaultedScheduler, registry: PluginRegistry, plugins: Sequence[BerthPlugin] = ()
+) -> tuple[ResolvedProfile, ...]:
+    """Resolve every profile. `plugins`: those of BerthConfiguration.
 
-def build_profiles(defaulted: DefaultedScheduler, registry: PluginRegistry) -> tuple[ResolvedProfile, ...]:
-    """Resolve every profile. Raises ProfileError with a path from the top of the document."""
+    Raises ProfileError with a path from the top of the document.
+    """
     profiles = _build_extenders(defaulted)
     resolved: list[ResolvedProfile] = []
     for index, profile in enumerate(profiles):
         try:
             if defaulted.config.extenders:
                 _check_no_plugin_is_named_extender(profile)
-            resolved.append(_build_profile(defaulted.profiles[index], profile, registry))
+            resolved.append(_build_profile(defaulted.profiles[index], profile, registry, plugins))
         except ProfileError as err:
             raise ProfileError(_in_profile(err.finding, index, profile.scheduler_name)) from err
         _check_same_queue_sort(resolved, index)
@@ -76,18 +87,27 @@ def _ignoring(profile: DefaultedProfile, ignored: tuple[str, ...]) -> DefaultedP
         else entry
         for entry in profile.plugin_config
     ]
-    if not any(entry.name == _FIT for entry in entries):
+    if not any(entry.name == FIT for entry in entries):
         message = "couldn't build extenders: can't find NodeResourcesFitArgs in plugin config"
         raise ProfileError(Finding(message, field="extenders"))
     return replace(profile, plugin_config=tuple(entries))
 
 
 def _build_profile(
-    given: DefaultedProfile, profile: DefaultedProfile, registry: PluginRegistry
+    given: DefaultedProfile,
+    profile: DefaultedProfile,
+    registry: PluginRegistry,
+    plugins: Sequence[BerthPlugin],
 ) -> ResolvedProfile:
-    """`given` is the profile before extenders changed its arguments: users are shown that form."""
+    """`given`: the profile before extenders and managed resources changed its arguments; users are shown that
+    form.
+    """
     needed = {ref.name for plugin_set in profile.plugins.values() for ref in plugin_set.enabled}
     _check_construction(profile, needed)
+    expanded = expand_plugins(profile, registry.points_by_plugin)
+    filters = {plugin.name for plugin in expanded.get("filter", ())}
+    _check_managers_filter(profile, registry, plugins, filters)
+    profile = with_ignored(profile, resources_left_to(plugins, filters))
     framework_config = sorted(
         (entry for entry in profile.plugin_config if entry.name in needed and entry.args is not None),
         key=lambda config: config.name,
@@ -95,7 +115,7 @@ def _build_profile(
     return ResolvedProfile(
         scheduler_name=profile.scheduler_name,
         percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
-        plugins=expand_plugins(profile, registry.points_by_plugin),
+        plugins=expanded,
         plugin_args={config.name: config.args for config in framework_config},
         merged_plugins=profile.merged_plugins(),
         plugin_config=given.plugin_config,
@@ -111,6 +131,25 @@ def _check_no_plugin_is_named_extender(profile: DefaultedProfile) -> None:
                 "the plugin another name, or remove extenders"
             )
             raise ProfileError(Finding(message, field=f"plugins.{point}.enabled"))
+
+
+def _check_managers_filter(
+    profile: DefaultedProfile,
+    registry: PluginRegistry,
+    plugins: Sequence[BerthPlugin],
+    filters: Collection[str],
+) -> None:
+    """Raise ProfileError if a plugin that manages resources is enabled here, but not at filter."""
+    for plugin in plugins:
+        if not plugin.managed_resources or plugin.name in filters:
+            continue
+        for point, plugin_set in profile.plugins.items():
+            if any(ref.name == plugin.name for ref in plugin_set.enabled):
+                # What a served plugin implements is known when it is attached.
+                may_filter = plugin.in_process is None or "filter" in registry.points_by_plugin[plugin.name]
+                why = why_not_at_filter(plugin) if may_filter else why_without_filter(plugin)
+                message = f'plugin "{plugin.name}" {why}'
+                raise ProfileError(Finding(message, field=f"plugins.{point}.enabled"))
 
 
 def _check_construction(profile: DefaultedProfile, needed: set[str]) -> None:

@@ -124,6 +124,8 @@ def _berth_warnings(profiles: Sequence[DefaultedProfile], berth: BerthConfigurat
     for plugin in berth.plugins:
         if not any(_is_enabled(profile, plugin.name) for profile in profiles):
             yield f'plugin "{plugin.name}" of BerthConfiguration is enabled in no profile: it is never asked'
+        else:
+            yield from _managed_warnings(profiles, plugin)
         yield from _permit_warnings(profiles, plugin)
         for point in sorted(plugin.points):
             is_in_cycle = POINT_RULES[point].config_point in _CYCLE_POINTS
@@ -132,6 +134,16 @@ def _berth_warnings(profiles: Sequence[DefaultedProfile], berth: BerthConfigurat
                     f'plugin "{plugin.name}": the deadline at {point} is longer than cycleBudget, '
                     "which cuts it short"
                 )
+
+
+def _managed_warnings(profiles: Sequence[DefaultedProfile], plugin: BerthPlugin) -> Iterator[str]:
+    for profile in profiles:
+        if plugin.managed_resources and not _is_enabled(profile, plugin.name):
+            names = ", ".join(plugin.managed_names)
+            yield (
+                f'plugin "{plugin.name}" manages {names}, and profile "{profile.scheduler_name}" does not '
+                "enable it: for pods of that profile NodeResourcesFit alone counts the resource"
+            )
 
 
 def _permit_warnings(profiles: Sequence[DefaultedProfile], plugin: BerthPlugin) -> Iterator[str]:
