@@ -30,6 +30,7 @@ from berth_host.cli import configuration
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.http.serving import served
 from berth_host.cluster.memory.server import ApiServer
+from berth_host.cluster.port import WatchEvent
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.chooser import SmallestName
 from berth_host.simulation.settle import Settling
@@ -65,11 +66,9 @@ async def measure(config: Path, node_count: int, pod_count: int) -> Step:
         try:
             await _settle(host, clock)
             before = _traffic(host)
+            seconds = 0.0
             for number in range(pod_count):
-                server.create(_pod(number))
-            started_s = time.monotonic()
-            await _settle(host, clock)
-            seconds = time.monotonic() - started_s
+                seconds += await _place(_pod(number), server, host, clock)
             calls, sent, received = (now - then for now, then in zip(_traffic(host), before, strict=True))
         finally:
             await host.stop()
@@ -166,8 +165,28 @@ def _read(config: Path) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(config.read_text(encoding="utf-8")))
 
 
+async def _place(pod: dict[str, Any], server: ApiServer, host: Host, clock: ManualClock) -> float:
+    """Create a pod, and run until nothing changes any more. Return the seconds until it was bound, or until
+    the end for a pod that stays pending.
+    """
+    bound_s: list[float] = []
+
+    def see(event: WatchEvent) -> None:
+        if event.kind == "Pod" and event.new is not None and event.new.get("spec.nodeName"):
+            bound_s.append(time.monotonic())
+
+    unsubscribe = server.store.subscribe(see)
+    started_s = time.monotonic()
+    try:
+        server.create(pod)
+        await _settle(host, clock)
+    finally:
+        unsubscribe()
+    return (bound_s[0] if bound_s else time.monotonic()) - started_s
+
+
 async def _settle(host: Host, clock: ManualClock) -> None:
-    """Run until nothing changes any more. The next pod waits until the one before it is bound."""
+    """Run until nothing changes any more."""
     await Settling(host, clock, others_move=lambda: False).run()
 
 
