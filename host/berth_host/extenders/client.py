@@ -1,13 +1,12 @@
 """`ExtenderClient`: one HTTP extender: its name, the pods that concern it, and its calls, counted and timed.
 
 Called by `extenders`, which knows the verbs. `exchange` sends the requests.
-Source: kube-scheduler `pkg/scheduler/extender.go` (IsInterested), v1.36.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from berth_sdk.pod import Pod
 
@@ -16,14 +15,13 @@ from berth_host.errors.extenders import ExtenderError
 from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.metrics.series import instant_s
+from berth_host.model.wanted_resources import containers_want
 from berth_host.rpc.cycle import Cycle
 
 if TYPE_CHECKING:
     from berth_host.extenders.exchange import Exchange
 
 log = get_logger()
-EXTENDER: Final = "Extender"
-"""The name under which the queue knows all extenders (kube-scheduler's `ExtenderName`)."""
 
 
 class ExtenderName(str):
@@ -65,16 +63,7 @@ class ExtenderClient:
         An extender with managed resources is asked about pods of which a container or init container requests
         or limits one of them.
         """
-        if not self._managed:
-            return True
-        spec = pod.spec
-        for kind in ("containers", "initContainers"):
-            for container in spec.get(kind) or ():
-                resources = container.get("resources") or {}
-                for part in ("requests", "limits"):
-                    if not self._managed.isdisjoint(resources.get(part) or ()):
-                        return True
-        return False
+        return not self._managed or containers_want(pod, self._managed)
 
     async def post(self, verb: str, body: bytes, cycle: Cycle) -> bytes:
         """Send one request and return the body of its answer. Raises ExtenderError.

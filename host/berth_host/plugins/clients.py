@@ -31,6 +31,7 @@ from berth_host.errors.plugins import PluginExceptionError, PluginLoadError
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.log.hidden import without_hidden
 from berth_host.metrics.plugin_stats import PluginStats
+from berth_host.model.wanted_resources import containers_want
 from berth_host.plugins.registry import ClassRegistry, load_class, not_loaded
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.in_process import InProcessTransport
@@ -241,23 +242,9 @@ def scope_of(
 
 
 def wants_one_of(resources: Sequence[str]) -> Callable[[Pod], bool]:
-    """Return the test whether a container or init container of a pod requests or limits one of `resources`.
-
-    An amount of 0 counts too. Source: kube-scheduler `pkg/scheduler/extender.go` (IsInterested), v1.36.
-    """
+    """Return the test whether a pod wants one of `resources`, in a container or as its overhead."""
     wanted = frozenset(resources)
-
-    def wants(pod: Pod) -> bool:
-        if not wanted.isdisjoint(pod.requests):
-            return True
-        spec = pod.spec
-        return any(
-            not wanted.isdisjoint((container.get("resources") or {}).get("limits") or ())
-            for field in ("containers", "initContainers")
-            for container in spec.get(field) or ()
-        )
-
-    return wants
+    return lambda pod: not wanted.isdisjoint(pod.requests) or containers_want(pod, wanted)
 
 
 def _namespace_labels(objects: ObjectStores, name: str) -> Mapping[str, str]:

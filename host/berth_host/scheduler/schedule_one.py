@@ -26,12 +26,12 @@ from berth_sdk.tables import NodeTable
 
 from berth_host.cache.cache import Cache
 from berth_host.cache.snapshot import Snapshot
+from berth_host.config.default_plugins import EXTENDER
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.errors.state import CacheError, InvariantError
 from berth_host.explain.diagnosis import Diagnosis, TopScores
 from berth_host.explain.fit_error import NO_NODES, fit_error_message
 from berth_host.explain.slot_names import SlotNames
-from berth_host.extenders.client import EXTENDER
 from berth_host.extenders.extenders import NO_EXTENDERS, Extenders
 from berth_host.framework.filtering import Rows, all_rows, filter_error
 from berth_host.framework.framework import Framework

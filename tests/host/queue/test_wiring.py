@@ -107,7 +107,9 @@ def test_attaching_a_plugin_costs_the_same_however_many_are_attached() -> None:
     assert list(wiring.registrations_of("Missing")) == []
 
 
-EXTENDERS = f"{PLAIN}extenders: [{{urlPrefix: 'http://127.0.0.1:1', VERBfilterVerb: filter}}]\n"
+EXTENDERS = f"""{PLAIN}extenders:
+- {{urlPrefix: 'http://127.0.0.1:1', managedResources: [{{name: example.com/none}}], VERBfilterVerb: filter}}
+"""
 CHANGES: list[tuple[str, ObjectRef, dict[str, Any]]] = [
     ("pods", ObjectRef(namespace="default", name="web"), {"status": {"message": "its own status"}}),
     ("pods", ObjectRef(namespace="default", name="other"), {"metadata": {"annotations": {"a": "b"}}}),
