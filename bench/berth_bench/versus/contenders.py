@@ -97,6 +97,12 @@ BERTH: Final = Contender(name="berth", is_berth=True, percentage=_ALL_NODES)
 BERTH_PLUGIN: Final = Contender(
     name="berth, plugin", is_berth=True, percentage=_ALL_NODES, beside=Beside.PLUGIN
 )
+BERTH_CACHING: Final = Contender(
+    name="berth, caching extender", is_berth=True, percentage=_ALL_NODES, beside=Beside.NODE_CACHING_EXTENDER
+)
+BERTH_EXTENDER: Final = Contender(
+    name="berth, extender", is_berth=True, percentage=_ALL_NODES, beside=Beside.EXTENDER
+)
 KUBE_SCHEDULER: Final = Contender(name="kube-scheduler", is_berth=False, percentage=_SAMPLED)
 KUBE_SCHEDULER_CACHING: Final = Contender(
     name="kube-scheduler, caching extender",

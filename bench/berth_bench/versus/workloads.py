@@ -118,6 +118,18 @@ WORKLOADS: Final = (
         pods=500,
         contenders=(contenders.BERTH_PLUGIN, contenders.KUBE_SCHEDULER_EXTENDER),
     ),
+    Versus(
+        name="Extender/5000Nodes",
+        nodes=5000,
+        pods=1000,
+        contenders=(contenders.BERTH_CACHING, contenders.KUBE_SCHEDULER_CACHING),
+    ),
+    Versus(
+        name="Extender/5000NodesSent",
+        nodes=5000,
+        pods=100,
+        contenders=(contenders.BERTH_EXTENDER, contenders.KUBE_SCHEDULER_EXTENDER),
+    ),
 )
 
 

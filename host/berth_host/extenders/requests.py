@@ -22,6 +22,10 @@ _LEFT_OUT: Final = frozenset({"kind", "apiVersion"})
 """An object in a request has neither, as in a list of the API server."""
 
 
+_MOST_JOINED: Final = 4
+"""Filter and prioritize of two extenders ask about four sets of nodes. Each may take tens of megabytes."""
+
+
 class Bodies:
     """Makes the bodies of requests. One for all extenders, which then share the encoded nodes."""
 
@@ -77,7 +81,7 @@ class Bodies:
 class _Column:
     """One piece of JSON for each node of a snapshot, by slot; made anew for nodes that changed.
 
-    The pieces of the last request are kept joined: most pods have the same nodes as the pod before.
+    The pieces of the latest requests are kept joined: most pods have the same nodes as the pod before.
     """
 
     def __init__(self, encode: Callable[[Node], bytes]) -> None:
@@ -85,17 +89,20 @@ class _Column:
         self._seen: Hashable = None
         self._of: NDArray[np.object_] = np.zeros(0, dtype=np.object_)
         self._pieces: NDArray[np.object_] = np.zeros(0, dtype=np.object_)
-        self._last: tuple[NDArray[np.intp], bytes] | None = None
+        self._joined: dict[bytes, bytes] = {}
 
     def joined(self, nodes: NodeTable, slots: NDArray[np.intp]) -> bytes:
         """Return the pieces of the nodes in `slots`, with commas between them."""
         if self._seen != nodes.node_version:
             self._seen = nodes.node_version
-            self._last = None
-        last = self._last
-        if last is None or not np.array_equal(last[0], slots):
-            last = self._last = (slots, b",".join(self._pieces_of(nodes, slots)))
-        return last[1]
+            self._joined.clear()
+        key = slots.tobytes()
+        joined = self._joined.get(key)
+        if joined is None:
+            if len(self._joined) >= _MOST_JOINED:
+                del self._joined[next(iter(self._joined))]
+            joined = self._joined[key] = b",".join(self._pieces_of(nodes, slots))
+        return joined
 
     def _pieces_of(self, nodes: NodeTable, slots: NDArray[np.intp]) -> list[bytes]:
         count = nodes.slot_count

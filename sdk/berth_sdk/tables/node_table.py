@@ -98,10 +98,19 @@ class NodeTable:
         """A number that changes when a node is added to the snapshot or removed."""
         return self._columns.names_version
 
+    @property
+    def names_identity(self) -> Hashable:
+        """A value that stays equal until a node is added to the snapshot or removed; see `node_version`."""
+        return self._columns.identity, self._columns.names_version
+
     def slots_of(self, names: Iterable[str]) -> list[int]:
         """Return the slots of nodes by name, -1 for nodes that the snapshot lacks."""
-        find = self._columns.index_of.get
-        return [find(name, -1) for name in names]
+        known = self._columns.index_of
+        names = list(names)
+        try:
+            return list(map(known.__getitem__, names))
+        except KeyError:
+            return [known.get(name, -1) for name in names]
 
     @property
     def names(self) -> list[str]:
