@@ -189,11 +189,12 @@ class Verbs:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         with self._binding:
             try:
-                gpu = self._cluster.take(uid, args["Node"], wanted_of(self._api.ask("GET", path)))
-                if gpu is None:
-                    return {"Error": f"{gpu_memory.FULL}: {args['Node']} was filled meanwhile"}
-                patch = {"metadata": {"uid": uid, "annotations": {GPU: str(gpu)}}}
-                self._api.ask("PATCH", path, patch, "merge-patch+json")
+                if wanted := wanted_of(self._api.ask("GET", path)):
+                    gpu = self._cluster.take(uid, args["Node"], wanted)
+                    if gpu is None:
+                        return {"Error": f"{gpu_memory.FULL}: {args['Node']} was filled meanwhile"}
+                    patch = {"metadata": {"uid": uid, "annotations": {GPU: str(gpu)}}}
+                    self._api.ask("PATCH", path, patch, "merge-patch+json")
                 target = {"apiVersion": "v1", "kind": "Node", "name": args["Node"]}
                 metadata = {"name": name, "namespace": namespace, "uid": uid}
                 binding = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
@@ -216,13 +217,13 @@ class Verbs:
 def sizes_of(node: Mapping[str, Any]) -> list[int]:
     """Return the GiB of each GPU of a Node object."""
     offered = node.get("status", {}).get("allocatable", {}).get(MEMORY, "0")
-    return gpu_memory.sizes(int(offered), (node["metadata"].get("labels") or {}).get(GPUS, ""))
+    return gpu_memory.sizes(gpu_memory.amount(offered), (node["metadata"].get("labels") or {}).get(GPUS, ""))
 
 
 def wanted_of(pod: Mapping[str, Any]) -> int:
     """Return the GiB that a Pod object requests."""
     requests = (c.get("resources", {}).get("requests", {}) for c in pod["spec"]["containers"])
-    return sum(int(request.get(MEMORY, "0")) for request in requests)
+    return sum(gpu_memory.amount(request.get(MEMORY, "0")) for request in requests)
 
 
 def follow(

@@ -21,6 +21,17 @@ NO_GPU: Final = "node has no GPU as large as that"
 FULL: Final = "no GPU of the node has enough memory left"
 
 
+_UNITS: Final = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+
+
+def amount(quantity: str) -> int:
+    """Return a whole quantity of Kubernetes as a number; the API server writes 1000 as 1k. Raises
+    ValueError.
+    """
+    number = quantity.rstrip("kKMGi")
+    return int(number) * _UNITS.get(quantity[len(number) :], 1)
+
+
 def sizes(memory_gib: int, gpus_label: str) -> list[int]:
     """Return the GiB of each GPU of a node. Empty for a node without GPUs, or with a malformed label."""
     count = int(gpus_label) if gpus_label.isdecimal() else 0
@@ -48,14 +59,18 @@ def best_gpu(left_gib: Sequence[int], wanted_gib: int) -> int | None:
 
 def refusal(sizes_gib: Sequence[int], left_gib: Sequence[int], wanted_gib: int) -> tuple[str, bool] | None:
     """Return why a node cannot take the pod, and whether removing pods may change that. None: it can."""
+    if not wanted_gib:
+        return None
     if max(sizes_gib, default=0) < wanted_gib:
         return NO_GPU, False
     return (FULL, True) if best_gpu(left_gib, wanted_gib) is None else None
 
 
 def points(sizes_gib: Sequence[int], left_gib: Sequence[int], wanted_gib: int) -> int:
-    """Return 0 to BEST: the fuller the pod makes its GPU, the better. 0 for a node without room."""
-    gpu = best_gpu(left_gib, wanted_gib)
+    """Return 0 to BEST: the fuller the pod makes its GPU, the better. 0 for a node without
+    room, and for a pod that requests no GPU memory.
+    """
+    gpu = best_gpu(left_gib, wanted_gib) if wanted_gib else None
     if gpu is None:
         return 0
     return BEST - BEST * (left_gib[gpu] - wanted_gib) // sizes_gib[gpu]

@@ -28,6 +28,7 @@ from berth_sdk import (
     Pod,
     PodSensitivity,
     PreBindResult,
+    PreFlightResult,
     ReserveResult,
     Scenarios,
     ScoreNormalization,
@@ -88,10 +89,13 @@ class GpuMemory(Plugin):
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> ReserveResult | Status:
         """Choose the GPU. The host writes the annotation before it binds the pod."""
+        wanted = pod.requests.get(MEMORY, 0)
+        if not wanted:
+            return ReserveResult(Status.success(), pre_flight=PreFlightResult(Status.skip()))
         node = self.handle.snapshot().node_named(node_name)
         if node is None:
             return Status.unschedulable(f"node {node_name} no longer exists")
-        gpu = gpu_memory.best_gpu(self._read(node)[1], pod.requests.get(MEMORY, 0))
+        gpu = gpu_memory.best_gpu(self._read(node)[1], wanted)
         if gpu is None:
             return Status.unschedulable(gpu_memory.FULL)
         self._reserved[pod.uid] = str(gpu)
@@ -113,9 +117,11 @@ class GpuMemory(Plugin):
         self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
     ) -> PreBindResult | Status:
         """Let the host write the annotation. Called where the host did not use Reserve's answer."""
+        if state.token is None:
+            return Status.success()  # a pod without GPU memory
         if patched:
             return Status.error(f"annotation {GPU}: {patched[-1].message}")
-        return _annotation(pod, (state.token or b"").decode())
+        return _annotation(pod, state.token.decode())
 
     # --- plumbing ----------------------------------------------------------------------------------
 

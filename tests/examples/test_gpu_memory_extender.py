@@ -62,6 +62,18 @@ def test_node_that_the_pod_fills_gets_the_most_points() -> None:
     assert gpu_memory.points([16, 16], [4, 4], 8) == 0
 
 
+@pytest.mark.parametrize(
+    ("quantity", "number"), [("0", 0), ("24", 24), ("1k", 1000), ("1Ki", 1024), ("2M", 2_000_000)]
+)
+def test_quantity_is_read_as_the_api_server_writes_it(quantity: str, number: int) -> None:
+    assert gpu_memory.amount(quantity) == number
+
+
+def test_pod_without_gpu_memory_fits_anywhere_and_scores_nowhere() -> None:
+    assert gpu_memory.refusal([], [], 0) is None
+    assert gpu_memory.points([16], [16], 0) == 0
+
+
 # --- both ways, one decision -------------------------------------------------------------------------------
 
 
@@ -191,6 +203,14 @@ async def test_pod_that_cannot_be_bound_holds_no_memory() -> None:
 
 
 @pytest.mark.slow
+async def test_pod_without_gpu_memory_is_bound_without_an_annotation() -> None:
+    async with running(node_object("plain"), pod_object("web")) as it:
+        assert await it.ask("bind", binding_of(it, "web", "plain")) == (200, {"Error": ""})
+        (web,) = it.server.list("pods")
+        assert (web.get("spec.nodeName"), web.get("metadata.annotations")) == ("plain", None)
+
+
+@pytest.mark.slow
 async def test_extender_follows_nodes_and_pods() -> None:
     async with running(gpu_node("a", 1, 16), gpu_pod("one", 10, node="a", gpu="0")) as it:
         await it.until_left("a", 10, fits=False)
@@ -232,6 +252,13 @@ def test_placed_pods_get_gpus_and_annotations() -> None:
         outcomes.append((placed, attempt.pod.annotations.get(GPU)))
     refused = ("no GPU of the node has enough memory left", None)
     assert outcomes == [("SUCCESS", "0"), ("SUCCESS", "1"), refused]
+
+
+def test_pod_without_gpu_memory_is_placed_anywhere() -> None:
+    attempt = plugin_host(node_object("plain")).attempt(make_pod("web"))
+    assert attempt.filter()["plain"].is_success
+    assert attempt.place("plain").is_success
+    assert attempt.pod.annotations == {}
 
 
 def test_what_if_counts_the_pods_that_leave() -> None:
