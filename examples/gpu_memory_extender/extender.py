@@ -269,7 +269,7 @@ def handler_of(verbs: Verbs) -> type[BaseHTTPRequestHandler]:
             """Print nothing for a request that was answered."""
 
         def _reply(self, code: int, answer: Any) -> None:
-            body = json.dumps(answer).encode()
+            body = json.dumps(answer, separators=(",", ":")).encode()  # as Go writes it
             self.send_response(code)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

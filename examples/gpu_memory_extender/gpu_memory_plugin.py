@@ -55,6 +55,8 @@ class GpuMemory(Plugin):
     pod_sensitivity = PodSensitivity.NODE
     # A node's score does not depend on other nodes, so it travels with the verdicts.
     normalization = ScoreNormalization.NONE
+    # Filter has read the GPUs by then, so the scores cost little, and a round trip is saved.
+    answers_early = True
     events = (
         EventInterest("Pod", ("delete",)),
         EventInterest("Node", ("add", "update.allocatable", "update.labels")),
