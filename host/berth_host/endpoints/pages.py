@@ -11,11 +11,14 @@ from berth_host.attach.attachments import Condition
 from berth_host.attach.host_attachments import HostAttachments
 from berth_host.attach.state import ATTACHED, NOT_NEEDED
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.secrets import masked
 from berth_host.endpoints.answer import Answer, Request, as_json, failure, not_found
 from berth_host.explain.answering import pod_answer, unknown_text
 from berth_host.explain.diagnosis import ATTEMPTS_KEPT
 from berth_host.explain.pod_answer import timestamp
 from berth_host.explain.whereabouts import AnsweringHost
+from berth_host.extenders.client import ExtenderClient
+from berth_host.extenders.extenders import Extenders
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
 from berth_host.model.clock import Clock
 from berth_host.plugins.clients import Clients
@@ -28,6 +31,7 @@ class HostOfPlugins(Protocol):
     configuration: LoadedConfiguration
     clients: Clients
     attachments: HostAttachments
+    extenders: Extenders
 
     @property
     def clock(self) -> Clock:
@@ -40,7 +44,7 @@ class HostOfPlugins(Protocol):
 
 
 def plugins_answer(host: HostOfPlugins) -> dict[str, Any]:
-    """Return the answer: every plugin of every profile, by name."""
+    """Return the answer: every plugin of every profile, by name, and the HTTP extenders in their order."""
     clients: dict[str, list[PluginClient]] = {}
     for by_name in host.clients.by_profile.values():
         for name, client in by_name.items():
@@ -54,6 +58,7 @@ def plugins_answer(host: HostOfPlugins) -> dict[str, Any]:
         "plugins": [
             _plugin(host, clients[name], conditions.get(name, []), stats[name]) for name in sorted(clients)
         ],
+        "extenders": [_extender(client) for client in host.extenders.clients],
         "missing": list(host.clients.missing),
         "answeredAt": timestamp(host.clock.now_s()),
     }
@@ -93,6 +98,30 @@ def _plugin(
         },
         "violations": stats.violations,
         "calls": [_call(name, figures) for name, figures in stats.items()],
+    }
+
+
+def _extender(client: ExtenderClient) -> dict[str, Any]:
+    settings = client.settings
+    return {
+        "name": client.name,
+        "urlPrefix": masked(settings.url_prefix),
+        "verbs": {
+            verb: given
+            for verb, given in (
+                ("filter", settings.filter_verb),
+                ("prioritize", settings.prioritize_verb),
+                ("preempt", settings.preempt_verb),
+                ("bind", settings.bind_verb),
+            )
+            if given
+        },
+        "weight": settings.weight,
+        "nodeCacheCapable": settings.node_cache_capable,
+        "ignorable": settings.ignorable,
+        "managedResources": [resource.name for resource in settings.managed_resources],
+        "failing": sorted(client.failing),
+        "calls": [_call(name, figures) for name, figures in client.stats.items()],
     }
 
 

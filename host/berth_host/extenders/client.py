@@ -55,7 +55,8 @@ class ExtenderClient:
         self.stats = PluginStats(name)
         self._managed = frozenset(resource.name for resource in settings.managed_resources)
         self._exchange: Exchange | None = None
-        self._failing: set[str] = set()
+        self.failing: set[str] = set()
+        """The verbs whose last call failed."""
 
     def is_interested(self, pod: Pod) -> bool:
         """Return True if the extender is to be asked about the pod.
@@ -86,8 +87,8 @@ class ExtenderClient:
 
     def answered(self, verb: str) -> None:
         """Note that a call had a usable answer."""
-        if self._failing and verb in self._failing:
-            self._failing.discard(verb)
+        if self.failing and verb in self.failing:
+            self.failing.discard(verb)
             log.info("extender.recovered", extender=self.name, verb=verb)
 
     def failed(self, verb: str, err: ExtenderError, cycle: Cycle, *, passed_over: str) -> None:
@@ -99,9 +100,9 @@ class ExtenderClient:
         if passed_over:
             figures.policies["Ignore"] += 1
             cycle.pass_over(f"without {self.name} at {verb} ({passed_over}): {err}")
-        if verb not in self._failing:
+        if verb not in self.failing:
             # The first of several failures: a line per pod would hide everything else.
-            self._failing.add(verb)
+            self.failing.add(verb)
             log.warning(
                 "extender.failed",
                 extender=self.name,

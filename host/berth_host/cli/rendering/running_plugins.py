@@ -11,12 +11,17 @@ _NOT_NEEDED: Final = frozenset({"Standby", "Drained"})
 
 
 def running_plugins_text(answer: Mapping[str, Any]) -> str:
-    """Return one row per plugin and instance, served plugins first, then the problems, one line each."""
+    """Return one row per extender, plugin and instance, in-process plugins last, then the problems, one line
+    each.
+    """
     listed = sorted(answer["plugins"], key=lambda item: (item["runs"] == "inProcess", item["name"]))
-    rows = [row for item in listed for row in _rows(item)]
+    # A host of an older version does not list extenders.
+    extenders = answer.get("extenders", ())
+    rows = [*(_extender_row(item) for item in extenders), *(row for item in listed for row in _rows(item))]
     header = ("NAME", "RUNS", "STATE", "TRANSPORT", "CALLS", "MS/CALL", "FAILED", "POINTS")
     parts = [columns(header, rows, right=(4, 5, 6))]
-    problems = [line for item in listed for line in _problems(item)]
+    problems = [line for item in extenders for line in _failures(item)]
+    problems += [line for item in listed for line in _problems(item)]
     if answer["missing"]:
         problems.append(f"not in this build: {', '.join(answer['missing'])}")
     if problems:
@@ -55,6 +60,19 @@ def _rows(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield (item["name"], *_where(other), "", "", "", "")
 
 
+def _extender_row(item: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        item["name"],
+        item["urlPrefix"],
+        f"{', '.join(item['failing'])} fails" if item["failing"] else "",
+        "HTTP",
+        str(sum(call["calls"] for call in item["calls"])),
+        _mean_ms(item),
+        str(sum(sum(call["failures"].values()) for call in item["calls"]) or "-"),
+        ", ".join(item["verbs"]),
+    )
+
+
 def _where(attachment: Mapping[str, Any]) -> tuple[str, str, str]:
     return attachment["place"], attachment["state"], attachment["transport"]
 
@@ -81,11 +99,17 @@ def _problems(item: Mapping[str, Any]) -> list[str]:
         for other in item["otherInstances"]
         if other["reason"] and other["state"] not in _NOT_NEEDED
     ]
+    lines += _failures(item)
+    if item["violations"]:
+        lines.append(f"{name}: {item['violations']} answers broke the contract")
+    return lines
+
+
+def _failures(item: Mapping[str, Any]) -> list[str]:
+    lines = []
     for call in item["calls"]:
         said = [f"{count} {kind}" for kind, count in call["failures"].items()]
         said += [f"policy {policy} {count} times" for policy, count in call["policies"].items()]
         if said:
-            lines.append(f"{name}: {call['call']} failed: {', '.join(said)}")
-    if item["violations"]:
-        lines.append(f"{name}: {item['violations']} answers broke the contract")
+            lines.append(f"{item['name']}: {call['call']} failed: {', '.join(said)}")
     return lines

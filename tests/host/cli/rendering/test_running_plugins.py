@@ -57,3 +57,20 @@ def test_watch_compares_every_instance() -> None:
     assert running_states(before) == running_states(after)
     after["plugins"][0]["otherInstances"].append(instance("v3", "Syncing"))
     assert running_states(before) != running_states(after)
+
+
+def test_an_extender_is_a_row_and_its_failures_are_problems() -> None:
+    calls = {"call": "filter", "calls": 4, "totalMs": 8.0, "failures": {"timeout": 1}, "policies": {"Ignore": 1}}
+    extender = {
+        "name": "extender gpu:80/x",
+        "urlPrefix": "http://gpu:80/x",
+        "verbs": {"filter": "filter", "bind": "tie"},
+        "failing": ["filter"],
+        "calls": [calls],
+    }
+    text = running_plugins_text(answer(instance("v2", "Active")) | {"extenders": [extender]})
+    table, problems = text.split("\n\n")
+    row = table.splitlines()[1]
+    assert row.startswith("extender gpu:80/x")
+    assert row.split()[2:] == ["http://gpu:80/x", "filter", "fails", "HTTP", "4", "2.000", "1", "filter,", "bind"]
+    assert problems == "extender gpu:80/x: filter failed: 1 timeout, policy Ignore 1 times\n"
