@@ -7,7 +7,7 @@ from argparse import Action, ArgumentParser
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from berth_sdk.cli import completion
+from berth_sdk.cli import completion, serve_extender
 from berth_sdk.runtime.standard_streams import prepare_streams, result_written
 from berth_sdk.wire.grpc_core import poll_by_the_caller, write_errors_alone
 
@@ -78,6 +78,7 @@ def build_parser() -> ArgumentParser:
     serve.add_argument(
         "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="default: info"
     )
+    serve_extender.add_options(serve)
     reflect = commands.add_parser("reflect", help="list the services and methods of a server")
     reflect.add_argument("endpoint", metavar="ENDPOINT", help="unix:PATH or HOST:PORT")
     _add_client_tls(reflect)

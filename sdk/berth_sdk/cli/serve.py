@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, TypeAlias
 
 from berth_sdk.cli.loading import load_plugins
+from berth_sdk.cli.serve_extender import check_options, serve_extender
 from berth_sdk.errors import BerthError
 from berth_sdk.runtime.raised import author_traceback, place_of, raised_text
 from berth_sdk.serve.child import ENDPOINT, ChildDuties, OrphanError, StandardOutput
@@ -34,7 +35,7 @@ def serve(options: Namespace) -> int:
     output = StandardOutput() if child else None
     _log_to_standard_error(as_json=child is not None, level=options.log_level)
     endpoint = options.listen or os.environ.get(ENDPOINT)
-    if not endpoint:
+    if not endpoint and options.extender is None:
         return _refused(
             f"no address to listen at: give --listen unix:PATH or --listen HOST:PORT, or set {ENDPOINT}"
         )
@@ -42,16 +43,19 @@ def serve(options: Namespace) -> int:
         SimpleQueue()
     )  # a queue, not an Event: a signal handler may put to it at any moment
     try:
+        check_options(options)
         if child is not None:
             child.tie_to_host()
         # Before the handlers: a signal then ends a slow or hanging import at once.
         classes = load_plugins(options.names)
+        if options.extender is not None:
+            return serve_extender(options, classes)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stops.put(None))
         if options.credential_file:
             credential = read_credential(options.credential_file)
         server = PluginServer(classes, credential, _tls(options))
-        address = server.listen(endpoint)
+        address = server.listen(endpoint or "")
     except OrphanError as err:
         LOG.error("%s", err)
         return 1

@@ -23,6 +23,7 @@ from berth_sdk.tables.pod_counts import PodCounts
 from berth_sdk.tables.pod_volumes import PodVolumes
 from berth_sdk.tables.read_only import extended, read_only
 from berth_sdk.tables.slot_log import SlotLog
+from berth_sdk.undeclared import Undeclared
 
 if TYPE_CHECKING:
     from berth_sdk.tables.node_table import NodeTable
@@ -47,8 +48,10 @@ def changed_usage(usage: NodeUsage, removed: Iterable[Pod], added: Iterable[Pod]
     """Return the usage of a node after the pods `removed` left and the pods `added` came.
 
     Host ports are a set, as in kube-scheduler's NodeInfo: of two pods with the same port, the first that
-    leaves frees the port.
+    leaves frees the port. A usage that is not known stays unknown.
     """
+    if isinstance(usage.requested, Undeclared):
+        return usage
     requested = dict(usage.requested)
     non_zero = dict(usage.non_zero_requested)
     ports = set(usage.host_ports)

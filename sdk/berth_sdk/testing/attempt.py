@@ -28,6 +28,7 @@ from berth_sdk.results import (
     PreFlightResult,
     ReserveResult,
 )
+from berth_sdk.runtime.normalization import normalized
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdicts
@@ -305,28 +306,6 @@ class Attempt:
         if patch.resource == "pods":
             return self.pod.object if patch.ref.key == self.pod.key else None
         return self._host.get_object(patch.resource, patch.ref.name, patch.ref.namespace)
-
-
-def normalized(raw: NDArray[np.int64], how: ScoreNormalization) -> NDArray[np.int64]:
-    """Return the scores that the host would use for raw scores, int64[n].
-
-    >>> normalized(np.array([0, 5, 10]), ScoreNormalization.HOST_MAX_REVERSED).tolist()
-    [100, 50, 0]
-    """
-    if not len(raw) or how in (ScoreNormalization.NONE, ScoreNormalization.PLUGIN):
-        return raw
-    if how is ScoreNormalization.HOST_MIN_MAX:
-        low, high = int(raw.min()), int(raw.max())
-        if low == high:
-            return np.zeros_like(raw)
-        return (100.0 * ((raw - low) / float(high - low))).astype(np.int64)
-    high = max(0, int(raw.max()))
-    reverse = how is ScoreNormalization.HOST_MAX_REVERSED
-    if high == 0:
-        return np.full_like(raw, MAX_NODE_SCORE) if reverse else raw
-    # Truncated towards zero, as Go divides integers.
-    scaled: NDArray[np.int64] = np.sign(raw) * (np.abs(raw) * MAX_NODE_SCORE // high)
-    return MAX_NODE_SCORE - scaled if reverse else scaled
 
 
 def merged(target: Any, patch: Any) -> Any:

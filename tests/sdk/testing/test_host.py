@@ -40,9 +40,9 @@ from berth_sdk import (
     WaitingPod,
     sort_keys,
 )
+from berth_sdk.runtime.normalization import normalized
 from berth_sdk.tables import NodeView
 from berth_sdk.testing import PluginHost, make_node, make_pod
-from berth_sdk.testing.attempt import normalized
 from hypothesis import given
 from hypothesis import strategies as st
 

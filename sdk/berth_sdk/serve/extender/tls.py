@@ -1,0 +1,111 @@
+"""`ServerTls`: the TLS context of the extender's server, which follows its files.
+
+Files may be replaced while the process runs: the next connection uses the new files. Files that cannot be
+used are reported once, and the last good files stay in use, as for gRPC (`wire.certificate`).
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from berth_sdk.wire.certificate import TlsError
+
+LOG: Final = logging.getLogger("berth_sdk.serve.extender")
+_Stamps: TypeAlias = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderTls:
+    """PEM files, and who may ask.
+
+    `client_ca_file`: clients need a certificate of this authority; empty: any client may ask.
+    `client_names`: common names or subject alternative names, of which a client's certificate has one; empty:
+    any name.
+    """
+
+    cert_file: str
+    key_file: str
+    client_ca_file: str = ""
+    client_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise TlsError for settings that do not go together."""
+        if not self.cert_file or not self.key_file:
+            raise TlsError("--tls-cert and --tls-key go together: an extender with TLS needs both")
+        if self.client_names and not self.client_ca_file:
+            raise TlsError("--tls-client-name needs --tls-client-ca: nobody else vouches for the name")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of all files."""
+        return tuple(path for path in (self.cert_file, self.key_file, self.client_ca_file) if path)
+
+
+class ServerTls:
+    """The context. loaded -the files change-> loaded again, or unchanged if they are bad."""
+
+    def __init__(self, files: ExtenderTls) -> None:
+        """Load the files. Raises TlsError."""
+        self._files = files
+        self._problem = ""
+        self._stamps = self._look()
+        self.context = self._current = self._load()
+        # Called in every handshake, before the certificate is chosen.
+        self.context.sni_callback = self._chosen
+
+    def _chosen(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
+        try:
+            stamps = self._look()
+            if stamps != self._stamps:
+                self._stamps = stamps
+                self._current = self._load()
+                LOG.info("the certificate in %s is in use", self._files.cert_file)
+                self._problem = ""
+        except TlsError as err:
+            if str(err) != self._problem:
+                self._problem = str(err)
+                LOG.warning("the previous certificate stays in use: %s", err)
+        connection.context = self._current
+
+    def _look(self) -> _Stamps:
+        stamps = []
+        for path in self._files.paths:
+            try:
+                found = Path(path).stat()
+            except OSError as err:
+                raise TlsError(f"{path}: {err.strerror}") from err
+            stamps.append((found.st_ino, found.st_mtime_ns, found.st_size))
+        return tuple(stamps)
+
+    def _load(self) -> ssl.SSLContext:
+        files = self._files
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(files.cert_file, files.key_file, password="")
+        except (OSError, ssl.SSLError) as err:
+            raise TlsError(
+                f"{files.cert_file} and {files.key_file} are no certificate with its key, in PEM and not"
+                f" encrypted: {err}"
+            ) from err
+        if files.client_ca_file:
+            try:
+                context.load_verify_locations(files.client_ca_file)
+            except (OSError, ssl.SSLError) as err:
+                raise TlsError(f"{files.client_ca_file} holds no authority, in PEM: {err}") from err
+            context.verify_mode = ssl.CERT_REQUIRED
+            if hasattr(ssl, "VERIFY_X509_STRICT"):
+                # The authorities of many clusters lack extensions that strict checking asks for.
+                context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return context
+
+
+def names_in(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the names of a client's certificate, as `ssl` shows it: the common name first."""
+    found = certificate or {}
+    common = [value for part in found.get("subject", ()) for key, value in part if key == "commonName"]
+    return (*common, *(value for _, value in found.get("subjectAltName", ())))

@@ -1,0 +1,1 @@
+"""Tests of a plugin served as an HTTP extender."""

@@ -1,0 +1,93 @@
+"""Node objects of requests: read once, kept for preempt, and without a usage that nobody knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from berth_sdk.pod import HostPort
+from berth_sdk.serve.extender import request_nodes
+from berth_sdk.serve.extender.messages import BadRequestError
+from berth_sdk.serve.extender.request_nodes import NodeCache, PodsUnknownError, named
+
+from sdk.serve.extender.serving import node
+
+
+@pytest.fixture
+def cache() -> NodeCache:
+    return NodeCache(with_objects=False)
+
+
+def test_equal_nodes_are_one_table(cache: NodeCache) -> None:
+    first = cache.found([node("n1"), node("n2")])
+    again = cache.found([node("n1"), node("n2")])
+    assert again.whole is first.whole
+    assert again.candidates is first.whole
+    assert cache.found([node("n2")]).candidates.names == ["n2"]
+    assert cache.reads == 2
+
+
+def test_node_with_another_uid_or_version_is_read_again(cache: NodeCache) -> None:
+    cache.found([node("n1")])
+    cache.found([node("n1", labels={"a": "b"})])
+    assert cache.known(["n1"]).candidates.node(0).labels.get("a") is None  # it claims to be the same
+    cache.found([node("n1", "2", labels={"a": "b"})])
+    cache.found([node("n1", "2", uid="other", labels={"a": "c"})])
+    assert cache.known(["n1"]).candidates.node(0).labels["a"] == "c"
+    assert cache.reads == 3
+
+
+def test_objects_are_kept_where_the_plugin_reads_them() -> None:
+    for with_objects in (False, True):
+        item = NodeCache(with_objects=with_objects).found([node("n1")]).candidates.node(0).object
+        assert (item is not None) == with_objects
+        assert item is None or item.get("metadata.name") == "n1"
+
+
+def test_json_of_a_node_is_made_once(cache: NodeCache) -> None:
+    assert cache.raw(node("n1")) is cache.raw(node("n1"))
+    bare = {"metadata": {"name": "n2"}}
+    assert cache.raw(bare) == b'{"metadata":{"name":"n2"}}'
+    assert cache.reads == 1
+
+
+def test_number_of_nodes_is_bounded(cache: NodeCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_nodes, "MAX_NODES", 2)
+    cache.found([node("n1"), node("n2")])
+    cache.found([node("n1")])
+    cache.found([node("n3")])
+    found = cache.known(["n1", "n2", "n3"])
+    assert (found.candidates.names, found.unknown) == (["n1", "n3"], ("n2",))
+
+
+def test_malformed_node_is_named(cache: NodeCache) -> None:
+    with pytest.raises(BadRequestError, match="node n1: status: must be a map"):
+        cache.found([{"metadata": {"name": "n1"}, "status": []}])
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda nodes: nodes.requested("cpu"),
+        lambda nodes: nodes.requested_of(("cpu", "memory")),
+        lambda nodes: nodes.non_zero_requested("cpu"),
+        lambda nodes: nodes.non_zero_requested_of_both,
+        lambda nodes: nodes.pod_count,
+        lambda nodes: nodes.port_taken(HostPort("", "TCP", 80)),
+        lambda nodes: nodes.node(0).requested.get("cpu"),
+        lambda nodes: nodes.node(0).requested["cpu"],
+        lambda nodes: nodes.node(0).pod_count > 1,
+        lambda nodes: len(nodes.node(0).host_ports),
+        lambda nodes: nodes.take([1]).pod_count,
+    ],
+)
+def test_usage_cannot_be_read(cache: NodeCache, read: Any) -> None:
+    nodes = cache.found([node("n1"), node("n2")]).whole
+    assert nodes.allocatable("cpu").tolist() == [4000, 4000]
+    with pytest.raises(PodsUnknownError, match="with --server or --in-cluster"):
+        read(nodes)
+
+
+def test_names_are_a_table_in_their_order() -> None:
+    assert named(["n2", "n1"]).candidates.names == ["n2", "n1"]
+    assert len(named([]).candidates) == 0
