@@ -147,7 +147,12 @@ class Extenders:
             cycle.strays = {**cycle.strays, **verdict.strays}
         is_named = np.zeros(nodes.slot_count, dtype=np.bool_)
         is_named[verdict.passed] = True
-        return rows[is_named.take(asked)]
+        passes = is_named.take(asked)
+        dropped = rows[~passes]
+        silent = dropped[statuses.groups[dropped] == 0] if len(dropped) else dropped
+        if len(silent):
+            cycle.unexplained = {**cycle.unexplained, client.name: silent}
+        return rows[passes]
 
     def _known(
         self,

@@ -197,6 +197,8 @@ class Cycle:
     """The kept answers about equal pods; None: there are none."""
     strays: Mapping[str, Status] = {}  # replaced, never changed
     """Refusals by HTTP extenders of nodes that the snapshot lacks, by name. Their reasons count."""
+    unexplained: Mapping[str, NDArray[np.intp]] = {}  # replaced, never changed
+    """The nodes that HTTP extenders left out without a reason: rows of `nodes`, by extender."""
     is_shrunk: bool = False
     """HTTP extenders left fewer nodes than Filter."""
     pre_scored_s: float = 0.0

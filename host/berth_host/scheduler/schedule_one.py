@@ -453,6 +453,11 @@ class Scheduler:
         reasons = statuses.reasons(counted)
         if attempt.is_shrunk:
             diagnosis.unschedulable_plugins.add(EXTENDER)
+        for extender, dropped in attempt.unexplained.items():
+            # For `berth why` alone: kube-scheduler's message has no word of these nodes.
+            left_out = np.zeros(len(statuses.table), dtype=np.bool_)
+            left_out[dropped] = True
+            diagnosis.record_rejection(statuses.table, Status(Code.UNSCHEDULABLE, (), extender), left_out)
         for stray in attempt.strays.values():
             reasons[stray.message] += 1
         message = fit_error_message(
