@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
@@ -52,6 +53,7 @@ class Exchange:
         self._settings = settings
         self._base = settings.url_prefix.rstrip("/")
         self._tls = _Tls(settings)
+        self._proxy = _proxy_for(self._base)
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, verb: str, body: bytes) -> bytes:
@@ -100,6 +102,7 @@ class Exchange:
             data=body if len(body) < _ONE_PIECE else io.BytesIO(body),
             ssl=self._tls.context(),
             server_hostname=self._tls.server_name,
+            proxy=self._proxy,
             max_redirects=_MOST_REDIRECTS,
             trace_request_ctx=progress,
         ) as response:
@@ -120,7 +123,6 @@ class Exchange:
             headers=_HEADERS,
             skip_auto_headers=("Accept",),
             timeout=aiohttp.ClientTimeout(total=None),
-            trust_env=_may_use_proxy(self._base),
             read_bufsize=_READ_SIZE,
             trace_configs=[tracing],
         )
@@ -153,13 +155,19 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
     )
 
 
-def _may_use_proxy(url: str) -> bool:
-    """Return True if HTTP_PROXY and its like count: never for an address of this machine, as in Go."""
+def _proxy_for(url: str) -> str | None:
+    """Return the proxy that HTTP_PROXY and its like name; None for an address of this machine, as in Go.
+
+    aiohttp's `trust_env` would also send the passwords of ~/.netrc.
+    """
     try:
-        host = urlsplit(url).hostname or ""
+        parts = urlsplit(url)
+        host = parts.hostname or ""
     except ValueError:
-        return False
-    return not (host in _LOOPBACK or host.startswith("127."))
+        return None
+    if host in _LOOPBACK or host.startswith("127.") or proxy_bypass(host):
+        return None
+    return getproxies().get(parts.scheme)
 
 
 def _post(url: str, text: str) -> str:

@@ -30,8 +30,8 @@ class Bodies:
     """Makes the bodies of requests. One for all extenders, which then share the encoded nodes."""
 
     def __init__(self) -> None:
-        self._names = _Column(lambda node: orjson.dumps(node.name))
-        self._nodes = _Column(_node_bytes)
+        self._names = _Column(lambda node: orjson.dumps(node.name), lambda nodes: nodes.names_identity)
+        self._nodes = _Column(_node_bytes, lambda nodes: nodes.node_version)
         self._pod: tuple[Pod, bytes] | None = None
 
     def about_nodes(self, pod: Pod, nodes: NodeTable, rows: NDArray[np.intp], *, by_name: bool) -> bytes:
@@ -56,7 +56,7 @@ class Bodies:
         parts = []
         for name, (pods, violations) in victims.items():
             listed = b",".join(
-                b'{"UID":%b}' % orjson.dumps(victim.uid) if by_uid else _object_bytes(victim.object)
+                b'{"UID":%b}' % orjson.dumps(victim.uid) if by_uid else _victim_bytes(victim)
                 for victim in pods
             )
             parts.append(b'%b:{"Pods":[%b],"NumPDBViolations":%d}' % (orjson.dumps(name), listed, violations))
@@ -84,8 +84,10 @@ class _Column:
     The pieces of the latest requests are kept joined: most pods have the same nodes as the pod before.
     """
 
-    def __init__(self, encode: Callable[[Node], bytes]) -> None:
+    def __init__(self, encode: Callable[[Node], bytes], version: Callable[[NodeTable], Hashable]) -> None:
+        """Make an empty column. `version`: returns a value that changes when a piece may have changed."""
         self._encode = encode
+        self._version = version
         self._seen: Hashable = None
         self._of: NDArray[np.object_] = np.zeros(0, dtype=np.object_)
         self._pieces: NDArray[np.object_] = np.zeros(0, dtype=np.object_)
@@ -93,8 +95,9 @@ class _Column:
 
     def joined(self, nodes: NodeTable, slots: NDArray[np.intp]) -> bytes:
         """Return the pieces of the nodes in `slots`, with commas between them."""
-        if self._seen != nodes.node_version:
-            self._seen = nodes.node_version
+        version = self._version(nodes)
+        if self._seen != version:
+            self._seen = version
             self._joined.clear()
         key = slots.tobytes()
         joined = self._joined.get(key)
@@ -117,6 +120,16 @@ class _Column:
                 self._of[slot], self._pieces[slot] = node, self._encode(node)
         pieces: list[bytes] = self._pieces.take(slots).tolist()
         return pieces
+
+
+def _victim_bytes(pod: Pod) -> bytes:
+    item = pod.object
+    if item is None or item.get("spec.nodeName"):
+        return _object_bytes(item)
+    # An assumed pod: the object is older than its place.
+    whole = dict(item.parsed)
+    whole["spec"] = {**whole["spec"], "nodeName": pod.node_name}
+    return _object_bytes(KubeObject(item.api_version, item.kind, parsed=whole))
 
 
 def _node_bytes(node: Node) -> bytes:
