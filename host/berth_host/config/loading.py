@@ -27,7 +27,7 @@ from berth_host.config.defaulting import DefaultedScheduler, apply_defaults
 from berth_host.config.emulation import Emulation, emulation_of
 from berth_host.config.errors import ConfigurationError, Finding, together
 from berth_host.config.feature_gates import FEATURE_GATES, FeatureGates, resolve_feature_gates
-from berth_host.config.profiles.building import build_profiles
+from berth_host.config.profiles.building import build_profiles, extender_warnings
 from berth_host.config.profiles.expansion import ProfileError
 from berth_host.config.profiles.registry import plugin_registry
 from berth_host.config.secrets import errors_without_secrets, secrets_of
@@ -285,7 +285,7 @@ def _build(
         scheduler=defaulted.config,
         profiles=profiles,
         berth=berth,
-        warnings=registry.warnings,
+        warnings=(*registry.warnings, *extender_warnings(defaulted)),
         scheduler_json=scheduler_json,
         document=_object(root) or {"apiVersion": API_VERSION, "kind": KIND},
         berth_document=_object(documents.berth),

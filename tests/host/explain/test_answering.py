@@ -93,6 +93,21 @@ async def test_pod_that_cannot_fit_has_rejections_shortages_and_the_events_that_
         assert found.queue is not None
         assert found.queue.rejected_by == ("NodeResourcesFit",)
         assert {item.plugin for item in found.wakes} == {"NodeResourcesFit"}
+
+
+async def test_resource_that_node_resources_fit_leaves_out_is_no_shortage() -> None:
+    text = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {ignoredResources: [a.b/gpu]}}]}]\n"
+    )
+    huge = pod("huge")
+    huge["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "6", "a.b/gpu": "1", "a.b/nic": "1"}
+    async with World([node("a", cpu="2"), huge], configuration=text) as world:
+        await world.settle()
+        found = await answer(world, "huge", node="a")
+        assert [item.text for item in found.explanation.nearest] == ["node a lacks 1 a.b/nic and 4 CPU"]
+        assert found.on_node is not None
+        assert found.on_node.text.endswith("; node a lacks 1 a.b/nic and 4 CPU")
         assert [
             (item.resource, item.actions, item.asks) for item in found.wakes if "/" not in item.resource
         ] == [

@@ -7,7 +7,7 @@ The last step of loading. Source: `pkg/scheduler/scheduler.go` (New, buildExtend
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from berth_host.config.berth.configuration import BerthPlugin
@@ -78,6 +78,33 @@ def _ignored_resources(extenders: Sequence[Extender]) -> tuple[str, ...]:
         for resource in extender.managed_resources
         if resource.ignored_by_scheduler
     )
+
+
+def extender_warnings(defaulted: DefaultedScheduler) -> Iterator[str]:
+    """Yield a warning for each resource that extenders take from NodeResourcesFit and may not count."""
+    extenders = defaulted.config.extenders
+    for index, extender in enumerate(extenders):
+        left = ", ".join(_ignored_resources([extender]))
+        if left and not extender.filter_verb:
+            yield (
+                f"extenders[{index}] has no filterVerb: nobody counts {left}, because NodeResourcesFit does "
+                "not check it (ignoredByScheduler)"
+            )
+        elif left and extender.ignorable:
+            yield (
+                f"extenders[{index}] is ignorable: while it fails, nobody counts {left}, because "
+                "NodeResourcesFit does not check it (ignoredByScheduler)"
+            )
+    ignored = _ignored_resources(extenders)
+    for index, profile in enumerate(defaulted.profiles if ignored else ()):
+        for entry in profile.plugin_config:
+            given = entry.typed.ignored_resources if isinstance(entry.typed, NodeResourcesFitArgsV1) else ()
+            lost = ", ".join(name for name in given or () if name not in ignored)
+            if lost:
+                yield (
+                    f"profiles[{index}]: NodeResourcesFit checks {lost}, because the resources with "
+                    "ignoredByScheduler of the extenders replace its ignoredResources"
+                )
 
 
 def _ignoring(profile: DefaultedProfile, ignored: tuple[str, ...]) -> DefaultedProfile:

@@ -37,6 +37,25 @@ def test_resources_that_extenders_ignore_replace_those_of_the_file() -> None:
     assert shown["ignoredResources"] == ["x/y"]
 
 
+def test_resources_that_extenders_leave_to_nobody_are_a_warning() -> None:
+    left = "managedResources: [{name: a.b/c, ignoredByScheduler: true}, {name: a.b/d}]"
+    counted = f"extenders: [{{filterVerb: f, {left}}}]\n"
+    assert load(counted).warnings == ()
+    assert load(counted.replace("filterVerb: f", "prioritizeVerb: p, weight: 1")).warnings == (
+        "extenders[0] has no filterVerb: nobody counts a.b/c, because NodeResourcesFit does not check it "
+        "(ignoredByScheduler)",
+    )
+    assert load(counted.replace("filterVerb: f", "filterVerb: f, ignorable: true")).warnings == (
+        "extenders[0] is ignorable: while it fails, nobody counts a.b/c, because NodeResourcesFit does not "
+        "check it (ignoredByScheduler)",
+    )
+    args = "profiles:\n- pluginConfig: [{name: NodeResourcesFit, args: {ignoredResources: [x/y, a.b/c]}}]"
+    assert load(counted + args).warnings == (
+        "profiles[0]: NodeResourcesFit checks x/y, because the resources with ignoredByScheduler of the "
+        "extenders replace its ignoredResources",
+    )
+
+
 def test_ignored_resources_need_the_arguments_of_fit() -> None:
     text = "profiles:\n- plugins: {multiPoint: {disabled: [{name: NodeResourcesFit}]}}"
     assert "can't find NodeResourcesFitArgs" in failure(IGNORING + text)
