@@ -8,10 +8,15 @@ Source: kube-scheduler `pkg/scheduler/extender.go` (send, makeTransport), v1.36;
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import io
 import os
+import re
 import ssl
+import zlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -19,6 +24,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import orjson
+from yarl import URL
 
 from berth_host.config.checks.extender_tls import load_client_pair
 from berth_host.config.decoding.types_v1 import Extender, ExtenderTls
@@ -32,6 +39,8 @@ nodes."""
 _KEEP_ALIVE_S: Final = 30.0
 _MOST_REDIRECTS: Final = 10
 _READ_SIZE: Final = 2**20
+_HEADER_SIZE: Final = 2**16
+"""The most bytes of one line of an answer's head."""
 _ONE_PIECE: Final = 2**20
 _RELOAD_S: Final = 10.0
 """Seconds between two looks at the files of a client certificate."""
@@ -44,6 +53,35 @@ _HEADERS: Final = {
 _LOOPBACK: Final = ("localhost", "::1")
 _UNKNOWN_AUTHORITY: Final = (2, 18, 19, 20, 21)
 _OUT_OF_DATE: Final = (9, 10)
+_OF_ANOTHER: Final = (62, 64)
+_BROKEN: Final = "net/http: HTTP/1.x transport connection broken: "
+_STATUS_LINE: Final = re.compile(r"Bad status line:.*?(b'.*'|b\".*\")$", re.DOTALL | re.MULTILINE)
+_ALERT: Final = re.compile(r"(?:TLSV\d+|SSLV3)_ALERT_(\w+)")
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a request came. `url`: where it went last, after redirects. `reused`: over a kept connection.
+
+    `headers`: the head of the answer arrived. `parts`: the part of the body that arrived.
+    """
+
+    url: str
+    reused: bool = False
+    headers: bool = False
+    parts: list[bytes] = field(default_factory=list)
+
+    def whole(self) -> bytes | None:
+        """Return the body if it is a whole JSON value, else None.
+
+        kube-scheduler reads an answer until its value ends, so what happens to the rest does not matter.
+        """
+        body = b"".join(self.parts)
+        try:
+            orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return None
+        return body
 
 
 class Exchange:
@@ -59,7 +97,7 @@ class Exchange:
     async def post(self, verb: str, body: bytes) -> bytes:
         """Send one request and return the body of its answer. Raises ExtenderError."""
         url = f"{self._base}/{verb}"
-        progress = SimpleNamespace(reused=False, headers=False)
+        progress = _Progress(url)
         try:
             async with asyncio.timeout(self._settings.http_timeout_s):
                 try:
@@ -72,6 +110,8 @@ class Exchange:
                     progress.reused = False
                     return await self._once(verb, url, body, progress)
         except TimeoutError as err:
+            if (whole := progress.whole()) is not None:
+                return whole
             where = (
                 "Client.Timeout or context cancellation while reading body"
                 if progress.headers
@@ -79,14 +119,18 @@ class Exchange:
             )
             text = f"context deadline exceeded ({where})"
             raise ExtenderOutcomeUnknownError(
-                text if progress.headers else _post(url, text), "timeout"
+                text if progress.headers else _post(progress.url, text), "timeout"
             ) from err
-        except aiohttp.ClientPayloadError as err:
-            raise ExtenderOutcomeUnknownError("unexpected EOF", "cut_off") from err
+        except (aiohttp.ClientPayloadError, zlib.error) as err:
+            if (whole := progress.whole()) is not None:
+                return whole
+            text = "gzip: invalid header" if isinstance(err, zlib.error) else "unexpected EOF"
+            raise ExtenderOutcomeUnknownError(text, "cut_off") from err
         except (aiohttp.ClientError, OSError, ValueError) as err:
-            text, is_known = _problem(err, url)
-            raised = ExtenderError if is_known else ExtenderOutcomeUnknownError
-            raise raised(_post(url, text), "unavailable") from err
+            text, is_known = _problem(err, progress.url)
+            # A request that was redirected has been at the extender.
+            raised = ExtenderError if is_known and progress.url == url else ExtenderOutcomeUnknownError
+            raise raised(_post(progress.url, text), "unavailable") from err
 
     async def close(self) -> None:
         """Close the connections."""
@@ -94,7 +138,7 @@ class Exchange:
             await self._session.close()
             self._session = None
 
-    async def _once(self, verb: str, url: str, body: bytes, progress: SimpleNamespace) -> bytes:
+    async def _once(self, verb: str, url: str, body: bytes, progress: _Progress) -> bytes:
         session = self._session or self._opened()
         async with session.post(
             url,
@@ -112,11 +156,13 @@ class Exchange:
                 raise ExtenderOutcomeUnknownError(
                     f"failed {verb} with extender at URL {shown}, code {response.status}", "refused"
                 )
-            return await _read(response, MOST_ANSWERED + 2 * len(body))
+            return await _read(response, MOST_ANSWERED + 2 * len(body), progress.parts)
 
     def _opened(self) -> aiohttp.ClientSession:
         tracing = aiohttp.TraceConfig()
         tracing.on_connection_reuseconn.append(_note_reuse)
+        tracing.on_connection_create_start.append(_note_new)
+        tracing.on_request_redirect.append(_note_redirect)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -124,6 +170,9 @@ class Exchange:
             skip_auto_headers=("Accept",),
             timeout=aiohttp.ClientTimeout(total=None),
             read_bufsize=_READ_SIZE,
+            max_line_size=_HEADER_SIZE,
+            max_field_size=_HEADER_SIZE,
+            auto_decompress=False,
             trace_configs=[tracing],
         )
         return self._session
@@ -133,13 +182,25 @@ async def _note_reuse(_: Any, context: SimpleNamespace, __: Any) -> None:
     context.trace_request_ctx.reused = True
 
 
-async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
-    """Return the whole body. Raises ExtenderError for one that is larger than `most` bytes."""
+async def _note_new(_: Any, context: SimpleNamespace, __: Any) -> None:
+    context.trace_request_ctx.reused = False
+
+
+async def _note_redirect(_: Any, context: SimpleNamespace, redirect: Any) -> None:
+    location = redirect.response.headers.get("Location", "")
+    context.trace_request_ctx.url = str(redirect.url.join(URL(location)))
+
+
+async def _read(response: aiohttp.ClientResponse, most: int, parts: list[bytes]) -> bytes:
+    """Return the whole body, and put it into `parts` as it comes.
+
+    Raises ExtenderError for a body of more than `most` bytes, aiohttp.ClientPayloadError for one that is cut
+    off, and zlib.error for one that is no gzip although its head says so.
+    """
     length = response.content_length
-    parts: list[bytes] = []
     size = 0
     if length is None or length <= most:
-        async for part in response.content.iter_any():
+        async for part in _unpacked(response):
             size += len(part)
             if size > most:
                 break
@@ -153,6 +214,22 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
         " (nodeCacheCapable: true)",
         "too_large",
     )
+
+
+async def _unpacked(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield the body in pieces of bounded size. As in net/http, gzip is the only encoding."""
+    if response.headers.get("Content-Encoding", "").lower() != "gzip":
+        async for part in response.content.iter_any():
+            yield part
+        return
+    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    async for part in response.content.iter_any():
+        packed = part
+        while packed and not unpacker.eof:
+            yield unpacker.decompress(packed, _READ_SIZE)
+            packed = unpacker.unconsumed_tail
+    if not unpacker.eof:
+        raise aiohttp.ClientPayloadError
 
 
 def _proxy_for(url: str) -> str | None:
@@ -183,39 +260,61 @@ def _problem(err: Exception, url: str) -> tuple[str, bool]:
     if isinstance(err, aiohttp.ClientConnectorError):
         cause = err.os_error
         if isinstance(cause, ssl.SSLError):
-            if "WRONG_VERSION_NUMBER" in str(cause) or "HTTP_REQUEST" in str(cause):
-                return "http: server gave HTTP response to HTTPS client", True
-            return f"remote error: tls: {_lower(cause.reason or str(cause))}", True
+            return _tls_problem(cause), True
         return f"dial tcp {err.host}:{err.port}: connect: {_errno_text(cause)}", True
     if isinstance(err, aiohttp.TooManyRedirects):
         return f"stopped after {_MOST_REDIRECTS} redirects", False
     if isinstance(err, aiohttp.ServerDisconnectedError):
-        message = err.message
-        if isinstance(message, str) or message is None or not str(message):
+        if isinstance(err.message, str) or not err.message:
             return "EOF", False
-        return f"net/http: HTTP/1.x transport connection broken: {message}", False
+        # The connection ended within the head of the answer.
+        return f"{_BROKEN}unexpected EOF", False
     if isinstance(err, aiohttp.NonHttpUrlClientError | ValueError):
-        scheme = urlsplit(url).scheme if "://" in url else ""
+        scheme = urlsplit(str(err)).scheme if isinstance(err, aiohttp.InvalidURL) else ""
+        scheme = scheme or (urlsplit(url).scheme if "://" in url else "")
         if scheme in ("http", "https"):
             return f"invalid URL: {err}", True
         return f'unsupported protocol scheme "{scheme}"', True
     if isinstance(err, aiohttp.ClientResponseError):
-        return (
-            f"net/http: HTTP/1.x transport connection broken: malformed HTTP response: {err.message}",
-            False,
-        )
+        return f"{_BROKEN}{_malformed(str(err.message))}", False
+    if isinstance(err, ssl.SSLError):
+        return _tls_problem(err), False
     if isinstance(err, OSError) and err.errno:
         return _errno_text(err), False
     return f"{type(err).__name__}: {err}", False
 
 
+def _malformed(said: str) -> str:
+    """Return net/http's words for a malformed head, in one line."""
+    found = _STATUS_LINE.search(said)
+    if found is None:
+        return f"malformed HTTP response: {' '.join(said.split())}"
+    line = ast.literal_eval(found[1]).decode("latin-1")
+    _, space, rest = line.partition(" ")
+    code = rest.strip().partition(" ")[0]
+    if not space:
+        return f"malformed HTTP response {_quoted(line)}"
+    if not (len(code) == 3 and code.isdigit()):
+        return f"malformed HTTP status code {_quoted(code)}"
+    return f"malformed HTTP version {_quoted(line.partition(' ')[0])}"
+
+
+def _quoted(text: str) -> str:
+    return orjson.dumps(text[:200]).decode()
+
+
+def _tls_problem(err: ssl.SSLError) -> str:
+    """Return the words of Go's TLS for a handshake that failed."""
+    reason = err.reason or str(err)
+    if "WRONG_VERSION_NUMBER" in reason or "HTTP_REQUEST" in reason or "RECORD_LAYER_FAILURE" in reason:
+        return "http: server gave HTTP response to HTTPS client"
+    alert = _ALERT.fullmatch(reason)
+    return f"remote error: tls: {(alert[1] if alert else reason).lower().replace('_', ' ')}"
+
+
 def _errno_text(err: OSError) -> str:
     """Return the system's text of an error; asyncio and uvloop have texts of their own."""
     return os.strerror(err.errno).lower() if err.errno else str(err)
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:].replace("_", " ")
 
 
 def _certificate_problem(err: Exception) -> str:
@@ -224,6 +323,8 @@ def _certificate_problem(err: Exception) -> str:
         return "x509: certificate signed by unknown authority"
     if code in _OUT_OF_DATE:
         return "x509: certificate has expired or is not yet valid"
+    if code in _OF_ANOTHER:
+        return "x509: certificate is valid for another name: set tlsConfig.serverName to its name"
     return f"x509: {getattr(err, 'verify_message', '') or err}"
 
 
@@ -240,7 +341,11 @@ class _Tls:
         self.server_name = self._settings.server_name or None
 
     def context(self) -> ssl.SSLContext | bool:
-        """Return the context of the next request. Raises OSError for files that cannot be read."""
+        """Return the context of the next request.
+
+        Raises ExtenderError for files that cannot be used, unless an earlier form of them could: they may be
+        about to be replaced.
+        """
         tls = self._settings
         if not self._is_https_url and self._settings == ExtenderTls():
             return True
@@ -249,7 +354,11 @@ class _Tls:
         self._looked_s = instant_s()
         seen = tuple(_changed_ns(path) for path in (tls.ca_file, tls.cert_file, tls.key_file) if path)
         if self._context is None or seen != self._seen:
-            self._context, self._seen = self._made(), seen
+            try:
+                self._context, self._seen = self._made(), seen
+            except (OSError, ValueError) as err:
+                if self._context is None:
+                    raise ExtenderError(_unusable(err), "unavailable") from err
         return self._context
 
     def _made(self) -> ssl.SSLContext:
@@ -267,6 +376,13 @@ class _Tls:
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         load_client_pair(context, tls)
         return context
+
+
+def _unusable(err: Exception) -> str:
+    """Return what is wrong with the files of a TLS configuration."""
+    if isinstance(err, OSError) and err.filename and not isinstance(err, ssl.SSLError):
+        return f"open {err.filename}: {_errno_text(err)}: put the file there, or correct tlsConfig"
+    return "tls: the files of tlsConfig are no certificates, or the key is that of another certificate"
 
 
 def _changed_ns(path: str) -> int:
