@@ -77,13 +77,13 @@ class Plan:
         lines += [f"  {verb}Verb: {verb}" for verb in self.verbs]
         if PRIORITIZE in self.verbs:
             lines.append("  weight: 1")
-        lines.append(f"  nodeCacheCapable: {str(self.node_cache_capable).lower()}")
         if has_tls:
             lines += ["  enableHTTPS: true", "  tlsConfig:"]
             lines.append("    caFile: /path/to/ca.crt  # the authority of this server's certificate")
             if wants_client_certificate:
                 lines.append("    certFile: /path/to/client.crt  # kube-scheduler's, for --tls-client-ca")
                 lines.append("    keyFile: /path/to/client.key")
+        lines.append(f"  nodeCacheCapable: {str(self.node_cache_capable).lower()}")
         return "\n".join(lines)
 
 
