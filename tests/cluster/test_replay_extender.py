@@ -20,6 +20,17 @@ RECORDS = {record["name"]: record for record in read_scenarios(Path(__file__).pa
 SHORTLY_S = 1.0
 
 
+SCENARIOS = (
+    "bind-error-field",
+    "filter-nodes",
+    "filter-all-failed",
+    "https-insecure",
+    "all-verbs",
+    "preempt-full-victims",
+    "prioritize-two-extenders",
+)
+
+
 @pytest.fixture
 async def empty_stage(servers: RealServers, tmp_path: Path) -> AsyncIterator[Stage]:
     async with stage(servers, tmp_path) as ready:
@@ -33,6 +44,20 @@ async def kube_scheduler(record: Json, where: Stage, **options: Any) -> Outcome:
 def copy_of(name: str) -> Json:
     record: Json = json.loads(json.dumps(RECORDS[name]))
     return record
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*SCENARIOS, *(pytest.param(name, marks=pytest.mark.long) for name in RECORDS if name not in SCENARIOS)],
+)
+async def test_berth_calls_extenders_as_recorded(empty_stage: Stage, name: str) -> None:
+    outcome = await run(RECORDS[name], empty_stage, "berth", trials=extender_trial)
+    assert outcome.difference is None
+
+
+def test_recording_has_every_scenario() -> None:
+    assert len(RECORDS) == 41
+    assert set(SCENARIOS) <= set(RECORDS)
 
 
 # --- the replay itself, with the scheduler that was recorded --------------------------------------
