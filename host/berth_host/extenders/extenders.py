@@ -249,9 +249,10 @@ class Extenders:
             by_uid = {pod.uid: pod for pod in there}
             for uid in meta.uids:
                 if uid not in by_uid:
+                    # kube-scheduler prints the pointer to the victim, which Go shows as &{UID}.
                     text = (
-                        f"extender: {masked(settings.url_prefix)} claims to preempt pod (UID: {uid}) on node:"
-                        f" {node_name}, but the pod is not found on that node"
+                        f"extender: {masked(settings.url_prefix)} claims to preempt pod (UID: &{{{uid}}}) on"
+                        f" node: {node_name}, but the pod is not found on that node"
                     )
                     raise ExtenderError(text, answers.INVALID)
             left[node_name] = ([by_uid[uid] for uid in meta.uids], meta.violations)
