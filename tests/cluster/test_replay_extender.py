@@ -27,7 +27,6 @@ SCENARIOS = (
     "https-insecure",
     "all-verbs",
     "preempt-full-victims",
-    "prioritize-two-extenders",
 )
 
 
