@@ -38,12 +38,16 @@ class Beside(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A scheduler that takes turns with others. `percentage`: percentageOfNodesToScore."""
+    """A scheduler that takes turns with others. `percentage`: percentageOfNodesToScore.
+
+    `varies`: the extender ranks the nodes in another way for each pod.
+    """
 
     name: str
     is_berth: bool
     percentage: int
     beside: Beside = Beside.NOTHING
+    varies: bool = False
 
     @property
     def extends(self) -> bool:

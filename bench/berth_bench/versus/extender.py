@@ -76,17 +76,19 @@ def build() -> None:
 
 @asynccontextmanager
 async def running(
-    folder: Path, *, caches: Path | None, server: str, ca_file: Path
+    folder: Path, *, caches: Path | None, server: str, ca_file: Path, varies: bool = False
 ) -> AsyncIterator[Extender]:
     """Run an extender until the block ends, with its log in `folder`. Raises ExtenderError.
 
     `caches`: a file with a token, with which the extender lists the nodes at `server` once; None: it receives
-    whole nodes.
+    whole nodes. `varies`: it ranks the nodes in another way for each pod.
     """
     port = free_port()
     flags = [f"-listen=127.0.0.1:{port}"]
     if caches is not None:
         flags += ["-node-cache-capable", f"-server={server}", f"-token-file={caches}", f"-ca-file={ca_file}"]
+    if varies:
+        flags.append("-vary")
     path = folder / "extender.log"
     with path.open("ab") as log:
         process = await asyncio.create_subprocess_exec(

@@ -125,6 +125,15 @@ WORKLOADS: Final = (
         contenders=(contenders.BERTH_CACHING, contenders.KUBE_SCHEDULER_CACHING),
     ),
     Versus(
+        name="Extender/5000NodesVarying",
+        nodes=5000,
+        pods=1000,
+        contenders=(
+            replace(contenders.BERTH_CACHING, varies=True),
+            replace(contenders.KUBE_SCHEDULER_CACHING, varies=True),
+        ),
+    ),
+    Versus(
         name="Extender/5000NodesSent",
         nodes=5000,
         pods=100,

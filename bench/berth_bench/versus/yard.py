@@ -160,7 +160,11 @@ class Yard:
         caches = self._token_file if contender.beside is Beside.NODE_CACHING_EXTENDER else None
         async with (
             extender.running(
-                self._folder, caches=caches, server=self._servers.url, ca_file=self._servers.ca_file
+                self._folder,
+                caches=caches,
+                server=self._servers.url,
+                ca_file=self._servers.ca_file,
+                varies=contender.varies,
             ) as other,
             self._started(contender, other.url) as process,
         ):

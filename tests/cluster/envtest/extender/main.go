@@ -2,8 +2,9 @@
 // filters nodes by one label and scores them by another. `berth bench versus` builds and starts it.
 //
 // It is asked by the names of nodes, which it has listed once, with -node-cache-capable, and is sent whole
-// nodes without. Of the scheduler's messages it reads only what it needs, so it is quicker than an extender
-// that decodes Kubernetes' own types.
+// nodes without. With -vary, the ranks turn by one with each pod, so that no two answers to prioritize are
+// equal. Of the scheduler's messages it reads only what it needs, so it is quicker than an extender that
+// decodes Kubernetes' own types.
 package main
 
 import (
@@ -17,12 +18,14 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 const (
 	closedLabel = "versus.berth.io/closed"
 	rankLabel   = "versus.berth.io/rank"
 	reason      = "node is closed"
+	ranks       = 11
 )
 
 // node is what the work needs of a Node.
@@ -67,6 +70,8 @@ type hostPriority struct {
 // extender answers; cache is nil when it is sent whole nodes, and is not written after the start.
 type extender struct {
 	cache map[string]*node
+	vary  bool
+	turns atomic.Int64
 }
 
 // each calls do with every node of a question, and its JSON where it came with the question.
@@ -123,9 +128,12 @@ func (e *extender) filter(asked *question) any {
 
 // prioritize has no way to say that it failed but to say nothing, which the scheduler logs.
 func (e *extender) prioritize(asked *question) any {
-	scores := []hostPriority{}
+	scores, turn := []hostPriority{}, int64(0)
+	if e.vary {
+		turn = e.turns.Add(1)
+	}
 	err := e.each(asked, func(one *node, _ json.RawMessage) {
-		scores = append(scores, hostPriority{one.Metadata.Name, one.rank()})
+		scores = append(scores, hostPriority{one.Metadata.Name, (one.rank() + turn) % ranks})
 	})
 	if err != nil {
 		log.Print(err)
@@ -192,8 +200,9 @@ func main() {
 	server := flag.String("server", "", "URL of the API server")
 	tokenFile := flag.String("token-file", "", "file with a token for the API server")
 	caFile := flag.String("ca-file", "", "file with the authority of the API server")
+	vary := flag.Bool("vary", false, "rank the nodes in another way for each pod")
 	flag.Parse()
-	var e extender
+	e := extender{vary: *vary}
 	if *caching {
 		var err error
 		if e.cache, err = listed(*server, *tokenFile, *caFile); err != nil {
