@@ -137,6 +137,9 @@ def _configuration(rng: random.Random) -> Shot:
             ("check-config", _SPOILT),
             ("check-config", _SPOILT, "-o", "json"),
             ("check-config", _SPOILT, "-o", "yaml", "--no-convert"),
+            ("migrate", _SPOILT),
+            ("migrate", _SPOILT, "-o", "migrated", "--force", "--report", "json"),
+            ("migrate", "config.yaml", "--berth-config", _SPOILT),
             ("scheduler", "--config", _SPOILT, "--write-config-to", "written"),
             ("scheduler", f"--config={_SPOILT}", "--v=5"),
         )
@@ -152,7 +155,8 @@ def _simulated_configuration(rng: random.Random) -> Shot:
 def _policy(rng: random.Random) -> Shot:
     text = spoilt((samples.POLICY,), rng)
     config = yaml.safe_dump(samples.BY_POLICY).replace("policy.json", _SPOILT).encode()
-    return Shot("berth", ("check-config", "by-policy"), {_SPOILT: text, "by-policy": config})
+    command = rng.choice(("check-config", "migrate"))
+    return Shot("berth", (command, "by-policy"), {_SPOILT: text, "by-policy": config})
 
 
 def _kubeconfig(rng: random.Random) -> Shot:

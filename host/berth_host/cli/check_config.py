@@ -9,7 +9,7 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NoReturn
 
@@ -19,51 +19,44 @@ from berth_host import log
 from berth_host.cli import plugin_output
 from berth_host.cli.commands import own_plugins
 from berth_host.cli.configuration import load_text
+from berth_host.cli.configuration_text import read_text
 from berth_host.cli.input_errors import BAD_INPUT, reported
 from berth_host.cli.options import (
     emulated_version_option,
     feature_gates_option,
     no_convert_option,
+    plugin_option,
 )
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.configuration import document_text, file_text
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.decoding.types_v1 import PLUGIN_SETS
-from berth_host.config.default_plugins import EXTENSION_POINTS, WEIGHTED_POINTS
+from berth_host.config.default_plugins import WEIGHTED_POINTS
 from berth_host.config.defaulting import MULTI_POINT
-from berth_host.config.errors import ConfigurationError, Finding, nearest
+from berth_host.config.errors import ConfigurationError
 from berth_host.config.rendering import configuration_to_json, error_to_json
 from berth_host.config.secrets import masked, masked_arguments, masked_object
 from berth_host.log.hidden import without_hidden
 from berth_host.plugins.registry import ClassRegistry
-from berth_host.yaml.encoding import text_of
 
 _POINTS_AS_THEY_RUN: Final = tuple(point for point in PLUGIN_SETS if point != MULTI_POINT)
 _LABEL_WIDTH: Final = 18
 _LINE_WIDTH: Final = 110
-
-PointsByPlugin = dict[str, frozenset[str]]
 
 
 @click.command("check-config")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @output_option("json: one object with the result. yaml: the file itself, as v1, to be saved.")
 @no_convert_option
-@click.option(
-    "--plugin",
-    "plugins",
-    multiple=True,
-    metavar="NAME=POINT,POINT...",
-    help="A plugin besides the default ones, with the extension points that it implements. Repeatable.",
-)
+@plugin_option
 @feature_gates_option
 @emulated_version_option
 def check_config(
     file: str,
     output: str,
     no_convert: bool,
-    plugins: tuple[str, ...],
+    plugins: dict[str, frozenset[str]],
     feature_gates: dict[str, bool],
     emulated_version: str,
 ) -> None:
@@ -75,9 +68,8 @@ def check_config(
     """
     log.configure("ERROR", for_people=True)
     source = "standard input" if file == "-" else file
-    given = _parse_plugins(plugins)
     try:
-        text = _read(file, source)
+        text = read_text(file, source)
         with plugin_output.on_standard_error():
             with reported():
                 registered = ClassRegistry(own_plugins()).points()
@@ -88,7 +80,7 @@ def check_config(
                 feature_gates=feature_gates,
                 emulated_version=emulated_version,
                 convert_older=not no_convert,
-                given=given,
+                given=plugins,
                 cure="; install or mend it, or check the file without it: --plugin {}=POINT,POINT".format,
             )
     except ConfigurationError as err:
@@ -116,49 +108,12 @@ def _fail(error: ConfigurationError, output: str) -> NoReturn:
     sys.exit(BAD_INPUT)
 
 
-def _read(file: str, source: str) -> str:
-    if file == "-" and sys.stdin is None:
-        raise ConfigurationError("decode", [Finding("cannot be read: it is closed")], source=source)
-    try:
-        with click.open_file(file, "rb") as opened:
-            data: bytes = opened.read()
-    except OSError as err:
-        raise ConfigurationError(
-            "decode", [Finding(f"cannot be read: {err.strerror}")], source=source
-        ) from err
-    try:
-        return text_of(data)
-    except UnicodeDecodeError as err:
-        line = data.count(b"\n", 0, err.start) + 1
-        finding = Finding(f"not UTF-8: byte 0x{data[err.start]:02x}", line=line)
-        raise ConfigurationError("decode", [finding], source=source) from err
-
-
 def _not_here(berth: BerthConfiguration) -> Iterator[str]:
     """Yield a warning per command that is not on this machine. No errors: the host may run elsewhere."""
     for index, plugin in enumerate(berth.plugins):
         if plugin.command and shutil.which(plugin.command[0]) is None:
             problem = f"{plugin.command[0]!r} is not an executable program on this machine"
             yield f"plugins[{index}].command: {problem}; the host's machine must have it"
-
-
-def _parse_plugins(specs: Sequence[str]) -> PointsByPlugin:
-    parsed: PointsByPlugin = {}
-    for spec in specs:
-        name, equals, listed = spec.partition("=")
-        if not name or not equals:
-            raise click.BadParameter(f"{spec!r} is not NAME=POINT,POINT", param_hint="--plugin")
-        points = [point for point in listed.split(",") if point]
-        for point in points:
-            if point not in EXTENSION_POINTS:
-                cure = nearest(point, EXTENSION_POINTS)
-                message = f"no extension point {point!r}"
-                message += f"; did you mean {cure!r}?" if cure else f"; use {', '.join(EXTENSION_POINTS)}"
-                raise click.BadParameter(message, param_hint="--plugin")
-        if name in parsed:
-            raise click.BadParameter(f"plugin {name!r} is given twice", param_hint="--plugin")
-        parsed[name] = frozenset(points)
-    return parsed
 
 
 def _report(source: str, loaded: LoadedConfiguration) -> Iterator[str]:

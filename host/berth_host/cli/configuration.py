@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from berth_host.cli import standard_input
+from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError, Finding, together
 from berth_host.config.loading import (
@@ -22,6 +23,7 @@ from berth_host.config.loading import (
     load_berth_configuration,
     load_configuration,
 )
+from berth_host.config.source.node import SourceNode
 from berth_host.errors.plugins import PluginLoadError
 from berth_host.plugins.registry import ClassRegistry, load_class, points_of_class
 from berth_host.yaml.encoding import read_text
@@ -84,23 +86,29 @@ def load_text(
     given: Mapping[str, frozenset[str]] = _NO_PLUGINS,
     cure: Callable[[str], str] = lambda _: "",
     read_config_map: ReadConfigMap | None = None,
+    older: Callable[[], OlderForms] | None = None,
+    berth: BerthConfiguration | None = None,
+    amend: Callable[[SourceNode], SourceNode] | None = None,
 ) -> LoadedConfiguration:
     """Return the configuration in `text`, with the points of the classes that it names (`inProcess`).
 
     `given`: points by plugin name, of classes that are not loaded. `cure`: returns the end of the message
-    about a class, by plugin name. Raises ConfigurationError, with all errors of both documents and of all
-    classes that cannot be loaded.
+    about a class, by plugin name. `older`: returns the converter of older forms; None: the usual one.
+    `berth`: a BerthConfiguration of another file. `amend`: as of `load_configuration`. Raises
+    ConfigurationError, with all errors of both documents and of all classes that cannot be loaded.
     """
-    points, unloadable = _points_in_process(text, source, given, cure)
+    points, unloadable = _points_in_process(text, source, given, cure, berth)
     try:
         loaded = load_configuration(
             text,
             source=source,
             registered={**registered, **points, **given},
-            older=partial(_older_forms, read_config_map) if convert_older else None,
+            older=(older or partial(_older_forms, read_config_map)) if convert_older else None,
             feature_gates=feature_gates,
             emulated_version=emulated_version,
             overrides=overrides,
+            berth=berth,
+            amend=amend,
         )
     except ConfigurationError as err:
         # Profiles cannot be checked without the points of a class that could not be loaded.
@@ -139,11 +147,15 @@ def _older_forms(read_config_map: ReadConfigMap | None) -> OlderForms:
 
 
 def _points_in_process(
-    text: str, source: str, given: Mapping[str, frozenset[str]], cure: Callable[[str], str]
+    text: str,
+    source: str,
+    given: Mapping[str, frozenset[str]],
+    cure: Callable[[str], str],
+    other: BerthConfiguration | None,
 ) -> tuple[Mapping[str, frozenset[str]], ConfigurationError | None]:
     """Return the points of the classes that can be loaded, and an error for the others, or None."""
     try:
-        berth = load_berth_configuration(text, source=source)
+        berth = other or load_berth_configuration(text, source=source)
     except ConfigurationError:
         # Loading the whole file reports the same error, beside those of the other document.
         return {}, None

@@ -30,6 +30,10 @@ from berth_host.cli.commands import SETTINGS, Commands, Elsewhere, Listed
             "berth_host.cli.completion",
             "Print a script that completes this command in SHELL: bash, zsh or fish.",
         ),
+        "migrate": Listed(
+            "berth_host.cli.migrate",
+            "Write FILE (- for standard input), a configuration of any version of kube-scheduler, for berth.",
+        ),
         "plugins": Listed(
             "berth_host.cli.plugins",
             "List default plugins and those installed under the entry point group berth.plugins.",

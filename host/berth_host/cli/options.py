@@ -7,6 +7,8 @@ from typing import Any, Final, cast
 import click
 
 from berth_host.cli.scheduler.flag_kinds import EMULATED, EMULATED_HELP, GATES, emulated_version, gate_values
+from berth_host.config.default_plugins import EXTENSION_POINTS
+from berth_host.config.errors import nearest
 
 
 class _Path(click.Path):
@@ -74,5 +76,38 @@ emulated_version_option: Final = click.option(
     "--emulated-version", multiple=True, callback=_emulated, metavar=EMULATED.metavar, help=EMULATED_HELP
 )
 """For all commands that read a configuration."""
+
+
+def _points_by_plugin(
+    _: click.Context, param: click.Parameter, given: tuple[str, ...]
+) -> dict[str, frozenset[str]]:
+    """Return the extension points by plugin. Raises BadParameter."""
+    parsed: dict[str, frozenset[str]] = {}
+    for spec in given:
+        name, equals, listed = spec.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"{spec!r} is not NAME=POINT,POINT", param_hint="--plugin")
+        points = [point for point in listed.split(",") if point]
+        for point in points:
+            if point not in EXTENSION_POINTS:
+                cure = nearest(point, EXTENSION_POINTS)
+                message = f"no extension point {point!r}"
+                message += f"; did you mean {cure!r}?" if cure else f"; use {', '.join(EXTENSION_POINTS)}"
+                raise click.BadParameter(message, param_hint="--plugin")
+        if name in parsed:
+            raise click.BadParameter(f"plugin {name!r} is given twice", param_hint="--plugin")
+        parsed[name] = frozenset(points)
+    return parsed
+
+
+plugin_option: Final = click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    callback=_points_by_plugin,
+    metavar="NAME=POINT,POINT...",
+    help="A plugin besides the default ones, with the extension points that it implements. Repeatable.",
+)
+"""For the commands that read a configuration whose plugins need not be installed here."""
 
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Log every attempt on standard error.")

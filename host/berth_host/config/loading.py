@@ -97,6 +97,7 @@ def load_configuration(
     older: Callable[[], OlderForms] | None = None,
     overrides: Overrides = NO_OVERRIDES,
     emulated_version: str = "",
+    amend: Callable[[SourceNode], SourceNode] | None = None,
 ) -> LoadedConfiguration:
     """Load a whole file. `source` is its name in messages.
 
@@ -110,6 +111,7 @@ def load_configuration(
         overrides: fields of the command line that replace the file's.
         emulated_version: a version of kube-scheduler, as `1.36`, whose behaviour is kept where this build
             mended it; empty: every mend is on.
+        amend: returns the first document with changes, given the document in v1 before it is decoded.
 
     Raises ConfigurationError, and ValueError for a registered point that does not exist.
     """
@@ -121,6 +123,7 @@ def load_configuration(
         berth=berth,
         overrides=overrides,
         emulation=emulation_of(emulated_version, source=source),
+        amend=amend,
     )
     with errors_without_secrets(text):
         return _read_and_load(text, given, older)
@@ -154,6 +157,8 @@ def _load(
     documents: Documents, given: _Given, warnings: tuple[str, ...], *, form: str | None
 ) -> LoadedConfiguration:
     source, berth = given.source, given.berth
+    if given.amend is not None and documents.scheduler is not None:
+        documents = replace(documents, scheduler=given.amend(documents.scheduler))
     try:
         defaulted = _decode_and_validate(documents, given)
     except ConfigurationError as err:
@@ -264,6 +269,7 @@ class _Given:
     berth: BerthConfiguration | None
     overrides: Overrides
     emulation: Emulation
+    amend: Callable[[SourceNode], SourceNode] | None = None
 
 
 def _build(

@@ -115,7 +115,7 @@ class PluginArgs:
         for name, node in fields.items():
             if field_of(args, name) is not None:
                 text = f"dropped: the arguments of {plugin} have their own {name}"
-                self.remarks.say(text, path, line)
+                self.remarks.say(text, path, line, change=Change.DROPPED)
             else:
                 args = with_fields(args, **{name: node})
         entry = entry or object_of({"name": SourceNode(plugin, line)}, line)

@@ -23,6 +23,7 @@ from berth_host.older_config.table import (
     POINTS,
     SPREAD,
     UNREAD_POINTS,
+    Change,
     Form,
     Row,
     Subject,
@@ -198,12 +199,14 @@ def _merge_into(sets: PluginSets, row: Row, given: PluginSet, remarks: Remarks) 
                 f"plugin {entry.name} is dropped: it is not enabled at {target}",
                 f"{path}.enabled",
                 entry.line,
+                change=Change.DROPPED,
             )
     for entry in given.disabled:
         remarks.say(
             f"{entry.name} is dropped: a plugin is disabled at {target} as a whole",
             f"{path}.disabled",
             entry.line,
+            change=Change.DROPPED,
         )
 
 
@@ -233,7 +236,7 @@ def _with_default_weight(sets: PluginSets, point: str, entry: Entry, path: str, 
     weight = default_weight(entry.name, remarks.form) if given is None else given.weight or 1
     if weight and weight != (entry.weight or 1):
         both = f"{entry.older} and {entry.name}, on by default with weight {weight}, are one plugin"
-        remarks.say(f"{both}: the highest weight counts", path, entry.line)
+        remarks.say(f"{both}: the highest weight counts", path, entry.line, change=Change.APPROXIMATED)
     return replace(entry, weight=max(weight, entry.weight or 1)) if weight else entry
 
 
@@ -273,7 +276,8 @@ def _convert_disabled(sets: PluginSets, entry: Entry, path: str, remarks: Remark
     elif entry.name == sets.default_scorer:
         yield entry  # `_choose_strategy` decides when all strategies are known
     else:
-        remarks.say(f"disabling {entry.name} is dropped: {_why_not_disabled(row)}", path, entry.line)
+        text = f"disabling {entry.name} is dropped: {_why_not_disabled(row)}"
+        remarks.say(text, path, entry.line, change=Change.DROPPED)
 
 
 def _why_not_disabled(row: Row) -> str:
@@ -300,7 +304,8 @@ def _once(entries: Iterable[Entry], path: str, remarks: Remarks) -> list[Entry]:
         both = (kept[index], entry)
         kept[index] = max(both, key=lambda one: one.weight or 1)
         names = " and ".join(one.older or one.name for one in both)
-        remarks.say(f"{names} are one plugin, {entry.name}: the highest weight counts", path, entry.line)
+        text = f"{names} are one plugin, {entry.name}: the highest weight counts"
+        remarks.say(text, path, entry.line, change=Change.APPROXIMATED)
     return kept
 
 
@@ -324,9 +329,11 @@ def _choose_strategy(sets: PluginSets, remarks: Remarks) -> None:
     remarks.changed(plugin_row(chosen.name), f"{path}.enabled", chosen.line)
     for entry in given.values():
         if entry is not chosen:
-            remarks.say(_one_strategy(entry.name, chosen.name), f"{path}.enabled", entry.line)
+            text = _one_strategy(entry.name, chosen.name)
+            remarks.say(text, f"{path}.enabled", entry.line, change=Change.DROPPED)
     if not is_default_off and sets.default_scorer not in given:
-        remarks.say(_one_strategy(f"{sets.default_scorer}, on by default,", chosen.name), path, chosen.line)
+        text = _one_strategy(f"{sets.default_scorer}, on by default,", chosen.name)
+        remarks.say(text, path, chosen.line, change=Change.DROPPED)
     score.enabled = [
         replace(entry, name=FIT, older=entry.name) if entry is chosen else entry
         for entry in score.enabled

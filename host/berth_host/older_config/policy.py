@@ -37,6 +37,7 @@ from berth_host.older_config.table import (
     RATIO,
     RATIO_ARGUMENTS,
     SPREAD,
+    Change,
     Row,
     Subject,
     field_row,
@@ -162,9 +163,8 @@ def _read_predicates(root: SourceNode, selection: _Selection, remarks: Remarks) 
 def _say_filters_by_affinity(root: SourceNode, path: str, item: SourceNode, remarks: Remarks) -> None:
     names = {text_of(one, "name") for one in root.members["predicates"].node.items}
     if not names & {"MatchNodeSelector", "GeneralPredicates"}:
-        remarks.say(
-            "NodeAffinity also checks the selectors of pods, which this policy did not", path, item.line
-        )
+        text = "NodeAffinity also checks the selectors of pods, which this policy did not"
+        remarks.say(text, path, item.line, change=Change.APPROXIMATED)
 
 
 def _read_priorities(root: SourceNode, selection: _Selection, remarks: Remarks) -> Iterator[Finding]:
@@ -212,7 +212,7 @@ def _select_priority(selection: _Selection, found: _Scored, remarks: Remarks) ->
         scoring[plugin] = kept
         if known is not None and not is_sum:
             text = f"{plugin} has one weight: the {kept.weight} of {text_of(kept.node, 'name')} counts"
-            remarks.say(text, found.path, found.node.line)
+            remarks.say(text, found.path, found.node.line, change=Change.APPROXIMATED)
         if plugin == FIT:
             _select_strategy(selection, found, kept, remarks)
 
@@ -234,7 +234,7 @@ def _select_strategy(selection: _Selection, found: _Scored, kept: _Scored, remar
     if known is not None and (known.row.strategy != found.row.strategy or found.row.strategy == RATIO):
         of = text_of(kept.node, "name")
         text = f"NodeResourcesFit has one scoringStrategy: {kept.row.strategy} of {of}; the other is dropped"
-        remarks.say(text, found.path, found.node.line)
+        remarks.say(text, found.path, found.node.line, change=Change.DROPPED)
 
 
 def _row(item: SourceNode, subject: Subject) -> Row | None:

@@ -91,6 +91,7 @@ def test_every_command_is_where_its_group_says() -> None:
         "bench",
         "check-config",
         "completion",
+        "migrate",
         "plugins",
         "scheduler",
         "simulate",

@@ -140,6 +140,7 @@ def test_configuration_shows_no_secret_in_result_or_error(plugin: dict[str, Any]
         for text in spoilt(configuration(plugin, **extended)):
             shot = Shot("berth", ("check-config", "c.yaml", "-o", output), {"c.yaml": text.encode()})
             assert_hidden(shot)
+            assert_hidden(Shot("berth", ("migrate", "c.yaml"), shot.files))
             if "inProcess" in plugin:
                 words = ("simulate", "good.yaml", "--config", "c.yaml", "--no-strict")
                 assert_hidden(Shot("berth", words, shot.files))

@@ -35,18 +35,19 @@ def document_text(loaded: LoadedConfiguration) -> str:
 
 def file_text(loaded: LoadedConfiguration) -> str:
     """Return the whole file: the first document, then berth's own document, if there is one."""
-    text = document_text(loaded)
-    return (
-        text
-        if loaded.berth_document is None
-        else f"{text}---\n{_dumped(masked_object(loaded.berth_document))}"
-    )
+    own = loaded.berth_document
+    return documents_text(masked_object(loaded.document), None if own is None else masked_object(own))
 
 
 def completed_text(loaded: LoadedConfiguration) -> str:
     """Return the whole file with all defaults, then berth's own document, if there is one."""
-    text = _dumped(completed_document(loaded))
-    return text if loaded.berth_document is None else f"{text}---\n{_dumped(loaded.berth_document)}"
+    return documents_text(completed_document(loaded), loaded.berth_document)
+
+
+def documents_text(scheduler: Mapping[str, Json], berth: Mapping[str, Json] | None) -> str:
+    """Return both documents as one file, secrets included. `berth` None: there is only the first."""
+    text = _dumped(scheduler)
+    return text if berth is None else f"{text}---\n{_dumped(berth)}"
 
 
 def _dumped(document: Mapping[str, Json]) -> str:
