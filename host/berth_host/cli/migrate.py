@@ -18,8 +18,8 @@ from berth_host.cli.configuration_text import read_text
 from berth_host.cli.input_errors import fail, reported
 from berth_host.cli.migration import Migration, OtherFile
 from berth_host.cli.migration import migrate as migrated
+from berth_host.cli.migration_list import list_object, list_text
 from berth_host.cli.options import PATH, feature_gates_option, plugin_option
-from berth_host.cli.rendering.migration import list_object, list_text
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.cli.written_files import FilesExistError, TextFile, write_files
 from berth_host.config.errors import ConfigurationError

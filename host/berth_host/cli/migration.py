@@ -49,7 +49,8 @@ class OtherFile:
 class Migration:
     """The result. `text`: of the whole file, secrets included. `shown`: the same with its secrets masked.
 
-    `form`: the older form; None for v1. `remarks`: every change. `notes`: what check-config would warn of.
+    `form`: the older form; None for v1. `remarks`: every change, in the order of the file. `notes`: the
+    warnings of check-config.
     """
 
     source: str
@@ -130,7 +131,7 @@ def migrate(
         form=loaded.converted_from,
         text=written,
         shown=shown,
-        remarks=(*told, *left),
+        remarks=tuple(sorted((*told, *left), key=lambda remark: (remark.source, remark.line))),
         notes=tuple(note for note in loaded.warnings if not any(note.endswith(one) for one in before)),
         has_berth_configuration=other is not None or loaded.berth_document is not None,
     )

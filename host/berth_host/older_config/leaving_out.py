@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENSION_POINTS
+from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.defaulting import MULTI_POINT
 from berth_host.config.errors import nearest
 from berth_host.config.source.node import Member, SourceNode
@@ -86,27 +86,18 @@ class _Profile:
             yield Remark(text, self.path, places[0][0], change, plugin=name)
         for point, default in self.stand_ins.items():
             text = f"{default} takes over at {point}, where every profile needs a plugin"
-            yield Remark(text, f"{self.path}.plugins.{point}", self.node.line)
+            yield Remark(text, f"{self.path}.plugins.{point}", self.node.line_of(f"plugins.{point}"))
         off = [
-            f"{name} at {point}" if point != MULTI_POINT else name
-            for point, listed, entry in self._entries("disabled")
-            for name in [self._shown_disabled(point, text_of(entry, "name"))]
-            if name and point not in self.stand_ins and listed
+            shown
+            for point, _, entry in self._entries("disabled")
+            if point not in self.stand_ins and (shown := _shown_disabled(point, text_of(entry, "name")))
         ]
         if off and any(self._is_enabled(name) for name in self.leaving):
             text = (
                 f"the profile still disables {', '.join(off)}: enable again what it disabled in favour of a "
                 "plugin that is left out"
             )
-            yield Remark(text, f"{self.path}.plugins", self.node.line)
-
-    def _shown_disabled(self, point: str, name: str) -> str:
-        """Return how a note names a disabled default plugin; empty for a name that is none."""
-        if name == ALL:
-            return "all default plugins"
-        default = DEFAULT_PLUGINS_BY_NAME.get(name)
-        is_default = default is not None and (point == MULTI_POINT or point in default.points)
-        return name if is_default else ""
+            yield Remark(text, f"{self.path}.plugins", self.node.line_of("plugins"))
 
     def _entries(self, *lists: str) -> Iterator[tuple[str, str, SourceNode]]:
         """Yield the point, the list and the node of each entry of the plugin sets."""
@@ -182,6 +173,16 @@ class _Profile:
         return self._is_enabled(name, point) or (may_expand and self._is_enabled(name, MULTI_POINT))
 
 
+def _shown_disabled(point: str, name: str) -> str:
+    """Return how a note names a disabled default plugin; empty if nothing is disabled by the name."""
+    default = DEFAULT_PLUGINS_BY_NAME.get(name)
+    shown = "all default plugins" if name == ALL else name
+    if point == MULTI_POINT and (name == ALL or default is not None):
+        return shown
+    is_at_point = name == ALL or (default is not None and point in default.points)
+    return f"{shown} at {point}" if is_at_point else ""
+
+
 def _nodes_of(node: SourceNode) -> dict[str, SourceNode]:
     return {name: member.node for name, member in node.members.items()}
 
@@ -220,7 +221,7 @@ def _is_in_a_table(name: str) -> bool:
 
 def _farewell(name: str, places: Iterable[str], known: Iterable[str]) -> tuple[str, Change]:
     """Return the text about a plugin that leaves, and how near the replacement is."""
-    named = ", ".join(sorted(dict.fromkeys(places), key=_by_point))
+    named = ", ".join(dict.fromkeys(places))
     older, other = row_of(Subject.PLUGIN, name), other_plugin(name)
     if older is not None:
         text = f"{name} is left out ({named}): gone since {older.since}"
@@ -232,9 +233,3 @@ def _farewell(name: str, places: Iterable[str], known: Iterable[str]) -> tuple[s
     meant = nearest(name, known)
     question = f' (did you mean "{meant}"?)' if meant is not None else ""
     return f"{text}{question}; {UNKNOWN}", Change.DROPPED
-
-
-def _by_point(place: str) -> int:
-    name = place.partition(" ")[0]
-    order = (MULTI_POINT, *EXTENSION_POINTS, "pluginConfig")
-    return order.index(name) if name in order else len(order)
