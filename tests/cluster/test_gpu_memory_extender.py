@@ -118,9 +118,7 @@ async def outcome(api: ApiClient, name: str) -> tuple[str, str] | str | None:
         ("kube-scheduler", "step-0"),
         ("kube-scheduler", "step-1"),
         ("berth", "step-0"),
-        ("berth", "step-1"),
         ("berth", "step-2"),
-        ("berth", "step-3"),
     ],
 )
 async def test_pods_are_placed_alike(
