@@ -203,8 +203,9 @@ class Algorithm:
                 # A plugin that narrows at PreFilter need not repeat its rejection at Filter.
                 return False
             if self.extenders.have_filters:
-                passed, _ = await self.extenders.filter(cycle, statuses, passed)
-                if not len(passed):
+                # An error here does not fail the attempt: the extenders are asked about all nodes next.
+                passed, status = await self.extenders.filter(cycle, statuses, passed)
+                if not (status.is_success and len(passed)):
                     return False
             cycle.feasible, cycle.visited_count = passed, 1
             return True
