@@ -453,7 +453,7 @@ async def test_each_preempter_sees_what_those_before_it_left_until_nothing_is_le
         (left(z=["v-a"]), 'nodeinfo not found for node name "z"'),
         (
             left(a=["v-b"]),
-            "extender: URL/0 claims to preempt pod (UID: v-b) on node: a, but the pod is not found on"
+            "extender: URL/0 claims to preempt pod (UID: &{v-b}) on node: a, but the pod is not found on"
             " that node",
         ),
         (left(a=[]), 'expected at least one victim pod on node "a"'),

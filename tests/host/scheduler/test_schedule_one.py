@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -24,6 +25,7 @@ from berth_sdk.status import Status
 from berth_sdk.tables import NodeView
 from support.hosts import World, node, pod
 from support.ledger import Ledger
+from support.raw_http import answer, raw_server
 
 
 @pytest.fixture(autouse=True)
@@ -291,3 +293,23 @@ async def test_stop_popping_lets_no_further_pod_begin(world: World) -> None:
     for _ in range(20):
         await asyncio.sleep(0)
     assert world.host.queue.places.find("default/web") is not None
+
+
+async def test_error_of_an_extender_on_the_nominated_node_does_not_pass_the_node() -> None:
+    nominated = {**pod("web"), "status": {"phase": "Pending", "nominatedNodeName": "n0"}}
+    answered = answer(json.dumps({"NodeNames": ["n1"]}))
+    async with raw_server(lambda _: answered) as server:
+        extender = {"urlPrefix": server.url, "filterVerb": "filter", "nodeCacheCapable": True}
+        configuration = f"""\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+extenders: {json.dumps([extender])}
+"""
+        async with World([node("n0"), nominated], configuration=configuration) as world:
+            await world.settle()
+            asked = {tuple(request.json["NodeNames"]) for request in server.requests}
+            assert asked == {("n0",)}
+            assert world.node_of("web") == ""
+            wanted = f'extender "{server.url}" claims a filtered node "n1" which is not found'
+            assert wanted in world.message_of("web")
+            assert world.everything_is_accounted_for()
