@@ -296,7 +296,6 @@ async def test_stop_popping_lets_no_further_pod_begin(world: World) -> None:
 
 
 async def test_error_of_an_extender_on_the_nominated_node_does_not_pass_the_node() -> None:
-    nominated = {**pod("web"), "status": {"phase": "Pending", "nominatedNodeName": "n0"}}
     answered = answer(json.dumps({"NodeNames": ["n1"]}))
     async with raw_server(lambda _: answered) as server:
         extender = {"urlPrefix": server.url, "filterVerb": "filter", "nodeCacheCapable": True}
@@ -305,8 +304,15 @@ apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 extenders: {json.dumps([extender])}
 """
-        async with World([node("n0"), nominated], configuration=configuration) as world:
+        async with World([node("n0")], configuration=configuration) as world:
+            gated = pod("web")
+            gated["spec"]["schedulingGates"] = [{"name": "example.com/gate"}]
+            ref = world.server.create(gated).ref
+            nominated = {"status": {"nominatedNodeName": "n0"}}
+            await world.cluster.patch("pods", ref, nominated, subresource="status")
+            await world.cluster.patch("pods", ref, {"spec": {"schedulingGates": []}})
             await world.settle()
+            assert server.requests[0].json["Pod"]["status"]["nominatedNodeName"] == "n0"
             asked = {tuple(request.json["NodeNames"]) for request in server.requests}
             assert asked == {("n0",)}
             assert world.node_of("web") == ""
