@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,11 @@ from typing import Any
 import pytest
 import yaml
 from berth_host.log.hidden import MASK
+from support import input_samples as samples
+from support.any_command import prepare
 from support.certificates import Authority
 from support.running_commands import Run
+from support.spoilt_input import spoilt
 
 GROUP = "kubescheduler.config.k8s.io"
 KIND = "KubeSchedulerConfiguration"
@@ -89,6 +93,85 @@ def test_every_older_form_becomes_a_v1_file_that_check_config_accepts_and_that_s
     again = run("migrate", "-", stdin=done.stdout)
     assert again.stdout_bytes == done.stdout_bytes
     assert again.stderr == f"standard input is {GROUP}/v1: nothing changes\n"
+
+
+ODD_TEXTS = (
+    *(
+        "\u2028",
+        "\x85",
+        "a\x85b",
+        "a\tb",
+        " a",
+        "a ",
+        "y",
+        "1e3",
+        "",
+        "<<",
+        "0x1f",
+        "1:30",
+        "~",
+        "- a",
+        "a: b",
+        "a #b",
+    ),
+    *(
+        "%a",
+        "@a",
+        "'",
+        '"',
+        "é☃",
+        "😀",
+        "a\nb",
+        "a\n",
+        "\n",
+        "long " * 60,
+        "2020-01-01",
+        "...",
+        "---",
+        "a\r\nb",
+        "\x1b",
+    ),
+)
+
+
+def test_odd_texts_in_arguments_stay_what_they_are(run: Run) -> None:
+    args = {
+        "list": list(ODD_TEXTS),
+        "keys": dict.fromkeys(ODD_TEXTS, 1.5),
+        "numbers": [2**63, -(2**63), 1e22, True],
+    }
+    profile = {"plugins": {"filter": {"enabled": [{"name": "Mine"}]}}}
+    old = of_version("v1beta3", profiles=[profile | {"pluginConfig": [{"name": "Mine", "args": args}]}])
+    done = run("migrate", "-", "--plugin", "Mine=filter", stdin=json.dumps(old))
+    words = ("check-config", "-", "--plugin", "Mine=filter", "-o", "json")
+    before, after = (json.loads(run(*words, stdin=text).stdout) for text in (json.dumps(old), done.stdout))
+    assert after["profiles"] == before["profiles"]
+    assert after["profiles"][0]["pluginConfig"][0]["args"] == args
+    assert run("migrate", "-", "--plugin", "Mine=filter", stdin=done.stdout).stdout == done.stdout
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damaged_file_that_is_accepted_migrates_to_a_file_that_stays(
+    seed: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    prepare()
+    Path("policy.json").write_text(json.dumps(samples.POLICY))
+    rng = random.Random(seed)
+    text = spoilt(rng.choice(samples.CONFIGURATIONS), rng, spoils=rng.choice((0, 1)))
+    plugin = ("--plugin", "Mine=filter,score")
+    done = run("migrate", "-", "--raw", *plugin, stdin=text)
+    checked = run("check-config", "-", *plugin, stdin=text)
+    if "needs no migration" not in done.stderr:
+        assert done.exit_code == checked.exit_code
+    if done.exit_code == 0:
+        assert run("check-config", "-", "--no-convert", *plugin, stdin=done.stdout_bytes).exit_code == 0
+        assert (
+            run("migrate", "-", "--raw", *plugin, stdin=done.stdout_bytes).stdout_bytes == done.stdout_bytes
+        )
+    else:
+        assert (done.exit_code, done.stdout) == (2, "")
 
 
 def test_extenders_of_a_policy_carry_over(run: Run) -> None:

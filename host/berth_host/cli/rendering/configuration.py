@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import yaml
 
@@ -11,6 +12,8 @@ from berth_host.config.rendering import completed_document
 from berth_host.config.secrets import masked_object
 from berth_host.config.source.node import Json
 from berth_host.yaml.scalars import resolve_word
+
+_OTHER_BREAKS: Final = frozenset("\x85\u2028\u2029")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -21,7 +24,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    is_word = resolve_word(text) == text and text != "<<"
+    # A reader folds the other line breaks of YAML to a space unless they are escaped.
+    is_word = resolve_word(text) == text and text != "<<" and not _OTHER_BREAKS & set(text)
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_word else '"')
 
 
