@@ -21,6 +21,7 @@ from berth_sdk import (
 from berth_sdk.runtime.descriptor import describe
 from berth_sdk.serve.extender.plan import Plan
 from support.certificates import Authority
+from support.places import ROOT
 
 
 def plan(cls: type, *, node_cache_capable: bool = False, has_api: bool = False) -> Plan:
@@ -180,6 +181,16 @@ def test_plugin_that_cannot_work_is_refused_with_the_cure(
     cls: type, settings: dict[str, bool], said: str
 ) -> None:
     assert said in refusal(cls, **settings)
+
+
+class NoBatch(Filters):
+    """The plugin of the page."""
+
+
+def test_page_shows_what_the_command_prints() -> None:
+    page = (ROOT / "docs/how-to/serve-as-an-extender.md").read_text()
+    printed = plan(NoBatch).text("http://127.0.0.1:18763", has_tls=False, wants_client_certificate=False)
+    assert f"```text\n{printed}\n```" in page
 
 
 def test_server_keeps_a_copy_only_where_the_plugin_reads_it() -> None:
