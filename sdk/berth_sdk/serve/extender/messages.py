@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from berth_sdk.errors import BerthError, ObjectError
 from berth_sdk.kube_object import KubeObject
+from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 
 Json = Mapping[str, Any]
@@ -23,12 +24,39 @@ class BadRequestError(BerthError):
     """A request that is not one of extender/v1. The text names the field."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SentNode:
+    """A Node object of a request, read. `text`: its JSON. `uid` and `resource_version` are empty if it has
+    none.
+    """
+
+    uid: str
+    resource_version: str
+    node: Node
+    text: str
+
+
+class NodeReader(Protocol):
+    """Reads the Node objects of requests. `request_nodes.NodeCache` reads each once."""
+
+    def read(self, item: Json, text: str = "") -> SentNode:
+        """Return a node. `text`: its JSON; empty: not known. Raises BadRequestError."""
+        ...
+
+    def split(self, text: str) -> tuple[str, list[SentNode]] | None:
+        """Return a request without its Node objects, and these; None: all of it has to be parsed.
+
+        Raises BadRequestError for a malformed Node.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class NodeArgs:
     """ExtenderArgs, of filter and prioritize. `nodes`: Node objects; None: the request has names only."""
 
     pod: Pod
-    nodes: tuple[Json, ...] | None
+    nodes: tuple[SentNode, ...] | None
     names: tuple[str, ...]
     """The names of the nodes, in the request's order, each once."""
 
@@ -63,18 +91,37 @@ class BindingArgs:
 # --- requests ----------------------------------------------------------------------------------------
 
 
-def node_args(body: bytes) -> NodeArgs:
+def node_args(body: bytes, reader: NodeReader) -> NodeArgs:
     """Read the request of filter or prioritize. Raises BadRequestError."""
-    request = _object(body)
+    request, sent = _split(body, reader)
     pod = _pod(_field(request, "Pod"), "Pod")
     listed, names = _field(request, "Nodes"), _field(request, "NodeNames")
     if names is not None:
         return NodeArgs(pod, None, tuple(dict.fromkeys(_strings(names, "NodeNames"))))
     if listed is None:
         raise BadRequestError("the request has neither Nodes nor NodeNames")
-    found = _list(_field(_map(listed, "Nodes"), "items"), "Nodes.items")
-    by_name = {_name_of(item, i): item for i, item in enumerate(found)}
+    if sent is None:
+        found = _list(_field(_map(listed, "Nodes"), "items"), "Nodes.items")
+        for i, item in enumerate(found):
+            _check_name(item, i)
+        sent = [reader.read(item) for item in found]
+    by_name = {one.node.name: one for one in sent}
     return NodeArgs(pod, tuple(by_name.values()), tuple(by_name))
+
+
+def _split(body: bytes, reader: NodeReader) -> tuple[Json, list[SentNode] | None]:
+    """Return a request, and its nodes if they were read apart from it."""
+    try:
+        parts = reader.split(body.decode())
+    except UnicodeDecodeError:
+        parts = None
+    if parts is not None:
+        rest, sent = parts
+        request = _object(rest)
+        # If the nodes were cut out of another place, there is still something here.
+        if request.get("Nodes") == {"metadata": {}, "items": []}:
+            return request, sent
+    return _object(body), None
 
 
 def preemption_args(body: bytes) -> PreemptionArgs:
@@ -106,7 +153,7 @@ def binding_args(body: bytes) -> BindingArgs:
     return BindingArgs(*found)
 
 
-def _object(body: bytes) -> Json:
+def _object(body: bytes | str) -> Json:
     try:
         request = json.loads(body)
     except (ValueError, RecursionError) as err:
@@ -144,12 +191,11 @@ def _strings(value: Any, path: str) -> list[str]:
     return found
 
 
-def _name_of(item: Any, i: int) -> str:
+def _check_name(item: Any, i: int) -> None:
     metadata = _map(_map(item, f"Nodes.items[{i}]").get("metadata"), f"Nodes.items[{i}].metadata")
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
         raise BadRequestError(f"Nodes.items[{i}].metadata.name must be a string that is not empty")
-    return name
 
 
 def _pod(value: Any, path: str) -> Pod:
@@ -196,7 +242,7 @@ def _kind(value: Any) -> str:
 
 def filter_result(
     names: Sequence[str],
-    nodes: Iterable[bytes] | None,
+    nodes: Iterable[str] | None,
     failed: Mapping[str, str],
     unresolvable: Mapping[str, str],
 ) -> bytes:
@@ -204,8 +250,9 @@ def filter_result(
     rest = {"FailedNodes": failed, "FailedAndUnresolvableNodes": unresolvable, "Error": ""}
     if nodes is None:
         return _dumped({"Nodes": None, "NodeNames": list(names), **rest})
+    items = ",".join(nodes).encode()
     return b'{"Nodes":{"metadata":{},"items":[%s]},"NodeNames":null,%s' % (
-        b",".join(nodes),
+        items,
         _dumped(rest).removeprefix(b"{"),
     )
 

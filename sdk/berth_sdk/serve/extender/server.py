@@ -240,7 +240,7 @@ class ExtenderServer:
     # --- the verbs, in the thread of the scheduling cycle ----------------------------------------------
 
     def _filtered(self, call: Call, body: bytes) -> bytes:
-        args = messages.node_args(body)
+        args = messages.node_args(body, self.cache)
         try:
             found = self._found(args)
             verdicts = self._plugin_says("filter", lambda: self._plugin.filter(call, args.pod, found))
@@ -255,14 +255,14 @@ class ExtenderServer:
             elif not status.is_success:
                 failed[name] = status.message
         passed = [name for name in args.names if name not in failed and name not in unresolvable]
+        kept = set(passed)
         nodes = None
         if args.nodes is not None:
-            by_item = dict(zip(args.names, args.nodes, strict=True))
-            nodes = [self.cache.raw(by_item[name]) for name in passed]
+            nodes = [one.text for name, one in zip(args.names, args.nodes, strict=True) if name in kept]
         return messages.filter_result(passed, nodes, failed, unresolvable)
 
     def _prioritized(self, call: Call, body: bytes) -> bytes:
-        args = messages.node_args(body)
+        args = messages.node_args(body, self.cache)
         found = self._found(args)
         scores = self._plugin_says("score", lambda: self._plugin.prioritize(call, args.pod, found))
         by_name = dict(zip(found.candidates.names, scores, strict=True))

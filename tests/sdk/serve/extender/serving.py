@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -50,8 +51,7 @@ class Asking:
 
     async def reply(self, verb: str, body: Any) -> tuple[int, Any]:
         """Return status and answer: parsed JSON, else text. `body`: bytes are sent as they are."""
-        data = {"data": body} if isinstance(body, bytes) else {"json": body}
-        async with self._session.post(f"{self.url}/{verb}", **data) as answer:
+        async with self._session.post(f"{self.url}/{verb}", data=sent(body)) as answer:
             if answer.content_type == "application/json":
                 return answer.status, await answer.json()
             return answer.status, await answer.text()
@@ -60,6 +60,11 @@ class Asking:
         """Return status and text."""
         async with self._session.get(f"{self.url}{path}") as answer:
             return answer.status, await answer.text()
+
+
+def sent(body: Any) -> bytes:
+    """Return a request as Go writes it, without spaces; bytes as they are."""
+    return body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
 
 
 @asynccontextmanager
