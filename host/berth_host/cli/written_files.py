@@ -88,18 +88,26 @@ def _made(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _beside(path: Path, file: TextFile) -> Iterator[Path]:
-    """Write the file under another name in the same folder; remove it if it is still there at the end."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    written = Path(name)
+    """Write the file under another name in the same folder; remove it if it is still there at the end.
+
+    Raises OSError with the file's own path.
+    """
+    written: Path | None = None
     try:
-        with os.fdopen(handle, "wb") as opened:
-            opened.write(file.text.encode())
-            opened.flush()
-            os.fsync(opened.fileno())
-            os.fchmod(opened.fileno(), _SECRET_MODE if file.is_secret else 0o666 & ~_umask())
+        try:
+            handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            written = Path(name)
+            with os.fdopen(handle, "wb") as opened:
+                opened.write(file.text.encode())
+                opened.flush()
+                os.fsync(opened.fileno())
+                os.fchmod(opened.fileno(), _SECRET_MODE if file.is_secret else 0o666 & ~_umask())
+        except OSError as err:
+            raise OSError(err.errno, err.strerror, str(path)) from err
         yield written
     finally:
-        written.unlink(missing_ok=True)
+        if written is not None:
+            written.unlink(missing_ok=True)
 
 
 def _umask() -> int:

@@ -118,12 +118,15 @@ def _convert_config_map(root: SourceNode, source: str, told: list[Remark] | None
         )
         line = root.line_of("data")
         raise ConfigurationError("decode", [Finding(message, field="data", line=line)], source=source)
-    path = f"{source}: {name}, {POLICY_KEY}"
-    text = policy.value
+    place = f"{name}, {POLICY_KEY}"
+    path, text, own = f"{source}: {place}", policy.value, list[Remark]()
     with errors_without_secrets(text):
         document, is_yaml = _policy_document(text, path)
-        converted = convert(document, is_yaml=is_yaml, source=path, told=told)
-    return replace(converted, warnings=tuple(f"{name}: {warning}" for warning in converted.warnings))
+        converted = convert(document, is_yaml=is_yaml, source=path, told=own)
+    placed = [replace(remark, source=place) for remark in own]
+    if told is not None:
+        told += placed
+    return replace(converted, warnings=tuple(map(str, placed)))
 
 
 def _parse_policy(text: str, path: str, remarks: Remarks) -> PolicyParts:

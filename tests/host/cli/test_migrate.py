@@ -346,7 +346,7 @@ def test_full_disk_leaves_no_file(tmp_path: Path) -> None:
     line = f"ulimit -f 0; exec {sys.executable} -B -m berth_host migrate old.yaml -o new"
     done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert "the result cannot be written" in done.stderr
+    assert "the result cannot be written: new/scheduler.yaml: " in done.stderr
     assert [file.name for file in tmp_path.iterdir()] == ["old.yaml"]
 
 
@@ -412,6 +412,17 @@ def test_errors_show_no_secret(run: Run, tmp_path: Path) -> None:
         refused = run("migrate", "-", stdin=json.dumps(given))
         assert refused.exit_code == 2
         assert "s3cr3t" not in refused.stderr
+
+
+def test_places_in_the_policy_of_a_config_map_name_the_config_map(run: Run) -> None:
+    done = run("migrate", "-", "--report", "json", stdin=OLDER["policy in a ConfigMap"])
+    report = json.loads(done.stderr)
+    assert {one["source"] for one in report["changes"]} == {
+        "ConfigMap kube-system/scheduler-policy, policy.cfg"
+    }
+    assert report["notes"] == []
+    warned = run("check-config", "-", stdin=OLDER["policy in a ConfigMap"]).stderr
+    assert "warning: ConfigMap kube-system/scheduler-policy, policy.cfg: line 3: kind: the policy" in warned
 
 
 def test_report_as_an_object_is_all_of_standard_error(run: Run, tmp_path: Path) -> None:
