@@ -251,7 +251,8 @@ def handler_of(verbs: Verbs) -> type[BaseHTTPRequestHandler]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # keeps the connection, as kube-scheduler does
-        wbufsize = -1  # headers and body leave in one packet
+        wbufsize = -1  # headers and a short body leave in one packet
+        disable_nagle_algorithm = True  # the end of a long body does not wait for an acknowledgement
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
