@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from berth_bench.versus.real_servers import RealServers, program
+from support.certificates import Authority
 from support.observed.extender_trial import extender_trial
 from support.observed.replaying import read_scenarios
 from support.observed.scenario import Outcome, run
@@ -151,4 +153,18 @@ async def test_namespace_of_a_scenario_may_exist_already(empty_stage: Stage) -> 
     record = json.loads(text.replace("default/p1", "team-a/p1"))
     for _ in range(2):
         outcome = await kube_scheduler(record, empty_stage)
+        assert outcome.difference is None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("server_name", ["", "extender.example.com"])
+async def test_authority_of_a_recorded_configuration_is_replaced(
+    empty_stage: Stage, server_name: str
+) -> None:
+    record = copy_of("https-insecure")
+    other = base64.b64encode(Authority("another").pem).decode()
+    tls = {"caData": other} | ({"serverName": server_name} if server_name else {})
+    record["schedulerConfig"] = record["schedulerConfig"].replace('{"insecure": true}', json.dumps(tls))
+    for program_name in (str(program("kube-scheduler")), "berth"):
+        outcome = await run(record, empty_stage, program_name, trials=extender_trial)
         assert outcome.difference is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -22,6 +23,7 @@ _REFUSED: Final = re.compile(r"connection refused|\bnothing listens\b|\bnot list
 _NO_TLS: Final = "server gave HTTP response to HTTPS client"
 _EVENT: Final = ("reason", "type", "action", "note")
 _WRITE: Final = ("verb", "resource", "subresource", "name", "status", "reason")
+_VERBS: Final = ("filterVerb", "prioritizeVerb", "preemptVerb", "bindVerb")
 _PARTS: Final = ("pods", "events", "writes")
 
 
@@ -52,9 +54,10 @@ class ExtenderTrial:
             bind=_paths_of(self._extenders, "bindVerb"),
         )
         addresses = iter(extender.addresses)
-        self.configuration = _PLACE.sub(
+        text = _PLACE.sub(
             lambda found: found[0].replace(ADDRESS, next(addresses)), str(record["schedulerConfig"])
         )
+        self.configuration = _with_authority(text, trusting(record), extender)
         self.more_documents = ""
         self.pace = pace_of(record.get("observedFor"))
 
@@ -129,7 +132,9 @@ async def extender_trial(record: Json, stage: Stage) -> AsyncIterator[Trial]:
     places = _PLACE.finditer(str(record["schedulerConfig"]))
     plain = _NO_TLS in str(record["expected"])
     schemes = ["http" if plain else found["scheme"] or "http" for found in places]
-    async with ScriptedExtender(stage.api, Script(steps), schemes, stage.folder) as extender:
+    names = [tls["serverName"] for tls in trusting(record) if tls.get("serverName")]
+    script, name = Script(steps), next(iter(names), "")
+    async with ScriptedExtender(stage.api, script, schemes, stage.folder, name) as extender:
         yield ExtenderTrial(record, extender)
 
 
@@ -140,6 +145,17 @@ def configured(record: Json) -> list[Json]:
     """Return the `extenders` of the scheduler's configuration."""
     documents = yaml.safe_load_all(record["schedulerConfig"])
     return [extender for document in documents if document for extender in document.get("extenders") or ()]
+
+
+def trusting(record: Json) -> list[Json]:
+    """Return the `tlsConfig` with an authority of each extender that was called."""
+    called = {call.path for calls in recorded_calls(record) for call in calls}
+    settings = [
+        one.get("tlsConfig") or {}
+        for one in configured(record)
+        if any(called & _paths_of([one], verb) for verb in _VERBS)
+    ]
+    return [tls for tls in settings if tls.get("caData") or tls.get("caFile")]
 
 
 def recorded_calls(record: Json) -> list[list[Call]]:
@@ -192,6 +208,19 @@ def _paths_of(extenders: Sequence[Json], verb: str) -> set[str]:
         for one in extenders
         if one.get(verb)
     }
+
+
+def _with_authority(configuration: str, settings: Iterable[Json], extender: ScriptedExtender) -> str:
+    """Return the configuration with the extender's own authority in the place of the one that was recorded.
+
+    `settings`: the `tlsConfig` whose authority is replaced.
+    """
+    data = base64.b64encode(extender.ca).decode()
+    for tls in settings:
+        for key, own in (("caData", data), ("caFile", str(extender.ca_file))):
+            if tls.get(key):
+                configuration = configuration.replace(tls[key], own)
+    return configuration
 
 
 # --- the short form of the recordings ------------------------------------------------------------

@@ -20,7 +20,7 @@ from support.observed.playing import play, settle_policies, wipe
 from support.observed.trial import Stage, Trial, Trials, observability_trial
 
 Json = dict[str, Any]
-PATIENCE_S: Final = 12.0
+PATIENCE_S: Final = 20.0
 _LOOK_EVERY_S: Final = 0.2
 
 

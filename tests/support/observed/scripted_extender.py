@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import secrets
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import Any, Final, Literal
 
 from aiohttp import web
 from berth_bench.versus.api import ApiClient, ApiError
-from support.certificates import Authority
+from support.certificates import Authority, Pair
 from support.observed.extender_calls import Call, call_of
 from support.observed.masking import ADDRESS, NUMBER, PRESENT, TIME, UID, VERSION, Masks
 from support.observed.playing import play
@@ -113,18 +114,28 @@ class Script:
 class ScriptedExtender:
     """The extender of one scenario; an asynchronous context manager.
 
-    `schemes`: `http` or `https` for each address that it has. `problems`: side effects that failed. `pods`:
-    names of all pods of the scenario by uid, as far as they were seen.
+    `schemes`: `http` or `https` for each address that it has. `server_name`: the name in its certificate,
+    empty for its address. `ca`: the authority of its certificate in PEM, which no system trusts; `ca_file`
+    holds it. `problems`: side effects that failed. `pods`: names of all pods of the scenario by uid, as far
+    as they were seen.
     """
 
-    def __init__(self, api: ApiClient, script: Script, schemes: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self, api: ApiClient, script: Script, schemes: Sequence[str], folder: Path, server_name: str = ""
+    ) -> None:
         self._arrived: list[Call | None] = []
         self.problems: list[str] = []
         self.pods: dict[str, str] = {}
         self._api = api
         self._script = script
         self._sockets = [_reserved() for _ in schemes]
-        self._tls = [_tls(folder) if scheme == "https" else None for scheme in schemes]
+        authority = Authority("extender-ca")
+        self.ca = authority.pem
+        self.ca_file = folder / f"extender-{secrets.token_hex(4)}.ca"
+        self.ca_file.write_bytes(self.ca)
+        pair = authority.issue("extender", dns=server_name)
+        tls = _tls(self.ca_file.with_suffix(".pem"), pair) if "https" in schemes else None
+        self._tls = [tls if scheme == "https" else None for scheme in schemes]
         self._servers = AsyncExitStack()
         self._listening = False
         self._later: set[asyncio.Task[None]] = set()
@@ -324,12 +335,9 @@ def _reserved(port: int = 0) -> socket.socket:
     return reserved
 
 
-def _tls(folder: Path) -> ssl.SSLContext:
-    """Return a context with a certificate that no system trusts."""
-    pair = Authority("extender").issue("127.0.0.1")
-    files = folder / "extender.crt", folder / "extender.key"
-    for path, content in zip(files, pair, strict=True):
-        path.write_bytes(content)
+def _tls(path: Path, pair: Pair) -> ssl.SSLContext:
+    """Return a server's context with this certificate, which is written to `path` with its key."""
+    path.write_bytes(pair.key + pair.certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*files)
+    context.load_cert_chain(path)
     return context
