@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from berth_sdk.errors import BerthError, PluginArgsError
 
 if TYPE_CHECKING:
-    from berth_sdk.serve.extender.server import ExtenderServer
+    from berth_sdk.serve.extender.server import ExtenderServer, ExtenderSettings
 
 LOG: Final = logging.getLogger("berth_sdk.serve.extender")
 _EXTRA: Final = "aiohttp"
@@ -129,7 +129,7 @@ async def _run(server: ExtenderServer) -> bool:
     return await server.stop()
 
 
-def _settings(options: Namespace) -> Any:
+def _settings(options: Namespace) -> ExtenderSettings:
     from berth_sdk.serve.extender.api_server import ApiAccess
     from berth_sdk.serve.extender.server import ExtenderSettings
     from berth_sdk.serve.extender.tls import ExtenderTls

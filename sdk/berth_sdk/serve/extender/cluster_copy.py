@@ -85,6 +85,8 @@ class ClusterCopy:
         self._pods: dict[str, Pod] = {}
         self._on_node: dict[str, dict[str, Pod]] = {}
         self._generation = 0
+        self._in_vain: frozenset[str] = frozenset()
+        """The nodes that the last request waited for and that did not come."""
 
     @property
     def is_synced(self) -> bool:
@@ -92,19 +94,24 @@ class ClusterCopy:
         return self.nodes.is_synced and (self.pods is None or self.pods.is_synced)
 
     def find(self, names: Sequence[str], wait_s: float = NEW_NODE_S) -> Found:
-        """Return the nodes of a request, as of now. Waits `wait_s` at most for nodes that are not there."""
+        """Return the nodes of a request, as of now. Waits `wait_s` at most for nodes that are not there.
+
+        Does not wait again for a node that the request before waited for.
+        """
         ends_s = time.monotonic() + wait_s
         self.catch_up()
-        while (unknown := [name for name in names if name not in self._columns.index_of]) and (
-            left_s := ends_s - time.monotonic()
-        ) > 0:
+        while (unknown := self._unknown(names)) - self._in_vain and (left_s := ends_s - time.monotonic()) > 0:
             with self._changed:
                 self._changed.wait(left_s)
             self.catch_up()
+        self._in_vain = unknown
         whole = NodeTable.of(self._columns)
         slots = sorted(self._columns.index_of[name] for name in names if name in self._columns.index_of)
         rows = whole.positions_of_slots(np.asarray(slots, dtype=np.intp))
-        return Found(whole, rows, tuple(unknown))
+        return Found(whole, rows, tuple(name for name in names if name in unknown))
+
+    def _unknown(self, names: Iterable[str]) -> frozenset[str]:
+        return frozenset(name for name in names if name not in self._columns.index_of)
 
     def snapshot(self) -> NodeTable:
         """Return all nodes, as of the last request."""

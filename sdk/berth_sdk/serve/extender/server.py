@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -45,11 +44,17 @@ MAX_BODY_BYTES: Final = 128 * 1024 * 1024
 """The largest request: about 20000 Node objects of a large cluster."""
 MAX_NAMES_BODY_BYTES: Final = 16 * 1024 * 1024
 """The largest request of a scheduler with nodeCacheCapable."""
+MAX_BINDING_BODY_BYTES: Final = 64 * 1024
+"""The largest request of bind, which has four names."""
 MAX_REQUESTS: Final = 8
 """Requests of the scheduling cycle that are read or run at the same time. A scheduler makes one at a time."""
 DEFAULT_GRACE_S: Final = 5.0
 _UNKNOWN_NODE: Final = "the extender does not know the node yet"
 _ANY: Final = ("0.0.0.0", "::")
+_KEEP_ALIVE_S: Final = 300.0
+"""Seconds that an idle connection stays open: longer than in Go's client, which closes it after 90 s. On a
+connection that the server closes first, a request would fail, because Go does not repeat a POST.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +101,7 @@ class ExtenderServer:
         self._binding = ThreadPoolExecutor(
             descriptor.max_concurrency or DEFAULT_CONCURRENCY, thread_name_prefix="berth-binding"
         )
+        self._max_body_bytes = MAX_NAMES_BODY_BYTES if self.plan.node_cache_capable else MAX_BODY_BYTES
         self.in_flight = InFlight()
         self.waiting = 0
         """Requests of the scheduling cycle that are not answered yet."""
@@ -112,8 +118,7 @@ class ExtenderServer:
         if self._api is not None and self.copy is not None:
             self._follows = asyncio.create_task(self._api.follow(self.copy))
             self._follows.add_done_callback(_report)
-        limit = MAX_NAMES_BODY_BYTES if self.plan.node_cache_capable else MAX_BODY_BYTES
-        application = web.Application(client_max_size=limit, middlewares=[self._checked])
+        application = web.Application(client_max_size=self._max_body_bytes, middlewares=[self._checked])
         application.router.add_get("/healthz", self._healthz)
         verbs: dict[str, Callable[[web.Request], Awaitable[web.Response]]] = {
             plan.FILTER: self._filter,
@@ -127,6 +132,7 @@ class ExtenderServer:
             application,
             handler_cancellation=True,
             access_log=None,
+            keepalive_timeout=_KEEP_ALIVE_S,
             shutdown_timeout=self._settings.grace_s,
         )
         await self._runner.setup()
@@ -151,8 +157,7 @@ class ExtenderServer:
             await self._runner.cleanup()
         if self._follows is not None:
             self._follows.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._follows
+            await asyncio.wait({self._follows})
         if self._api is not None:
             await self._api.close()
         for pool in (self._scheduling, self._binding):
@@ -188,14 +193,18 @@ class ExtenderServer:
             LOG.warning("%s: bad request: %s", request.path, err)
             return _text(400, str(err))
         except web.HTTPRequestEntityTooLarge:
-            limit = MAX_NAMES_BODY_BYTES if self.plan.node_cache_capable else MAX_BODY_BYTES
+            is_bind = request.path == f"/{plan.BIND}"
+            limit = MAX_BINDING_BODY_BYTES if is_bind else self._max_body_bytes
             LOG.warning("%s: a request of more than %d bytes", request.path, limit)
-            cure = "" if self.plan.node_cache_capable else ": use --node-cache-capable for so many nodes"
+            has_cure = not is_bind and not self.plan.node_cache_capable
+            cure = ": use --node-cache-capable for so many nodes" if has_cure else ""
             return _text(413, f"the request has more than {limit} bytes{cure}")
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         if self.copy is not None and not self.copy.is_synced:
             return _text(503, "the nodes and pods of the cluster are not listed yet")
+        if self._follows is not None and self._follows.done():
+            return _text(503, "the cluster is no longer followed, because of an internal error")
         return _text(200, "ok")
 
     async def _filter(self, request: web.Request) -> web.Response:
@@ -325,7 +334,7 @@ class ExtenderServer:
     # --- bind ------------------------------------------------------------------------------------------
 
     async def _bind(self, request: web.Request) -> web.Response:
-        args = messages.binding_args(await request.read())
+        args = messages.binding_args(await request.clone(client_max_size=MAX_BINDING_BODY_BYTES).read())
         try:
             await self._bound(args)
         except (AnswerError, ApiError, AccessError, ObjectError) as err:

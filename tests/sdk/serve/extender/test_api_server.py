@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from berth_sdk import BindResult, CycleState, Need, Plugin, Pod, PodSensitivity, Status
-from berth_sdk.serve.extender.api_server import AccessError, ApiAccess
+from berth_sdk.serve.extender.api_server import AccessError, ApiAccess, ApiServer
 from support.kube_api import Answer, KubeApi, kube_api
 from support.waiting import until
 
@@ -47,6 +48,25 @@ async def test_watch_that_lost_its_history_lists_again(api: KubeApi) -> None:
         await has_nodes(api, "n1")
         api.compact()
         await passing(asking, ["n1"], "n1", "n2")
+
+
+async def test_health_reports_that_the_cluster_is_no_longer_followed(
+    api: KubeApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("a mistake in the client")
+
+    await has_nodes(api, "n1")
+    api.max_watch_s = 0.01
+    async with extender(Room, node_cache_capable=True, api=access(api)) as asking:
+        await ready(asking)
+        monkeypatch.setattr(ApiServer, "_list", broken)
+        api.answers.append(Answer("GET", "/nodes", 410, {"message": "gone"}))
+        async with asyncio.timeout(60):
+            while (await asking.get("/healthz"))[0] == 200:
+                await asyncio.sleep(0.01)
+        assert "no longer followed" in (await asking.get("/healthz"))[1]
+    assert "the cluster is no longer followed, restart the extender" in caplog.text
 
 
 async def test_long_lists_come_in_pages(api: KubeApi) -> None:
@@ -126,6 +146,8 @@ async def test_bind_reports_what_the_api_server_says(api: KubeApi) -> None:
         assert answer["Error"] == 'GET api/v1/namespaces/default/pods/gone: 404 pods "gone" not found'
         api.answers.append(Answer("GET", "/host", 200, b"<html>"))
         assert "the answer is not JSON" in (await asking.post("bind", request))["Error"]
+        status, text = await asking.reply("bind", {**request, "Node": "n" * 70_000})
+        assert (status, text) == (413, "the request has more than 65536 bytes\n")
         status, text = await asking.reply("bind", {**request, "Node": ""})
         assert (status, text) == (400, "Node must be a string that is not empty, not ''\n")
 

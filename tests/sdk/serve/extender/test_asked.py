@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from berth_sdk import (
     CycleState,
+    FilterResult,
     NodeMode,
     Plugin,
     Pod,
@@ -141,6 +142,48 @@ async def test_each_request_has_a_state_of_its_own_that_pre_filter_filled() -> N
                 *(asking.post("prioritize", about_nodes(node("n1"), of=pod(name))) for name in names)
             )
             assert [one[0]["Score"] for one in answers] == list(range(1, 9))
+
+
+class Early(Plugin):
+    """Scores in PreFilter or in Filter, by the pod's name, and in Score otherwise."""
+
+    normalization = ScoreNormalization.HOST_MAX
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Any:
+        raw = np.arange(len(nodes), dtype=np.int64)
+        only = frozenset({"n0", "n2"})
+        return {
+            "pre-filter": PreFilterResult(early_scores=raw),
+            "pre-filter-skips": PreFilterResult(skip_score=True),
+            "narrow": PreFilterResult(eligible=only),
+        }.get(pod.name)
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> FilterResult:
+        feasible = Verdicts.feasible(len(nodes))
+        if pod.name in ("filter", "narrow"):
+            return FilterResult(feasible, np.arange(1, len(nodes) + 1, dtype=np.int64))
+        return FilterResult(feasible, skip_score=pod.name == "filter-skips")
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Any:
+        return np.full(len(nodes), 7, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("name", "scores"),
+    [
+        ("web", [10, 10, 10]),
+        ("pre-filter", [0, 5, 10]),
+        ("filter", [3, 7, 10]),
+        ("narrow", [5, 0, 10]),
+        ("pre-filter-skips", [0, 0, 0]),
+        ("filter-skips", [0, 0, 0]),
+    ],
+)
+async def test_early_scores_are_used(name: str, scores: list[int]) -> None:
+    nodes = [node(f"n{i}") for i in range(3)]
+    async with extender(Early) as asking:
+        answer = await asking.post("prioritize", about_nodes(*nodes, of=pod(name)))
+    assert [one["Score"] for one in answer] == scores
 
 
 # --- preempt -----------------------------------------------------------------------------------------

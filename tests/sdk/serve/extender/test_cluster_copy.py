@@ -152,6 +152,15 @@ async def test_requests_wait_for_the_first_lists(api: KubeApi) -> None:
         assert await passes(asking, "n1") == ["n1"]
 
 
+def test_node_that_did_not_come_is_waited_for_once() -> None:
+    copy = ClusterCopy([Need.node_objects()])
+    copy.nodes.replace({"n1": node("n1")})
+    assert copy.find(["n1", "gone"], wait_s=0.01).unknown == ("gone",)
+    assert copy.find(["n1", "gone"], wait_s=3600).unknown == ("gone",)
+    copy.nodes.put("gone", node("gone"))
+    assert copy.find(["n1", "gone"], wait_s=3600).unknown == ()
+
+
 def test_only_the_last_change_of_an_object_is_held() -> None:
     copy = ClusterCopy([Need.node_objects()])
     assert copy.pods is None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+from random import Random
 from typing import Any
 
 import pytest
@@ -33,6 +35,7 @@ from sdk.serve.extender.serving import (
     names_in,
     node,
     pod,
+    sent,
 )
 
 
@@ -172,6 +175,45 @@ async def test_bad_request_is_status_400_with_the_field(verb: str, body: Any, sa
         status, text = await asking.reply(verb, body)
         assert (status, said in text) == (400, True), text
         assert await asking.get("/healthz") == (200, "ok\n")
+
+
+VALUES: list[Any] = [None, True, -1, 1.5, 2**70, "", "x", [], {}, [None], {"": None}, [[]]]
+
+
+def spoilt(request: Any, random: Random) -> bytes:
+    """Return a request with one value replaced, or with some bytes replaced or cut off."""
+    if random.random() < 0.5:
+        raw = bytearray(sent(request))
+        for _ in range(random.randrange(1, 4)):
+            raw[random.randrange(len(raw))] = random.randrange(256)
+        return bytes(raw[: random.choice([len(raw), random.randrange(len(raw))])])
+    at = copy = json.loads(sent(request))
+    while True:
+        key = random.choice(list(at) if isinstance(at, dict) else range(len(at)))
+        if not at[key] or not isinstance(at[key], dict | list) or random.random() < 0.2:
+            at[key] = random.choice(VALUES)
+            return sent(copy)
+        at = at[key]
+
+
+async def test_spoilt_requests_are_answered_or_refused_and_the_server_lives() -> None:
+    good = {
+        "filter": about_nodes(node("n1", taints=["a=b:NoSchedule"]), node("n2"), of=pod(cpu=1)),
+        "prioritize": about_nodes(node("n1"), node("n2")),
+        "preempt": about_victims({"n1": [pod("a", cpu=1)], "n2": []}),
+    }
+    random = Random(1)
+    statuses = set()
+    async with extender(Pools) as asking:
+        for _ in range(300):
+            for verb, request in good.items():
+                body = spoilt(request, random)
+                status, text = await asking.reply(verb, body)
+                # A list of names in place of null is a request of a scheduler with nodeCacheCapable.
+                assert status in (200, 400) or "needs Node objects" in text, (verb, body, text)
+                statuses.add((verb, status))
+        assert names_in(await asking.post("filter", good["filter"])) == ["n1", "n2"]
+    assert statuses >= {(verb, status) for verb in good for status in (200, 400)}
 
 
 async def test_other_paths_and_methods_are_not_served() -> None:
