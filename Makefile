@@ -44,6 +44,7 @@ soak: $(STAMP)
 		|| exit; done
 	BERTH_FUZZ_ANSWERS=100000 $(BIN)/pytest $(TWO_AT_ONCE) -m "long or not long" tests/host/rpc/test_mutated_answers.py \
 		tests/host/attach/test_mutated_answers.py tests/host/app/test_mutated_answers.py \
+		tests/host/app/test_bad_extender.py \
 		tests/host/handle/test_mutated_requests.py
 	BERTH_FUZZ_INPUTS=30000 $(BIN)/pytest $(TWO_AT_ONCE) tests/host/cli/test_any_input.py
 	BERTH_FAILOVERS=50 BERTH_KILLS=40 BERTH_OUTAGE_S=60 BERTH_REAL_SOAK_S=120 $(BIN)/pytest -v \
