@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from berth_sdk import Plugin, PluginArgsError, Status
@@ -17,6 +18,14 @@ class Zone(Plugin):
 
     def filter(self, state: Any, pod: Any, node: Any) -> Status:
         return Status.success() if node.name.endswith(self.end) else Status.unschedulable(f"not {self.end}")
+
+
+class Stuck(Plugin):
+    """Never answers, and cannot be interrupted."""
+
+    def filter(self, state: Any, pod: Any, node: Any) -> None:
+        print("asked", flush=True)
+        time.sleep(3600)
 
 
 class Queue(Plugin):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,27 @@ def test_extender_with_tls_asks_for_client_certificates(tmp_path: Path) -> None:
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.load_cert_chain(mine.certificate, mine.key)
         assert len(ask(f"{entry['urlPrefix']}/filter", REQUEST, context)["Nodes"]["items"]) == 2
+
+
+@pytest.mark.slow
+def test_method_that_hangs_does_not_keep_the_process() -> None:
+    stuck = ("extended_plugins:Stuck", "--extender", "127.0.0.1:0", "--grace", "0.2")
+    with extender(*stuck) as (process, entry, _printed), ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, f"{entry['urlPrefix']}/filter", REQUEST)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "asked\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S) == 0
+        assert process.stderr is not None
+        assert "1 calls had not ended after 0.2 s" in process.stderr.read()
+        with pytest.raises(OSError):
+            asked.result(WAIT_S)
+
+
+def test_server_for_berth_imports_nothing_of_the_extender() -> None:
+    code = "import sys, berth_sdk.__main__, berth_sdk.cli.serve; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"aiohttp", "berth_sdk.serve.extender"}.isdisjoint(done.stdout.split())
 
 
 @pytest.mark.parametrize(
