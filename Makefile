@@ -51,7 +51,8 @@ soak: $(STAMP)
 		tests/cluster/test_failover.py tests/cluster/test_kill.py tests/cluster/test_outage.py \
 		tests/cluster/test_soak.py $(PYTEST_ARGS)
 	$(BIN)/python tests/cluster/replay_observability.py tests/cluster/golden_observability
-	$(BIN)/python tests/cluster/replay_extender.py tests/cluster/golden_extender
+	for folder in golden_extender golden_extender/more; do \
+		$(BIN)/python tests/cluster/replay_extender.py tests/cluster/$$folder || exit; done
 
 envtest:
 	@sh tests/cluster/envtest/build.sh

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from berth_bench.versus.real_servers import RealServers, program
 from support.certificates import Authority
+from support.observed.extender_calls import call_of
+from support.observed.extender_recording import record as recorded_again
 from support.observed.extender_trial import extender_trial
 from support.observed.replaying import read_scenarios
 from support.observed.scenario import Outcome, run
@@ -168,3 +170,44 @@ async def test_authority_of_a_recorded_configuration_is_replaced(
     for program_name in (str(program("kube-scheduler")), "berth"):
         outcome = await run(record, empty_stage, program_name, trials=extender_trial)
         assert outcome.difference is None
+
+
+# --- recording -----------------------------------------------------------------------------------
+
+
+def draft_of(recorded: Json) -> Json:
+    """Return what a recording was made of."""
+    answers = [
+        [
+            {
+                "path": call["request"]["path"],
+                "response": call["response"],
+                "sideEffect": call.get("sideEffect"),
+            }
+            for call in step["calls"]
+        ]
+        for step in recorded["expected"]
+    ]
+    return {key: item for key, item in recorded.items() if key not in ("expected", "secondRun")} | {
+        "answers": answers
+    }
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["all-verbs", "bind-error-field", "prioritize-http-500"])
+async def test_scenario_is_recorded_again_as_it_was(empty_stage: Stage, name: str) -> None:
+    recorded = await recorded_again(draft_of(RECORDS[name]), empty_stage)
+    assert recorded["secondRun"] == "same"
+    for now, then in zip(recorded["expected"], RECORDS[name]["expected"], strict=True):
+        assert (now["pods"], now["events"]) == (then["pods"], then["events"])
+        assert [call_of(call).request for call in now["calls"]] == [
+            call_of(call).request for call in then["calls"]
+        ]
+        assert sorted(map(str, now["writes"])) == sorted(map(str, then["writes"]))
+
+
+@pytest.mark.long
+async def test_scenario_that_cannot_be_played_is_not_recorded(empty_stage: Stage) -> None:
+    draft = draft_of(RECORDS["bind"]) | {"setup": [{"sing": "a song"}]}
+    with pytest.raises(RuntimeError, match="unknown operation"):
+        await recorded_again(draft, empty_stage)

@@ -124,8 +124,8 @@ class ExtenderTrial:
 
 
 @asynccontextmanager
-async def extender_trial(record: Json, stage: Stage) -> AsyncIterator[Trial]:
-    """Yield the trial of a recording with an extender. Raises ValueError for a side effect it cannot play."""
+async def extender_of(record: Json, stage: Stage) -> AsyncIterator[ScriptedExtender]:
+    """Yield the extender of a recording. Raises ValueError for a side effect that it cannot play."""
     steps = recorded_calls(record)
     for call in (call for calls in steps for call in calls):
         side_effect(call.side_effect, call.request["body"] if isinstance(call.request["body"], dict) else {})
@@ -135,6 +135,13 @@ async def extender_trial(record: Json, stage: Stage) -> AsyncIterator[Trial]:
     names = [tls["serverName"] for tls in trusting(record) if tls.get("serverName")]
     script, name = Script(steps), next(iter(names), "")
     async with ScriptedExtender(stage.api, script, schemes, stage.folder, name) as extender:
+        yield extender
+
+
+@asynccontextmanager
+async def extender_trial(record: Json, stage: Stage) -> AsyncIterator[Trial]:
+    """Yield the trial of a recording with an extender. Raises ValueError as `extender_of`."""
+    async with extender_of(record, stage) as extender:
         yield ExtenderTrial(record, extender)
 
 
