@@ -31,12 +31,14 @@ class ExtenderName(str):
 
 
 def names_of(extenders: Sequence[Extender]) -> list[ExtenderName]:
-    """Return a name for each extender: `extender ` and its URL without scheme and user, and a number where
-    two are the same.
+    """Return a name for each extender: `extender ` and its URL without scheme, user and query, and a number
+    where two are the same.
     """
     names: list[ExtenderName] = []
     for extender in extenders:
-        place = extender.url_prefix.rpartition("://")[2].rpartition("@")[2].rstrip("/") or "without URL"
+        # A query may hold a token; a metric and a log must not.
+        address = extender.url_prefix.partition("://")[2] or extender.url_prefix
+        place = address.partition("?")[0].rpartition("@")[2].rstrip("/") or "without URL"
         name = ExtenderName(f"extender {place}")
         count = 1
         while name in names:

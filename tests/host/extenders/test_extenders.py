@@ -140,6 +140,8 @@ def test_names_tell_extenders_apart_and_hold_no_password() -> None:
         "extender without URL",
         "extender h:1/x #3",
     ]
+    secret = Extender(url_prefix="http://h/x?token=hunter2&next=http://other/y")
+    assert names_of([secret]) == ["extender h/x"]
 
 
 def test_without_extenders_nobody_is_asked() -> None:
