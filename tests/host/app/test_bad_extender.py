@@ -1,7 +1,7 @@
 """A whole host beside an extender that spoils the answers of one verb: its JSON, bytes, head or connection.
 
 Pods come all the time. The host lives, and when the extender is honest again every pod gets a node, exactly
-once; no reservation, task or connection is left. The number of answers: `support.fuzzing`.
+once; no reservation, task or connection is left. The number of answers in `make soak`: `support.fuzzing`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 VERBS: Final = ("filter", "prioritize", "preempt", "bind")
 NODES: Final = ("n0", "n1", "n2", "n3")
 TIMEOUT: Final = "500ms"
-LATE: Final = 3
+LATE: Final = 2
 """The number of answers in a storm that come after TIMEOUT."""
 SHARE: Final = 0.7
 AT_ONCE: Final = 6
@@ -210,14 +210,14 @@ async def survives(verb: str, answers: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 async def test_host_survives_bad_answers_of_an_extender(verb: str) -> None:
-    await survives(verb, share(0.05))
+    await survives(verb, 100)
 
 
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("verb", VERBS)
 async def test_host_survives_a_thousand_bad_answers_of_an_extender(verb: str) -> None:
-    await survives(verb, max(1000, share(0.05)))
+    await survives(verb, max(1000, share(0.02)))
 
 
 @pytest.mark.parametrize("seed", range(20))
