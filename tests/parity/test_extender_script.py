@@ -83,6 +83,10 @@ def test_late_attempt_of_an_earlier_step_does_not_take_the_answer_of_this_one() 
             "the extender posts the binding to node n7 before it answers",
             SideEffect(({"bind": "p", "node": "n7", "namespace": "x"},)),
         ),
+        (
+            "the extender answers before it posts the binding",
+            SideEffect(({"bind": "p", "node": "n", "namespace": "x"},), "after"),
+        ),
         ("the extender does not post the binding", SideEffect(())),
         (
             "the extender deletes the pod before it answers",

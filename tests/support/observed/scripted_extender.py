@@ -36,6 +36,7 @@ _POSTS: Final = re.compile(r"\bposts (?:a|the) binding\b(?:.*?\bto node (?P<node
 _DELETES: Final = re.compile(
     r"\bdeletes (?:the )?(?P<kind>pod|node)\b(?: (?P<name>(?!before\b|after\b)[\w.-]+))?"
 )
+_AFTER: Final = re.compile(r"\bafter it answers\b|\banswers before\b|\banswers first\b")
 _NOTHING: Final = re.compile(r"\b(?:not|nothing|none|never)\b")
 
 
@@ -58,7 +59,7 @@ def side_effect(recorded: Any, body: Json) -> SideEffect:
     if isinstance(recorded, dict | list):
         return SideEffect(tuple(recorded if isinstance(recorded, list) else [recorded]))
     text = str(recorded)
-    when: Literal["before", "after"] = "after" if "after it answers" in text else "before"
+    when: Literal["before", "after"] = "after" if _AFTER.search(text) else "before"
     if _NOTHING.search(text):
         return SideEffect(())
     pod, namespace = str(body.get("PodName", "")), str(body.get("PodNamespace", "default"))
