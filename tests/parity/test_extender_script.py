@@ -7,12 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from berth_bench.versus.api import ApiClient
 from support.observed.extender_calls import Call, call_of
-from support.observed.extender_trial import configured, listens, pace_of, recorded_calls
+from support.observed.extender_trial import (
+    ExtenderTrial,
+    configured,
+    extender_of,
+    listens,
+    pace_of,
+    recorded_calls,
+)
 from support.observed.masking import Masks, as_recorded
 from support.observed.replaying import read_scenarios
 from support.observed.scripted_extender import Script, SideEffect, filled_in, side_effect
-from support.observed.trial import Pace
+from support.observed.trial import Pace, Stage
 from support.places import TESTS
 
 Json = dict[str, Any]
@@ -219,6 +227,66 @@ def test_extender_does_not_listen_if_the_notes_say_so() -> None:
 
 def test_every_recorded_configuration_has_its_extenders() -> None:
     assert all(configured(record) for record in RECORDS.values())
+
+
+# --- comparison ----------------------------------------------------------------------------------
+
+FAILED: Json = {"reason": "FailedScheduling", "regarding": "Pod/p1", "note": "no room"}
+CREATED: Json = {"verb": "create", "resource": "events", "name": "p1.<hex>", "reason": "FailedScheduling"}
+SERIES: Json = {"verb": "patch", "resource": "events", "name": "p1.<hex>", "status": 200}
+BOUND: Json = {"verb": "create", "resource": "pods", "subresource": "binding", "name": "p1", "status": 201}
+NOTHING: Json = {"calls": [], "pods": {}, "events": [], "writes": []}
+FIRST: Json = {**NOTHING, "events": [FAILED], "writes": [CREATED, BOUND]}
+
+
+async def differences(tmp_path: Path, step: Json, seen: Json) -> tuple[bool, bool]:
+    """Return whether an observation differs from the second step, with repetitions counted and without."""
+    record = {**RECORDS["bind"], "steps": [{"ops": []}] * 2, "expected": [FIRST, step]}
+    async with (
+        ApiClient("http://127.0.0.1:1") as api,
+        extender_of(
+            record, Stage(api=api, audit_log=tmp_path, kubeconfig=tmp_path, folder=tmp_path)
+        ) as extender,
+    ):
+        trial = ExtenderTrial(record, extender)
+        strict, loose = (
+            trial.difference(2, {"problems": [], **seen}, retries_count=counts, unstable=frozenset())
+            for counts in (True, False)
+        )
+    return strict is not None, loose is not None
+
+
+@pytest.mark.parametrize(
+    ("recorded", "seen", "expected"),
+    [
+        (NOTHING, NOTHING, (False, False)),
+        ({**NOTHING, "events": [FAILED]}, {**NOTHING, "events": [FAILED]}, (False, False)),
+        ({**NOTHING, "events": [FAILED]}, NOTHING, (True, True)),
+        (NOTHING, {**NOTHING, "events": [{**FAILED, "note": "other"}]}, (True, True)),
+        (NOTHING, {**NOTHING, "events": [FAILED]}, (True, False)),
+        (NOTHING, {**NOTHING, "writes": [SERIES, CREATED]}, (True, False)),
+        (NOTHING, {**NOTHING, "writes": [BOUND]}, (True, True)),
+        ({**NOTHING, "writes": [CREATED]}, {**NOTHING, "writes": [CREATED] * 2}, (True, False)),
+        ({**NOTHING, "pods": {"p1": {}}}, NOTHING, (True, True)),
+        (NOTHING, {**NOTHING, "problems": ["side effect"]}, (True, True)),
+    ],
+    ids=[
+        "nothing",
+        "the same Event",
+        "a missing Event",
+        "another Event",
+        "an Event of the step before",
+        "a series of an Event",
+        "one more Binding",
+        "one more write of an Event",
+        "a missing pod",
+        "a failed side effect",
+    ],
+)
+async def test_only_repeated_attempts_are_no_difference(
+    tmp_path: Path, recorded: Json, seen: Json, expected: tuple[bool, bool]
+) -> None:
+    assert await differences(tmp_path, recorded, seen) == expected
 
 
 # --- files ---------------------------------------------------------------------------------------

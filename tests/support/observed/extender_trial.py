@@ -110,11 +110,11 @@ class ExtenderTrial:
     def _without_repeats(self, observation: Json, part: str, number: int) -> list[Json]:
         """Return events or writes without those that only show one more attempt.
 
-        These are patches of an Event's series, and what was recorded for an earlier step and not for this
-        one.
+        These are patches of an Event's series, and the Events and conditions that were recorded for an
+        earlier step and not for this one.
         """
         recorded = self._expected[number - 1][part]
-        earlier = [item for step in self._expected[: number - 1] for item in step[part]]
+        earlier = [item for step in self._expected[: number - 1] for item in step[part] if _is_report(item)]
         return [
             item
             for item in observation[part]
@@ -241,6 +241,11 @@ def _event(event: Json, recorded: Sequence[Json]) -> Json:
 
 def _write(write: Json, recorded: Sequence[Json]) -> Json:
     return _short(write, _WRITE, recorded)
+
+
+def _is_report(item: Json) -> bool:
+    """Return True for an Event, and for a write that only reports the state of a pod."""
+    return "resource" not in item or item["resource"] == "events" or item.get("subresource") == "status"
 
 
 def _short(item: Mapping[str, Any], fields: Sequence[str], recorded: Sequence[Json]) -> Json:
