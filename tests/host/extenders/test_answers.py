@@ -239,7 +239,8 @@ def test_text_that_is_not_unicode_becomes_replacement_characters() -> None:
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 def test_deep_nesting_is_an_error_of_the_answer_alone(verb: str, levels: int, opening: bytes) -> None:
     said = problem(verb, opening * levels)
-    assert said == "exceeded max depth" or (levels == 900 and said == "unexpected EOF")
+    # Up to 10000 levels Go reads on; how many levels Python reads depends on its version.
+    assert said == "exceeded max depth" or (levels < 10_000 and said == "unexpected EOF")
 
 
 def test_unusual_answer_takes_memory_in_proportion_to_its_size() -> None:
