@@ -61,12 +61,14 @@ _ALERT: Final = re.compile(r"(?:TLSV\d+|SSLV3)_ALERT_(\w+)")
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a request came. `url`: where it went last, after redirects. `reused`: over a kept connection.
+    """How far a request came. `url`: where it went last, after redirects; `location`: the last redirect's own
+    text. `reused`: over a kept connection.
 
     `headers`: the head of the answer arrived. `parts`: the part of the body that arrived.
     """
 
     url: str
+    location: str = ""
     reused: bool = False
     headers: bool = False
     parts: list[bytes] = field(default_factory=list)
@@ -130,7 +132,9 @@ class Exchange:
             text, is_known = _problem(err, progress.url)
             # A request that was redirected has been at the extender.
             raised = ExtenderError if is_known and progress.url == url else ExtenderOutcomeUnknownError
-            raise raised(_post(progress.url, text), "unavailable") from err
+            # net/http names a redirect too many by the text of its header.
+            where = progress.location if isinstance(err, aiohttp.TooManyRedirects) else progress.url
+            raise raised(_post(where, text), "unavailable") from err
 
     async def close(self) -> None:
         """Close the connections."""
@@ -187,8 +191,17 @@ async def _note_new(_: Any, context: SimpleNamespace, __: Any) -> None:
 
 
 async def _note_redirect(_: Any, context: SimpleNamespace, redirect: Any) -> None:
+    progress: _Progress = context.trace_request_ctx
     location = redirect.response.headers.get("Location", "")
-    context.trace_request_ctx.url = str(redirect.url.join(URL(location)))
+    to = redirect.url.join(URL(location))
+    progress.url, progress.location = str(to), location
+    # The headers of the next request, as net/http sends them.
+    headers = redirect.headers
+    headers.popall("Referer", None)
+    if not (redirect.url.scheme == "https" and to.scheme == "http"):
+        headers["Referer"] = str(redirect.url.with_user(None))
+    if redirect.response.status not in (307, 308):
+        headers.popall("Content-Type", None)  # a GET without a body
 
 
 async def _read(response: aiohttp.ClientResponse, most: int, parts: list[bytes]) -> bytes:

@@ -255,7 +255,16 @@ class Extenders:
                         f" node: {node_name}, but the pod is not found on that node"
                     )
                     raise ExtenderError(text, answers.INVALID)
-            left[node_name] = ([by_uid[uid] for uid in meta.uids], meta.violations)
+            pods = [by_uid[uid] for uid in meta.uids]
+            too_high = next((pod for pod in pods if pod.priority >= cycle.pod.priority), None)
+            if too_high is not None:
+                # kube-scheduler would evict it. The host evicts pods of lower priority only (`evictions`).
+                text = (
+                    f"extender: {masked(settings.url_prefix)} claims to preempt pod {too_high.key} on node:"
+                    f" {node_name}, but its priority {too_high.priority} is not below {cycle.pod.priority}"
+                )
+                raise ExtenderError(text, answers.INVALID)
+            left[node_name] = (pods, meta.violations)
         for node_name in [name for name, (pods, _) in left.items() if not pods]:
             if not settings.ignorable:
                 text = f'expected at least one victim pod on node "{node_name}"'

@@ -312,6 +312,20 @@ async def test_victims_are_those_that_the_extender_names() -> None:
         assert world.pod("small") is not None
 
 
+async def test_extender_that_names_a_victim_of_equal_priority_is_named_in_the_message() -> None:
+    objects = [*low_and_high(), pod("equal", cpu="50m", nodeName="n0", priority=9)]
+    async with running(*objects, verbs=("preempt",)) as (world, extender):
+        equal = world.pod("equal")
+        assert equal is not None
+        uid = equal.get("metadata.uid")
+        extender.verbs["preempt"] = lambda _: {"NodeNameToMetaVictims": {"n0": {"Pods": [{"UID": uid}]}}}
+        world.server.create(pod("high", cpu="900m", priority=9))
+        await world.settle()
+        assert world.pod("equal") is not None
+        said = "claims to preempt pod default/equal on node: n0, but its priority 9 is not below 9"
+        assert said in world.message_of("high")
+
+
 # --- bind ------------------------------------------------------------------------------------------------
 
 

@@ -203,6 +203,21 @@ async def test_redirect_is_followed_as_net_http_follows_it(status: int, line: st
     async with raw_server(answering) as server, exchanging(server.url) as client:
         assert await client.post("filter", BODY) == b"{}"
     assert (server.requests[1].line, server.requests[1].body) == (line, body)
+    headers = server.requests[1].headers
+    assert headers["Referer"] == f"{server.url}/filter"
+    assert ("Content-Type" in headers) == bool(body)
+
+
+async def test_referer_of_a_redirect_holds_no_password() -> None:
+    def answering(request: Request) -> bytes:
+        return answer() if "/there" in request.line else answer(status=307, Location="/there")
+
+    async with (
+        raw_server(answering) as server,
+        exchanging(server.url.replace("://", "://user:secret@")) as client,
+    ):
+        assert await client.post("filter", BODY) == b"{}"
+    assert server.requests[1].headers["Referer"] == f"{server.url}/filter"
 
 
 async def test_redirects_without_end_are_given_up_after_ten() -> None:
@@ -211,7 +226,8 @@ async def test_redirects_without_end_are_given_up_after_ten() -> None:
 
     async with raw_server(answering) as server:
         text, outcome = await failure_at(server)
-    assert (text.partition(": ")[2], outcome) == ("stopped after 10 redirects", "unavailable")
+    # As in net/http, the place is the text of the last redirect's header.
+    assert (text, outcome) == ('Post "/10": stopped after 10 redirects', "unavailable")
     assert len(server.requests) == 10
 
 

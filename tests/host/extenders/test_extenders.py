@@ -95,7 +95,10 @@ class Asked:
 
     async def preempt(self, victims: Mapping[str, Sequence[str]]) -> dict[str, tuple[list[str], int]]:
         """Return the victims' names and the broken budgets, by node. Each node has pods v-NODE and w-NODE."""
-        pods = {name: [Pod(name=f"{kind}-{name}", uid=f"{kind}-{name}") for kind in "vw"] for name in NODES}
+        pods = {
+            name: [Pod(name=f"{kind}-{name}", uid=f"{kind}-{name}", priority=-1) for kind in "vw"]
+            for name in NODES
+        }
         given = {
             name: ([pod for pod in pods[name] if pod.name in chosen], 0) for name, chosen in victims.items()
         }
@@ -130,8 +133,8 @@ def test_ignorable_extenders_are_asked_last_and_otherwise_in_configured_order() 
     ]
 
 
-def test_names_tell_extenders_apart_and_hold_no_password() -> None:
-    urls = ("http://h:1/x/", "https://user:secret@h:1/x", "http://h:1", "h", "", "http://h:1/x")
+def test_names_tell_extenders_apart_and_hold_no_password_and_no_token() -> None:
+    urls = ("http://h:1/x/", "https://user:secret@h:1/x", "http://h:1", "h", "", "http://h:1/x?token=a@b")
     assert names_of([Extender(url_prefix=url) for url in urls]) == [
         "extender h:1/x",
         "extender h:1/x #2",

@@ -63,7 +63,7 @@ class Plan:
         names_only = not descriptor.keeps_state
         _check(plugin, descriptor, verbs, node_cache_capable=node_cache_capable, has_api=has_api)
         keeps_copy = has_api and asks_about_nodes and not names_only
-        facts = tuple(_facts(descriptor, verbs, keeps_copy=keeps_copy))
+        facts = tuple(_facts(descriptor, verbs, keeps_copy=keeps_copy, by_name=node_cache_capable))
         return Plan(descriptor.name, verbs, facts, names_only, node_cache_capable, keeps_copy)
 
     def text(self, url: str, *, has_tls: bool, wants_client_certificate: bool) -> str:
@@ -128,11 +128,18 @@ def _check(
         )
 
 
-def _facts(descriptor: Descriptor, verbs: tuple[str, ...], *, keeps_copy: bool) -> Iterator[str]:
+def _facts(
+    descriptor: Descriptor, verbs: tuple[str, ...], *, keeps_copy: bool, by_name: bool
+) -> Iterator[str]:
     """Yield what is different from a plugin that berth calls."""
     points = descriptor.points
     if FILTER in verbs:
         yield "Filter runs after all filters of kube-scheduler, over the nodes that they left."
+        if not by_name:
+            yield (
+                "kube-scheduler scores the nodes of an answer as nodes without pods: its own scores do not"
+                " see their load. --node-cache-capable avoids this."
+            )
     if ExtensionPoint.PRE_FILTER in points:
         seen = "all nodes of the copy" if keeps_copy else "only the nodes of the request"
         yield f"PreFilter runs again in each request and sees {seen}."

@@ -109,8 +109,15 @@ def test_each_fact_that_applies_is_one_line() -> None:
     assert all("\n" not in fact and fact.endswith(".") for fact in facts)
 
 
+def test_filter_that_answers_with_objects_says_how_kube_scheduler_scores_them() -> None:
+    said = "scores the nodes of an answer as nodes without pods"
+    assert said in "".join(plan(Filters, has_api=True).facts)
+    assert said not in "".join(plan(Filters, node_cache_capable=True, has_api=True).facts)
+    assert said not in "".join(plan(Scores, has_api=True).facts)
+
+
 def test_facts_that_do_not_apply_are_left_out() -> None:
-    assert plan(NamesOnly).facts == (
+    assert plan(NamesOnly, node_cache_capable=True).facts == (
         "Filter runs after all filters of kube-scheduler, over the nodes that they left.",
         "Preempt keeps the nodes that the plugin passes without the victims, with these victims.",
     )
