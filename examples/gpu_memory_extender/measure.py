@@ -34,6 +34,7 @@ from berth_host.cluster.port import WatchEvent
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.chooser import SmallestName
 from berth_host.simulation.settle import Settling
+from berth_host.yaml.reader import read_values
 from gpu_memory import GPU, GPUS, MEMORY
 
 HERE: Final = Path(__file__).resolve().parent
@@ -162,7 +163,7 @@ async def _with_extender(config: Path, api_url: str) -> AsyncIterator[Path]:
 
 
 def _read(config: Path) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(config.read_text(encoding="utf-8")))
+    return [document for document, _ in read_values(config.read_text(encoding="utf-8"))]
 
 
 async def _place(pod: dict[str, Any], server: ApiServer, host: Host, clock: ManualClock) -> float:
