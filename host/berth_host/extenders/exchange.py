@@ -92,6 +92,8 @@ class Exchange:
     def __init__(self, settings: Extender) -> None:
         self._settings = settings
         self._base = settings.url_prefix.rstrip("/")
+        # As in net/http, a negative limit is none.
+        self._limit_s = settings.http_timeout_s if settings.http_timeout_s > 0 else None
         self._tls = _Tls(settings)
         self._proxy = _proxy_for(self._base)
         self._session: aiohttp.ClientSession | None = None
@@ -99,9 +101,11 @@ class Exchange:
     async def post(self, verb: str, body: bytes) -> bytes:
         """Send one request and return the body of its answer. Raises ExtenderError."""
         url = f"{self._base}/{verb}"
+        if problem := _parse_problem(url):
+            raise ExtenderError(f'parse "{masked(url)}": {problem}', "unavailable")
         progress = _Progress(url)
         try:
-            async with asyncio.timeout(self._settings.http_timeout_s):
+            async with asyncio.timeout(self._limit_s):
                 try:
                     return await self._once(verb, url, body, progress)
                 except (aiohttp.ServerDisconnectedError, ConnectionResetError):
@@ -264,6 +268,20 @@ def _post(url: str, text: str) -> str:
     return f'Post "{masked(url)}": {text}'
 
 
+def _parse_problem(url: str) -> str:
+    """Return Go's words for a text that is no URL; "" for any other."""
+    first = url.partition("/")[0]
+    if ":" in first and not first[:1].isalpha():
+        return "first path segment in URL cannot contain colon"
+    try:
+        port = urlsplit(url).netloc.rpartition("@")[2].rpartition("]")[2].partition(":")[2]
+    except ValueError:
+        return "missing ']' in host" if "[" in url else "invalid URL"
+    if port and not (port.isascii() and port.isdigit()):
+        return f"invalid port {_quoted(f':{port}')} after host"
+    return ""
+
+
 def _problem(err: Exception, url: str) -> tuple[str, bool]:
     """Return net/http's words for a failed exchange, and whether the request cannot have had an effect."""
     if isinstance(err, aiohttp.ClientConnectorDNSError):
@@ -274,7 +292,8 @@ def _problem(err: Exception, url: str) -> tuple[str, bool]:
         cause = err.os_error
         if isinstance(cause, ssl.SSLError):
             return _tls_problem(cause), True
-        return f"dial tcp {err.host}:{err.port}: connect: {_errno_text(cause)}", True
+        host = f"[{err.host}]" if ":" in err.host else err.host
+        return f"dial tcp {host}:{err.port}: connect: {_errno_text(cause)}", True
     if isinstance(err, aiohttp.TooManyRedirects):
         return f"stopped after {_MOST_REDIRECTS} redirects", False
     if isinstance(err, aiohttp.ServerDisconnectedError):
@@ -284,8 +303,11 @@ def _problem(err: Exception, url: str) -> tuple[str, bool]:
         return f"{_BROKEN}unexpected EOF", False
     if isinstance(err, aiohttp.NonHttpUrlClientError | ValueError):
         scheme = urlsplit(str(err)).scheme if isinstance(err, aiohttp.InvalidURL) else ""
-        scheme = scheme or (urlsplit(url).scheme if "://" in url else "")
+        scheme = scheme or urlsplit(url).scheme
         if scheme in ("http", "https"):
+            port = urlsplit(url).netloc.rpartition(":")[2]
+            if port.isdigit():
+                return f"dial tcp: address {port}: invalid port", True
             return f"invalid URL: {err}", True
         return f'unsupported protocol scheme "{scheme}"', True
     if isinstance(err, aiohttp.ClientResponseError):

@@ -11,6 +11,7 @@ from berth_host.older_config.warnings import Remarks
 _OLD_SWITCH = "enableHttps"
 _SWITCH = "enableHTTPS"
 _TIMEOUT = "httpTimeout"
+_VERSION = "apiVersion"
 
 
 def convert_extenders(extenders: SourceNode, remarks: Remarks) -> SourceNode:
@@ -23,6 +24,9 @@ def convert_extenders(extenders: SourceNode, remarks: Remarks) -> SourceNode:
 
 def _convert(extender: SourceNode, path: str, remarks: Remarks) -> SourceNode:
     members = dict(extender.members)
+    version = members.pop(_VERSION, None)  # the shapes of the forms leave it to policies
+    if version is not None:
+        remarks.changed(field_row("extenders[].apiVersion"), f"{path}.{_VERSION}", version.key_line)
     switch = members.pop(_OLD_SWITCH, None)
     if switch is not None:
         if _SWITCH in members:

@@ -68,7 +68,9 @@ _SHAPE: Final = slice_of(struct_of(ShapePointV1))
 _NAMES: Final = slice_of(STRING)
 
 _EXTENDER: Final = object_of(_fields_of(Extender) | {"enableHttps": BOOL})
-_LEGACY_EXTENDER: Final = object_of(_fields_of(Extender) | {"enableHttps": BOOL, "httpTimeout": _TIMEOUT})
+_LEGACY: Final = _fields_of(Extender) | {"enableHttps": BOOL, "httpTimeout": _TIMEOUT}
+_LEGACY_EXTENDER: Final = object_of(_LEGACY)
+_POLICY_EXTENDER: Final = object_of(_LEGACY | {"apiVersion": STRING})
 _PLUGIN_SET: Final = struct_of(PluginSetV1)
 _FLAT_OR_SET: Final = _either(slice_of(struct_of(PluginV1)), _PLUGIN_SET)
 _PLUGIN_CONFIG: Final = slice_of(struct_of(PluginConfigV1))
@@ -179,7 +181,7 @@ DOCUMENTS: Final[Mapping[Form, Mapping[str, GoType]]] = {
         **_META,
         "predicates": slice_of(_PREDICATE),
         "priorities": slice_of(_PRIORITY),
-        "extenders": slice_of(_LEGACY_EXTENDER),
+        "extenders": slice_of(_POLICY_EXTENDER),
         "hardPodAffinitySymmetricWeight": INT32,
         "alwaysCheckAllPredicates": BOOL,
     },

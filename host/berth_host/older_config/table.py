@@ -211,6 +211,14 @@ FIELDS: Final[tuple[Row, ...]] = (
     ),
     _field("extenders[].enableHttps", _EVERY - _ALPHA1, "extenders[].enableHTTPS", Change.EXACT, "v1beta1"),
     _field(
+        "extenders[].apiVersion",
+        _POLICY,
+        "",
+        Change.DROPPED,
+        "1.23",
+        "kube-scheduler did not read it, and requests and answers have one form",
+    ),
+    _field(
         "extenders[].httpTimeout",
         frozenset({Form.V1ALPHA2, Form.V1BETA1, Form.POLICY}),
         "a duration with a unit",

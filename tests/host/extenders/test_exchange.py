@@ -268,6 +268,13 @@ async def test_refused_connection_is_named_and_certainly_had_no_effect() -> None
     assert (err.outcome, isinstance(err, ExtenderOutcomeUnknownError)) == ("unavailable", False)
 
 
+async def test_address_of_ipv6_is_in_brackets() -> None:
+    # The port is closed, and machines without IPv6 fail, too: either way the address is named.
+    async with exchanging("http://[::1]:1") as client:
+        err = await failure(client)
+    assert str(err).startswith('Post "http://[::1]:1/filter": dial tcp [::1]:1: connect: ')
+
+
 async def test_unknown_host_is_named_and_certainly_had_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     async def unknown(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -283,7 +290,14 @@ async def test_unknown_host_is_named_and_certainly_had_no_effect(monkeypatch: py
     ("url", "words"),
     [
         ("ftp://127.0.0.1", 'Post "ftp://127.0.0.1/filter": unsupported protocol scheme "ftp"'),
-        ("127.0.0.1:1", 'Post "127.0.0.1:1/filter": unsupported protocol scheme ""'),
+        ("localhost:1", 'Post "localhost:1/filter": unsupported protocol scheme "localhost"'),
+        (
+            "127.0.0.1:1",
+            'parse "127.0.0.1:1/filter": first path segment in URL cannot contain colon',
+        ),
+        ("http://[::1", "parse \"http://[::1/filter\": missing ']' in host"),
+        ("http://h:port", 'parse "http://h:port/filter": invalid port ":port" after host'),
+        ("http://h:99999", 'Post "http://h:99999/filter": dial tcp: address 99999: invalid port'),
         ("", 'Post "/filter": unsupported protocol scheme ""'),
     ],
 )
@@ -307,6 +321,11 @@ async def test_extender_that_does_not_answer_in_time_is_a_timeout() -> None:
             'Post "URL/filter": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
         )
         assert await failure_at(server, given_http_timeout_s=0.05) == (expected, "timeout")
+
+
+async def test_negative_timeout_is_no_limit() -> None:
+    async with raw_server(answer()) as server, exchanging(server.url, given_http_timeout_s=-1.0) as client:
+        assert await client.post("filter", BODY) == b"{}"
 
 
 @pytest.mark.parametrize("given", [b"HTTP/1.1 200 OK\r\nConte", b"HTTP/1.1 100 Continue\r\n\r\n"])

@@ -268,6 +268,13 @@ def test_extenders_and_the_symmetric_weight_are_carried_over() -> None:
         assert word in said
 
 
+def test_version_of_an_extender_is_dropped_with_a_warning() -> None:
+    extender = {"urlPrefix": "http://127.0.0.1:9/", "apiVersion": "v1beta1", "filterVerb": "f"}
+    loaded = load({"extenders": [extender]})
+    assert [one.url_prefix for one in loaded.scheduler.extenders] == ["http://127.0.0.1:9/"]
+    assert "field extenders[].apiVersion is dropped" in "\n".join(loaded.warnings)
+
+
 def test_rule_without_an_equivalent_is_dropped_with_a_warning() -> None:
     loaded = load(
         {
