@@ -210,7 +210,7 @@ async def survives(verb: str, answers: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 async def test_host_survives_bad_answers_of_an_extender(verb: str) -> None:
-    await survives(verb, 100)
+    await survives(verb, 50)
 
 
 @pytest.mark.slow
