@@ -138,6 +138,11 @@ class Gates:
         entry = found.entry
         return found.info, Entry(entry.strategy, entry.label, entry.passed | {question.plugin})
 
+    def waits_for(self, question: GateQuestion) -> bool:
+        """Return True while the answer to this very question counts: no newer one about the pod is open."""
+        found = self._open.get(question.pod.pod.uid)
+        return found is not None and found.question is question
+
     def _shown(self, info: QueuedPodInfo) -> QueuedPod:
         return info.as_queued_pod(victims_pending=info.uid in self._seams.evicting)
 

@@ -119,7 +119,8 @@ def _is_about(event: ClusterEvent, pod: Pod) -> bool:
 class AnswerSink:
     """The receiver of late answers; `QueueWiring.connect` sets its functions after the queue was made."""
 
-    gate: Callable[[GateQuestion, Status], None]
+    gate: Callable[[GateQuestion, Status], bool]
+    """Returns True if the question is still open."""
     hint: Callable[[HintQuestion, bool], None]
     sort_key: Callable[[SortKeyQuestion, bytes], None]
 
@@ -179,9 +180,10 @@ class PluginQuestions:
     def _gate_answered(
         self, batcher: Batcher[GateQuestion, Status], question: GateQuestion, status: Status
     ) -> None:
-        self._sink.gate(question, status)
-        if status.code is Code.ERROR:
-            # Policy Fail: the pod stays gated until the plugin answers.
+        is_open = self._sink.gate(question, status)
+        if is_open and status.code is Code.ERROR:
+            # Policy Fail: the pod stays gated until the plugin answers. A question that a newer one about the
+            # pod has replaced is not asked again: such questions would add up.
             when_s = self._clock.monotonic_s() + RETRY_S
             self.retry_count += 1
             self._clock.call_at(when_s, lambda: self._ask_again(batcher, question))

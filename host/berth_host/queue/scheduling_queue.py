@@ -351,8 +351,11 @@ class SchedulingQueue:
 
     # --- answers that were deferred --------------------------------------------------------------
 
-    def gate_answered(self, question: GateQuestion, status: Status) -> None:
-        """Take the late answer of a served PreEnqueue plugin: the pod continues, or stays gated."""
+    def gate_answered(self, question: GateQuestion, status: Status) -> bool:
+        """Take the late answer of a served PreEnqueue plugin: the pod continues, or stays gated.
+
+        Returns True if the question is still open, after an error, and must be asked again.
+        """
         answered = self.places.gates.answered(question, status)
         if answered is not None:
             info, entry = answered
@@ -364,6 +367,7 @@ class SchedulingQueue:
                 if found.uid == question.pod.pod.uid and found.gating_plugin == question.plugin:
                     self.places.note_gated(found)
         self._settle()
+        return self.places.gates.waits_for(question)
 
     def hint_answered(self, question: HintQuestion, helps: bool) -> None:
         """Take the late hint of a served plugin; it is ignored if the pod was tried since the question."""

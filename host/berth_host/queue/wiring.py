@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import Protocol
 
 from berth_sdk.extension_points import ExtensionPoint
-from berth_sdk.status import Status
 
 from berth_host.config.configuration import ResolvedProfile
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENDER
@@ -21,7 +20,6 @@ from berth_host.queue.registrations import (
 )
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.seams import (
-    GateQuestion,
     HintQuestion,
     QueueProfile,
     QueueSort,
@@ -77,16 +75,13 @@ class QueueWiring:
         """Deliver all late answers to `queue` from now on."""
         self._queue = queue
 
-        def gate(question: GateQuestion, status: Status) -> None:
-            queue.gate_answered(question, status)
-
         def hint(question: HintQuestion, helps: bool) -> None:
             queue.hint_answered(question, helps)
 
         def sort_key(question: SortKeyQuestion, key: bytes) -> None:
             queue.sort_key_answered(question, key or None)
 
-        self._sink.gate, self._sink.hint, self._sink.sort_key = gate, hint, sort_key
+        self._sink.gate, self._sink.hint, self._sink.sort_key = queue.gate_answered, hint, sort_key
 
     def plugin_attached(self, plugin: str) -> None:
         """Register the events of a newly attached plugin; requeue the pods that failed without it."""

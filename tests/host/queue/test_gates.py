@@ -203,6 +203,19 @@ def test_after_an_error_the_same_question_may_be_answered_again() -> None:
     assert bench.active == ["a"]
 
 
+def test_only_the_newest_question_about_a_pod_stays_open_after_an_error() -> None:
+    slow = SlowPlugin()
+    bench = bench_with(Slow=slow.gate)
+    bench.add("a")
+    (question,) = slow.gate_questions
+    assert bench.queue.gate_answered(question, Status.error("not reached"))
+    stranger = GateQuestion(question.plugin, question.pod)
+    assert not bench.queue.gate_answered(stranger, Status.error("not reached"))
+    assert bench.queue.gate_answered(question, Status.error("not reached"))
+    assert not bench.queue.gate_answered(question, Status.success())
+    assert bench.active == ["a"]
+
+
 def test_recovered_gate_is_asked_anew() -> None:
     slow = SlowPlugin()
     bench = bench_with(Slow=slow.gate)
