@@ -123,13 +123,14 @@ class _Column:
 
 
 def _victim_bytes(pod: Pod) -> bytes:
-    item = pod.object
-    if item is None or item.get("spec.nodeName"):
-        return _object_bytes(item)
-    # An assumed pod: the object is older than its place.
-    whole = dict(item.parsed)
+    encoded = _object_bytes(pod.object)
+    if pod.object is None or not pod.object.is_parsed or pod.object.get("spec.nodeName"):
+        return encoded
+    # An assumed pod: the object is older than its place. Objects of pods that the API server shows on a node
+    # are kept as bytes alone.
+    whole = dict(pod.object.parsed)
     whole["spec"] = {**whole["spec"], "nodeName": pod.node_name}
-    return _object_bytes(KubeObject(item.api_version, item.kind, parsed=whole))
+    return _object_bytes(KubeObject("v1", "Pod", parsed=whole))
 
 
 def _node_bytes(node: Node) -> bytes:

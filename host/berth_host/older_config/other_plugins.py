@@ -195,7 +195,7 @@ UNKNOWN: Final = (
     "write it as a plugin for berth, and give it a place in a BerthConfiguration (--berth-config) or install "
     "its package"
 )
-"""What to do about a plugin that the table does not have."""
+"""The advice for a plugin that the table does not have."""
 
 
 def other_plugin(name: str) -> OtherPlugin | None:

@@ -24,7 +24,7 @@ from support.raw_http import RawServer, Request, answer, raw_server
 
 Json = dict[str, Any]
 Verb = Callable[[Json], Any]
-"""What an extender answers to a request: an object, bytes, None for a closed connection, or a coroutine."""
+"""The answer of an extender: an object, bytes, None for a closed connection, or a coroutine."""
 ALL: Final = ("filter", "prioritize", "preempt", "bind")
 
 

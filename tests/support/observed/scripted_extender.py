@@ -42,7 +42,7 @@ _NOTHING: Final = re.compile(r"\b(?:not|nothing|none|never)\b")
 
 @dataclass(frozen=True, slots=True)
 class SideEffect:
-    """What the extender does besides its answer: `operations` (README of the recordings), before or after."""
+    """The side effects of the extender: `operations` (README of the recordings), before or after."""
 
     operations: tuple[Json, ...]
     when: Literal["before", "after"] = "before"
@@ -161,7 +161,7 @@ class ScriptedExtender:
 
     @property
     def calls(self) -> list[Call]:
-        """What the extender was asked since `begin_step`, masked, by time of arrival."""
+        """The calls of the extender since `begin_step`, masked, by time of arrival."""
         return [call for call in self._arrived if call is not None]
 
     @property

@@ -1,4 +1,4 @@
-"""What a kind of recording adds to the replay of a scenario: surroundings, form of observations, comparison.
+"""The parts of a replay that differ between kinds of recordings: surroundings, observations, comparison.
 
 `observability_trial` is for recordings of what users observe; `extender_trial.extender_trial` adds an
 extender.

@@ -1,4 +1,4 @@
-"""What the tests of this folder share: an extender on a real socket, and the requests of a scheduler."""
+"""Shared by the tests of this folder: an extender on a real socket, and the requests of a scheduler."""
 
 from __future__ import annotations
 

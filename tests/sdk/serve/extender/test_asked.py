@@ -1,4 +1,4 @@
-"""What a plugin is asked for one request: the points of a cycle, and what its answers become."""
+"""The points at which a plugin is called for one request, and the answers made of its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a plugin carries over to an extender, what is refused, and the entry to paste."""
+"""The points of a plugin that an extender has, the plugins that are refused, and the entry to paste."""
 
 from __future__ import annotations
 
