@@ -68,7 +68,7 @@ _STEPS: Final = (
     ("send one call to a served plugin", "grpc/aio/_call.py", "_invoke"),
     ("write its context: pod, delta", "rpc/served/contexts.py", "write"),
     ("read its reply", "rpc/served/replies.py", "filter"),
-    ("assume, Reserve, Permit", "scheduler/schedule_one.py", "_assume_and_reserve"),
+    ("assume, Reserve, Permit", "scheduler/pod_steps.py", "take"),
     ("binding cycle", "scheduler/binding_cycle.py", "_run"),
     ("watch events to cache and queue", "cluster/handlers.py", "handle"),
 )

@@ -32,6 +32,8 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.rpc.served.sender": "host/rpc/served/test_framed_calls.py",
         "berth_host.rpc.route": "host/rpc/test_relay.py",
         "berth_host.scheduler.attempt": "host/scheduler/test_schedule_one.py",
+        "berth_host.scheduler.pod_steps": "host/scheduler/test_schedule_one.py",
+        "berth_host.scheduler.search": "host/scheduler/test_sampling.py",
         "berth_host.scheduler.preemption.budgets": "host/scheduler/preemption/test_evaluator.py",
         "berth_host.scheduler.preemption.dry_run": "host/scheduler/preemption/test_evaluator.py",
         "berth_host.scheduler.preemption.eligibility": "host/scheduler/preemption/test_evaluator.py",

@@ -21,7 +21,8 @@ from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.scheduler.chooser import SmallestName
 from berth_host.scheduler.nominations import Nominations
-from berth_host.scheduler.schedule_one import Algorithm, SearchStart
+from berth_host.scheduler.schedule_one import Algorithm
+from berth_host.scheduler.search import SearchStart
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod

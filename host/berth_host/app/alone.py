@@ -40,7 +40,8 @@ from berth_host.plugins.clients import ClientSeams, make_clients, plugins_by_poi
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.rpc.cycle import Cycle, CycleEnd
 from berth_host.scheduler.chooser import SmallestName
-from berth_host.scheduler.schedule_one import Algorithm, SearchStart
+from berth_host.scheduler.schedule_one import Algorithm
+from berth_host.scheduler.search import SearchStart
 
 ATTACH_S: Final = 30.0
 """Seconds that `async with FrameworkAlone(...)` waits for served plugins."""

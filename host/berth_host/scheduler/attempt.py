@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from berth_sdk.status import Status
 
+from berth_host.errors.plugins import CycleRestartError
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.framework.framework import Framework
 from berth_host.metrics.series import instant_s
@@ -30,6 +31,21 @@ class Failed(Exception):  # noqa: N818  # the end of an attempt, not an error of
         self.nominated = nominated
         self.fit_error = fit_error
         super().__init__(message)
+
+
+class Aborted(Failed):
+    """An attempt that was cut short from outside: the pod was deleted, or the host stops."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Status.error(why), why)
+
+
+class Restarted(Failed):
+    """An attempt that must begin again: a plugin was restarted and does not know the cycle."""
+
+    def __init__(self, restart: CycleRestartError) -> None:
+        self.restart = restart
+        super().__init__(Status.error(str(restart)), str(restart))
 
 
 def unexpected(err: Exception) -> Failed:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.scheduler.sampling import cut, rotated, wanted_count
-from berth_host.scheduler.schedule_one import SearchStart
+from berth_host.scheduler.search import SearchStart
 from berth_sdk.node import Node
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeColumns, NodeTable
