@@ -1,6 +1,6 @@
-"""NodeName: a pod that names its node can run on no other node. Called at Filter.
+"""NodeName: a pod that names its node can run on no other node. Called at PreFilter and Filter.
 
-Source: `pkg/scheduler/framework/plugins/nodename/node_name.go`, v1.36.
+Source: `pkg/scheduler/framework/plugins/nodename/node_name.go`, v1.37.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from berth_sdk.events import EventInterest
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
+from berth_sdk.results import PreFilterResult
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 
@@ -26,6 +27,12 @@ class NodeName(Plugin):
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.NODE_NAME,)
     events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Node", ("add",)),)
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult | Status:
+        """Narrow the search to `spec.nodeName`. Preemption on another node cannot help the pod."""
+        if not pod.node_name:
+            return Status.success()
+        return PreFilterResult(eligible=frozenset((pod.node_name,)))
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Return unresolvable for all other nodes."""

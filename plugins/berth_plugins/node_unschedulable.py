@@ -1,6 +1,6 @@
-"""NodeUnschedulable: cordoned nodes take no new pods. Called at Filter.
+"""NodeUnschedulable: cordoned nodes take no new pods. Called at PreFilter and Filter.
 
-Source: `pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go`, v1.36.
+Source: `pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go`, v1.37.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ class NodeUnschedulable(Plugin):
     def sign_spec(self, pod: Pod) -> Hashable:
         """Return True if the pod may run on unschedulable nodes."""
         return bool(pod.tolerations) and any_tolerates(pod.tolerations, _TAINT)
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """Return success: Filter checks every pod."""
+        return Status.success()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Return unresolvable where the node is cordoned."""

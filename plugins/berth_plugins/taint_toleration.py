@@ -1,9 +1,9 @@
-"""TaintToleration: node taints against pod tolerations -> verdict and score. Called at Filter, PreScore,
-Score.
+"""TaintToleration: node taints against pod tolerations -> verdict and score. Called at PreFilter,
+Filter, PreScore and Score.
 
 Each cycle tests each distinct list of taints once, for any number of nodes.
 
-Source: `pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go`, v1.36.
+Source: `pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go`, v1.37.
 """
 
 from __future__ import annotations
@@ -52,6 +52,10 @@ class TaintToleration(Plugin):
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)
         self._compare = is_on(args, COMPARISON_GATE, default=False)
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """Return success: Filter checks every pod."""
+        return Status.success()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Return unresolvable where a taint excludes the pod."""

@@ -1,7 +1,7 @@
 """Replay recorded exchanges of kube-scheduler with HTTP extenders, and compare them, on a real API server.
 
-    python tests/cluster/replay_extender.py [--scheduler berth|kube-scheduler] [--scenario NAME]...
-        [--servers N] DIR
+    python tests/cluster/replay_extender.py [--scheduler berth|kube-scheduler] [--emulated-version VERSION]
+        [--scenario NAME]... [--servers N] DIR
 
 Reads every `.jsonl` (or `.jsonl.gz`) of DIR. Every scenario starts from an empty cluster, a new scheduler
 process and a new extender, which answers as recorded. Prints one JSON line for each scenario when it ends,

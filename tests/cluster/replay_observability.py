@@ -1,7 +1,7 @@
 """Replay recorded scenarios of kube-scheduler against a real API server, and compare what users observe.
 
-    python tests/cluster/replay_observability.py [--scheduler berth|kube-scheduler] [--scenario NAME]...
-        [--servers N] DIR
+    python tests/cluster/replay_observability.py [--scheduler berth|kube-scheduler]
+        [--emulated-version VERSION] [--scenario NAME]... [--servers N] DIR
 
 Reads `events.jsonl` (or `.jsonl.gz`) of DIR. Every scenario starts from an empty cluster and a new scheduler
 process. Prints one JSON line for each scenario when it ends, with its first difference, then the total. Exits

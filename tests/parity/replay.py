@@ -1,11 +1,13 @@
 """Replay recorded decisions of kube-scheduler through the host, and report the differences.
 
-    python tests/parity/replay.py [--remote] [--exclude CATEGORY]... [--actual FILE] DIR
+    python tests/parity/replay.py [--remote] [--emulated-version VERSION] [--exclude CATEGORY]...
+        [--actual FILE] DIR
 
 Reads every `*.jsonl` and `*.jsonl.gz` of the folder. Prints one JSON line for each category, with its first
 difference, then the total; exits 0 only if all are identical. A record that cannot be run is not identical.
 `--actual` writes the host's results, one line `{"name", "results"}` for each record. With `--remote` all
-default plugins are served from another process.
+default plugins are served from another process. `--emulated-version`: the version that was recorded, 1.36
+by default.
 
 The two steps are independent: `decision_host` turns a record without its `expected` into the host's inputs
 and writes down its answers; `decision_records` compares.
@@ -28,6 +30,7 @@ sys.path.insert(0, str(next(folder for folder in Path(__file__).parents if folde
 from berth_host.log import configure
 from support.decision_host import decide
 from support.decision_records import first_difference, read_records
+from support.emulated_version import OLDEST, add_option
 from support.served import default_plugin_server
 
 Json = dict[str, Any]
@@ -72,31 +75,31 @@ class Replay:
     actual: list[Json] = field(default_factory=list)
 
 
-def run(record: Json, endpoint: str = "") -> tuple[list[Json] | None, str]:
+def run(record: Json, emulated_version: str, endpoint: str = "") -> tuple[list[Json] | None, str]:
     """Return the host's results, or None and the reason why the record could not be run."""
     given = {key: value for key, value in record.items() if key != "expected"}
     if "unreadable" in given:
         return None, str(given["unreadable"])
     try:
-        results = asyncio.run(_in_time(given, endpoint))
+        results = asyncio.run(_in_time(given, emulated_version, endpoint))
     except Exception as err:  # noqa: BLE001 (the loop over records goes on: this one counts as not identical)
         return None, f"{type(err).__name__}: {err}"
     return results, ""
 
 
-async def _in_time(record: Json, endpoint: str) -> list[Json]:
+async def _in_time(record: Json, emulated_version: str, endpoint: str) -> list[Json]:
     """Run a record with a time limit, so that a record that never ends does not block the others."""
     async with asyncio.timeout(_RECORD_S):
-        return await decide(record, endpoint)
+        return await decide(record, emulated_version, endpoint)
 
 
-def replay(records: Iterable[Json], endpoint: str = "") -> Replay:
+def replay(records: Iterable[Json], endpoint: str = "", *, emulated_version: str = OLDEST) -> Replay:
     """Run and compare all records. `endpoint`: the address of served default plugins; "" for in-process
-    ones.
+    ones. `emulated_version`: the version to decide as; "" for no emulation.
     """
     done = Replay()
     for record in records:
-        results, problem = run(record, endpoint)
+        results, problem = run(record, emulated_version, endpoint)
         if results is None:
             difference: Json | None = {"problem": problem}
         else:
@@ -115,6 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Replay recorded scheduling decisions.")
     parser.add_argument("--remote", action="store_true", help="serve all plugins from another process")
+    add_option(parser)
     parser.add_argument("--exclude", action="append", default=[], metavar="CATEGORY", help="leave it out")
     parser.add_argument("--actual", type=Path, metavar="FILE", help="write what the host did")
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder with *.jsonl or *.jsonl.gz")
@@ -125,9 +129,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     records = read_records(options.folder, options.exclude)
     if options.remote:
         with TemporaryDirectory() as folder, default_plugin_server(Path(folder)) as endpoint:
-            done = replay(records, endpoint)
+            done = replay(records, endpoint, emulated_version=options.emulated_version)
     else:
-        done = replay(records)
+        done = replay(records, emulated_version=options.emulated_version)
     if options.actual is not None:
         options.actual.write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in done.actual))
     for category in sorted(done.tallies):

@@ -1,6 +1,6 @@
 """Replay recorded configurations through the host's own loader, and compare the results.
 
-    python tests/parity/replay_config.py [--actual FILE] DIR
+    python tests/parity/replay_config.py [--emulated-version VERSION] [--actual FILE] DIR
 
 Reads every `*.jsonl` and `*.jsonl.gz` of the folder. Prints one JSON line with the number of records, how
 many are identical, and the first difference; exits 0 only if all are identical. `--actual` also writes the
@@ -22,9 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+sys.path.insert(0, str(next(folder for folder in Path(__file__).parents if folder.name == "tests")))
+
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import load_configuration
 from berth_host.config.rendering import configuration_to_json, error_to_json
+from support.emulated_version import OLDEST, add_option
 
 Record: TypeAlias = dict[str, Any]
 _TEXTS = ("error", "text")
@@ -49,7 +52,7 @@ def read_records(folder: Path) -> Iterator[Record]:
         yield from (json.loads(line) for line in text.split("\n") if line.strip())
 
 
-def actual_of(given: Record) -> Record:
+def actual_of(given: Record, emulated_version: str = OLDEST) -> Record:
     """Return the host's result for a record's input, in the form of `expected`."""
     registered = {name: frozenset(points) for name, points in given.get("outOfTreePlugins", {}).items()}
     try:
@@ -58,6 +61,7 @@ def actual_of(given: Record) -> Record:
             source=given["name"],
             registered=registered,
             feature_gates=given.get("featureGates", {}),
+            emulated_version=emulated_version,
         )
     except ConfigurationError as err:
         return _recorded_error(error_to_json(err))
@@ -65,9 +69,9 @@ def actual_of(given: Record) -> Record:
     return {"config": shown["config"], "profiles": shown["profiles"]}
 
 
-def _actual_or_problem(given: Record) -> Record:
+def _actual_or_problem(given: Record, emulated_version: str) -> Record:
     try:
-        return actual_of(given)
+        return actual_of(given, emulated_version)
     except Exception as err:  # noqa: BLE001 (the loop over records goes on: this one is not identical)
         return {"problem": f"{type(err).__name__}: {err}"}
 
@@ -129,11 +133,11 @@ def _is_same_scalar(expected: object, actual: object) -> bool:
     return isinstance(expected, bool) == isinstance(actual, bool) and expected == actual
 
 
-def replay(folder: Path, actual_file: Path | None) -> dict[str, object]:
+def replay(folder: Path, actual_file: Path | None, emulated_version: str = OLDEST) -> dict[str, object]:
     """Replay a folder; return the printed line."""
     records = list(read_records(folder))
     inputs = [{key: value for key, value in record.items() if key != "expected"} for record in records]
-    actual = [_actual_or_problem(given) for given in inputs]
+    actual = [_actual_or_problem(given, emulated_version) for given in inputs]
     if actual_file is not None:
         shown = ({"name": r["name"], "expected": a} for r, a in zip(records, actual, strict=True))
         actual_file.write_text("".join(f"{json.dumps(line)}\n" for line in shown), encoding="utf-8")
@@ -161,10 +165,11 @@ def _shown(difference: Difference) -> dict[str, object]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Replay recorded scheduler configurations.")
+    add_option(parser)
     parser.add_argument("--actual", type=Path, metavar="FILE", help="write what the host did, one line each")
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder with *.jsonl or *.jsonl.gz")
     given = parser.parse_args(argv)
-    result = replay(given.folder, given.actual)
+    result = replay(given.folder, given.actual, given.emulated_version)
     print(json.dumps(result))
     return 0 if result["records"] and result["identical"] == result["records"] else 1
 

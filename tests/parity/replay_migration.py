@@ -1,6 +1,6 @@
 """Migrate recorded configurations with `berth migrate`, and compare what its result means.
 
-    python tests/parity/replay_migration.py [--files FOLDER] DIR
+    python tests/parity/replay_migration.py [--emulated-version VERSION] [--files FOLDER] DIR
 
 DIR has the recordings of `replay_config.py`. For each record the command migrates the input into a folder,
 `berth check-config` reads the result, and a second migration must change nothing, byte for byte. Compared
@@ -37,6 +37,7 @@ from click.testing import CliRunner, Result
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from parity.replay_config import Record, first_difference, read_records
+from support.emulated_version import OLDEST, add_option
 
 FILE: Final = "scheduler.yaml"
 NEEDED: Final = {"queueSort": "PrioritySort", "bind": "DefaultBinder"}
@@ -59,9 +60,11 @@ class Outcome:
     shown: Record | None
 
 
-def migrated(given: Record, plugins: Mapping[str, Sequence[str]]) -> Outcome:
+def migrated(given: Record, plugins: Mapping[str, Sequence[str]], emulated_version: str) -> Outcome:
     """Migrate a record's input twice, and check the result. Raises MigrationError."""
     gates = [f"--feature-gates={name}={'true' if on else 'false'}" for name, on in _gates(given)]
+    if emulated_version:
+        gates.append(f"--emulated-version={emulated_version}")
     named = [f"--plugin={name}={','.join(points)}" for name, points in plugins.items()]
     with tempfile.TemporaryDirectory(prefix="berth-migrate-") as folder:
         old, first, second = (Path(folder, name) for name in ("old.yaml", "first", "second"))
@@ -151,9 +154,10 @@ def without_stand_ins(expected: Record, actual: Record) -> tuple[Record, Record]
 
 @dataclass(frozen=True, slots=True)
 class Recordings:
-    """All records by name."""
+    """All records by name. `emulated_version`: as for `load_configuration`."""
 
     by_name: Mapping[str, Record]
+    emulated_version: str = OLDEST
 
     def problem(self, record: Record) -> object | None:
         """Return how the migration of a record differs from the recording; None if it does not."""
@@ -168,8 +172,8 @@ class Recordings:
         version, kind = (_field(given, name) for name in ("apiVersion", "kind"))
         is_older = version != API_VERSION and str(version).startswith(f"{GROUP}/")
         name, lacks = given["name"], bool(others) or _lacks(given)
-        kept = migrated(given, others)
-        left = migrated(given, {}) if others else kept
+        kept = migrated(given, others, self.emulated_version)
+        left = migrated(given, {}, self.emulated_version) if others else kept
         if "kind" not in expected:
             yield from _difference(name, expected, kept)
             yield from self._in_tree_difference(name, expected, left)
@@ -273,10 +277,10 @@ def _lacks(given: Record) -> bool:
     )
 
 
-def replay(folder: Path, files: Path | None = None) -> dict[str, object]:
+def replay(folder: Path, files: Path | None = None, emulated_version: str = OLDEST) -> dict[str, object]:
     """Migrate the records of a folder, and the files of another one; return the printed line."""
     records = list(read_records(folder))
-    recordings = Recordings({record["name"]: record for record in records})
+    recordings = Recordings({record["name"]: record for record in records}, emulated_version)
     results = [(record["name"], recordings.problem(record)) for record in records]
     for file in sorted(files.iterdir()) if files is not None else ():
         text = file.read_bytes().decode()
@@ -294,10 +298,11 @@ def replay(folder: Path, files: Path | None = None) -> dict[str, object]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Migrate recorded scheduler configurations.")
+    add_option(parser)
     parser.add_argument("--files", type=Path, metavar="FOLDER", help="files that are inputs of records")
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder with *.jsonl or *.jsonl.gz")
     given = parser.parse_args(argv)
-    result = replay(given.folder, given.files)
+    result = replay(given.folder, given.files, given.emulated_version)
     print(json.dumps(result))
     return 0 if result["records"] and result["identical"] == result["records"] else 1
 

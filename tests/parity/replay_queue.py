@@ -1,6 +1,6 @@
 """Replay recorded scripts of the queue through the host's own event handlers, failure handler and queue.
 
-    python tests/parity/replay_queue.py [--actual FILE] DIR
+    python tests/parity/replay_queue.py [--emulated-version VERSION] [--actual FILE] DIR
 
 Reads every `*.jsonl` and `*.jsonl.gz` of the folder. Prints one JSON line with the number of records, how
 many are identical, and the first difference; exits 0 only if all are identical. `--actual` also writes the
@@ -27,6 +27,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
+sys.path.insert(0, str(next(folder for folder in Path(__file__).parents if folder.name == "tests")))
+
 from berth_host.app import Host, HostOptions
 from berth_host.cluster.port import ClusterPort, EventRecord, WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
@@ -40,6 +42,7 @@ from berth_host.scheduler.failure import Failure
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
+from support.emulated_version import OLDEST, add_option
 
 Record: TypeAlias = dict[str, Any]
 START_S = 1_767_225_600  # 2026-01-01T00:00:00Z
@@ -134,7 +137,7 @@ class DeafCluster:
 class ScriptedHost:
     """A host with the default profile, and one method per operation of a script."""
 
-    def __init__(self, config: Record) -> None:
+    def __init__(self, config: Record, emulated_version: str) -> None:
         self.clock = ScriptClock(config.get("startOffsetMs", 0))
         self.recorder = Recorder()
         options = HostOptions(
@@ -143,7 +146,8 @@ class ScriptedHost:
             queue_observer=self.recorder,
             ask_every_plugin=True,
         )
-        self.host = Host(_configuration(config), cast(ClusterPort, DeafCluster()), options)
+        configuration = _configuration(config, emulated_version)
+        self.host = Host(configuration, cast(ClusterPort, DeafCluster()), options)
         self.queue = self.host.queue
         self.objects: dict[tuple[str, str, str], KubeObject] = {}
         self.popped: dict[tuple[str, str], QueuedPodInfo] = {}
@@ -310,12 +314,12 @@ class ScriptedHost:
 
 
 @cache
-def _default_configuration() -> LoadedConfiguration:
-    return load_configuration(DEFAULT_CONFIGURATION, source="default", emulated_version="1.36")
+def _default_configuration(emulated_version: str) -> LoadedConfiguration:
+    return load_configuration(DEFAULT_CONFIGURATION, source="default", emulated_version=emulated_version)
 
 
-def _configuration(config: Record) -> LoadedConfiguration:
-    default = _default_configuration()
+def _configuration(config: Record, emulated_version: str) -> LoadedConfiguration:
+    default = _default_configuration(emulated_version)
     limits = replace(
         default.scheduler,
         pod_initial_backoff_s=config.get("podInitialBackoffSeconds", 1),
@@ -337,10 +341,10 @@ def _without_empty(fields: Record) -> Record:
     return {name: value for name, value in fields.items() if value}
 
 
-async def actual_of(script: Record) -> list[Record]:
+async def actual_of(script: Record, emulated_version: str = OLDEST) -> list[Record]:
     """Return the host's states for a script, one per operation."""
     config = script.get("config") or {}
-    scripted = ScriptedHost(config)
+    scripted = ScriptedHost(config, emulated_version)
     for item in script.get("initial") or ():
         scripted.create(item)
     if config.get("flush", "auto") == "auto":
@@ -360,14 +364,14 @@ async def actual_of(script: Record) -> list[Record]:
     return states
 
 
-async def all_actual(scripts: Sequence[Record]) -> list[list[Record]]:
+async def all_actual(scripts: Sequence[Record], emulated_version: str = OLDEST) -> list[list[Record]]:
     """Return the states of every script, one after the other."""
-    return [await _actual_or_problem(script) for script in scripts]
+    return [await _actual_or_problem(script, emulated_version) for script in scripts]
 
 
-async def _actual_or_problem(script: Record) -> list[Record]:
+async def _actual_or_problem(script: Record, emulated_version: str) -> list[Record]:
     try:
-        return await actual_of(script)
+        return await actual_of(script, emulated_version)
     except Exception as err:  # noqa: BLE001 (the loop over scripts goes on: this one is not identical)
         return [{"problem": f"{type(err).__name__}: {err}"}]
 
@@ -404,11 +408,11 @@ def read_records(folder: Path) -> Iterator[Record]:
             yield from (json.loads(line) for line in text.split("\n") if line.strip())
 
 
-def replay(folder: Path, actual_file: Path | None = None) -> Record:
+def replay(folder: Path, actual_file: Path | None = None, emulated_version: str = OLDEST) -> Record:
     """Replay a folder; return the printed line."""
     records = list(read_records(folder))
     scripts = [{key: value for key, value in record.items() if key != "expected"} for record in records]
-    actual = asyncio.run(all_actual(scripts))
+    actual = asyncio.run(all_actual(scripts, emulated_version))
     if actual_file is not None:
         shown = ({"name": r["name"], "expected": a} for r, a in zip(records, actual, strict=True))
         actual_file.write_text("".join(f"{json.dumps(line)}\n" for line in shown), encoding="utf-8")
@@ -427,11 +431,12 @@ def replay(folder: Path, actual_file: Path | None = None) -> Record:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Replay recorded scripts of the scheduling queue.")
+    add_option(parser)
     parser.add_argument("--actual", type=Path, metavar="FILE", help="write what the host did, one line each")
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder with *.jsonl or *.jsonl.gz")
     given = parser.parse_args(argv)
     configure("ERROR")  # to standard error, because standard output has the one line
-    result = replay(given.folder, given.actual)
+    result = replay(given.folder, given.actual, given.emulated_version)
     print(json.dumps(result))
     return 0 if result["records"] and result["identical"] == result["records"] else 1
 

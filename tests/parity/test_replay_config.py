@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.config.default_plugins import DEFAULT_PLUGINS
+from berth_host.config.emulation import EMULATIONS
 from parity import replay_config
 
 GOLDEN = Path(__file__).parent / "golden_config"
@@ -68,8 +69,10 @@ def test_an_empty_folder_is_no_success(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_broken_host_goes_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_one = DEFAULT_PLUGINS[:3] + DEFAULT_PLUGINS[4:]
-    monkeypatch.setattr("berth_host.config.defaulting.DEFAULT_PLUGINS", without_one)
+    emulated = EMULATIONS["1.36"]
+    without_one = emulated.plugins[:3] + emulated.plugins[4:]
+    broken = {**EMULATIONS, "1.36": replace(emulated, plugins=without_one)}
+    monkeypatch.setattr("berth_host.config.emulation.EMULATIONS", broken)
     result = replay_config.replay(GOLDEN, None)
     assert isinstance(result["identical"], int)
     assert 0 < result["identical"] < len(RECORDS)

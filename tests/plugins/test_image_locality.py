@@ -8,6 +8,7 @@ from berth_sdk.errors import ObjectError
 from berth_sdk.pod import Pod
 from berth_sdk.testing import make_node, make_pod, make_table
 from support.asking import IN_PROCESS, Ask, Plug
+from support.emulated_version import args_of
 
 PLUG = Plug(ImageLocality)
 MIB = 1024 * 1024
@@ -33,11 +34,17 @@ async def test_the_same_image_counts_once_per_container_and_init_containers_too(
     assert await ask.score(PLUG, pod, nodes) == [100 * (2100 - 23) // (3000 - 23)]
 
 
-async def test_image_volumes_add_bytes_but_no_container(ask: Ask) -> None:
+@pytest.mark.parametrize(("version", "counted"), [("", 3), ("1.37", 3), ("1.36", 1)])
+async def test_image_volumes_count_as_images_since_1_37(ask: Ask, version: str, counted: int) -> None:
     nodes = make_table([make_node("a", images={"web:v1": 300 * MIB, "data:v1": 400 * MIB})])
-    volume = {"name": "data", "image": {"reference": "data:v1"}}
-    pod = make_pod("web", images=["web:v1"], spec={"volumes": [volume]})
-    assert await ask.score(PLUG, pod, nodes) == [100 * (700 - 23) // (1000 - 23)]
+    volumes = [
+        {"name": "data", "image": {"reference": "data:v1"}},
+        {"name": "unnamed", "image": {}},
+        {"name": "other", "emptyDir": {}},
+    ]
+    pod = make_pod("web", images=["web:v1"], spec={"volumes": volumes})
+    plug = Plug(ImageLocality, args=args_of("ImageLocality", version))
+    assert await ask.score(plug, pod, nodes) == [100 * (700 - 23) // (1000 * counted - 23)]
 
 
 async def test_image_score_is_clamped_for_small_and_huge_images(ask: Ask) -> None:
@@ -47,12 +54,15 @@ async def test_image_score_is_clamped_for_small_and_huge_images(ask: Ask) -> Non
     assert await ask.score(PLUG, make_pod("web", images=["tiny:v1", "none:v1"]), nodes) == [0]
 
 
-async def test_pod_without_containers_is_scored_as_upstream(ask: Ask) -> None:
+@pytest.mark.parametrize(("version", "score"), [("1.37", 18), ("1.36", 100)])
+async def test_pod_without_containers_is_scored_as_upstream(ask: Ask, version: str, score: int) -> None:
     nodes = make_table([make_node("a", images={"data:v1": 400 * MIB}), make_node("b")])
     volume = {"name": "data", "image": {"reference": "data:v1"}}
     pod = make_pod("web", spec={"containers": [], "volumes": [volume]})
-    # The upper limit is 0 then, below the lower one: what has any bytes to count lies above it.
-    assert await ask.score(PLUG, pod, nodes) == [100, 0]
+    # In 1.36 the upper limit is 0 then, below the lower one: what has any bytes to count lies above it.
+    # A node has the image, of two: half of its bytes count.
+    plug = Plug(ImageLocality, args=args_of("ImageLocality", version))
+    assert await ask.score(plug, pod, nodes) == [score, 0]
 
 
 @pytest.mark.parametrize(

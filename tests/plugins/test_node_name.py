@@ -16,6 +16,13 @@ async def test_pod_without_a_node_name_fits_on_every_node(ask: Ask) -> None:
     assert await ask.filter(PLUG, make_pod("web"), NODES) == [Status.success()] * 3
 
 
+async def test_search_is_narrowed_to_the_named_node(ask: Ask) -> None:
+    anywhere = await ask.pre_filter(PLUG, make_pod("web"), NODES)
+    assert (anywhere.status, anywhere.eligible) == (Status.success(), None)
+    named = await ask.pre_filter(PLUG, make_pod("web", node="b"), NODES)
+    assert (named.status, named.eligible) == (Status.success(), frozenset({"b"}))
+
+
 async def test_pod_fits_only_on_its_named_node(ask: Ask) -> None:
     got = await ask.filter(PLUG, make_pod("web", node="b"), NODES)
     assert got == [REJECTED, Status.success(), REJECTED]

@@ -17,9 +17,9 @@ Json = dict[str, Any]
 PROFILE: Final = "default-scheduler"
 
 
-def configuration_of(record: Json, endpoint: str = "") -> LoadedConfiguration:
+def configuration_of(record: Json, emulated_version: str, endpoint: str = "") -> LoadedConfiguration:
     """Return the record's configuration, read from the text of a file; with `endpoint` the second document of
-    it says that all default plugins are served there.
+    it says that all default plugins are served there. `emulated_version`: as for `load_configuration`.
     """
     config = record.get("config") or {}
     args = {name: dict(value) for name, value in (config.get("pluginConfig") or {}).items()}
@@ -46,7 +46,7 @@ def configuration_of(record: Json, endpoint: str = "") -> LoadedConfiguration:
         source=str(record.get("name", "record")),
         registered=ClassRegistry().points(),
         feature_gates=config.get("featureGates") or {},
-        emulated_version="1.36",
+        emulated_version=emulated_version,
     )
 
 

@@ -59,10 +59,11 @@ class CannotRunError(Exception):
     """The record asks for something that this host cannot be made to do."""
 
 
-async def decide(record: Json, endpoint: str = "") -> list[Json]:
+async def decide(record: Json, emulated_version: str, endpoint: str = "") -> list[Json]:
     """Return the results of a record, `expected` unread.
 
-    `endpoint`: where all default plugins are served; empty: they run in process.
+    `emulated_version`: the version of kube-scheduler to decide as; empty: no emulation. `endpoint`: where all
+    default plugins are served; empty: they run in process.
     """
     clock = ManualClock(FIRST_START_S)
     cluster = MemoryCluster(clock)
@@ -70,7 +71,7 @@ async def decide(record: Json, endpoint: str = "") -> list[Json]:
         for raw in record.get(name) or ():
             _put(cluster, raw)
     options = HostOptions(clock=clock, chooser=SmallestName())
-    host = Host(configuration_of(record, endpoint), cluster, options)
+    host = Host(configuration_of(record, emulated_version, endpoint), cluster, options)
     config = record.get("config") or {}
     if config.get("queuePreemption") != "apply":
         host.scheduler.evictions = Nothing()

@@ -19,7 +19,7 @@ from berth_host.cli.input_errors import fail, reported
 from berth_host.cli.migration import Migration, OtherFile
 from berth_host.cli.migration import migrate as migrated
 from berth_host.cli.migration_list import list_object, list_text
-from berth_host.cli.options import PATH, feature_gates_option, plugin_option
+from berth_host.cli.options import PATH, emulated_version_option, feature_gates_option, plugin_option
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.cli.written_files import FilesExistError, TextFile, write_files
 from berth_host.config.errors import ConfigurationError
@@ -52,6 +52,7 @@ NOT_WRITTEN: Final = 1
 )
 @plugin_option
 @feature_gates_option
+@emulated_version_option
 @click.option("--force", is_flag=True, help="With -o: replace files that have other content.")
 @click.option("--raw", is_flag=True, help="Without -o: print secrets, too. With -o they are always written.")
 @click.option(
@@ -67,6 +68,7 @@ def migrate(
     berth_config: str | None,
     plugins: dict[str, frozenset[str]],
     feature_gates: dict[str, bool],
+    emulated_version: str,
     *,
     force: bool,
     raw: bool,
@@ -93,6 +95,7 @@ def migrate(
                 **_text_of(file),
                 registered=registered,
                 feature_gates=feature_gates,
+                emulated_version=emulated_version,
                 given=plugins,
                 berth_file=other,
             )

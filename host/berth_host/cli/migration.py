@@ -73,6 +73,7 @@ def migrate(
     registered: Mapping[str, frozenset[str]],
     *,
     feature_gates: Mapping[str, bool],
+    emulated_version: str = "",
     given: Mapping[str, frozenset[str]],
     berth_file: OtherFile | None = None,
 ) -> Migration:
@@ -81,6 +82,7 @@ def migrate(
     Args:
         registered: plugins that are installed here, with the points that they implement.
         feature_gates: gates that are set, by name.
+        emulated_version: as for `load_configuration`.
         given: plugins that the command line names, with their points.
         berth_file: a BerthConfiguration that is not in the text; None: there is none.
 
@@ -107,6 +109,7 @@ def migrate(
         source,
         registered,
         feature_gates=feature_gates,
+        emulated_version=emulated_version,
         given=given,
         cure=_CURE,
         older=lambda: Converter(told=told),
@@ -122,6 +125,7 @@ def migrate(
             f"{source}, migrated",
             registered,
             feature_gates=feature_gates,
+            emulated_version=emulated_version,
             given=given,
             convert_older=False,
         )

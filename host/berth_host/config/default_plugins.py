@@ -4,7 +4,9 @@ Read by the configuration (default profile, argument kinds) and by `simulate` (t
 build has). The plugins themselves are in `berth_plugins`, and their classes name the events that may help
 the pods that they reject. Only a plugin without a class has its events here, for the queue.
 
-Source: kube-scheduler v1.36 `pkg/scheduler/apis/config/v1/default_plugins.go`, and `EventsToRegister` of
+The table is of kube-scheduler 1.37; `emulation` has what differs in older versions.
+
+Source: kube-scheduler v1.37 `pkg/scheduler/apis/config/v1/default_plugins.go`, and `EventsToRegister` of
 `pkg/scheduler/framework/plugins/gangscheduling`.
 """
 
@@ -69,11 +71,11 @@ class DefaultPlugin:
 DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
     DefaultPlugin(name="SchedulingGates", points=frozenset({"preEnqueue"})),
     DefaultPlugin(name="PrioritySort", points=frozenset({"queueSort"})),
-    DefaultPlugin(name="NodeUnschedulable", points=frozenset({"filter"})),
-    DefaultPlugin(name="NodeName", points=frozenset({"filter"})),
+    DefaultPlugin(name="NodeName", points=frozenset({"preFilter", "filter"})),
+    DefaultPlugin(name="NodeUnschedulable", points=frozenset({"preFilter", "filter"})),
     DefaultPlugin(
         name="TaintToleration",
-        points=frozenset({"filter", "preScore", "score"}),
+        points=frozenset({"preFilter", "filter", "preScore", "score"}),
         weight=3,
         reads_gates=("TaintTolerationComparisonOperators",),
     ),

@@ -6,7 +6,7 @@ Source: `pkg/scheduler/apis/config/v1/defaults.go`, `default_plugins.go`, v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,7 +21,7 @@ from berth_host.config.decoding.types_v1 import (
     PluginsV1,
     ProfileV1,
 )
-from berth_host.config.default_plugins import DEFAULT_PLUGINS, EXTENSION_POINTS
+from berth_host.config.default_plugins import EXTENSION_POINTS, DefaultPlugin
 from berth_host.config.feature_gates import FeatureGates
 from berth_host.config.source.node import Json
 
@@ -77,8 +77,10 @@ class DefaultedScheduler:
     profiles: tuple[DefaultedProfile, ...]
 
 
-def apply_defaults(decoded: DecodedScheduler, gates: FeatureGates) -> DefaultedScheduler:
-    """Fill in everything that the file leaves open."""
+def apply_defaults(
+    decoded: DecodedScheduler, gates: FeatureGates, plugins: Sequence[DefaultPlugin]
+) -> DefaultedScheduler:
+    """Fill in everything that the file leaves open. `plugins`: the default plugins in their order."""
     config = decoded.config
     profiles = config.profiles or (ProfileV1(),)
     plugin_config = decoded.plugin_config or ((),)
@@ -102,7 +104,7 @@ def apply_defaults(decoded: DecodedScheduler, gates: FeatureGates) -> DefaultedS
             profiles=None,
         ),
         profiles=tuple(
-            _default_profile(profile, entries, gates)
+            _default_profile(profile, entries, gates, plugins)
             for profile, entries in zip(profiles, plugin_config, strict=True)
         ),
     )
@@ -134,9 +136,12 @@ def _default_client_connection(given: ClientConnection) -> ClientConnection:
 
 
 def _default_profile(
-    profile: ProfileV1, entries: tuple[PluginConfig, ...], gates: FeatureGates
+    profile: ProfileV1,
+    entries: tuple[PluginConfig, ...],
+    gates: FeatureGates,
+    default_plugins: Sequence[DefaultPlugin],
 ) -> DefaultedProfile:
-    plugins = _merge_plugins(profile.plugins or PluginsV1(), gates)
+    plugins = _merge_plugins(profile.plugins or PluginsV1(), gates, default_plugins)
     given = tuple(_default_entry(entry, gates) for entry in entries)
     given_names = {entry.name for entry in given}
     enabled = {ref.name for plugin_set in plugins.values() for ref in plugin_set.enabled}
@@ -159,15 +164,17 @@ def _default_entry(entry: PluginConfig, gates: FeatureGates) -> PluginConfig:
     return entry.with_typed(default_args(entry.typed, f"{entry.name}Args", gates))
 
 
-def _merge_plugins(given: PluginsV1, gates: FeatureGates) -> dict[str, PluginSet]:
+def _merge_plugins(
+    given: PluginsV1, gates: FeatureGates, default_plugins: Sequence[DefaultPlugin]
+) -> dict[str, PluginSet]:
     fields = json_fields(PluginsV1)
     sets = {point: getattr(given, fields[point].attribute) for point in (MULTI_POINT, *EXTENSION_POINTS)}
-    defaults = {MULTI_POINT: tuple(_default_refs(gates))}
+    defaults = {MULTI_POINT: tuple(_default_refs(gates, default_plugins))}
     return {point: _merge(defaults.get(point, ()), plugin_set) for point, plugin_set in sets.items()}
 
 
-def _default_refs(gates: FeatureGates) -> Iterable[PluginRef]:
-    for plugin in DEFAULT_PLUGINS:
+def _default_refs(gates: FeatureGates, default_plugins: Sequence[DefaultPlugin]) -> Iterable[PluginRef]:
+    for plugin in default_plugins:
         if plugin.feature_gate is None or gates.is_enabled(plugin.feature_gate):
             yield PluginRef(plugin.name, plugin.weight)
 

@@ -1,102 +1,183 @@
-"""The table of mended behaviours: what this build does better than a version of kube-scheduler, by version.
+"""The table of the differences between versions of kube-scheduler, and between the newest one and this build.
 
-By default every mend is on. A host that emulates a version turns its mends off, so that decisions are the
-recorded ones. Plugins read a mend as they read a feature gate, in the arguments; the host reads `events`.
-Read by `loading` and `queue.wiring`. The rows are the only place that knows versions.
+Without an emulated version, berth decides as kube-scheduler 1.37 does, and mends faults of that version. A
+host that emulates a version decides as that version does. Each row of `DIFFERENCES` is one behaviour of
+plugins, with the first version that has it. A plugin reads a row as a feature gate, from its arguments.
+`Emulation` has what the host itself needs of a version: the default plugins, the feature gates, the events of
+hints. Read by `loading` and `queue.wiring`. This table is the only place that knows versions.
 
-Source: kube-scheduler v1.36 `EventsToRegister` and the hints of `pkg/scheduler/framework/plugins`;
-kubernetes 139161 and 140831 (mended in 1.37), 141953 (open).
+Source: kube-scheduler v1.36.2 and v1.37.2; kubernetes 139161 and 140831 (mended in 1.37), 141953 (open).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from berth_sdk.events import EventInterest, Hint
 
+from berth_host.config.default_plugins import DEFAULT_PLUGINS, DefaultPlugin
 from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest
+from berth_host.config.feature_gates import KNOWN_GATES, FeatureGate
 
-EXACT_HINTS: Final = "ExactQueueingHints"
-"""Every change that turns a plugin's Filter from no to yes wakes the pods that the plugin rejected."""
+VERSIONS: Final = ("1.36", "1.37")
+"""The versions that can be emulated, oldest first."""
+MEND: Final = "mend"
+"""In place of a version: no version has the behaviour, this build mends a fault of all of them."""
 _ASK: Final = Hint.ASK_PLUGIN
 
-READERS: Final[Mapping[str, frozenset[str]]] = {
-    EXACT_HINTS: frozenset(
-        {
-            "DynamicResources",
-            "InterPodAffinity",
-            "NodeAffinity",
-            "NodeResourcesFit",
-            "NodeVolumeLimits",
-            "PodTopologySpread",
-            "VolumeBinding",
-            "VolumeRestrictions",
-        }
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A behaviour of plugins that not all versions have.
+
+    `since`: the first version with the behaviour, or MEND. `readers`: the default plugins that are told when
+    the behaviour is off. `summary`: the behaviour, for the reference pages. `source`: where it comes from.
+    """
+
+    name: str
+    since: str
+    readers: frozenset[str]
+    summary: str
+    source: str
+
+    def is_in(self, version: str) -> bool:
+        """Return True if `version` of kube-scheduler has the behaviour."""
+        return self.since != MEND and VERSIONS.index(self.since) <= VERSIONS.index(version)
+
+
+EXACT_HINTS: Final = "ExactQueueingHints"
+
+DIFFERENCES: Final[tuple[Difference, ...]] = (
+    Difference(
+        name="ImageVolumesCountAsImages",
+        since="1.37",
+        readers=frozenset({"ImageLocality"}),
+        summary="The number of image volumes counts in the size that gives the highest score.",
+        source="kubernetes 138951",
     ),
-}
-"""By mend: the default plugins that are told when the mend is off."""
+    Difference(
+        name=EXACT_HINTS,
+        since=MEND,
+        readers=frozenset(
+            {
+                "DynamicResources",
+                "InterPodAffinity",
+                "NodeAffinity",
+                "NodeResourcesFit",
+                "NodeVolumeLimits",
+                "PodTopologySpread",
+                "VolumeBinding",
+                "VolumeRestrictions",
+            }
+        ),
+        summary="Every change that turns a plugin's Filter from no to yes wakes the pods that it rejected.",
+        source="kubernetes 139161, 140831, 141953",
+    ),
+)
+"""All rows, oldest version first, mends last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emulation:
-    """The differences of one version. `version`: empty without emulation. `off`: names of mends. `events`: by
-    plugin, the events that the plugin of that version registers for, in place of those of the class."""
+    """The facts about one version. `version`: empty without emulation. `off`: the rows that the version does
+    not have. `plugins`: the default plugins in their order. `gates`: all feature gates, by name. `events`:
+    by plugin, the events that the plugin of that version registers for, in place of those of the class.
+    """
 
     version: str = ""
-    off: frozenset[str] = frozenset()
+    off: tuple[Difference, ...] = ()
+    plugins: tuple[DefaultPlugin, ...] = DEFAULT_PLUGINS
+    gates: Mapping[str, FeatureGate] = field(default_factory=lambda: KNOWN_GATES)
     events: Mapping[str, tuple[EventInterest, ...]] = field(default_factory=dict)
 
     def told_to(self, plugin: str) -> dict[str, bool]:
-        """Return the mends that `plugin` reads and that are off, as feature gates."""
-        return {mend: False for mend in sorted(self.off) if plugin in READERS[mend]}
+        """Return the rows that `plugin` reads and that are off, as feature gates."""
+        return {row.name: False for row in self.off if plugin in row.readers}
+
+
+def _without(version: str) -> tuple[Difference, ...]:
+    return tuple(row for row in DIFFERENCES if not row.is_in(version))
+
+
+# Plugins, feature gates and events: DEFAULT_PLUGINS, KNOWN_GATES and the classes say 1.37's. What follows is
+# what differs in an older version.
+
+_POINTS_1_36: Final[Mapping[str, frozenset[str]]] = {
+    "NodeName": frozenset({"filter"}),
+    "NodeUnschedulable": frozenset({"filter"}),
+    "TaintToleration": frozenset({"filter", "preScore", "score"}),
+}
+_FIRST_1_36: Final = ("SchedulingGates", "PrioritySort", "NodeUnschedulable", "NodeName")
+"""The plugins at the top of the default order; the others follow as in 1.37."""
+_GATES_1_36: Final[Mapping[str, FeatureGate]] = {}
+"""The feature gates whose stage, default or lock differs from 1.37's, or that 1.37 no longer has."""
+_GATES_NEW_IN_1_37: Final[frozenset[str]] = frozenset()
+_EVENTS_1_36: Final[Mapping[str, tuple[EventInterest, ...]]] = {
+    "InterPodAffinity": (
+        EventInterest("Pod", ("add", "update.labels", "delete"), _ASK),
+        EventInterest("Node", ("add", "update.labels"), _ASK),
+    ),
+    "PodTopologySpread": (
+        EventInterest("Pod", ("add", "update.labels", "update.tolerations", "delete"), _ASK),
+        EventInterest("Node", ("add", "delete", "update.labels", "update.taints"), _ASK),
+    ),
+    "VolumeRestrictions": (
+        EventInterest("Pod", ("delete",), _ASK),
+        EventInterest("PersistentVolumeClaim", ("add",), _ASK),
+        EventInterest("Node", ("add",)),
+    ),
+    "NodeVolumeLimits": (
+        EventInterest("storage.k8s.io/CSINode", ("add",)),
+        EventInterest("storage.k8s.io/CSINode", ("update",), _ASK),
+        EventInterest("Pod", ("delete",), _ASK),
+        EventInterest("PersistentVolumeClaim", ("add",), _ASK),
+        EventInterest("storage.k8s.io/VolumeAttachment", ("delete",), _ASK),
+    ),
+    "VolumeBinding": (
+        EventInterest("storage.k8s.io/StorageClass", ("add", "update"), _ASK),
+        EventInterest("PersistentVolumeClaim", ("add", "update"), _ASK),
+        EventInterest("PersistentVolume", ("add", "update")),
+        EventInterest("Node", ("add", "update.labels")),
+        EventInterest("storage.k8s.io/CSINode", ("add", "update"), _ASK),
+        EventInterest("storage.k8s.io/CSIDriver", ("update",), _ASK),
+        EventInterest("storage.k8s.io/CSIStorageCapacity", ("add", "update"), _ASK),
+    ),
+    "DynamicResources": (
+        EventInterest("Node", ("add", "update.labels", "update.allocatable")),
+        EventInterest("resource.k8s.io/ResourceClaim", ("add", "update"), _ASK),
+        EventInterest("Pod", ("update.generatedResourceClaim",), _ASK),
+        EventInterest("resource.k8s.io/DeviceClass", ("add", "update")),
+        EventInterest("resource.k8s.io/ResourceSlice", ("add", "update")),
+    ),
+}
+
+
+def _plugins_1_36() -> tuple[DefaultPlugin, ...]:
+    by_name = {
+        plugin.name: replace(plugin, points=_POINTS_1_36.get(plugin.name, plugin.points))
+        for plugin in DEFAULT_PLUGINS
+    }
+    first = [by_name.pop(name) for name in _FIRST_1_36]
+    return (*first, *by_name.values())
+
+
+def _gates_1_36() -> dict[str, FeatureGate]:
+    shared = {name: gate for name, gate in KNOWN_GATES.items() if name not in _GATES_NEW_IN_1_37}
+    return {**shared, **_GATES_1_36}
 
 
 NO_EMULATION: Final = Emulation()
 EMULATIONS: Final[Mapping[str, Emulation]] = {
     "1.36": Emulation(
         version="1.36",
-        off=frozenset({EXACT_HINTS}),
-        events={
-            "InterPodAffinity": (
-                EventInterest("Pod", ("add", "update.labels", "delete"), _ASK),
-                EventInterest("Node", ("add", "update.labels"), _ASK),
-            ),
-            "PodTopologySpread": (
-                EventInterest("Pod", ("add", "update.labels", "update.tolerations", "delete"), _ASK),
-                EventInterest("Node", ("add", "delete", "update.labels", "update.taints"), _ASK),
-            ),
-            "VolumeRestrictions": (
-                EventInterest("Pod", ("delete",), _ASK),
-                EventInterest("PersistentVolumeClaim", ("add",), _ASK),
-                EventInterest("Node", ("add",)),
-            ),
-            "NodeVolumeLimits": (
-                EventInterest("storage.k8s.io/CSINode", ("add",)),
-                EventInterest("storage.k8s.io/CSINode", ("update",), _ASK),
-                EventInterest("Pod", ("delete",), _ASK),
-                EventInterest("PersistentVolumeClaim", ("add",), _ASK),
-                EventInterest("storage.k8s.io/VolumeAttachment", ("delete",), _ASK),
-            ),
-            "VolumeBinding": (
-                EventInterest("storage.k8s.io/StorageClass", ("add", "update"), _ASK),
-                EventInterest("PersistentVolumeClaim", ("add", "update"), _ASK),
-                EventInterest("PersistentVolume", ("add", "update")),
-                EventInterest("Node", ("add", "update.labels")),
-                EventInterest("storage.k8s.io/CSINode", ("add", "update"), _ASK),
-                EventInterest("storage.k8s.io/CSIDriver", ("update",), _ASK),
-                EventInterest("storage.k8s.io/CSIStorageCapacity", ("add", "update"), _ASK),
-            ),
-            "DynamicResources": (
-                EventInterest("Node", ("add", "update.labels", "update.allocatable")),
-                EventInterest("resource.k8s.io/ResourceClaim", ("add", "update"), _ASK),
-                EventInterest("Pod", ("update.generatedResourceClaim",), _ASK),
-                EventInterest("resource.k8s.io/DeviceClass", ("add", "update")),
-                EventInterest("resource.k8s.io/ResourceSlice", ("add", "update")),
-            ),
-        },
+        off=_without("1.36"),
+        plugins=_plugins_1_36(),
+        gates=_gates_1_36(),
+        events=_EVENTS_1_36,
     ),
+    "1.37": Emulation(version="1.37", off=_without("1.37"), events=_EVENTS_1_36),
 }
 
 

@@ -356,32 +356,36 @@ class FeatureGates:
         return self.values[gate]
 
 
-def resolve_feature_gates(given: Mapping[str, bool], *, source: str) -> FeatureGates:
+def resolve_feature_gates(
+    given: Mapping[str, bool], *, source: str, known: Mapping[str, FeatureGate] = KNOWN_GATES
+) -> FeatureGates:
     """Merge given gates over the defaults; `AllAlpha` and `AllBeta` stand for all gates of that stage.
+
+    `known`: all gates of the version that the host is.
 
     Raises ConfigurationError for an unknown gate, a gate whose value is locked, and a gate that is on while
     a gate that it depends on is off.
     """
-    findings = [*_unknown(given), *_locked(given)]
+    findings = [*_unknown(given, known), *_locked(given, known)]
     if findings:
         raise ConfigurationError("validation", findings, source=source)
-    values = {name: gate.default for name, gate in KNOWN_GATES.items()}
+    values = {name: gate.default for name, gate in known.items()}
     for name, stage in _ALL_OF_STAGE.items():
         if name in given:
             values |= {
                 gate_name: given[name]
-                for gate_name, gate in KNOWN_GATES.items()
+                for gate_name, gate in known.items()
                 if gate.stage is stage and not gate.is_locked
             }
-    values |= {name: value for name, value in given.items() if name in KNOWN_GATES}
-    findings = _missing_requirements(values)
+    values |= {name: value for name, value in given.items() if name in known}
+    findings = _missing_requirements(values, known)
     if findings:
         raise ConfigurationError("validation", findings, source=source)
-    return FeatureGates(values, tuple(_leaving(given)))
+    return FeatureGates(values, tuple(_leaving(given, known)))
 
 
-def _unknown(given: Mapping[str, bool]) -> list[Finding]:
-    known = (*KNOWN_GATES, *_ALL_OF_STAGE)
+def _unknown(given: Mapping[str, bool], gates: Mapping[str, FeatureGate]) -> list[Finding]:
+    known = (*gates, *_ALL_OF_STAGE)
     return [
         Finding(
             f"unrecognized feature gate: {name}",
@@ -394,22 +398,22 @@ def _unknown(given: Mapping[str, bool]) -> list[Finding]:
     ]
 
 
-def _locked(given: Mapping[str, bool]) -> list[Finding]:
+def _locked(given: Mapping[str, bool], known: Mapping[str, FeatureGate]) -> list[Finding]:
     return [
         Finding(
             f"cannot set feature gate {name} to {str(value).lower()}, "
-            f"feature is locked to {str(KNOWN_GATES[name].default).lower()}",
+            f"feature is locked to {str(known[name].default).lower()}",
             field=f"featureGates[{name}]",
             type=FieldErrorType.INVALID,
         )
         for name, value in given.items()
-        if name in KNOWN_GATES and KNOWN_GATES[name].is_locked and value != KNOWN_GATES[name].default
+        if name in known and known[name].is_locked and value != known[name].default
     ]
 
 
-def _missing_requirements(values: Mapping[str, bool]) -> list[Finding]:
+def _missing_requirements(values: Mapping[str, bool], known: Mapping[str, FeatureGate]) -> list[Finding]:
     found = []
-    for name, gate in KNOWN_GATES.items():
+    for name, gate in known.items():
         off = [required for required in gate.requires if not values[required]]
         if values[name] and off:
             text = f"{name} is enabled, but depends on features that are disabled: [{' '.join(off)}]"
@@ -417,10 +421,10 @@ def _missing_requirements(values: Mapping[str, bool]) -> list[Finding]:
     return found
 
 
-def _leaving(given: Mapping[str, bool]) -> list[str]:
+def _leaving(given: Mapping[str, bool], known: Mapping[str, FeatureGate]) -> list[str]:
     """GA and deprecated gates go away in a later release, with everything that names them."""
     return [
         f"feature gate {name} is {gate.stage.value}: it will be removed in a future release, do not set it"
         for name in given
-        if (gate := KNOWN_GATES.get(name)) is not None and gate.stage in (Stage.GA, Stage.DEPRECATED)
+        if (gate := known.get(name)) is not None and gate.stage in (Stage.GA, Stage.DEPRECATED)
     ]

@@ -109,20 +109,21 @@ def load_configuration(
         older: returns the converter of older forms; called for a first document that is not v1. None: such a
             document is refused, as kube-scheduler 1.36 does.
         overrides: fields of the command line that replace the file's.
-        emulated_version: a version of kube-scheduler, as `1.36`, whose behaviour is kept where this build
-            mended it; empty: every mend is on.
+        emulated_version: a version of kube-scheduler, as `1.36`, whose decisions, gates and defaults count;
+            empty: those of the newest version, with every mend.
         amend: returns the first document with changes, given the document in v1 before it is decoded.
 
     Raises ConfigurationError, and ValueError for a registered point that does not exist.
     """
-    gates = resolve_feature_gates(feature_gates, source=source)
+    emulation = emulation_of(emulated_version, source=source)
+    gates = resolve_feature_gates(feature_gates, source=source, known=emulation.gates)
     given = _Given(
         source=source,
         registered=registered,
         gates=gates,
         berth=berth,
         overrides=overrides,
-        emulation=emulation_of(emulated_version, source=source),
+        emulation=emulation,
         amend=amend,
     )
     with errors_without_secrets(text):
@@ -248,7 +249,7 @@ def _decode_and_validate(documents: Documents, given: _Given) -> DefaultedSchedu
         decoded = DecodedScheduler(config=config, plugin_config=())
     else:
         decoded = decode_scheduler(root, is_yaml=documents.is_yaml, source=given.source)
-    defaulted = apply_defaults(decoded, gates)
+    defaulted = apply_defaults(decoded, gates, given.emulation.plugins)
     defaulted = replace(defaulted, config=given.overrides.applied(defaulted.config))
     findings = [
         finding if root is None else finding.at_line(root.line_of(finding.field))
@@ -279,7 +280,7 @@ def _build(
     berth = given.berth or BerthConfiguration()
     root = documents.scheduler
     try:
-        registry = plugin_registry(defaulted.profiles, given.registered, berth)
+        registry = plugin_registry(defaulted.profiles, given.registered, berth, given.emulation.plugins)
         profiles = tuple(
             _told_gates(one, given.gates, given.emulation)
             for one in build_profiles(defaulted, registry, berth.plugins)
@@ -308,8 +309,8 @@ def _object(root: SourceNode | None) -> Mapping[str, Json] | None:
 def _told_gates(profile: ResolvedProfile, gates: FeatureGates, emulation: Emulation) -> ResolvedProfile:
     """Put the gates into the plugins' arguments, as `featureGates`: a served plugin has no other way to know.
 
-    Only gates that are not at their default, and mends that are off, are put there, so most configurations
-    stay as they are.
+    Only gates that differ from the default that a plugin assumes, which is that of the newest version, and
+    behaviours that the emulated version does not have, are put there. So most arguments stay as they are.
     """
     args = dict(profile.plugin_args)
     for name in profile.plugin_names & DEFAULT_PLUGINS_BY_NAME.keys():

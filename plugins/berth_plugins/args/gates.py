@@ -1,7 +1,8 @@
 """The feature gates that a default plugin reads from its arguments.
 
 The host adds `featureGates: {name: bool}` to the arguments of a default plugin when its command line or its
-configuration sets gates. KubeSchedulerConfiguration itself has no such field.
+configuration sets gates, or when it emulates a version of kube-scheduler. KubeSchedulerConfiguration itself
+has no such field.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from typing import Any
 from berth_sdk.errors import PluginArgsError
 
 KEY = "featureGates"
+
+# Behaviours that not all versions of kube-scheduler have. All are on, unless the host emulates a version that
+# does not have them.
+IMAGE_VOLUMES = "ImageVolumesCountAsImages"
+"""1.37: the number of image volumes counts in the size that gives the highest score."""
 EXACT_HINTS = "ExactQueueingHints"
-"""A correction of this build, off while the host emulates kube-scheduler 1.36: every change that turns the
-plugin's Filter from no to yes requeues the pod. Off: the hints of 1.36, which miss some changes.
+"""A mend of this build: every change that turns the plugin's Filter from no to yes requeues the pod. Off: the
+hints of kube-scheduler, which miss some changes.
 """
 
 

@@ -15,7 +15,7 @@ from berth_host.config.decoding import types_v1
 from berth_host.config.decoding.duration import format_duration
 from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.default_plugins import DEFAULT_PLUGINS, EXTENSION_POINTS
-from berth_host.config.emulation import EMULATIONS, READERS
+from berth_host.config.emulation import DIFFERENCES, EMULATIONS, VERSIONS
 from berth_host.config.feature_gates import FEATURE_GATES
 from berth_host.plugins.registry import GROUP
 from berth_sdk.events import COMMON, EventInterest
@@ -69,19 +69,29 @@ def feature_gates() -> str:
     return table(("Gate", "Stage", "Default", "Locked", "Needs"), rows)
 
 
-def emulation() -> str:
-    """Return a table of the plugins that behave differently under emulation, by version."""
+def differences() -> str:
+    """Return a table of the behaviours of plugins that differ between versions."""
+    rows = [
+        (
+            row.summary,
+            codes(sorted(row.readers)),
+            *("yes" if row.is_in(version) else "no" for version in VERSIONS),
+            row.source,
+        )
+        for row in DIFFERENCES
+    ]
+    return table(("Behaviour", "Plugins", *VERSIONS, "Source"), rows)
+
+
+def emulated_events() -> str:
+    """Return a table of the events that do not wake a pod under emulation, by version and plugin."""
     classes = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
     rows = []
     for version, found in EMULATIONS.items():
-        readers = {plugin for mend in found.off for plugin in READERS[mend]}
-        for plugin in sorted(readers | found.events.keys()):
-            kept = _changes(found.events[plugin]) if plugin in found.events else None
-            added = () if kept is None else _changes(classes[plugin].load().events) - kept
-            rows.append(
-                (code(version), code(plugin), "yes" if plugin in readers else "no", codes(sorted(added)))
-            )
-    return table(("Version", "Plugin", "Hints of that version", "Events that do not wake a pod"), rows)
+        for plugin in sorted(found.events):
+            added = _changes(classes[plugin].load().events) - _changes(found.events[plugin])
+            rows.append((code(version), code(plugin), codes(sorted(added))))
+    return table(("Version", "Plugin", "Events that do not wake a pod"), rows)
 
 
 def _changes(events: Iterable[EventInterest]) -> set[str]:

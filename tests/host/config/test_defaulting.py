@@ -15,7 +15,9 @@ def defaulted(text: str = "", **gates: bool) -> DefaultedScheduler:
     root = read_documents(HEADER + text).scheduler
     assert root is not None
     return apply_defaults(
-        decode_scheduler(root, is_yaml=True, source="f"), resolve_feature_gates(gates, source="f")
+        decode_scheduler(root, is_yaml=True, source="f"),
+        resolve_feature_gates(gates, source="f"),
+        DEFAULT_PLUGINS,
     )
 
 
@@ -65,7 +67,7 @@ def test_star_drops_all_defaults() -> None:
 
 def test_repeated_name_survives_for_the_framework_to_refuse() -> None:
     got = multi_point("{enabled: [{name: NodeName, weight: 1}, {name: NodeName, weight: 2}]}")
-    assert got[3] == "NodeName:2"
+    assert got[2] == "NodeName:2"
     assert got[-1] == "NodeName:1"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
-from berth_host.config.emulation import EMULATIONS, EXACT_HINTS, NO_EMULATION, READERS, emulation_of
+from berth_host.config.emulation import DIFFERENCES, EMULATIONS, MEND, NO_EMULATION, VERSIONS, emulation_of
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import default_configuration
 from berth_host.plugins.registry import ClassRegistry
@@ -19,7 +19,9 @@ def test_no_version_means_every_mend() -> None:
 
 
 def test_unknown_version_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigurationError, match=r"cannot emulate kube-scheduler 1\.35: use one of 1\.36"):
+    with pytest.raises(
+        ConfigurationError, match=r"cannot emulate kube-scheduler 1\.35: use one of 1\.36, 1\.37"
+    ):
         emulation_of("1.35", source="test")
 
 
@@ -27,7 +29,6 @@ def test_unknown_version_is_refused_with_the_known_ones() -> None:
 def test_rows_name_default_plugins_and_differ_from_their_classes(version: str) -> None:
     emulation = EMULATIONS[version]
     assert emulation.version == version
-    assert emulation.off <= READERS.keys()
     registry = ClassRegistry()
     for plugin, events in emulation.events.items():
         cls = registry.find(plugin)
@@ -44,6 +45,48 @@ def gates_told(emulated_version: str) -> dict[str, Any]:
     return {name: value["featureGates"] for name, value in args.items() if "featureGates" in value}
 
 
-def test_plugins_are_told_the_mends_that_are_off() -> None:
-    assert gates_told("1.36") == {name: {EXACT_HINTS: False} for name in READERS[EXACT_HINTS]}
+@pytest.mark.parametrize("version", VERSIONS)
+def test_plugins_are_told_the_behaviours_that_the_version_does_not_have(version: str) -> None:
+    told = gates_told(version)
+    for row in DIFFERENCES:
+        has_row = row.since != MEND and row.since <= version
+        assert {name for name, gates in told.items() if row.name in gates} == (
+            set() if has_row else row.readers
+        )
+        assert all(gates.get(row.name, False) is False for gates in told.values())
+
+
+def test_no_emulation_tells_plugins_nothing() -> None:
     assert gates_told("") == {}
+
+
+def test_rows_have_names_and_readers_of_their_own() -> None:
+    assert len({row.name for row in DIFFERENCES}) == len(DIFFERENCES)
+    assert all(row.since in (*VERSIONS, MEND) for row in DIFFERENCES)
+    assert all(row.readers and row.readers <= DEFAULT_PLUGINS_BY_NAME.keys() for row in DIFFERENCES)
+
+
+def points_of(plugin: str, emulated_version: str) -> list[str]:
+    """The points at which the default profile calls a plugin."""
+    (profile,) = default_configuration(emulated_version=emulated_version).profiles
+    return sorted(point for point, refs in profile.plugins.items() if plugin in {ref.name for ref in refs})
+
+
+def filters_of(emulated_version: str) -> list[str]:
+    """The Filter plugins of the default profile, in order."""
+    (profile,) = default_configuration(emulated_version=emulated_version).profiles
+    return [ref.name for ref in profile.plugins["filter"]]
+
+
+def test_default_order_is_that_of_the_version() -> None:
+    assert filters_of("1.36")[:3] == ["NodeUnschedulable", "NodeName", "TaintToleration"]
+    for version in ("1.37", ""):
+        assert filters_of(version)[:3] == ["NodeName", "NodeUnschedulable", "TaintToleration"]
+        assert filters_of(version)[3:] == filters_of("1.36")[3:]
+
+
+@pytest.mark.parametrize("plugin", ["NodeName", "NodeUnschedulable", "TaintToleration"])
+def test_plugin_takes_part_in_pre_filter_since_1_37(plugin: str) -> None:
+    assert "preFilter" not in points_of(plugin, "1.36")
+    assert set(points_of(plugin, "1.37")) == {"preFilter", *points_of(plugin, "1.36")}
+    assert points_of(plugin, "") == points_of(plugin, "1.37")

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from berth_bench.versus.real_servers import missing_programs
 from berth_bench.versus.real_servers import program as program_of
-from support.observed.scenario import Outcome, run
+from support.emulated_version import add_option
+from support.observed.scenario import BERTH, Outcome, run
 from support.observed.stage import stages
 from support.observed.trial import Stage, Trials
 
 Json = dict[str, Any]
-BERTH: Final = "berth"
 _SERVERS: Final = 2
 
 
@@ -50,7 +50,12 @@ def _scenarios(path: Path) -> list[Json]:
 
 
 async def replay(
-    scenarios: Sequence[Json], program: str, servers: int, folder: Path, trials: Trials
+    scenarios: Sequence[Json],
+    program: str,
+    servers: int,
+    folder: Path,
+    trials: Trials,
+    emulated_version: str,
 ) -> list[Outcome]:
     """Replay all scenarios, as many at a time as there are servers; print each when it ends."""
     waiting = list(reversed(list(enumerate(scenarios))))
@@ -59,7 +64,9 @@ async def replay(
     async def work(stage: Stage) -> None:
         while waiting:
             position, record = waiting.pop()
-            outcomes[position] = await run(record, stage, program, trials=trials)
+            outcomes[position] = await run(
+                record, stage, program, trials=trials, emulated_version=emulated_version
+            )
             print(_line(outcomes[position]), flush=True)
 
     async with stages(folder, min(servers, len(scenarios))) as ready, asyncio.TaskGroup() as group:
@@ -91,6 +98,7 @@ def main(argv: Sequence[str] | None, trials: Trials, files: str = "*") -> int:
     """Run the command line for one kind of recordings. `files`: as for `read_scenarios`."""
     parser = argparse.ArgumentParser(description="Replay recorded scenarios against a real API server.")
     parser.add_argument("--scheduler", choices=(BERTH, "kube-scheduler"), default=BERTH)
+    add_option(parser)
     parser.add_argument("--scenario", action="append", default=[], metavar="NAME", help="this one only")
     parser.add_argument("--servers", type=_count, default=_SERVERS, metavar="N", help="API servers at a time")
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help="keep the schedulers' output there")
@@ -119,7 +127,9 @@ def main(argv: Sequence[str] | None, trials: Trials, files: str = "*") -> int:
     with TemporaryDirectory() as scratch:
         folder = options.logs or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        outcomes = asyncio.run(replay(scenarios, program, options.servers, folder, trials))
+        outcomes = asyncio.run(
+            replay(scenarios, program, options.servers, folder, trials, options.emulated_version)
+        )
     total = summary(outcomes)
     print(json.dumps(total))
     return 0 if total["identical"] == total["records"] else 1

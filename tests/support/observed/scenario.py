@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from support.emulated_version import OLDEST
 from support.observed.agreement import unstable_parts
 from support.observed.audit import AuditLog
 from support.observed.observing import Observer
@@ -21,6 +22,8 @@ from support.observed.trial import Stage, Trial, Trials, observability_trial
 
 Json = dict[str, Any]
 PATIENCE_S: Final = 20.0
+BERTH: Final = "berth"
+"""The program that is berth; any other one is the path of a kube-scheduler."""
 _LOOK_EVERY_S: Final = 0.2
 
 
@@ -41,16 +44,20 @@ async def run(
     *,
     trials: Trials = observability_trial,
     patience_s: float = PATIENCE_S,
+    emulated_version: str = OLDEST,
 ) -> Outcome:
     """Play one scenario. A scheduler that does not start, or an operation that fails, is a difference.
 
     `trials`: for this kind of recording. `patience_s`: how long a step may take until it is as recorded.
+    `emulated_version`: the version that berth decides as; empty: no emulation.
     """
     began_s = time.monotonic()
     await wipe(stage.api)
     try:
         async with trials(record, stage) as trial:
-            difference, other_retries = await _with_scheduler(record, stage, program, trial, patience_s)
+            difference, other_retries = await _with_scheduler(
+                record, stage, program, trial, patience_s, emulated_version
+            )
     except Exception as err:  # noqa: BLE001 (the other scenarios go on; this one counts as different)
         difference, other_retries = {"problem": f"{type(err).__name__}: {err}"}, False
     finally:
@@ -62,7 +69,7 @@ async def run(
 
 
 async def _with_scheduler(
-    record: Json, stage: Stage, program: str, trial: Trial, patience_s: float
+    record: Json, stage: Stage, program: str, trial: Trial, patience_s: float, emulated_version: str
 ) -> tuple[Json | None, bool]:
     """Play the scenario with a scheduler process; return the first difference, and whether retries differ."""
     setup = SchedulerSetup(
@@ -71,6 +78,7 @@ async def _with_scheduler(
         folder=stage.folder,
         configuration=trial.configuration,
         more_documents=trial.more_documents,
+        flags=(f"--emulated-version={emulated_version}",) if program == BERTH and emulated_version else (),
     )
     scheduler = SchedulerProcess(setup, record["name"])
     try:

@@ -169,8 +169,8 @@ GATES: Final = FlagKind("GATE=true|false,...", _gates, adds=True, check=_gates_o
 
 EMULATED: Final = FlagKind("kube=MAJOR.MINOR", _emulated, adds=True, check=_one_version)
 EMULATED_HELP: Final = (
-    "Keep errors of this version of kube-scheduler that berth corrects, such as kube=1.36;"
-    " without the flag every correction is on."
+    "Decide as this version of kube-scheduler, kube=1.36 or kube=1.37;"
+    " without the flag as 1.37, with its faults corrected."
 )
 
 

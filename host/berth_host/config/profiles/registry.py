@@ -11,7 +11,11 @@ from typing import Final
 
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.berth.points import POINT_RULES
-from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENSION_POINTS
+from berth_host.config.default_plugins import (
+    DEFAULT_PLUGINS_BY_NAME,
+    EXTENSION_POINTS,
+    DefaultPlugin,
+)
 from berth_host.config.defaulting import MULTI_POINT, DefaultedProfile
 from berth_host.config.errors import Finding, nearest
 from berth_host.config.profiles.expansion import ProfileError
@@ -36,6 +40,7 @@ def plugin_registry(
     profiles: Sequence[DefaultedProfile],
     registered: Mapping[str, frozenset[str]],
     berth: BerthConfiguration,
+    default_plugins: Sequence[DefaultPlugin],
 ) -> PluginRegistry:
     """Merge all sources. A plugin of BerthConfiguration that is not registered implements the points that
     the file names for it, and those at which a profile enables it; at multiPoint any of them, as the plugin
@@ -43,7 +48,7 @@ def plugin_registry(
 
     Raises ProfileError for a name that exists already, ValueError for a point that does not exist.
     """
-    points = {name: plugin.points for name, plugin in DEFAULT_PLUGINS_BY_NAME.items()}
+    points = {plugin.name: plugin.points for plugin in default_plugins}
     _check_registered(registered, berth)
     points |= registered
     guessed = [plugin for plugin in berth.plugins if plugin.name not in points]

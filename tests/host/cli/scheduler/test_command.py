@@ -27,7 +27,8 @@ def run(*arguments: str) -> Result:
 def test_written_configuration_equals_that_of_kube_scheduler(tmp_path: Path) -> None:
     """Recorded from kube-scheduler 1.36.2 with the same flags."""
     path = tmp_path / "written.yaml"
-    result = run(f"--kubeconfig={KUBECONFIG}", "--secure-port=0", f"--write-config-to={path}")
+    flags = (f"--kubeconfig={KUBECONFIG}", "--secure-port=0", f"--write-config-to={path}")
+    result = run(*flags, "--emulated-version=1.36")
 
     assert result.exit_code == 0, result.output
     recorded = yaml.safe_load((TESTDATA / "completed.yaml").read_text())

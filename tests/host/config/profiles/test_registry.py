@@ -72,7 +72,7 @@ def test_default_plugin_is_served_only_if_the_file_names_it() -> None:
     with pytest.raises(ConfigurationError, match="a plugin named NodeName already exists"):
         load_configuration(HEADER, source="f", registered={"NodeName": frozenset({"filter"})})
     loaded = load("{}", GPU.replace("Gpu", "NodeName") + "}")
-    assert points_of(loaded, "NodeName") == {"filter"}
+    assert points_of(loaded, "NodeName") == {"preFilter", "filter"}
 
 
 def test_registered_point_that_does_not_exist_is_refused() -> None:
