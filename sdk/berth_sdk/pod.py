@@ -45,7 +45,8 @@ class Pod:
 
     `node_name` is spec.nodeName. `requests`, `non_zero_requests` and `score_requests` are as in
     `berth_sdk.pod_requests.PodRequests`. `images` has one entry per init container, container and image
-    volume, with repeats. `object` is None where only the summary is known.
+    volume, with repeats. `group_key` is the key of the pod's `PodGroup`; "" for none, and where the host does
+    not schedule pod groups. `object` is None where only the summary is known.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Pod:
     terminating: bool = False
     created_at_s: float | None = None
     started_at_s: float | None = None
+    group_key: str = ""
     object: KubeObject | None = None
     _signature: bytes | None = field(default=None, init=False, repr=False, compare=False)
     """The pod's signature by `berth_sdk.signature`. None: not computed yet."""
@@ -246,9 +248,10 @@ class Pod:
         return cast("Pod", pod)
 
     @staticmethod
-    def from_object(source: KubeObject | Mapping[str, Any]) -> Pod:
+    def from_object(source: KubeObject | Mapping[str, Any], *, groups: bool = False) -> Pod:
         """Read a core/v1 Pod. Raises ObjectError with the path of a malformed field.
 
+        `groups`: True to read `spec.schedulingGroup`, for a host that schedules pod groups.
         Resizes recorded in the status count only for a pod that is on a node.
         """
         kube_object = source if isinstance(source, KubeObject) else KubeObject.of(source)
@@ -286,6 +289,8 @@ class Pod:
             pod.terminating = metadata.get("deletionTimestamp") is not None
             pod.created_at_s = timestamp(metadata.get("creationTimestamp"))
             pod.started_at_s = timestamp(status.get("startTime"))
+            group = read.scheduling_group if groups else ""
+            pod.group_key = f"podgroup/{namespace}/{group}" if group else ""
             pod.object = kube_object
             pod._signature = None
             pod._read = read

@@ -135,4 +135,5 @@ def _summary_wishes(pod: Pod) -> tuple[Any, ...]:
         pod.images,
         pod.claims,
         pod.never_preempts,
+        pod.group_key,
     )

@@ -16,6 +16,7 @@ from berth_sdk.pod import Pod
 from berth_host.cache.generations import Generations
 from berth_host.cache.node_info import NodeInfo
 from berth_host.cache.node_tree import NodeTree
+from berth_host.cache.pod_groups import PodGroups
 from berth_host.errors.state import CacheError, InvariantError
 
 
@@ -29,8 +30,10 @@ class Cache:
     late events; the caller logs the error and continues.
     """
 
-    def __init__(self, generations: Generations | None = None) -> None:
+    def __init__(self, generations: Generations | None = None, groups: PodGroups | None = None) -> None:
         self.generations = generations if generations is not None else Generations()
+        self.groups = groups if groups is not None else PodGroups(self.generations)
+        """The pod groups; without content where the host does not schedule them."""
         # Oldest change first, so that a snapshot reads only the end that is newer than the snapshot.
         self._infos: OrderedDict[str, NodeInfo] = OrderedDict()
         self._pods: dict[str, Pod] = {}
@@ -98,6 +101,8 @@ class Cache:
             raise CacheError(f"pod {pod.key} ({pod.uid}) is in the cache, so it cannot be assumed")
         self._attach(pod)
         self._assumed.add(pod.uid)
+        if pod.group_key:
+            self.groups.assume(pod)
 
     def forget(self, pod: Pod) -> None:
         """Undo `assume`; has no effect for an unknown pod.
@@ -114,6 +119,8 @@ class Cache:
         if pod.uid not in self._assumed:
             raise CacheError(f"pod {pod.key} ({pod.uid}) is bound, so it cannot be forgotten")
         self._detach(known)
+        if known.group_key:
+            self.groups.forget(known)
 
     def forget_if_assumed(self, pod: Pod) -> None:
         """Undo `assume` unless the watch has shown the pod as bound meanwhile.
@@ -131,11 +138,13 @@ class Cache:
         """
         _check_identity(pod)
         known = self._pods.get(pod.uid)
+        if known is not None and pod.uid not in self._assumed:
+            raise CacheError(f"pod {pod.key} ({pod.uid}) is in the cache, so it cannot be added again")
+        if pod.group_key:
+            self.groups.put_assigned(pod)
         if known is None:
             self._attach(pod)
             return None
-        if pod.uid not in self._assumed:
-            raise CacheError(f"pod {pod.key} ({pod.uid}) is in the cache, so it cannot be added again")
         if known.node_name == pod.node_name:
             self._replace(pod)
             return None
@@ -161,6 +170,8 @@ class Cache:
                 f" updated as {new.uid} on {new.node_name!r}"
             )
         self._replace(new)
+        if new.group_key:
+            self.groups.put_assigned(new)
 
     def remove_pod(self, pod: Pod) -> None:
         """Remove a pod from its node. `pod`: its last known state, which need not name the node.
@@ -176,6 +187,8 @@ class Cache:
                 f" removed from {pod.node_name!r}"
             )
         self._detach(known)
+        if known.group_key:
+            self.groups.remove_assigned(known)
 
     # --- nodes -------------------------------------------------------------------------------
 

@@ -1,27 +1,33 @@
 """`Snapshot`: the state of the cluster that one cycle reads, copied from the cache row by row.
 
-The scheduler updates the snapshot with the changes at the start of a cycle (and while idle). It does not
-change until the cycle releases it. Plugins read it as `NodeTable`. `RowLog` says when each part of
-each row last changed, and which rows were removed; `ChangeLog` reads it.
-Source: kube-scheduler `backend/cache/snapshot.go` and `cache.go` (UpdateSnapshot), v1.36.
+The scheduler updates the snapshot with the changes at the start of a cycle (and while idle). The cache does
+not change it until the cycle releases it. The cycle of a pod group places members on it, and takes pods away
+from it, on trial (`assume`, `remove`); `revert` and the release undo these steps. Plugins read it as
+`NodeTable`. `RowLog` says when each part of each row last changed, and which rows were removed; `ChangeLog`
+reads it.
+Source: kube-scheduler `backend/cache/snapshot.go` and `cache.go` (UpdateSnapshot), v1.37.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
-from berth_sdk.tables import NodeColumns, NodeTable, ObjectStore, PodTable, StateVersion
+from berth_sdk.tables import NodeColumns, NodeTable, NodeUsage, ObjectStore, PodTable, StateVersion
 from berth_sdk.tables.generation_log import GenerationLog
+from berth_sdk.tables.node_columns import changed_usage
 from numpy.typing import NDArray
 
 from berth_host.cache.cache import Cache
+from berth_host.cache.generations import Generations
 from berth_host.cache.node_info import NodeInfo
 from berth_host.cache.objects import ObjectStores
+from berth_host.cache.pod_groups import Member, MemberState, SnapshotGroups
 from berth_host.errors.state import InvariantError
 
 
@@ -63,6 +69,23 @@ class RowLog:
         self.removed.add(generation, slot)
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One trial step: a pod that came to a slot (`came`) or left it, and the slot as it was before.
+
+    `assumed`: True if the pod counts as assumed on the slot. `member`: its record and state in its group
+    before the step; None: it was no member.
+    """
+
+    came: bool
+    pod: Pod
+    slot: int
+    pods: Sequence[Pod]
+    usage: NodeUsage
+    assumed: bool
+    member: Member | None
+
+
 _EPOCHS: Final = 2**53 - 1
 """The number of possible epochs; a decoder that uses floating point numbers reads each one exactly."""
 
@@ -71,8 +94,9 @@ class Snapshot:
     """One set of columns, changed in place by `update`, and never while a cycle holds it.
 
     `epoch`: random, so that generations of another host or of another term as leader are not taken for this
-    one's. `confirmed_generation`: returns the oldest version that a copy of the snapshot may have; None:
-    there are no copies. A removed node's slot is used again only after all copies have a newer version.
+    one's. `groups`: the pod groups. `confirmed_generation`: returns the oldest version that a copy of the
+    snapshot may have; None: there are no copies. A removed node's slot is used again only after all copies
+    have a newer version.
     """
 
     def __init__(self, objects: ObjectStores | None = None) -> None:
@@ -81,6 +105,7 @@ class Snapshot:
         self.columns = NodeColumns()
         self.pods = PodTable()
         self.columns.pods = self.pods
+        self.groups = SnapshotGroups()
         self.log = RowLog()
         self.confirmed_generation: Callable[[], int] | None = None
         self._live_objects = objects
@@ -89,6 +114,12 @@ class Snapshot:
         self._order: NDArray[np.intp] | None = None
         self._held = False
         self._on_release: list[Callable[[], None]] = []
+        self._copied = 0
+        """The generation of the cache up to which `update` copied it. A trial step leaves it behind
+        `generation`.
+        """
+        self._generations = Generations()
+        self._steps: list[_Step] = []
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -156,7 +187,10 @@ class Snapshot:
         self._held = True
 
     def release(self) -> None:
-        """Release the snapshot at the end of a cycle; has no effect if it is not held."""
+        """Revert all trial steps and release the snapshot, at the end of a cycle; has no effect if it is not
+        held.
+        """
+        self.revert(0)
         self._held = False
         waiting, self._on_release = self._on_release, []
         for act in waiting:
@@ -176,23 +210,33 @@ class Snapshot:
         if self._held:
             raise InvariantError(f"the snapshot is held by a cycle at {self.version}, so it cannot move")
         target = cache.generations.last
-        if target == self.generation:
+        if target == self._copied:
             return
+        tried = self.generation > self._copied
+        if tried and target == self.generation:
+            if not self._is_behind(cache):
+                self._copied = target
+                return
+            # Copies at this version, which a trial made, must see what is copied now as newer.
+            target = cache.generations.next()
+        self._generations = cache.generations
         columns = self.columns
         if columns.has_freed:
             columns.reclaim(None if self.confirmed_generation is None else self.confirmed_generation())
         columns.begin_update()
+        # The cache may have changed before the last trial step, whose generation is then the newer one.
+        stamp = target if tried else None
         new: list[NodeInfo] = []
         moved = False
-        for info in cache.changed_since(self.generation):
+        for info in cache.changed_since(self._copied):
             if info.name in columns.index_of:
                 moved = moved or info.node is None
-                self._copy(info, cache, target)
+                self._copy(info, cache, target, stamp or info.generation)
             elif info.node is not None:
                 new.append(info)
         # New nodes in the order of their addition, so that slots do not depend on the nodes' pods.
         for info in sorted(new, key=lambda info: info.born) if new else ():
-            self._copy(info, cache, target)
+            self._copy(info, cache, target, stamp or info.generation)
             moved = True
         if len(columns) != cache.node_count:
             self._drop_vanished(cache, target)
@@ -205,10 +249,21 @@ class Snapshot:
                 f"the cache has {cache.node_count} nodes and {len(self._names)} in its order,"
                 f" the snapshot {len(columns)}"
             )
-        self._update_objects(target)
-        self.generation = target
+        self._update_objects(target, stamp)
+        self.groups.update(cache.groups, self._copied)
+        self.generation = self._copied = target
 
-    def _copy(self, info: NodeInfo, cache: Cache, target: int) -> None:
+    def _is_behind(self, cache: Cache) -> bool:
+        """Return True if the cache, its groups or the objects changed after they were copied."""
+        objects = self._live_objects
+        return (
+            bool(cache.changed_since(self._copied))
+            or len(self.columns) != cache.node_count
+            or bool(cache.groups.changed.since(self._copied) != [])
+            or (objects is not None and objects.changed_at > self._copied)
+        )
+
+    def _copy(self, info: NodeInfo, cache: Cache, target: int, generation: int) -> None:
         columns, log = self.columns, self.log
         slot = columns.index_of.get(info.name)
         if slot is not None and (info.node is None or log.row(slot).incarnation != info.born):
@@ -219,25 +274,28 @@ class Snapshot:
         is_new = slot is None
         if slot is None:
             slot = columns.add(info.node)
-            log.add(slot, info.born, info.generation)
+            log.add(slot, info.born, generation)
         row = log.row(slot)
-        if info.node_generation > self.generation and not is_new:
+        if info.node_generation > self._copied and not is_new:
             old = columns.nodes[slot]
             if old is not info.node:
                 columns.set_node(slot, info.node)
-                row.object = info.generation
+                row.object = generation
                 if old is None or not _same_summary(old, info.node):
-                    row.summary = info.generation
-        if info.usage_generation > self.generation or is_new:
-            usage = info.usage()
-            if usage != columns.usages[slot]:
-                columns.set_usage(slot, usage)
-                row.usage = info.generation
-            gone = self.pods.set_node_pods(slot, info.pods, cache.assumed_uids, info.generation)
-            for uid in gone:
-                log.removed_pods.add(info.generation, (slot, uid))
-        columns.touch(slot, info.generation)
+                    row.summary = generation
+        if info.usage_generation > self._copied or is_new:
+            self._set_pods(slot, info.pods, info.usage(), cache.assumed_uids, generation)
+        columns.touch(slot, generation)
         log.moved.add(target, slot)
+
+    def _set_pods(
+        self, slot: int, pods: Sequence[Pod], usage: NodeUsage, assumed: Collection[str], generation: int
+    ) -> None:
+        if usage != self.columns.usages[slot]:
+            self.columns.set_usage(slot, usage)
+            self.log.row(slot).usage = generation
+        for uid in self.pods.set_node_pods(slot, pods, assumed, generation):
+            self.log.removed_pods.add(generation, (slot, uid))
 
     def _drop(self, slot: int, target: int) -> None:
         self.columns.remove(slot, target)
@@ -250,14 +308,122 @@ class Snapshot:
             if info is None or info.node is None:
                 self._drop(slot, target)
 
+    # --- trial steps ---------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        """Return the present place for a later `revert`: the number of trial steps so far."""
+        return len(self._steps)
+
+    def assume(self, pod: Pod) -> None:
+        """Place a pod on `pod.node_name` on trial, as an assumed pod.
+
+        Raises InvariantError if no cycle holds the snapshot, if it lacks the node, or has the pod already.
+        """
+        slot = self.columns.index_of.get(pod.node_name)
+        if slot is None or self.pods.position(pod.uid) is not None:
+            why = (
+                "is in the snapshot already"
+                if slot is not None
+                else f"names {pod.node_name!r}, no node of it"
+            )
+            raise InvariantError(f"pod {pod.key} ({pod.uid}) {why}, so it cannot be assumed")
+        # A member that was deleted since the pop counts in its group no more.
+        member = (pod, MemberState.ASSUMED) if self.groups.member(pod) is not None else None
+        self._take_step(pod, slot, came=True, assumed=True, member=member)
+
+    def forget(self, uid: str) -> None:
+        """Undo `assume` of one pod. Raises InvariantError if the pod was not assumed on trial."""
+        steps = self._steps
+        if steps and steps[-1].came and steps[-1].pod.uid == uid:
+            self.revert(len(steps) - 1)
+            return
+        step = self._last_step(uid)
+        if step is None or not step.came:
+            raise InvariantError(f"pod {uid} was not assumed on trial, so it cannot be forgotten")
+        self._take_step(step.pod, step.slot, came=False, assumed=True, member=step.member)
+
+    def remove(self, uid: str) -> Pod:
+        """Take a pod off its node on trial, and return it.
+
+        Raises InvariantError if no cycle holds the snapshot, or if no node has the pod.
+        """
+        row = self.pods.position(uid)
+        if row is None:
+            raise InvariantError(f"pod {uid} is on no node of the snapshot, so it cannot be removed")
+        slot = int(self.pods.node_index[row])
+        pod = self.pods.pod(row)
+        self._take_step(pod, slot, came=False, assumed=self.pods.is_assumed(uid), member=None)
+        return pod
+
+    def restore(self, uid: str) -> Pod:
+        """Bring a removed pod back to its node, and return it. Raises InvariantError if it is not removed."""
+        steps = self._steps
+        step = self._last_step(uid)
+        if step is None or step.came:
+            raise InvariantError(f"pod {uid} was not removed on trial, so it cannot be restored")
+        if step is steps[-1]:
+            self.revert(len(steps) - 1)
+        else:
+            self._take_step(step.pod, step.slot, came=True, assumed=step.assumed, member=step.member)
+        return step.pod
+
+    def revert(self, mark: int) -> None:
+        """Undo the trial steps after `mark`, newest first."""
+        undone = self._steps[mark:]
+        if not undone:
+            return
+        del self._steps[mark:]
+        generation = self._generations.next()
+        first = {step.slot: step for step in reversed(undone)}
+        left = {(step.slot, step.pod.uid): step.assumed for step in reversed(undone) if not step.came}
+        for slot, step in first.items():
+            uids = (pod.uid for pod in step.pods)
+            assumed = {uid for uid in uids if left.get((slot, uid), self.pods.is_assumed(uid))}
+            self._write_trial(slot, step.pods, step.usage, assumed, generation)
+        if self._steps:
+            for step in reversed(undone):
+                self.groups.set_member(step.pod, step.member)
+        else:
+            self.groups.revert_all()
+        self.generation = generation
+
+    def _last_step(self, uid: str) -> _Step | None:
+        return next((step for step in reversed(self._steps) if step.pod.uid == uid), None)
+
+    def _take_step(self, pod: Pod, slot: int, *, came: bool, assumed: bool, member: Member | None) -> None:
+        """Change a slot by one pod. `member`: the pod's record and state in its group afterwards."""
+        if not self._held:
+            raise InvariantError(f"no cycle holds the snapshot, so pod {pod.key} cannot move in it")
+        before, usage = self.pods.pods_of(slot), self.columns.usages[slot]
+        known = self.groups.member(pod)
+        self._steps.append(_Step(came, pod, slot, before, usage, assumed, known))
+        after = [*before, pod] if came else _without(before, pod.uid)
+        usage = changed_usage(usage, () if came else (pod,), (pod,) if came else ())
+        here = {one.uid for one in after if self.pods.is_assumed(one.uid)}
+        if came and assumed:
+            here.add(pod.uid)
+        generation = self._generations.next()
+        self._write_trial(slot, after, usage, here, generation)
+        if known != member:
+            self.groups.set_member(pod, member)
+        self.generation = generation
+
+    def _write_trial(
+        self, slot: int, pods: Sequence[Pod], usage: NodeUsage, assumed: Collection[str], generation: int
+    ) -> None:
+        self._set_pods(slot, pods, usage, assumed, generation)
+        self.columns.touch(slot, generation)
+        self.log.moved.add(generation, slot)
+
     # --- objects of other kinds ----------------------------------------------------------------
 
-    def _update_objects(self, target: int) -> None:
-        if self._live_objects is None or self._live_objects.changed_at <= self.generation:
+    def _update_objects(self, target: int, stamp: int | None) -> None:
+        """Copy the changed objects. `stamp`: the generation that they get; None: their own."""
+        if self._live_objects is None or self._live_objects.changed_at <= self._copied:
             return
         for kind, live in self._live_objects.by_kind():
             mine = self.objects_of_kind(kind)
-            removed = live.removed.since(self.generation)
+            removed = live.removed.since(self._copied)
             if removed is None:
                 gone = [item.ref for item in mine.changed_since(0)]
             else:
@@ -265,8 +431,17 @@ class Snapshot:
             for ref in gone:
                 if live.find(ref.namespace, ref.name) is None:
                     mine.remove(ref.namespace, ref.name, target)
-            for item in live.changed_since(self.generation):
-                mine.put(item.ref, item.object, item.generation)
+            for item in live.changed_since(self._copied):
+                mine.put(item.ref, item.object, stamp or item.generation)
+
+
+def _without(pods: Sequence[Pod], uid: str) -> list[Pod]:
+    """Return the pods without one, in whose place the last pod comes, as `NodeInfo` does it."""
+    left = list(pods)
+    last = left.pop()
+    if last.uid != uid:
+        left[next(at for at, pod in enumerate(left) if pod.uid == uid)] = last
+    return left
 
 
 def _same_summary(old: Node, new: Node) -> bool:

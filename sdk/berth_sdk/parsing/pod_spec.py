@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from berth_sdk.parsing.object_fields import integer, items, strings
+from berth_sdk.errors import ObjectError
+from berth_sdk.parsing.object_fields import integer, items, mapping, strings
 from berth_sdk.pod_requests import PodRequests, requests_of
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
@@ -48,7 +49,7 @@ class HostPort:
 
 @dataclass(slots=True, eq=False)
 class PodSpec:
-    """The parsed spec; fields as in `Pod`.
+    """The parsed spec; fields as in `Pod`. `scheduling_group`: the name of the pod's PodGroup, "" for none.
 
     `wishes`: the text of the spec by `berth_sdk.signature`. `summary`: the spec's part of a `PodSummary`,
     serialised. `signed`: the plugins that the spec was signed for, and their signatures. All three are None
@@ -64,6 +65,7 @@ class PodSpec:
     host_ports: tuple[HostPort, ...]
     images: tuple[str, ...]
     never_preempts: bool
+    scheduling_group: str = ""
     wishes: str | None = None
     summary: bytes | None = None
     signed: tuple[object, Any] | None = None
@@ -123,7 +125,15 @@ def _read(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:
             ),
         ),
         never_preempts=spec.get("preemptionPolicy") == "Never",
+        scheduling_group=_scheduling_group(spec),
     )
+
+
+def _scheduling_group(spec: Mapping[str, Any]) -> str:
+    name = mapping(spec, "schedulingGroup").get("podGroupName") or ""
+    if not isinstance(name, str):
+        raise ObjectError("spec.schedulingGroup.podGroupName", f"must be a string, not {type(name).__name__}")
+    return name
 
 
 def _host_ports(spec: Mapping[str, Any]) -> tuple[HostPort, ...]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _FIRST_CAPACITY: Final = 16
 NON_ZERO: Final = ("cpu", "memory")
 _MOST_SETS: Final = 256
+MAX_INT64: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,8 @@ def changed_usage(usage: NodeUsage, removed: Iterable[Pod], added: Iterable[Pod]
     """Return the usage of a node after the pods `removed` left and the pods `added` came.
 
     Host ports are a set, as in kube-scheduler's NodeInfo: of two pods with the same port, the first that
-    leaves frees the port. A usage that is not known stays unknown.
+    leaves frees the port. A usage that is not known stays unknown. A total is limited to int64, which the
+    columns can hold.
     """
     if isinstance(usage.requested, Undeclared):
         return usage
@@ -60,9 +62,9 @@ def changed_usage(usage: NodeUsage, removed: Iterable[Pod], added: Iterable[Pod]
         for pod in pods:
             count += sign
             for name, value in pod.requests.items():
-                requested[name] = requested.get(name, 0) + sign * value
+                requested[name] = min(requested.get(name, 0) + sign * value, MAX_INT64)
             for name, value in pod.non_zero_requests.items():
-                non_zero[name] = non_zero.get(name, 0) + sign * value
+                non_zero[name] = min(non_zero.get(name, 0) + sign * value, MAX_INT64)
             normalized = {port.normalized for port in pod.host_ports}
             ports = ports - normalized if sign < 0 else ports | normalized
     return NodeUsage(

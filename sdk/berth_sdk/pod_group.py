@@ -1,0 +1,229 @@
+"""Pod groups: the records of PodGroup and CompositePodGroup objects, and what a plugin gets of a group.
+
+The host makes a `PodGroup` once, when it reads the object. The other records belong to one cycle of a group.
+Source: `k8s.io/api` scheduling/v1beta1 (PodGroup) and v1alpha3 (CompositePodGroup), and kube-scheduler
+`framework/interface.go` (PodGroupInfo, Placement), v1.37.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from berth_sdk.errors import ObjectError
+from berth_sdk.kube_object import KubeObject, ObjectRef, object_ref
+from berth_sdk.parsing.object_fields import integer, items, mapping, strings
+from berth_sdk.pod import Pod, timestamp
+from berth_sdk.tables import NodeTable
+
+POD_GROUP: Final = "PodGroup"
+COMPOSITE_POD_GROUP: Final = "CompositePodGroup"
+INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
+"""The type of the condition that the scheduler writes to the status of a PodGroup."""
+NEVER: Final = "Never"
+_PREEMPT_LOWER: Final = "PreemptLowerPriority"
+_MIN_FIELD: Final = {POD_GROUP: "minCount", COMPOSITE_POD_GROUP: "minGroupCount"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCondition:
+    """One condition of a group's status. `observed_generation`: 0 where it is not set."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodGroup:
+    """A PodGroup, or a CompositePodGroup, which groups of pods or further composite groups name as parent.
+
+    - `kind`: `PodGroup` or `CompositePodGroup`. `generation`: metadata.generation.
+    - `created_s`: Unix seconds; None where the object has no creation time.
+    - `min_count`: the members (of a CompositePodGroup: the child groups) that a gang needs; 1 for the basic
+      policy.
+    - `priority`: spec.priority, 0 if unset. `preemption_policy`: PreemptLowerPriority if unset.
+    - `disrupts_all`: True if preemption evicts all pods of the group or none.
+    - `topology_key`: the node label of the topology constraint; "" for none.
+    - `parent_key`: the key of the CompositePodGroup that this group belongs to; "" for none.
+    - `claims`: (name in the spec, ResourceClaim; "" while the claim is not made) of each shared claim.
+    - `object`: None where only the record is known.
+    """
+
+    kind: str = POD_GROUP
+    namespace: str = "default"
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    created_s: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    is_gang: bool = False
+    min_count: int = 1
+    priority: int = 0
+    preemption_policy: str = _PREEMPT_LOWER
+    disrupts_all: bool = False
+    topology_key: str = ""
+    parent_key: str = ""
+    claims: tuple[tuple[str, str], ...] = ()
+    conditions: tuple[GroupCondition, ...] = ()
+    object: KubeObject | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def key(self) -> str:
+        """`podgroup/<namespace>/<name>` or `compositepodgroup/<namespace>/<name>`."""
+        return group_key(self.kind, self.namespace, self.name)
+
+    @property
+    def ref(self) -> ObjectRef:
+        """The reference that the contract and the API use."""
+        return object_ref(self.name, self.namespace, self.uid, self.resource_version)
+
+    @property
+    def is_composite(self) -> bool:
+        """True for a CompositePodGroup."""
+        return self.kind == COMPOSITE_POD_GROUP
+
+    @property
+    def never_preempts(self) -> bool:
+        """True if the preemption policy is Never."""
+        return self.preemption_policy == NEVER
+
+    def condition(self, type: str) -> GroupCondition | None:
+        """Return the condition of a type; None if the status has none."""
+        return next((one for one in self.conditions if one.type == type), None)
+
+    @staticmethod
+    def of(source: KubeObject | Mapping[str, Any]) -> PodGroup:
+        """Read a PodGroup (scheduling.k8s.io/v1beta1) or a CompositePodGroup (v1alpha3).
+
+        Raises ObjectError with the path of a malformed field.
+        """
+        kube_object = source if isinstance(source, KubeObject) else KubeObject.of(source)
+        kind = kube_object.kind or kube_object.parsed.get("kind") or ""
+        if kind not in _MIN_FIELD:
+            raise ObjectError("kind", f"{kind!r} is neither {POD_GROUP} nor {COMPOSITE_POD_GROUP}")
+        raw = kube_object.parsed
+        metadata, spec, status = mapping(raw, "metadata"), mapping(raw, "spec"), mapping(raw, "status")
+        namespace = _text(metadata, "metadata", "namespace") or "default"
+        parent = _text(spec, "spec", "parentCompositePodGroupName")
+        is_gang, min_count = _policy(kind, spec)
+        constraints = items(mapping(spec, "schedulingConstraints"), "topology")
+        return PodGroup(
+            kind=kind,
+            namespace=namespace,
+            name=_text(metadata, "metadata", "name"),
+            uid=_text(metadata, "metadata", "uid"),
+            resource_version=_text(metadata, "metadata", "resourceVersion"),
+            generation=integer(metadata.get("generation"), "metadata.generation"),
+            created_s=timestamp(metadata.get("creationTimestamp")),
+            labels=strings(metadata, "metadata", "labels"),
+            annotations=strings(metadata, "metadata", "annotations"),
+            is_gang=is_gang,
+            min_count=min_count,
+            priority=integer(spec.get("priority"), "spec.priority"),
+            preemption_policy=_text(spec, "spec", "preemptionPolicy") or _PREEMPT_LOWER,
+            disrupts_all=mapping(spec, "disruptionMode").get("all") is not None,
+            topology_key=_text(constraints[0], "spec.schedulingConstraints.topology[0]", "key")
+            if constraints
+            else "",
+            parent_key=group_key(COMPOSITE_POD_GROUP, namespace, parent) if parent else "",
+            claims=_claims(spec, status),
+            conditions=tuple(_condition(one) for one in items(status, "conditions")),
+            object=kube_object,
+        )
+
+
+def group_key(kind: str, namespace: str, name: str) -> str:
+    """Return the key of a group.
+
+    >>> group_key("PodGroup", "default", "train")
+    'podgroup/default/train'
+    """
+    return f"{kind.lower()}/{namespace}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Nodes on which a group may be placed as a whole. `name`: the value of the topology label, or "" for all
+    nodes.
+    """
+
+    name: str
+    nodes: NodeTable
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementProgress:
+    """How far a group's cycle is. `remaining`: members (or child groups) that were not tried yet;
+    `scheduled`: those that have a node, bound ones included.
+    """
+
+    remaining: int
+    scheduled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A node that a group's cycle chose for a member."""
+
+    pod: Pod
+    node_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One group as a cycle sees it.
+
+    - `pods`: the members to place, in the order in which the cycle tries them.
+    - `scheduled`: the members that have a node already.
+    - `children`: the child groups of a CompositePodGroup, by creation time and name.
+    """
+
+    group: PodGroup
+    pods: tuple[Pod, ...] = ()
+    scheduled: tuple[Pod, ...] = ()
+    children: tuple[GroupView, ...] = ()
+
+
+def _text(parent: Mapping[str, Any], path: str, key: str) -> str:
+    value = parent.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ObjectError(f"{path}.{key}", f"must be a string, not {type(value).__name__}")
+    return value
+
+
+def _policy(kind: str, spec: Mapping[str, Any]) -> tuple[bool, int]:
+    """Return (True, the minimum) of a gang, and (False, 1) of the basic policy."""
+    policy = mapping(spec, "schedulingPolicy")
+    if policy.get("gang") is None:
+        return False, 1
+    name = _MIN_FIELD[kind]
+    return True, integer(mapping(policy, "gang").get(name), f"spec.schedulingPolicy.gang.{name}")
+
+
+def _claims(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    made = {one.get("name"): one.get("resourceClaimName") for one in items(status, "resourceClaimStatuses")}
+    return tuple(
+        (
+            _text(one, f"spec.resourceClaims[{at}]", "name"),
+            one.get("resourceClaimName") or made.get(one.get("name")) or "",
+        )
+        for at, one in enumerate(items(spec, "resourceClaims"))
+    )
+
+
+def _condition(one: Mapping[str, Any]) -> GroupCondition:
+    return GroupCondition(
+        type=_text(one, "status.conditions", "type"),
+        status=_text(one, "status.conditions", "status"),
+        reason=_text(one, "status.conditions", "reason"),
+        message=_text(one, "status.conditions", "message"),
+        observed_generation=integer(one.get("observedGeneration"), "status.conditions.observedGeneration"),
+    )
