@@ -12,6 +12,8 @@ import pytest
 import yaml
 from berth_bench.versus.real_servers import program
 from berth_host.cli import configuration
+from berth_host.cli.scheduler.flag_kinds import gate_values
+from berth_host.cli.scheduler.parsing import parse
 from berth_host.config.berth.configuration import BerthPlugin, HandleListener, PluginScope, TlsFiles
 from berth_host.config.berth.points import POINT_RULES
 from berth_host.config.decoding.go_types import json_fields
@@ -247,6 +249,65 @@ def test_more_rules_are_added_and_readers_may_read_metrics() -> None:
     assert "/metrics" in roles["kube-system:berth:metrics-reader"][0]["nonResourceURLs"]
 
 
+KUBERNETES_GROUPS = {
+    ("list", "podgroups.scheduling.k8s.io"),
+    ("watch", "podgroups.scheduling.k8s.io"),
+    ("patch", "podgroups/status.scheduling.k8s.io"),
+}
+COSCHEDULING_GROUPS = {
+    ("get", "podgroups.scheduling.x-k8s.io"),
+    ("list", "podgroups.scheduling.x-k8s.io"),
+    ("watch", "podgroups.scheduling.x-k8s.io"),
+    ("patch", "podgroups.scheduling.x-k8s.io"),
+    ("patch", "podgroups/status.scheduling.x-k8s.io"),
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "rights", "gates"),
+    [
+        pytest.param({}, set(), [], id="neither"),
+        pytest.param({"kubernetes": True}, KUBERNETES_GROUPS, ["GenericWorkload=true"], id="kubernetes"),
+        pytest.param({"coscheduling": True}, COSCHEDULING_GROUPS, [], id="coscheduling"),
+        pytest.param(
+            {"kubernetes": True, "coscheduling": True},
+            KUBERNETES_GROUPS | COSCHEDULING_GROUPS,
+            ["GenericWorkload=true"],
+            id="both",
+        ),
+    ],
+)
+def test_pod_groups_bring_their_gate_and_exactly_their_rights(
+    values: Json, rights: set[tuple[str, str]], gates: list[str]
+) -> None:
+    manifests = rendered(values={"podGroups": values})
+    (role,) = [one for one in of_kind(manifests, "ClusterRole") if one["metadata"]["name"].endswith(":berth")]
+    found = {
+        (verb, f"{resource}.{group}")
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if resource.startswith("podgroups")
+    }
+    assert found == rights
+    (scheduler,) = pod_of(manifests)["containers"]
+    flag = "--feature-gates="
+    assert [one.removeprefix(flag) for one in scheduler["args"] if one.startswith(flag)] == gates
+
+
+def test_gate_of_pod_groups_stands_beside_gates_of_the_values() -> None:
+    more = ["-v=2", "--feature-gates=TopologyAwareWorkloadScheduling=true"]
+    (scheduler,) = pod_of(rendered(values={"podGroups": {"kubernetes": True}, "extraArgs": more}))[
+        "containers"
+    ]
+    flags = parse(scheduler["args"][1:])
+    assert gate_values(flags.texts("feature-gates")) == {
+        "GenericWorkload": True,
+        "TopologyAwareWorkloadScheduling": True,
+    }
+
+
 def test_only_the_scheduler_has_rights_by_default() -> None:
     subjects = [(one["kind"], subject["kind"]) for one in rendered() for subject in one.get("subjects", [])]
     assert {kind for _, kind in subjects} == {"ServiceAccount"}
@@ -365,6 +426,8 @@ def test_network_policy_has_sources_and_destinations() -> None:
         pytest.param({"answers": {"readers": ["developers"]}}, "readers", id="reader that is no subject"),
         pytest.param({"answers": {"reader": []}}, "reader", id="unknown field of answers"),
         pytest.param({"rbac": {"extraRules": [{"verbs": ["list"]}]}}, "resources", id="half a rule"),
+        pytest.param({"podGroups": {"kubernetes": "yes"}}, "kubernetes", id="pod groups by a word"),
+        pytest.param({"podGroups": {"kueue": True}}, "kueue", id="pod groups of another kind"),
         pytest.param({"replicaCount": "two"}, "replicaCount", id="not a number"),
         pytest.param({"config": {"profiles": []}}, "profiles", id="no profile"),
         pytest.param({"config": {"clientConnection": {"kubeconfig": "/x"}}}, "config", id="a kubeconfig"),
