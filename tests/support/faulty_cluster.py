@@ -203,6 +203,12 @@ class FaultyCluster:
     async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
         return await self._call("get", resource, ref, lambda: self._inner.get(resource, ref))
 
+    async def list(self, resource: str, namespace: str, labels: Mapping[str, str]) -> list[KubeObject]:
+        where = ObjectRef(name="", namespace=namespace)
+        return await self._call(
+            "list", resource, where, lambda: self._inner.list(resource, namespace, labels)
+        )
+
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
         await self._call("bind", "pods", pod, lambda: self._inner.bind(pod, node_name))
 

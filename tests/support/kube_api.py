@@ -175,7 +175,7 @@ class KubeApi:
         if request.method == "GET" and not name:
             if request.query.get("watch") == "true":
                 return await self._watch(request, plural)
-            return self._list(request, plural)
+            return self._list(request, plural, namespace)
         if request.method == "POST" and subresource == "binding":
             return await self._bind(key, body)
         if request.method == "POST":
@@ -229,7 +229,7 @@ class KubeApi:
             return {"kind": "APIResourceList", "resources": [resource]}
         return None
 
-    def _list(self, request: web.Request, plural: str) -> web.Response:
+    def _list(self, request: web.Request, plural: str, namespace: str = "") -> web.Response:
         token = request.query.get("continue", "")
         limit = int(request.query.get("limit") or 0)
         if token:
@@ -240,7 +240,11 @@ class KubeApi:
             start = int(start_text)
         else:
             version, start = self.version, 0
-            items = [item for item in self.objects[plural].values() if _selected(request, item)]
+            items = [
+                item
+                for item in self.objects[plural].values()
+                if _selected(request, item) and namespace in ("", item["metadata"].get("namespace"))
+            ]
             snapshot = f"{plural}-{version}"
             self._snapshots[snapshot] = (version, items)
         end = start + limit if limit else len(items)
@@ -305,6 +309,11 @@ async def kube_api(tls: ssl.SSLContext | None = None) -> AsyncIterator[KubeApi]:
 
 
 def _selected(request: web.Request, item: Json) -> bool:
+    labels = item["metadata"].get("labels") or {}
+    for wanted in filter(None, request.query.get("labelSelector", "").split(",")):
+        key, _, value = wanted.partition("=")
+        if labels.get(key) != value:
+            return False
     if "status.phase!=Succeeded" not in request.query.get("fieldSelector", ""):
         return True
     return (item.get("status") or {}).get("phase") not in ("Succeeded", "Failed")

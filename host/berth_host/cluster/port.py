@@ -99,6 +99,10 @@ class ClusterPort(Protocol):
         """Read an object live; return None if it does not exist or its uid differs from `ref.uid`."""
         ...
 
+    async def list(self, resource: str, namespace: str, labels: Mapping[str, str]) -> list[KubeObject]:
+        """Read the objects of a namespace that have all these labels, live; finished pods too."""
+        ...
+
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
         """Bind a pod to a node. Raises ConflictError if the pod is bound or terminating, or if its uid
         differs.

@@ -7,7 +7,7 @@ Source: kube-scheduler's requests with JSON bodies (recorded, v1.36.2); client-g
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -16,6 +16,8 @@ from berth_host.cluster.kube.client import KubeClient, path_of
 from berth_host.cluster.kube.resources import ApiResource, Resources
 from berth_host.errors.cluster import FieldProblem, InvalidError, NotFoundError
 from berth_host.model.patch_type import PatchType
+
+_PAGE_SIZE: Final = "500"
 
 
 class Calls:
@@ -38,6 +40,30 @@ class Calls:
             return None
         answer = _object(found, item)
         return answer if ref.uid in ("", answer.ref.uid) else None
+
+    async def list(self, resource: str, namespace: str, labels: Mapping[str, str]) -> list[KubeObject]:
+        """Read the objects of a namespace that have all these labels, in pages."""
+        self._before_sending()
+        found = self._resources.known(resource) or await self._resources.resolve(resource)
+        query = {
+            "labelSelector": ",".join(f"{key}={value}" for key, value in labels.items()),
+            "limit": _PAGE_SIZE,
+        }
+        items: list[KubeObject] = []
+        while True:
+            page = await self._client.request(
+                "GET",
+                found.path(namespace or "default"),
+                query=query,
+                resource=resource,
+                key=namespace,
+                before_sending=self._before_sending,
+            )
+            items.extend(_object(found, item) for item in page.get("items") or ())
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return items
+            query["continue"] = token
 
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
         """Post a Binding."""

@@ -132,6 +132,10 @@ class KubeCluster:
         """Read an object live; return None if it does not exist."""
         return await self._calls.get(resource, ref)
 
+    async def list(self, resource: str, namespace: str, labels: Mapping[str, str]) -> list[KubeObject]:
+        """Read the objects of a namespace that have all these labels, live; finished pods too."""
+        return await self._calls.list(resource, namespace, labels)
+
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
         """Bind a pod to a node."""
         await self._calls.bind(pod, node_name)

@@ -81,6 +81,16 @@ class MemoryCluster:
         self._check_connected(resource, ref)
         return self.server.get(resource, ref)
 
+    async def list(self, resource: str, namespace: str, labels: Mapping[str, str]) -> list[KubeObject]:
+        """Read the objects of a namespace that have all these labels, live; finished pods too."""
+        self._check_connected(resource, ObjectRef(name="", namespace=namespace))
+        wanted = labels.items()
+        return [
+            item
+            for item in self.server.list(resource)
+            if item.ref.namespace == namespace and (item.get("metadata.labels") or {}).items() >= wanted
+        ]
+
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
         """Bind a pod to a node."""
         self._check_connected("pods", pod)

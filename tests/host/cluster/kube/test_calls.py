@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from berth_host.cluster.kube import calls
 from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.port import ClusterPort
 from berth_host.errors.cluster import (
@@ -198,3 +199,19 @@ async def test_nothing_is_sent_once_cut_off_but_the_watches_go_on(api: KubeApi, 
     seen: list[object] = []
     await cluster.start(seen.append, ["pods"])
     assert len(seen) == 1
+
+
+async def test_list_reads_all_pages_of_the_objects_with_the_labels(
+    api: KubeApi, cluster: KubeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "_PAGE_SIZE", "2")
+    for i in range(5):
+        phase = "Succeeded" if i % 2 else "Running"
+        await api.put("pods", f"m{i}", "team", metadata={"labels": {"g": "one"}}, status={"phase": phase})
+    await api.put("pods", "other", "team", metadata={"labels": {"g": "two"}})
+    await api.put("pods", "elsewhere", "default", metadata={"labels": {"g": "one"}})
+    listed = await cluster.list("pods", "team", {"g": "one"})
+    assert [item.ref.name for item in listed] == [f"m{i}" for i in range(5)]
+    assert {item.kind for item in listed} == {"Pod"}
+    pages = [request for request in api.requests if request.query.get("labelSelector") == "g=one"]
+    assert len(pages) == 3
