@@ -25,6 +25,8 @@ from berth_sdk.pod_affinity import PodAffinity
 from berth_sdk.pod_volume import PodVolume, volumes_of
 from berth_sdk.undeclared import POD_OBJECT, TrimmedObject, Undeclared
 
+COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+"""The label of a member of coscheduling's PodGroup; its value is the group's name."""
 _EMPTY: Final[Mapping[str, Any]] = {}
 _NOT_READ: Final = PodAffinity()
 
@@ -248,10 +250,13 @@ class Pod:
         return cast("Pod", pod)
 
     @staticmethod
-    def from_object(source: KubeObject | Mapping[str, Any], *, groups: bool = False) -> Pod:
+    def from_object(
+        source: KubeObject | Mapping[str, Any], *, groups: bool = False, coscheduling: bool = False
+    ) -> Pod:
         """Read a core/v1 Pod. Raises ObjectError with the path of a malformed field.
 
-        `groups`: True to read `spec.schedulingGroup`, for a host that schedules pod groups.
+        `groups`: True to read `spec.schedulingGroup`, for a host that schedules pod groups. `coscheduling`:
+        True to read the label of coscheduling's PodGroups from a pod without such a group.
         Resizes recorded in the status count only for a pod that is on a node.
         """
         kube_object = source if isinstance(source, KubeObject) else KubeObject.of(source)
@@ -291,6 +296,8 @@ class Pod:
             pod.started_at_s = timestamp(status.get("startTime"))
             group = read.scheduling_group if groups else ""
             pod.group_key = f"podgroup/{namespace}/{group}" if group else ""
+            if coscheduling and not group and (group := pod.labels.get(COSCHEDULING_LABEL, "")):
+                pod.group_key = f"podgroup.scheduling.x-k8s.io/{namespace}/{group}"
             pod.object = kube_object
             pod._signature = None
             pod._read = read

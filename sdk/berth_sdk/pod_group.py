@@ -11,18 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from berth_sdk.errors import ObjectError
+from berth_sdk.errors import ObjectError, QuantityError
 from berth_sdk.kube_object import KubeObject, ObjectRef, object_ref
 from berth_sdk.parsing.object_fields import integer, items, mapping, strings
 from berth_sdk.pod import Pod, timestamp
+from berth_sdk.quantity import nano_value, resource_units
 from berth_sdk.tables import NodeTable
 
 POD_GROUP: Final = "PodGroup"
 COMPOSITE_POD_GROUP: Final = "CompositePodGroup"
+COSCHEDULING: Final = "PodGroup.scheduling.x-k8s.io"
+"""The kind of a PodGroup of scheduler-plugins' coscheduling (`scheduling.x-k8s.io/v1alpha1`)."""
 INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
 """The type of the condition that the scheduler writes to the status of a PodGroup."""
 NEVER: Final = "Never"
 _PREEMPT_LOWER: Final = "PreemptLowerPriority"
+_COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/"
 _MIN_FIELD: Final = {POD_GROUP: "minCount", COMPOSITE_POD_GROUP: "minGroupCount"}
 
 
@@ -41,14 +45,18 @@ class GroupCondition:
 class PodGroup:
     """A PodGroup, or a CompositePodGroup, which groups of pods or further composite groups name as parent.
 
-    - `kind`: `PodGroup` or `CompositePodGroup`. `generation`: metadata.generation.
+    - `kind`: `PodGroup`, `CompositePodGroup`, or COSCHEDULING for a PodGroup of that API.
+    - `generation`: metadata.generation.
     - `created_s`: Unix seconds; None where the object has no creation time.
     - `min_count`: the members (of a CompositePodGroup: the child groups) that a gang needs; 1 for the basic
       policy.
-    - `priority`: spec.priority, 0 if unset. `preemption_policy`: PreemptLowerPriority if unset.
+    - `priority`: spec.priority, 0 if unset. `preemption_policy`: PreemptLowerPriority if unset. A PodGroup of
+      coscheduling has neither: its members' count.
     - `disrupts_all`: True if preemption evicts all pods of the group or none.
     - `topology_key`: the node label of the topology constraint; "" for none.
     - `parent_key`: the key of the CompositePodGroup that this group belongs to; "" for none.
+    - `min_resources`, `wait_s`: minResources in the units of `Pod.requests`, and scheduleTimeoutSeconds, of a
+      PodGroup of coscheduling. None: not set.
     - `claims`: (name in the spec, ResourceClaim; "" while the claim is not made) of each shared claim.
     - `object`: None where only the record is known.
     """
@@ -69,13 +77,15 @@ class PodGroup:
     disrupts_all: bool = False
     topology_key: str = ""
     parent_key: str = ""
+    min_resources: Mapping[str, int] | None = None
+    wait_s: float | None = None
     claims: tuple[tuple[str, str], ...] = ()
     conditions: tuple[GroupCondition, ...] = ()
     object: KubeObject | None = field(default=None, repr=False, compare=False)
 
     @property
     def key(self) -> str:
-        """`podgroup/<namespace>/<name>` or `compositepodgroup/<namespace>/<name>`."""
+        """`podgroup/<namespace>/<name>`; other kinds begin with their own name in small letters."""
         return group_key(self.kind, self.namespace, self.name)
 
     @property
@@ -89,6 +99,11 @@ class PodGroup:
         return self.kind == COMPOSITE_POD_GROUP
 
     @property
+    def is_coscheduling(self) -> bool:
+        """True for a PodGroup of coscheduling."""
+        return self.kind == COSCHEDULING
+
+    @property
     def never_preempts(self) -> bool:
         """True if the preemption policy is Never."""
         return self.preemption_policy == NEVER
@@ -99,15 +114,18 @@ class PodGroup:
 
     @staticmethod
     def of(source: KubeObject | Mapping[str, Any]) -> PodGroup:
-        """Read a PodGroup (scheduling.k8s.io/v1beta1) or a CompositePodGroup (v1alpha3).
+        """Read a PodGroup (scheduling.k8s.io/v1beta1), a CompositePodGroup (v1alpha3) or a PodGroup of
+        coscheduling (scheduling.x-k8s.io/v1alpha1).
 
         Raises ObjectError with the path of a malformed field.
         """
         kube_object = source if isinstance(source, KubeObject) else KubeObject.of(source)
-        kind = kube_object.kind or kube_object.parsed.get("kind") or ""
+        raw = kube_object.parsed
+        kind = kube_object.kind or raw.get("kind") or ""
         if kind not in _MIN_FIELD:
             raise ObjectError("kind", f"{kind!r} is neither {POD_GROUP} nor {COMPOSITE_POD_GROUP}")
-        raw = kube_object.parsed
+        if (kube_object.api_version or raw.get("apiVersion") or "").startswith(_COSCHEDULING_GROUP):
+            return _coscheduling(kube_object)
         metadata, spec, status = mapping(raw, "metadata"), mapping(raw, "spec"), mapping(raw, "status")
         namespace = _text(metadata, "metadata", "namespace") or "default"
         parent = _text(spec, "spec", "parentCompositePodGroupName")
@@ -227,3 +245,38 @@ def _condition(one: Mapping[str, Any]) -> GroupCondition:
         message=_text(one, "status.conditions", "message"),
         observed_generation=integer(one.get("observedGeneration"), "status.conditions.observedGeneration"),
     )
+
+
+def _coscheduling(kube_object: KubeObject) -> PodGroup:
+    raw = kube_object.parsed
+    metadata, spec = mapping(raw, "metadata"), mapping(raw, "spec")
+    min_member = integer(spec.get("minMember"), "spec.minMember")
+    wait_s = spec.get("scheduleTimeoutSeconds")
+    return PodGroup(
+        kind=COSCHEDULING,
+        namespace=_text(metadata, "metadata", "namespace") or "default",
+        name=_text(metadata, "metadata", "name"),
+        uid=_text(metadata, "metadata", "uid"),
+        resource_version=_text(metadata, "metadata", "resourceVersion"),
+        generation=integer(metadata.get("generation"), "metadata.generation"),
+        created_s=timestamp(metadata.get("creationTimestamp")),
+        labels=strings(metadata, "metadata", "labels"),
+        annotations=strings(metadata, "metadata", "annotations"),
+        is_gang=min_member > 0,
+        min_count=max(min_member, 1),
+        min_resources=_min_resources(spec),
+        wait_s=None if wait_s is None else float(integer(wait_s, "spec.scheduleTimeoutSeconds")),
+        object=kube_object,
+    )
+
+
+def _min_resources(spec: Mapping[str, Any]) -> Mapping[str, int] | None:
+    if spec.get("minResources") is None:
+        return None
+    found: dict[str, int] = {}
+    for resource, amount in mapping(spec, "minResources").items():
+        try:
+            found[resource] = resource_units(resource, nano_value(amount))
+        except QuantityError as err:
+            raise ObjectError(f"spec.minResources.{resource}", str(err)) from err
+    return found

@@ -112,3 +112,52 @@ def test_pod_names_its_group_only_for_a_host_that_schedules_groups() -> None:
     raw["spec"] = {"schedulingGroup": {"podGroupName": 7}}
     with pytest.raises(ObjectError, match=r"spec.schedulingGroup.podGroupName.*must be a string"):
         Pod.from_object(raw, groups=True)
+
+
+def coscheduling(**spec: Any) -> dict[str, Any]:
+    """Return a PodGroup as the examples of coscheduling have it."""
+    return {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "nginx", "namespace": "web", "uid": "u", "generation": 2},
+        "spec": spec,
+    }
+
+
+def test_pod_group_of_coscheduling_is_read() -> None:
+    made = coscheduling(
+        scheduleTimeoutSeconds=10, minMember=3, minResources={"cpu": "1500m", "memory": "1Gi"}
+    )
+    group = PodGroup.of(made)
+    assert group.key == "podgroup.scheduling.x-k8s.io/web/nginx"
+    assert group.is_coscheduling
+    assert (group.is_gang, group.min_count, group.wait_s) == (True, 3, 10.0)
+    assert group.min_resources == {"cpu": 1500, "memory": 2**30}
+
+
+def test_pod_group_of_coscheduling_without_a_minimum_is_no_gang() -> None:
+    group = PodGroup.of(coscheduling())
+    assert (group.is_gang, group.min_count, group.min_resources, group.wait_s) == (False, 1, None, None)
+
+
+def test_malformed_pod_group_of_coscheduling_names_the_field() -> None:
+    with pytest.raises(ObjectError, match=r"spec\.minResources\.cpu"):
+        PodGroup.of(coscheduling(minMember=1, minResources={"cpu": "many"}))
+
+
+@pytest.mark.parametrize(
+    ("reads", "key"),
+    [
+        ({}, ""),
+        ({"coscheduling": True}, "podgroup.scheduling.x-k8s.io/web/nginx"),
+        ({"groups": True}, "podgroup/web/train"),
+        ({"groups": True, "coscheduling": True}, "podgroup/web/train"),
+    ],
+    ids=["neither", "label", "field", "the field comes first"],
+)
+def test_group_of_a_pod_by_label_and_by_field(reads: dict[str, bool], key: str) -> None:
+    pod = {
+        "metadata": {"name": "p", "namespace": "web", "labels": {"scheduling.x-k8s.io/pod-group": "nginx"}},
+        "spec": {"schedulingGroup": {"podGroupName": "train"}},
+    }
+    assert Pod.from_object(pod, **reads).group_key == key

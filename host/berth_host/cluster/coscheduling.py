@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.pod import COSCHEDULING_LABEL
 
 from berth_host.cluster.port import ClusterPort, EventRecord, WatchEvent
 from berth_host.errors.cluster import ClusterError, NotFoundError
@@ -25,8 +26,6 @@ from berth_host.model.clock import Clock, sleep
 log = get_logger()
 POD_GROUPS: Final = "scheduling.x-k8s.io/podgroups"
 """The resource, which is also the kind of its watch events."""
-LABEL: Final = "scheduling.x-k8s.io/pod-group"
-"""The label of a member; its value is the name of the group."""
 PENDING: Final = "Pending"
 SCHEDULING: Final = "Scheduling"
 RUNNING: Final = "Running"
@@ -250,7 +249,7 @@ class PodGroupStatuses:
             self._plan(key)
 
     async def _list_ended(self, group: _Group, ref: ObjectRef) -> None:
-        listed = await self._cluster.list("pods", ref.namespace, {LABEL: ref.name})
+        listed = await self._cluster.list("pods", ref.namespace, {COSCHEDULING_LABEL: ref.name})
         group.ended = {
             item.ref.uid: member
             for item in listed
@@ -284,7 +283,7 @@ class PodGroupStatuses:
 def _member(pod: KubeObject) -> tuple[str | None, Member | None]:
     """Return the key of the pod's group, and the pod as a member; two None for any other pod."""
     metadata = pod.get("metadata") or {}
-    name = (metadata.get("labels") or {}).get(LABEL)
+    name = (metadata.get("labels") or {}).get(COSCHEDULING_LABEL)
     if not name:
         return None, None
     namespace = metadata.get("namespace") or "default"
