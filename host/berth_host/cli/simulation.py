@@ -227,7 +227,9 @@ def _witness(prepared: Prepared, host: Host) -> Witness:
         for event in prepared.server.events.recent
         if event.reason == "Preempted"
     }
-    gated = {info.key: info for info in host.queue.places.pool if info.is_gated}
+    gated = {
+        info.key: entity for entity in host.queue.places.pool for info in entity.pods() if entity.is_gated
+    }
 
     def preempted_by(key: str) -> str | None:
         return host.evictions.preempted_by.get(uids.get(key, ""))

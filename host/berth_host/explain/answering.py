@@ -23,12 +23,19 @@ from berth_host.explain.explanation import (
     too_small_nodes,
 )
 from berth_host.explain.nearest_fit import FIT_PLUGIN, Counts, Shortage, counted_in, grouped, lacking
-from berth_host.explain.pod_answer import OnNode, PodAnswer, PodState, timestamp
+from berth_host.explain.pod_answer import OnNode, PodAnswer, PodState, QueueState, timestamp
 from berth_host.explain.whereabouts import AnsweringHost, Whereabouts, timeline, wakings, whereabouts
 
 _NODES_PER_TURN: Final = 50
 """The number of nodes to examine before other tasks of the loop run, so that scheduling continues."""
-_PENDING: Final = (PodState.UNSCHEDULABLE, PodState.BACKOFF, PodState.QUEUED, PodState.GATED)
+_PENDING: Final = (
+    PodState.UNSCHEDULABLE,
+    PodState.BACKOFF,
+    PodState.QUEUED,
+    PodState.GATED,
+    PodState.INCOMPLETE,
+    PodState.PENDING,
+)
 
 
 async def pod_answer(host: AnsweringHost, key: str, *, node: str = "", attempts: int = 1) -> PodAnswer | None:
@@ -103,7 +110,11 @@ def _message(host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosi
         preemptor = host.evictions.preempted_by.get(pod.uid)
         gone = "is being deleted" if host.objects.pod_by_uid(pod.uid) is not None else "is deleted"
         return f"preempted by {preemptor}" if preemptor else gone
+    if where.queue is not None and state in (PodState.INCOMPLETE, PodState.PENDING):
+        return _beside_text(where.queue)
     if state is PodState.GATED and where.queue is not None:
+        if where.queue.group:
+            return _gated_group_text(pod, where.queue)
         return gated_text(pod.scheduling_gates, where.queue.gated_by, where.queue.gate_message)
     if state is PodState.BOUND:
         if latest is not None and latest.outcome is Outcome.BOUND:
@@ -118,7 +129,21 @@ def _message(host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosi
         return "is being tried now"
     if latest is not None:
         return latest.message
-    return f"waits for its turn; {len(host.queue.places.active)} pods are in activeQ"
+    return f"waits for its turn; {host.queue.active_pod_count} pods are in activeQ"
+
+
+def _beside_text(queue: QueueState) -> str:
+    """Return why a member of a pod group is in no entry of the queue."""
+    if queue.missing_group:
+        return f"waits for {queue.missing_group}: the scheduler has not seen this object; create it"
+    return f"waits for the end of the cycle of its group {queue.group}, which runs now"
+
+
+def _gated_group_text(pod: Pod, queue: QueueState) -> str:
+    """Return why the group of a member is gated. Another member may be the reason."""
+    text = gated_text(pod.scheduling_gates, queue.gated_by, queue.gate_message)
+    members = "member" if queue.group_members == 1 else "members"
+    return f"waits in {queue.group} with {queue.group_members} {members} in the queue: {text}"
 
 
 async def _nearest(host: AnsweringHost, pod: Pod, latest: Diagnosis | None) -> list[Shortage]:

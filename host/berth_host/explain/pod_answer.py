@@ -19,6 +19,8 @@ class PodState(Enum):
     """The state of a pod."""
 
     GATED = "gated"
+    INCOMPLETE = "incomplete"
+    PENDING = "pending"
     QUEUED = "queued"
     BACKOFF = "backoff"
     UNSCHEDULABLE = "unschedulable"
@@ -35,7 +37,8 @@ class QueueState:
 
     `retry_at_s`: when the pod is retried without an event; None if that is not known. `rejected_by`: the
     plugins that rejected it in the last attempt, whose events requeue it. `gated_by`: the plugin that gates
-    it, "" for none.
+    it, "" for none. `group`: the key of the root group in whose entry the pod waits, with the number of
+    members there; "" for a pod without a group. `missing_group`: the group object for which a member waits.
     """
 
     since_s: float
@@ -43,6 +46,9 @@ class QueueState:
     rejected_by: tuple[str, ...] = ()
     gated_by: str = ""
     gate_message: str = ""
+    group: str = ""
+    group_members: int = 0
+    missing_group: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the object for JSON."""
@@ -52,6 +58,9 @@ class QueueState:
             "rejectedBy": list(self.rejected_by),
             "gatedBy": self.gated_by or None,
             "gateMessage": self.gate_message,
+            "group": self.group or None,
+            "groupMembers": self.group_members,
+            "missingGroup": self.missing_group or None,
         }
 
     @classmethod
@@ -63,6 +72,9 @@ class QueueState:
             rejected_by=tuple(value["rejectedBy"]),
             gated_by=value["gatedBy"] or "",
             gate_message=value["gateMessage"],
+            group=value.get("group") or "",
+            group_members=value.get("groupMembers", 0),
+            missing_group=value.get("missingGroup") or "",
         )
 
 

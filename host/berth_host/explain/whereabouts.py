@@ -17,8 +17,17 @@ from berth_host.explain.pod_answer import PermitState, PodState, QueueState, Ste
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import Clock
 from berth_host.queue import events
+from berth_host.queue.group_entries import Aside, Held
 from berth_host.queue.places import Place
-from berth_host.queue.queued_pod import GATED, PRE_BIND, TRIED, WAITING, HistoryEntry, QueuedPodInfo
+from berth_host.queue.queued_pod import (
+    GATED,
+    INCOMPLETE,
+    PRE_BIND,
+    TRIED,
+    WAITING,
+    HistoryEntry,
+    QueuedPodInfo,
+)
 from berth_host.queue.scheduling_queue import SchedulingQueue
 
 _STATES: Final = {
@@ -168,9 +177,9 @@ def whereabouts(host: AnsweringHost, pod: Pod, latest: Diagnosis | None) -> Wher
     """Return the state of an existing pod. `latest`: its last ended attempt."""
     if pod.node_name:
         return Whereabouts(state=PodState.BOUND, node=pod.node_name)
-    found = host.queue.places.find(pod.key)
-    if found is not None and found[1].uid == pod.uid:
-        return _queued(host, *found)
+    queued = host.queue.find(pod)
+    if queued is not None and queued.info.uid == pod.uid:
+        return _queued(host, queued)
     attempt = _attempt(host, pod.uid)
     if attempt is None:
         if latest is not None and latest.outcome is Outcome.BOUND:
@@ -200,22 +209,34 @@ def wakings(host: AnsweringHost, pod: Pod, plugins: Sequence[str]) -> list[Wakin
     ]
 
 
-def _queued(host: AnsweringHost, place: Place, info: QueuedPodInfo) -> Whereabouts:
-    state = PodState.GATED if info.is_gated else _STATES[place]
+def _queued(host: AnsweringHost, held: Held) -> Whereabouts:
+    info, entity = held.info, held.entity
+    if entity is None or isinstance(held.place, Aside):
+        missing = host.queue.groups.forest.missing_above(info.pod.group_key)
+        state = PodState.INCOMPLETE if held.place is Aside.INCOMPLETE else PodState.PENDING
+        queue = QueueState(
+            since_s=info.timestamp_us / 1e6,
+            rejected_by=tuple(sorted(info.rejecting)),
+            group=info.pod.group_key,
+            missing_group=missing,
+        )
+        return Whereabouts(state=state, info=info, queue=queue)
+    state = PodState.GATED if entity.is_gated else _STATES[held.place]
     retry_us = None
     if state is PodState.BACKOFF:
-        retry_us = host.queue.places.free_at_us(info)
+        retry_us = host.queue.places.free_at_us(entity)
     elif state is PodState.UNSCHEDULABLE:
-        retry_us = host.queue.flush_at_us(info)
+        retry_us = host.queue.flush_at_us(entity)
     is_dated = retry_us is not None and retry_us < _LAST_SECOND * 1e6
-    rejected_by = info.unschedulable_plugins | info.pending_plugins
     queue = QueueState(
         since_s=info.timestamp_us / 1e6,
         retry_at_s=retry_us / 1e6 if retry_us is not None and is_dated else None,
         # The plugin that gates a pod is among those that rejected it.
-        rejected_by=tuple(sorted(rejected_by - {info.gating_plugin})),
-        gated_by=info.gating_plugin,
-        gate_message=info.gating_message,
+        rejected_by=tuple(sorted(info.rejecting - {entity.gating_plugin})),
+        gated_by=entity.gating_plugin,
+        gate_message=entity.gating_message,
+        group=entity.key if entity.is_group else "",
+        group_members=len(entity.pods()) if entity.is_group else 0,
     )
     return Whereabouts(state=state, info=info, queue=queue)
 
@@ -248,7 +269,7 @@ def _steps(history: Sequence[HistoryEntry], attempts: Mapping[int, Diagnosis]) -
     open_attempt = 0
     for at_us, what, about in history:
         at_s = at_us / 1e6
-        if open_attempt and (what in _PLACES or what == GATED):
+        if open_attempt and (what in _PLACES or what in (GATED, INCOMPLETE)):
             yield from _end(open_attempt, at_s, attempts.get(open_attempt))
             open_attempt = 0
         if what == TRIED:
@@ -264,6 +285,9 @@ def _steps(history: Sequence[HistoryEntry], attempts: Mapping[int, Diagnosis]) -
 def _step(at_s: float, what: str, about: str) -> Step:
     if what == GATED:
         return Step(at_s=at_s, step="gated", cause=about, text=f"kept out of the queue by plugin {about}")
+    if what == INCOMPLETE:
+        text = f"waits for the object {about}, which its pod group needs"
+        return Step(at_s=at_s, step="incomplete", cause=about, text=text)
     if what == WAITING:
         return Step(at_s=at_s, step="waiting", cause=about, text=f"waits at Permit for {about}")
     if what == PRE_BIND:

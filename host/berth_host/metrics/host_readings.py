@@ -89,18 +89,11 @@ class _Cache(Protocol):
     def pod_count(self) -> int: ...
 
 
-class _Pool(Sized, Protocol):
-    @property
-    def gated_count(self) -> int: ...
+class _Counts(Protocol):
+    def pods(self) -> Mapping[str, int]: ...
 
 
 class _Places(Protocol):
-    @property
-    def active(self) -> Sized: ...
-    @property
-    def backoff(self) -> Sized: ...
-    @property
-    def pool(self) -> _Pool: ...
     def blamed(self) -> Mapping[tuple[str, str], int]: ...
 
 
@@ -111,6 +104,8 @@ class _InFlight(Sized, Protocol):
 class _Queue(Protocol):
     @property
     def places(self) -> _Places: ...
+    @property
+    def counts(self) -> _Counts: ...
     @property
     def in_flight(self) -> _InFlight: ...
     @property
@@ -225,7 +220,7 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     metrics.read(families.CACHE_ASSUMED, lambda: [((), cache.assumed_count)])
     metrics.read(families.CACHE_NODES, lambda: [((), cache.node_count)])
     metrics.read(families.CACHE_PODS, lambda: [((), cache.pod_count)])
-    metrics.read(families.PENDING_PODS, lambda: _pending(host))
+    metrics.read(families.PENDING_PODS, _ThoseSeen(lambda: _pending(host)))
     metrics.read(families.UNSCHEDULABLE_PODS, _ThoseSeen(lambda: host.queue.places.blamed().items()))
     metrics.read(families.IN_FLIGHT_EVENTS, _ThoseSeen(lambda: _in_flight(host)))
     metrics.read(families.GOROUTINES, _ThoseSeen(lambda: _binding(host)))
@@ -278,12 +273,8 @@ def _circuits(conditions: Sequence[_Condition]) -> Iterator[tuple[Labels, float]
 
 
 def _pending(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:
-    places = host.queue.places
-    gated = places.pool.gated_count
-    yield ("active",), len(places.active)
-    yield ("backoff",), len(places.backoff)
-    yield ("gated",), gated
-    yield ("unschedulable",), len(places.pool) - gated
+    for part, count in host.queue.counts.pods().items():
+        yield (part,), count
 
 
 def _in_flight(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:

@@ -17,6 +17,7 @@ from berth_sdk.pod import Pod
 from berth_host.app.host import Host
 from berth_host.cache.node_info import NodeInfo
 from berth_host.log import get_logger
+from berth_host.queue.queued_entity import pods_of
 
 log = get_logger()
 _NODES_PER_TURN: Final = 20
@@ -36,9 +37,9 @@ async def dump(host: Host) -> None:
         message="Dump of scheduling queue",
         summary=f"activeQ:{len(places.active)}; backoffQ:{len(places.backoff)}; "
         f"unschedulablePods:{len(places.pool)}",
-        active=_pods(info.pod for info in places.active),
-        backoff=_pods(info.pod for info in (*places.backoff.rejected(), *places.backoff.failed())),
-        unschedulable=_pods(info.pod for info in places.pool),
+        active=_pods(info.pod for info in pods_of(places.active)),
+        backoff=_pods(info.pod for info in pods_of((*places.backoff.rejected(), *places.backoff.failed()))),
+        unschedulable=_pods(info.pod for info in pods_of(places.pool)),
         in_flight=_pods(info.pod for info in in_flight),
         assumed=_pods(pod for uid in sorted(host.cache.assumed_uids) if (pod := host.cache.get_pod(uid))),
     )
@@ -63,9 +64,7 @@ def compare(host: Host) -> None:
         )
     shown_pods = {pod.uid: pod.key for pod in host.objects.pods() if _is_known_here(host, pod)}
     cached_pods = {pod.uid: pod.key for info in host.cache.node_infos() for pod in info.pods}
-    places = host.queue.places
-    queued = (*places.active, *places.backoff.rejected(), *places.backoff.failed(), *places.pool)
-    cached_pods |= {info.uid: info.key for info in (*queued, *host.queue.in_flight)}
+    cached_pods |= {info.uid: info.key for info in (*host.queue.pods(), *host.queue.in_flight)}
     missed = sorted(key for uid, key in shown_pods.items() if uid not in cached_pods)
     redundant = sorted(key for uid, key in cached_pods.items() if uid not in shown_pods)
     if missed or redundant:

@@ -1,9 +1,9 @@
 """The backoff after a failed attempt, and backoffQ with the pods that wait.
 
 backoffQ has two heaps, ordered by expiry, then by QueueSort. One has the pods that a plugin rejected, which
-may be popped early when activeQ is empty. The other has the pods whose attempt ended in an error, which may
-not. Owned by `places`.
-Source: kube-scheduler `backend/queue/backoff_queue.go`, v1.36.
+may be popped early when activeQ is empty. The other has the pods whose attempt ended in an error, and all pod
+groups, which may not. Owned by `places`.
+Source: kube-scheduler `backend/queue/backoff_queue.go`, v1.37.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Iterator
 from typing import Final
 
 from berth_host.queue.heap import KeyedHeap
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_entity import QueuedEntity
 from berth_host.queue.seams import QueueConfig
 
 SECOND_US: Final = 1_000_000
 
 
 class Backoff:
-    """The backoff of a pod: 1, 2, 4, 8, 10, 10, ... seconds by default, from the end of the attempt."""
+    """The backoff of an entity: 1, 2, 4, 8, 10, 10, ... seconds by default, from the end of the attempt."""
 
     def __init__(self, config: QueueConfig) -> None:
         self._initial_us = config.pod_initial_backoff_s * SECOND_US
         self._max_us = config.pod_max_backoff_s * SECOND_US
 
-    def duration_us(self, info: QueuedPodInfo) -> int:
+    def duration_us(self, info: QueuedEntity) -> int:
         """Return the backoff for the pod's last failures, in microseconds."""
         count = info.consecutive_errors_count or info.unschedulable_count
         if not count:
@@ -33,7 +33,7 @@ class Backoff:
         shift = count - 1
         return self._max_us if self._initial_us > self._max_us >> shift else self._initial_us << shift
 
-    def expiry_us(self, info: QueuedPodInfo) -> int | None:
+    def expiry_us(self, info: QueuedEntity) -> int | None:
         """Return when the backoff ends, cut to a whole second (Unix microseconds); None without backoff.
 
         The result is stored in the pod.
@@ -46,7 +46,7 @@ class Backoff:
             info.backoff_expiration_us = expiry_us - expiry_us % SECOND_US
         return info.backoff_expiration_us
 
-    def is_backing_off(self, info: QueuedPodInfo, now_us: int) -> bool:
+    def is_backing_off(self, info: QueuedEntity, now_us: int) -> bool:
         """Return True while the backoff lasts.
 
         Whole seconds are compared: in the second of its expiry a pod still waits.
@@ -60,8 +60,8 @@ class BackoffQueue:
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
-        self._rejected: KeyedHeap[QueuedPodInfo] = KeyedHeap()
-        self._failed: KeyedHeap[QueuedPodInfo] = KeyedHeap()
+        self._rejected: KeyedHeap[QueuedEntity] = KeyedHeap()
+        self._failed: KeyedHeap[QueuedEntity] = KeyedHeap()
 
     def __len__(self) -> int:
         return len(self._rejected) + len(self._failed)
@@ -75,11 +75,11 @@ class BackoffQueue:
         return len(self._rejected)
 
     @property
-    def first_poppable(self) -> QueuedPodInfo | None:
+    def first_poppable(self) -> QueuedEntity | None:
         """The pod that `pop_early` would remove."""
         return self._rejected.peek()
 
-    def push(self, info: QueuedPodInfo) -> None:
+    def push(self, info: QueuedEntity) -> None:
         """Add a pod, which must have its sort key, or sort it again after a change."""
         expiry_us = self._backoff.expiry_us(info) or 0
         key = info.key
@@ -90,29 +90,29 @@ class BackoffQueue:
             self._rejected.remove(key)
             self._failed.push(key, (expiry_us, info.sort_key), info)
 
-    def get(self, key: str) -> QueuedPodInfo | None:
+    def get(self, key: str) -> QueuedEntity | None:
         """Return the pod called `namespace/name`, or None."""
         return self._rejected.get(key) or self._failed.get(key)
 
-    def remove(self, key: str) -> QueuedPodInfo | None:
+    def remove(self, key: str) -> QueuedEntity | None:
         """Remove and return a pod; None if it is not here."""
         return self._rejected.remove(key) or self._failed.remove(key)
 
-    def pop_early(self) -> QueuedPodInfo | None:
+    def pop_early(self) -> QueuedEntity | None:
         """Remove and return the rejected pod whose backoff ends first; None for none."""
         return self._rejected.pop()
 
-    def pop_completed(self, now_us: int) -> Iterator[QueuedPodInfo]:
+    def pop_completed(self, now_us: int) -> Iterator[QueuedEntity]:
         """Remove and yield every pod whose backoff is over."""
         for heap in (self._rejected, self._failed):
             while (info := heap.peek()) is not None and not self._backoff.is_backing_off(info, now_us):
                 heap.pop()
                 yield info
 
-    def rejected(self) -> Iterator[QueuedPodInfo]:
+    def rejected(self) -> Iterator[QueuedEntity]:
         """Return the pods that a plugin rejected, in order."""
         return iter(self._rejected)
 
-    def failed(self) -> Iterator[QueuedPodInfo]:
+    def failed(self) -> Iterator[QueuedEntity]:
         """Return the pods whose attempt ended in an error, in order."""
         return iter(self._failed)

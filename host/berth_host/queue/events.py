@@ -12,6 +12,7 @@ from typing import Final
 from berth_sdk.events import ActionType, ClusterEvent, EventObject, word_of_action
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import POD_GROUP, PodGroup
 
 ASSIGNED_POD: Final = "AssignedPod"
 UNSCHEDULABLE_POD: Final = "UnschedulablePod"
@@ -115,6 +116,19 @@ def reservation_freed(assumed: Pod) -> QueueEvent:
         placed = {**raw, "spec": {**raw["spec"], "nodeName": assumed.node_name}}
         assumed = Pod.from_object(KubeObject.of(placed))
     return assigned_pod_deleted(assumed)
+
+
+def group_event(action: ActionType, old: PodGroup | None, new: PodGroup | None) -> QueueEvent:
+    """Return the event of a PodGroup or CompositePodGroup object; hints get the API objects."""
+    group = new or old
+    kind = POD_GROUP if group is None else group.kind
+    return QueueEvent(
+        f"scheduling.k8s.io/{kind}",
+        action,
+        None if old is None else old.object,
+        None if new is None else new.object,
+        label=kind + _ACTION_TEXT[int(action)],
+    )
 
 
 def timed_out() -> QueueEvent:

@@ -1,16 +1,17 @@
-"""PreEnqueue: decides whether a pod may enter activeQ or backoffQ.
+"""PreEnqueue: decides whether a pod or a pod group may enter activeQ or backoffQ.
 
     ungated -a plugin's gate is closed-> gated -this gate opens, and all others are open-> ungated
     ungated -a plugin answers later-> gated, awaited -answer-> ungated, or gated
 
-Called by `places` before a pod enters. The plugins run in the configured order; in kube-scheduler the order
-is arbitrary. Source: kube-scheduler `backend/queue/scheduling_queue.go` (runPreEnqueuePlugins), v1.36.
+Called by `places` before an entity enters. The plugins run in the configured order; in kube-scheduler the
+order is arbitrary. The gates of a group are called for every member, and one closed gate keeps the whole
+group out. Source: kube-scheduler `backend/queue/scheduling_queue.go` (runPreEnqueuePlugins), v1.37.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from berth_sdk.results import QueuedPod
 from berth_sdk.status import Code, Status
@@ -18,133 +19,185 @@ from berth_sdk.status import Code, Status
 from berth_host.metrics.series import instant_s
 from berth_host.queue.hints import Strategy
 from berth_host.queue.pool import Alike
+from berth_host.queue.queued_entity import QueuedEntity
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import RegistrationIndex
 from berth_host.queue.seams import DEFERRED, Deferred, Gate, GateQuestion, QueueSeams
 
+Passed = frozenset[tuple[str, str]]
+"""The gates that pods have passed: (uid of the pod, plugin)."""
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """The interrupted move of a pod whose gate answers later, with the gates that the pod has passed."""
 
+@dataclass(slots=True, eq=False)
+class OpenMove:
+    """The interrupted move of an entity whose gates answer later. `questions`: by uid of the pod."""
+
+    entity: QueuedEntity
     strategy: Strategy
     label: str
-    passed: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class _Open:
-    question: GateQuestion
-    info: QueuedPodInfo
-    entry: Entry
+    passed: Passed
+    questions: dict[str, GateQuestion] = field(default_factory=dict)
 
 
 class Gates:
     """The gates (PreEnqueue plugins) of all profiles.
 
-    The plugin that keeps a pod gated is called first. The first closed gate ends the calls.
+    The plugin that keeps a pod gated is called first. The first closed gate ends the calls for the pod.
     """
 
     def __init__(self, seams: QueueSeams, registrations: Mapping[str, RegistrationIndex]) -> None:
         self._seams = seams
         self._registrations = registrations
-        self._open: dict[str, _Open] = {}
+        self._moves: dict[str, OpenMove] = {}
+        """By uid of the entity."""
+        self._awaited: dict[str, OpenMove] = {}
+        """By uid of each pod that a question is about."""
 
     @property
     def open_count(self) -> int:
         """The number of pods that wait for a gate's answer."""
-        return len(self._open)
+        return len(self._awaited)
 
-    def open_entry(self, info: QueuedPodInfo) -> Entry | None:
-        """Return the interrupted move of an awaited pod; None for any other pod."""
-        found = self._open.get(info.uid)
-        return None if found is None else found.entry
+    def open_move(self, entity: QueuedEntity) -> OpenMove | None:
+        """Return the interrupted move of an awaited entity; None for any other one."""
+        return self._moves.get(entity.uid)
 
-    def forget(self, info: QueuedPodInfo) -> None:
-        """Drop the question about a pod that left the queue; a late answer is ignored."""
-        self._open.pop(info.uid, None)
+    def forget(self, entity: QueuedEntity) -> None:
+        """Drop the questions about an entity that left the queue; late answers are ignored."""
+        move = self._moves.pop(entity.uid, None)
+        if move is not None:
+            for uid in move.questions:
+                del self._awaited[uid]
 
-    def run(
-        self, info: QueuedPodInfo, strategy: Strategy, label: str, passed: frozenset[str] = frozenset()
-    ) -> bool:
-        """Call the gates; return True if all are open, else the pod is gated.
+    def run(self, entity: QueuedEntity, strategy: Strategy, label: str, passed: Passed = frozenset()) -> bool:
+        """Call the gates for each pod; return True if all are open, else the entity is gated.
 
-        The arguments are those of `Entry`.
+        The arguments are those of `OpenMove`.
         """
-        self._open.pop(info.uid, None)
+        if self._moves:
+            self.forget(entity)
+        questions: list[GateQuestion] = []
+        open_ones: list[tuple[str, str]] = []
+        gated: QueuedPodInfo | None = None
+        is_closed = False
+        for info in entity.pods():
+            question = self._run(info, entity, passed, open_ones)
+            if question is not None:
+                questions.append(question)
+            elif info.gating_plugin:
+                is_closed = True
+            # The last closed gate counts; one that has not answered counts only without a closed one.
+            if info.gating_plugin and (question is None or not is_closed):
+                gated = info
+        if gated is None:
+            if entity.gating_plugin:
+                entity.ungate()
+            return True
+        if entity is not gated:
+            entity.gate_as(gated)
+        if not is_closed:
+            move = OpenMove(entity, strategy, label, passed.union(open_ones))
+            self._open(move, questions)
+        return False
+
+    def _run(
+        self, info: QueuedPodInfo, entity: QueuedEntity, passed: Passed, open_ones: list[tuple[str, str]]
+    ) -> GateQuestion | None:
+        """Call the gates for one pod, and add those that are open to `open_ones`.
+
+        The pod is gated afterwards, or not. Returns the question to a plugin that answers later.
+        """
         profile = self._seams.profiles.get(info.pod.scheduler_name)
         gates: Mapping[str, Gate] = {} if profile is None else profile.gates
         started_s = instant_s()
-        shown = self._shown(info)
-        open_ones: list[str] = []
+        shown = self._shown(info, entity)
         for name in _order(gates, info.gating_plugin):
-            if name in passed:
+            if passed and (info.uid, name) in passed:
                 continue
             question = GateQuestion(name, shown)
             status = self._ask(gates[name], question)
             if status is DEFERRED:
-                self._open[info.uid] = _Open(question, info, Entry(strategy, label, passed.union(open_ones)))
                 self._close(info, name, "")
-                return False
+                return question
             if not status.is_success:
                 self._reject(info, name, status)
                 self._tell(info, status.code, started_s)
-                return False
+                return None
             info.passed_gate(name, status)
-            open_ones.append(name)
+            open_ones.append((info.uid, name))
         if gates:
             self._tell(info, Code.SUCCESS, started_s)
         if info.gating_plugin:
             info.ungate()
-        return True
+        return None
+
+    def _open(self, move: OpenMove, questions: Iterable[GateQuestion]) -> None:
+        self._moves[move.entity.uid] = move
+        for question in questions:
+            uid = question.pod.pod.uid
+            move.questions[uid] = question
+            self._awaited[uid] = move
 
     def keeps(self, alike: Alike, strategy: Strategy, label: str) -> bool:
         """Call the gate for one of these alike pods; return True if the gate stays closed for all of them.
         False: the gates must be called for each of the pods.
         """
         info = alike.first
+        if not isinstance(info, QueuedPodInfo) or self._awaited:
+            return False
         name, profile = info.gating_plugin, info.pod.scheduler_name
         known = self._seams.profiles.get(profile)
-        if known is None or name not in known.signs or name not in known.gates or self._open:
+        if known is None or name not in known.signs or name not in known.gates:
             return False
         if name not in info.unschedulable_plugins:
             return False
-        question = GateQuestion(name, self._shown(info))
+        question = GateQuestion(name, self._shown(info, info))
         status = self._ask(known.gates[name], question)
         if status is DEFERRED:
-            self._open[info.uid] = _Open(question, info, Entry(strategy, label))
+            self._open(OpenMove(info, strategy, label, frozenset()), [question])
             return False
         if status.is_success:
             return False
         self._seams.observer.pod_rejected(name, profile, len(alike.infos))
         return True
 
-    def answered(self, question: GateQuestion, status: Status) -> tuple[QueuedPodInfo, Entry] | None:
-        """Take a gate's late answer; return the pod and its interrupted move if the pod may continue.
+    def answered(self, question: GateQuestion, status: Status) -> OpenMove | None:
+        """Take a gate's late answer; return the interrupted move of the entity if the entity may continue.
 
-        None: the pod stays gated, or a newer question is open. After an error the pod stays gated, and the
-        same question may be answered again.
+        None: the entity stays gated, waits for other answers, or a newer question is open. After an error
+        the pod stays gated, and the same question may be answered again.
         """
         uid = question.pod.pod.uid
-        found = self._open.get(uid)
-        if found is None or found.question is not question:
+        move = self._awaited.get(uid)
+        if move is None or move.questions[uid] is not question:
             return None
-        if status.code is not Code.ERROR:
-            del self._open[uid]
+        info = next(info for info in move.entity.pods() if info.uid == uid)
         if not status.is_success:
-            self._reject(found.info, question.plugin, status)
+            self._reject(info, question.plugin, status)
+            if move.entity is not info:
+                move.entity.gate_as(info)
+            if status.code is not Code.ERROR:
+                # One closed gate is enough: the answers about the other pods of a group do not matter.
+                self.forget(move.entity)
             return None
-        found.info.passed_gate(question.plugin, status)
-        entry = found.entry
-        return found.info, Entry(entry.strategy, entry.label, entry.passed | {question.plugin})
+        info.passed_gate(question.plugin, status)
+        del self._awaited[uid], move.questions[uid]
+        move.passed = move.passed | {(uid, question.plugin)}
+        if move.questions:
+            return None
+        del self._moves[move.entity.uid]
+        return move
 
     def waits_for(self, question: GateQuestion) -> bool:
         """Return True while the answer to this very question counts: no newer one about the pod is open."""
-        found = self._open.get(question.pod.pod.uid)
-        return found is not None and found.question is question
+        uid = question.pod.pod.uid
+        move = self._awaited.get(uid)
+        return move is not None and move.questions[uid] is question
 
-    def _shown(self, info: QueuedPodInfo) -> QueuedPod:
-        return info.as_queued_pod(victims_pending=info.uid in self._seams.evicting)
+    def _shown(self, info: QueuedPodInfo, entity: QueuedEntity) -> QueuedPod:
+        evicting = self._seams.evicting
+        is_pending = info.uid in evicting or (entity is not info and entity.uid in evicting)
+        return info.as_queued_pod(victims_pending=is_pending)
 
     def _ask(self, gate: Gate, question: GateQuestion) -> Status | Deferred:
         try:

@@ -2,7 +2,7 @@
 
 Called by the queue for unschedulable pods, and for a pod that comes back from an attempt, with the events
 since its pop. Source: kube-scheduler `backend/queue/scheduling_queue.go` (isPodWorthRequeuing,
-determineSchedulingHintForInFlightPod), v1.36.
+isEntityWorthRequeuing, determineSchedulingHintForInFlightPod), v1.37.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from berth_host.metrics.series import instant_s
 from berth_host.queue.events import PluginRequest, QueueEvent
 from berth_host.queue.in_flight import Remembered
 from berth_host.queue.pool import Alike
+from berth_host.queue.queued_entity import QueuedEntity
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration, RegistrationIndex
 from berth_host.queue.seams import DEFERRED, HintQuestion, HintVerdict, QueueSeams
@@ -54,10 +55,17 @@ class Hints:
         names = (name for index in self._registrations.values() for name in index.matching(event))
         return list(dict.fromkeys(names))
 
-    def judge(self, info: QueuedPodInfo, event: Remembered) -> Strategy:
-        """Return the strategy of `event` for a rejected pod."""
+    def judge(self, entity: QueuedEntity, event: Remembered) -> Strategy:
+        """Return the strategy of `event` for an entity: the strongest one for a pod of it."""
+        best = Strategy.SKIP
+        for info in entity.pods():
+            if not self._decided(info, best):
+                best = max(best, self._judge_pod(info, event, entity.uid))
+        return best
+
+    def _judge_pod(self, info: QueuedPodInfo, event: Remembered, entity_uid: str) -> Strategy:
         if isinstance(event, PluginRequest):
-            return _judge_request(info, event)
+            return _judge_request(info, event, entity_uid)
         if not info.is_rejected:
             return Strategy.AFTER_BACKOFF
         if event.is_wildcard:
@@ -76,6 +84,8 @@ class Hints:
         None: each pod must be judged by itself.
         """
         info = alike.first
+        if not isinstance(info, QueuedPodInfo):
+            return None
         index = self._registrations.get(info.pod.scheduler_name)
         if event.is_wildcard or index is None or not info.is_rejected:
             return None
@@ -83,7 +93,7 @@ class Hints:
         for plugin, registrations in index.matching(event).items():
             if plugin not in signs and info.is_rejected_by(plugin) and any(one.ask for one in registrations):
                 return None
-        return self._ask_rejecting(alike.infos, event, index)
+        return self._ask_rejecting(alike.pods(), event, index)
 
     def judge_all(self, info: QueuedPodInfo, events: Sequence[Remembered]) -> Strategy:
         """Return the strongest strategy of `events` for a pod that comes back from an attempt."""
@@ -94,9 +104,9 @@ class Hints:
                 break
         return best
 
-    def judge_own_updates(self, info: QueuedPodInfo, events: Sequence[QueueEvent]) -> Iterator[Strategy]:
-        """Return the strategy of each event about the pod itself, in order; judged lazily."""
-        answers = (self.judge(info, event) for event in events)
+    def judge_own_updates(self, entity: QueuedEntity, events: Sequence[QueueEvent]) -> Iterator[Strategy]:
+        """Return the strategy of each event about a pod of the entity, in order; judged lazily."""
+        answers = (self.judge(entity, event) for event in events)
         return iter(list(answers)) if self._every_plugin else answers
 
     def _ask_rejecting(
@@ -161,8 +171,11 @@ def strategy_of(info: QueuedPodInfo, plugin: str) -> Strategy:
     return Strategy.IMMEDIATELY if plugin in info.pending_plugins else Strategy.AFTER_BACKOFF
 
 
-def _judge_request(info: QueuedPodInfo, request: PluginRequest) -> Strategy:
-    meant = info.is_rejected_by(request.plugin) if request.uids is None else info.uid in request.uids
+def _judge_request(info: QueuedPodInfo, request: PluginRequest, entity_uid: str) -> Strategy:
+    if request.uids is None:
+        meant = info.is_rejected_by(request.plugin)
+    else:
+        meant = info.uid in request.uids or entity_uid in request.uids
     if not meant:
         return Strategy.SKIP
     return Strategy.IMMEDIATELY if request.skip_backoff else strategy_of(info, request.plugin)

@@ -1,10 +1,11 @@
-"""QueueSort: the order of pods in activeQ, and of pods whose backoff ends in the same second.
+"""QueueSort: the order of pods and pod groups in activeQ, and of those whose backoff ends in the same second.
 
 The plugin returns a key as bytes, or (in process) compares two pods. The heaps compare tuples made of these.
 A pod whose key has not arrived is sorted behind all others and is not popped. A pod whose plugin failed, is
 absent or gave no key is sorted by priority and time, behind all pods with a key. The observer gets a report
 of such a pod, and the key is requested again when the plugin recovers.
-Called by `places`. Source: kube-scheduler `framework/plugins/queuesort/priority_sort.go`, v1.36, for the
+A pod group is sorted by the priority and the time of the group.
+Called by `places`. Source: kube-scheduler `framework/plugins/queuesort/priority_sort.go`, v1.37, for the
 fallback.
 """
 
@@ -14,7 +15,7 @@ import itertools
 
 from berth_sdk.results import QueuedPod
 
-from berth_host.queue.queued_pod import QueuedPodInfo, SortKey
+from berth_host.queue.queued_entity import QueuedEntity, SortKey
 from berth_host.queue.seams import DEFERRED, Less, QueueSeams, SortKeyQuestion
 
 _KEYED = 0
@@ -22,7 +23,7 @@ _FALLBACK = 1
 _AWAITED = 2
 
 
-def is_awaited(info: QueuedPodInfo) -> bool:
+def is_awaited(info: QueuedEntity) -> bool:
     """Return True if the pod's key was requested and has not arrived."""
     return info.sort_key is not None and info.sort_key[0] == _AWAITED
 
@@ -56,9 +57,9 @@ class PodOrder:
         self._evicting = seams.evicting
         self._arrivals = itertools.count()
         self._last_asked = -1
-        self._open: dict[str, tuple[SortKeyQuestion, QueuedPodInfo, int]] = {}
-        """The question, its pod and its number, by uid; the oldest question first."""
-        self._keyless: dict[str, QueuedPodInfo] = {}
+        self._open: dict[str, tuple[SortKeyQuestion, QueuedEntity, int]] = {}
+        """The question, its entity and its number, by uid; the oldest question first."""
+        self._keyless: dict[str, QueuedEntity] = {}
 
     @property
     def open_count(self) -> int:
@@ -75,27 +76,27 @@ class PodOrder:
         oldest = next(iter(self._open.values()), None)
         return oldest is not None and oldest[2] <= number
 
-    def assign(self, info: QueuedPodInfo) -> None:
+    def assign(self, info: QueuedEntity) -> None:
         """Set the pod's sort key if it has none."""
         if info.sort_key is None:
             info.sort_key = self._ask(info)
 
-    def renew(self, info: QueuedPodInfo) -> None:
+    def renew(self, info: QueuedEntity) -> None:
         """Request the key of a queued pod again; the old key is dropped."""
         info.sort_key = self._ask(info)
 
-    def forget(self, info: QueuedPodInfo) -> None:
+    def forget(self, info: QueuedEntity) -> None:
         """Drop the question about a pod that left the queue; a late answer is ignored."""
         uid = info.uid
         self._open.pop(uid, None)
         self._keyless.pop(uid, None)
 
-    def answered(self, question: SortKeyQuestion, key: bytes) -> QueuedPodInfo | None:
+    def answered(self, question: SortKeyQuestion, key: bytes) -> QueuedEntity | None:
         """Set a key that arrived and return its pod; an empty key means the fallback order.
 
         None if a newer question replaced this one, or the pod left the queue.
         """
-        uid = question.pod.pod.uid
+        uid = question.uid
         found = self._open.get(uid)
         if found is None or found[0] is not question:
             return None
@@ -104,13 +105,13 @@ class PodOrder:
         info.sort_key = self._key_or_fallback(info, key, number)
         return info
 
-    def take_keyless(self) -> list[QueuedPodInfo]:
+    def take_keyless(self) -> list[QueuedEntity]:
         """Return and clear the pods without a key; the caller requests their keys again."""
         found = list(self._keyless.values())
         self._keyless.clear()
         return found
 
-    def _ask(self, info: QueuedPodInfo) -> SortKey:
+    def _ask(self, info: QueuedEntity) -> SortKey:
         self.forget(info)
         sort, number = self._sort, next(self._arrivals)
         if sort.sort_key is None and sort.less is None:
@@ -118,7 +119,7 @@ class PodOrder:
         pod = info.as_queued_pod(victims_pending=info.uid in self._evicting)
         if sort.sort_key is None:
             return (_KEYED, LessKey(pod, self._less), info.timestamp_us, number)
-        question = SortKeyQuestion(pod)
+        question = SortKeyQuestion(pod, info.uid)
         try:
             key = sort.sort_key(question)
         except Exception as err:  # noqa: BLE001  # A plugin's error must not lose the pod.
@@ -138,14 +139,15 @@ class PodOrder:
                 self._observer.plugin_raised(self._sort.plugin, "Less", err)
         return (-first.pod.priority, first.added_at_s) < (-second.pod.priority, second.added_at_s)
 
-    def _key_or_fallback(self, info: QueuedPodInfo, key: bytes, number: int) -> SortKey:
+    def _key_or_fallback(self, info: QueuedEntity, key: bytes, number: int) -> SortKey:
         if key:
             return (_KEYED, key, info.timestamp_us, number)
         # The plugin gave no key, or not in time: request it again when the plugin recovers.
         self._keyless[info.uid] = info
-        self._observer.sorted_by_fallback(self._sort.plugin, info)
+        for pod in info.pods():
+            self._observer.sorted_by_fallback(self._sort.plugin, pod)
         return _by_priority(_FALLBACK, info, number)
 
 
-def _by_priority(rank: int, info: QueuedPodInfo, number: int) -> SortKey:
-    return (rank, -info.pod.priority, info.timestamp_us, number)
+def _by_priority(rank: int, info: QueuedEntity, number: int) -> SortKey:
+    return (rank, -info.priority, info.timestamp_us, number)

@@ -1,30 +1,32 @@
-"""`Places`: activeQ, backoffQ and the pool of unschedulable pods; every queued pod is in one of them.
+"""`Places`: activeQ, backoffQ and the pool of unschedulable pods; every queued entity is in one of them.
 
     (new, or back from an attempt) -> activeQ | backoffQ | pool
-    pool -an event helps-> backoffQ | activeQ        a pod with a closed gate stays in, or goes to, the pool
+    pool -an event helps-> backoffQ | activeQ      an entity with a closed gate stays in, or goes to, the pool
     backoffQ -backoff is over, or activated-> activeQ -pop-> in flight (not here)
 
-Owned by `SchedulingQueue`, which decides on each move; this module makes the moves.
+An entity is a pod or a pod group. Owned by `SchedulingQueue`, which decides on each move with `GroupEntries`;
+this module makes the moves.
 Source: kube-scheduler `backend/queue/scheduling_queue.go` (moveToActiveQ, moveToBackoffQ,
-requeuePodWithQueueingStrategy), v1.36.
+requeueEntityWithQueueingStrategy), v1.37.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 
 from berth_sdk.pod import Pod
 
 from berth_host.queue.backoff import Backoff, BackoffQueue
 from berth_host.queue.events import BACKOFF_COMPLETE, POD_ADD, POD_UPDATE
-from berth_host.queue.gates import Gates
+from berth_host.queue.gates import Gates, Passed
 from berth_host.queue.heap import KeyedHeap
 from berth_host.queue.hints import Strategy
 from berth_host.queue.nominator import Nominator
 from berth_host.queue.order import PodOrder, is_awaited
 from berth_host.queue.pool import Alike, UnschedulablePool
+from berth_host.queue.queued_entity import QueuedEntity
 from berth_host.queue.queued_pod import GATED, QueuedPodInfo
 from berth_host.queue.registrations import RegistrationIndex
 from berth_host.queue.seams import QueueConfig, QueueSeams
@@ -52,15 +54,18 @@ class Places:
         self.gates = Gates(seams, registrations)
         self.order = PodOrder(seams)
         self._backoff_times = Backoff(config)
-        self.active: KeyedHeap[QueuedPodInfo] = KeyedHeap()
+        self.active: KeyedHeap[QueuedEntity] = KeyedHeap()
         self.backoff = BackoffQueue(self._backoff_times)
         self.pool = UnschedulablePool(seams.evicting, seams.profiles)
         self._observer = seams.observer
         self._nominator = nominator
         self._now_us = now_us
 
-    def find(self, key: str) -> tuple[Place, QueuedPodInfo] | None:
-        """Return place and record of the pod called `namespace/name`; None if it is not queued."""
+    def find(self, key: str) -> tuple[Place, QueuedEntity] | None:
+        """Return place and record of the pod called `namespace/name`, or of the group with this key.
+
+        None if the entity is not queued. A member of a group has no place of its own.
+        """
         info = self.active.get(key)
         if info is not None:
             return Place.ACTIVE, info
@@ -70,30 +75,35 @@ class Places:
         info = self.pool.get(key)
         return None if info is None else (Place.POOL, info)
 
+    def __iter__(self) -> Iterator[QueuedEntity]:
+        """Return every queued entity."""
+        yield from (*self.active, *self.backoff.rejected(), *self.backoff.failed(), *self.pool)
+
     def blamed(self) -> Counter[tuple[str, str]]:
         """Return the number of queued pods by (plugin that rejected them in the last attempt, profile)."""
         found = self.pool.blamed()
-        for infos in (self.active, self.backoff.rejected()):
+        for infos in (self.active, self.backoff.rejected(), self.backoff.failed()):
             for info in infos:
-                for plugin in info.unschedulable_plugins:
-                    found[plugin, info.pod.scheduler_name] += 1
+                for pod in info.pods():
+                    for plugin in pod.unschedulable_plugins:
+                        found[plugin, pod.pod.scheduler_name] += 1
         return found
 
-    def free_at_us(self, info: QueuedPodInfo) -> int | None:
-        """Return when the pod's backoff ends (Unix microseconds); None without backoff."""
+    def free_at_us(self, info: QueuedEntity) -> int | None:
+        """Return when the entity's backoff ends (Unix microseconds); None without backoff."""
         return self._backoff_times.expiry_us(info)
 
     # --- moves -------------------------------------------------------------------------------
 
     def requeue(
-        self, info: QueuedPodInfo, strategy: Strategy, label: str, passed: frozenset[str] = frozenset()
+        self, info: QueuedEntity, strategy: Strategy, label: str, passed: Passed = frozenset()
     ) -> Place:
-        """Move a pod as its strategy says; return its new place. `passed`: gates that it has just passed."""
+        """Move an entity as its strategy says; return its new place. `passed`: gates just passed."""
         if strategy is Strategy.SKIP:
             self._to_pool(info, label)
             return Place.POOL
         if not self.gates.run(info, strategy, label, passed):
-            # A gated pod that is in activeQ or backoffQ stays there.
+            # A gated entity that is in activeQ or backoffQ stays there.
             if info.key not in self.active and info.key not in self.backoff:
                 self._to_pool(info, label)
             return Place.POOL
@@ -113,21 +123,21 @@ class Places:
         self._observer.pod_entered(Place.POOL.value, label, len(alike.infos))
         return True
 
-    def activate_from_backoff(self, info: QueuedPodInfo, label: str) -> None:
-        """Move a pod to activeQ before its backoff is over. It passed its gates when it entered backoffQ."""
+    def activate_from_backoff(self, info: QueuedEntity, label: str) -> None:
+        """Move an entity to activeQ before its backoff is over: its gates were open when it entered."""
         self._to_active(info, label)
 
     def flush_backoff(self) -> int:
-        """Move every pod whose backoff is over to activeQ; return their number."""
+        """Move every entity whose backoff is over to activeQ; return their number."""
         completed = list(self.backoff.pop_completed(self._now_us()))
         for info in completed:
             self._to_active(info, BACKOFF_COMPLETE)
         return len(completed)
 
-    def pop(self) -> QueuedPodInfo | None:
-        """Remove and return the next pod; if activeQ is empty, the first one of backoffQ.
+    def pop(self) -> QueuedEntity | None:
+        """Remove and return the next entity; if activeQ is empty, the first one of backoffQ.
 
-        None if there is no pod, or its sort key has not arrived.
+        None if there is none, or its sort key has not arrived.
         """
         if not self.has_ready:
             return None
@@ -138,27 +148,38 @@ class Places:
 
     @property
     def has_ready(self) -> bool:
-        """True if `pop` would return a pod."""
+        """True if `pop` would return an entity."""
         first = self.active.peek() or self.backoff.first_poppable
         return first is not None and not is_awaited(first)
 
-    def remove(self, key: str) -> QueuedPodInfo | None:
-        """Remove a pod from its place; None if it is not queued."""
-        info = self.active.remove(key) or self.backoff.remove(key) or self.pool.remove(key)
+    def remove(self, key: str) -> QueuedEntity | None:
+        """Remove an entity from its place; None if it is not queued."""
+        info = self.take_out(key)
         if info is not None:
             self.order.forget(info)
+        return info
+
+    def take_out(self, key: str) -> QueuedEntity | None:
+        """Remove an entity that its caller requeues at once; its sort key stays. None if it is not queued."""
+        info = self.active.remove(key) or self.backoff.remove(key) or self.pool.remove(key)
+        if info is not None:
             self.gates.forget(info)
         return info
 
-    def replace_pod(self, place: Place, info: QueuedPodInfo, pod: Pod) -> None:
-        """Store a new version of the pod and sort it again; it stays in its place."""
+    def replace_pod(self, place: Place, entity: QueuedEntity, info: QueuedPodInfo, pod: Pod) -> None:
+        """Store a new version of a pod of the entity, and sort the entity again; it stays in its place."""
         info.replace_pod(pod)
+        entity.sort_key = None
         if place is not Place.POOL:
-            self.order.renew(info)
-            self.reorder(info)
+            self.renew_order(entity)
 
-    def reorder(self, info: QueuedPodInfo) -> None:
-        """Sort a pod again within its place, after its sort key has changed."""
+    def renew_order(self, info: QueuedEntity) -> None:
+        """Request the sort key of an entity in activeQ or backoffQ again, and sort it."""
+        self.order.renew(info)
+        self.reorder(info)
+
+    def reorder(self, info: QueuedEntity) -> None:
+        """Sort an entity again within its place, after its sort key has changed."""
         if self.active.get(info.key) is info:
             self.active.push(info.key, info.sort_key, info)
         elif self.backoff.get(info.key) is info:
@@ -166,38 +187,37 @@ class Places:
 
     # --- arrivals ----------------------------------------------------------------------------
 
-    def _to_active(self, info: QueuedPodInfo, label: str) -> None:
+    def _to_active(self, info: QueuedEntity, label: str) -> None:
         now_us = self._now_us()
-        if info.initial_attempt_timestamp_us is None:
-            info.initial_attempt_timestamp_us = now_us
+        info.entered_active(now_us)
         info.note(now_us, Place.ACTIVE.value, label)
         key = info.key
         self.pool.remove(key)
         self.backoff.remove(key)
         self.order.assign(info)
         self.active.push(key, info.sort_key, info)
-        self._observer.pod_entered(Place.ACTIVE.value, label)
-        if label in (POD_ADD, POD_UPDATE):
+        self._observer.pod_entered(Place.ACTIVE.value, label, len(info.pods()))
+        if label in (POD_ADD, POD_UPDATE) and isinstance(info, QueuedPodInfo):
             self._nominator.nominate(info.pod)
 
-    def _to_backoff(self, info: QueuedPodInfo, label: str) -> None:
+    def _to_backoff(self, info: QueuedEntity, label: str) -> None:
         self.pool.remove(info.key)
         self.order.assign(info)
         self.backoff.push(info)
         info.note(self._now_us(), Place.BACKOFF.value, label)
-        self._observer.pod_entered(Place.BACKOFF.value, label)
+        self._observer.pod_entered(Place.BACKOFF.value, label, len(info.pods()))
 
-    def note_gated(self, info: QueuedPodInfo) -> None:
-        """Record in the pod's history that its gate is closed."""
+    def note_gated(self, info: QueuedEntity) -> None:
+        """Record in the history of each pod that the gate of the entity is closed."""
         info.note(self._now_us(), GATED, info.gating_plugin)
 
-    def _to_pool(self, info: QueuedPodInfo, label: str) -> None:
+    def _to_pool(self, info: QueuedEntity, label: str) -> None:
         was_here = info.key in self.pool
         self.pool.put(info)
         if info.is_gated:
             # A gate that has not answered may be open; often its plugin has no PreEnqueue.
-            if self.gates.open_entry(info) is None:
+            if self.gates.open_move(info) is None:
                 self.note_gated(info)
         elif not was_here:
             info.note(self._now_us(), Place.POOL.value, label)
-        self._observer.pod_entered(Place.POOL.value, label)
+        self._observer.pod_entered(Place.POOL.value, label, len(info.pods()))

@@ -1,9 +1,9 @@
-"""`UnschedulablePool`: the unschedulable pods (gated ones included), indexed by their rejecting plugins.
+"""`UnschedulablePool`: the unschedulable pods and groups, gated ones included, by their rejecting plugins.
 
 For an event only the pods rejected by plugins that registered for it are judged; all other pods cost nothing.
 One pod is judged for all that are alike: rejected and gated by the same plugins, with equal signatures for
-these (`QueueSigningPlugin`). Owned by `places`.
-Source: kube-scheduler `backend/queue/scheduling_queue.go` (unschedulablePods), v1.36.
+these (`QueueSigningPlugin`). A group is alike to no other entity. Owned by `places`.
+Source: kube-scheduler `backend/queue/unschedulable_entities.go`, v1.37.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from berth_sdk.pod import Pod
 
+from berth_host.queue.queued_entity import QueuedEntity
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import QueueProfile
@@ -24,7 +25,11 @@ _NOBODY: Final = ""  # The index entry of pods without a rejecting plugin.
 
 
 class _Likeness(NamedTuple):
-    """The values, other than the pod's identity, that decide an event's effect on a waiting pod."""
+    """The values, other than the pod's identity, that decide an event's effect on a waiting pod.
+
+    For a group: `signed` is the group's own, `rejected_by` are the plugins of all members, with _NOBODY if a
+    member has none.
+    """
 
     profile: str
     signed: tuple[Hashable, ...]
@@ -36,7 +41,7 @@ class _Likeness(NamedTuple):
 
 
 class Alike:
-    """At least one waiting pod, and those with the same likeness.
+    """At least one waiting pod, and those with the same likeness; or one group.
 
     Their rejecting plugins and gates do not change while they are here.
     """
@@ -44,17 +49,21 @@ class Alike:
     __slots__ = ("_infos",)
 
     def __init__(self) -> None:
-        self._infos: dict[str, QueuedPodInfo] = {}
+        self._infos: dict[str, QueuedEntity] = {}
 
     @property
-    def first(self) -> QueuedPodInfo:
-        """The pod that is judged for all."""
+    def first(self) -> QueuedEntity:
+        """The pod that is judged for all, or the group."""
         return next(iter(self._infos.values()))
 
     @property
-    def infos(self) -> Collection[QueuedPodInfo]:
-        """A live view of all these pods."""
+    def infos(self) -> Collection[QueuedEntity]:
+        """A live view of all these pods, or of the group."""
         return self._infos.values()
+
+    def pods(self) -> list[QueuedPodInfo]:
+        """Return all these pods, or the members of the group."""
+        return [pod for info in self._infos.values() for pod in info.pods()]
 
     @property
     def is_gated(self) -> bool:
@@ -66,23 +75,23 @@ class Alike:
         """The registrations of the plugin that gates the pods."""
         return self.first.gating_plugin_events
 
-    def find(self, pod: Pod) -> QueuedPodInfo | None:
-        """Return the record of this pod; None if it is not here."""
+    def has(self, pod: Pod) -> bool:
+        """Return True if this pod is here, and not as a member of a group."""
         info = self._infos.get(pod.key)
-        return info if info is not None and info.uid == pod.uid else None
+        return info is not None and info.uid == pod.uid
 
-    def put(self, info: QueuedPodInfo) -> None:
-        """Add a pod."""
+    def put(self, info: QueuedEntity) -> None:
+        """Add a pod or the group."""
         self._infos[info.key] = info
 
     def drop(self, key: str) -> bool:
-        """Remove a pod; return True if none is left."""
+        """Remove a pod or the group; return True if none is left."""
         del self._infos[key]
         return not self._infos
 
 
 class UnschedulablePool:
-    """The unschedulable pods by key, in the order of their arrival.
+    """The unschedulable pods and groups by key, in the order of their arrival.
 
     `evicting`: uids of pods whose victims are being evicted; call `renew` when that changes for a pod.
     `profiles`: the plugins that sign pods.
@@ -93,7 +102,7 @@ class UnschedulablePool:
     ) -> None:
         self._evicting = evicting
         self._profiles = profiles
-        self._infos: dict[str, QueuedPodInfo] = {}
+        self._infos: dict[str, QueuedEntity] = {}
         self._key_of: dict[str, str] = {}
         self._place_of: dict[str, int] = {}
         self._places = itertools.count()
@@ -107,28 +116,27 @@ class UnschedulablePool:
     def __contains__(self, key: str) -> bool:
         return key in self._infos
 
-    def __iter__(self) -> Iterator[QueuedPodInfo]:
+    def __iter__(self) -> Iterator[QueuedEntity]:
         return iter(self._infos.values())
-
-    @property
-    def gated_count(self) -> int:
-        """The number of gated pods."""
-        return sum(len(alike.infos) for alike in self._alike.values() if alike.is_gated)
 
     def blamed(self) -> Counter[tuple[str, str]]:
         """Return the number of pods by (plugin that rejected or gates them, profile)."""
         found: Counter[tuple[str, str]] = Counter()
         for likeness, alike in self._alike.items():
-            for plugin in likeness.rejected_by | likeness.pending_on:
-                found[plugin, likeness.profile] += len(alike.infos)
+            if isinstance(alike.first, QueuedPodInfo):
+                for plugin in likeness.rejected_by | likeness.pending_on:
+                    found[plugin, likeness.profile] += len(alike.infos)
+            else:
+                for info in alike.pods():
+                    found.update((plugin, info.pod.scheduler_name) for plugin in info.rejecting)
         return found
 
-    def get(self, key: str) -> QueuedPodInfo | None:
-        """Return the pod called `namespace/name`, or None."""
+    def get(self, key: str) -> QueuedEntity | None:
+        """Return the pod called `namespace/name`, or the group with this key; None if it is not here."""
         return self._infos.get(key)
 
-    def put(self, info: QueuedPodInfo) -> None:
-        """Add a pod; call again after the pod or its rejecting plugins changed."""
+    def put(self, info: QueuedEntity) -> None:
+        """Add a pod or group; call again after it, its members or their rejecting plugins changed."""
         key = info.key
         self.remove(key)
         self._infos[key] = info
@@ -136,8 +144,8 @@ class UnschedulablePool:
         self._place_of[key] = next(self._places)
         self._class(info)
 
-    def remove(self, key: str) -> QueuedPodInfo | None:
-        """Remove and return a pod; None if it is not here."""
+    def remove(self, key: str) -> QueuedEntity | None:
+        """Remove and return a pod or group; None if it is not here."""
         info = self._infos.pop(key, None)
         if info is not None:
             del self._place_of[key]
@@ -166,13 +174,23 @@ class UnschedulablePool:
         # A pod that several plugins rejected is returned once.
         return list({id(alike): alike for kind in kinds for alike in kind.values()}.values())
 
-    def place_of(self, info: QueuedPodInfo) -> int:
-        """Return a number that sorts the pods by their arrival."""
+    def place_of(self, info: QueuedEntity) -> int:
+        """Return a number that sorts the entities by their arrival."""
         return self._place_of[info.key]
 
-    def _class(self, info: QueuedPodInfo) -> None:
+    def _class(self, info: QueuedEntity) -> None:
+        likeness = self._likeness_of(info) if isinstance(info, QueuedPodInfo) else _likeness_of_group(info)
+        self._likeness[info.key] = likeness
+        alike = self._alike.get(likeness)
+        if alike is None:
+            alike = self._alike[likeness] = Alike()
+            for plugin in _indexed(likeness):
+                self._by_plugin.setdefault(plugin, {})[likeness] = alike
+        alike.put(info)
+
+    def _likeness_of(self, info: QueuedPodInfo) -> _Likeness:
         rejected_by, pending_on = frozenset(info.unschedulable_plugins), frozenset(info.pending_plugins)
-        likeness = _Likeness(
+        return _Likeness(
             info.pod.scheduler_name,
             self._signed(info, rejected_by | pending_on | {info.gating_plugin}),
             rejected_by,
@@ -181,13 +199,6 @@ class UnschedulablePool:
             id(info.gating_plugin_events) if info.gating_plugin else 0,
             info.uid in self._evicting,
         )
-        self._likeness[info.key] = likeness
-        alike = self._alike.get(likeness)
-        if alike is None:
-            alike = self._alike[likeness] = Alike()
-            for plugin in _indexed(likeness):
-                self._by_plugin.setdefault(plugin, {})[likeness] = alike
-        alike.put(info)
 
     def _signed(self, info: QueuedPodInfo, plugins: Iterable[str]) -> tuple[Hashable, ...]:
         profile = self._profiles.get(info.pod.scheduler_name)
@@ -212,6 +223,13 @@ class UnschedulablePool:
             del found[likeness]
             if not found:
                 del self._by_plugin[plugin]
+
+
+def _likeness_of_group(group: QueuedEntity) -> _Likeness:
+    rejected_by = {plugin for info in group.pods() for plugin in info.rejecting or (_NOBODY,)}
+    return _Likeness(
+        "", (group.uid,), frozenset(rejected_by), frozenset(), group.gating_plugin, 0, victims_pending=False
+    )
 
 
 def _indexed(likeness: _Likeness) -> Iterable[str]:

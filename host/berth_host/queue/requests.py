@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from berth_host.queue.events import PLUGIN_RECOVERED, PluginRequest
 from berth_host.queue.hints import Hints, Strategy
 from berth_host.queue.places import Place, Places
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_entity import QueuedEntity
 
 
 class FailedOn:
-    """The pods by the plugin because of which their last attempt failed."""
+    """The pods and groups by the plugin because of which their last attempt failed."""
 
     def __init__(self) -> None:
         self._plugin_of: dict[str, str] = {}
@@ -73,17 +73,17 @@ class PluginRequests:
             moved += self._move(info, Strategy.AFTER_BACKOFF, PLUGIN_RECOVERED)
         return moved
 
-    def _candidates(self, request: PluginRequest) -> Iterable[QueuedPodInfo]:
+    def _candidates(self, request: PluginRequest) -> Iterable[QueuedEntity]:
         if request.uids is None:
             for alike in self._places.pool.rejected_by([request.plugin]):
                 yield from alike.infos
         else:
-            yield from (info for info in self._places.pool if info.uid in request.uids)
+            yield from (info for info in self._places.pool if info.has_any(request.uids))
         if request.skip_backoff:
             yield from self._places.backoff.rejected()
             yield from self._places.backoff.failed()
 
-    def _move(self, info: QueuedPodInfo, strategy: Strategy, label: str) -> bool:
+    def _move(self, info: QueuedEntity, strategy: Strategy, label: str) -> bool:
         if info.key in self._places.backoff:
             self._places.activate_from_backoff(info, label)
             return True

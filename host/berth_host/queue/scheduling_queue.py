@@ -1,5 +1,7 @@
 """`SchedulingQueue`: the pending pods, and the requeueing of rejected ones. Read this module first (queue).
 
+An entity of the queue is a pod, or a pod group with its members, which `GroupEntries` puts together.
+
     add, update ----------> activeQ --pop--> in flight --done--> (bound, or deleted)
                   backoff over ^  ^                |
                                |  | event helps    | add_unschedulable
@@ -21,29 +23,35 @@ Source: kube-scheduler `backend/queue/scheduling_queue.go`, v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
+from berth_sdk.events import ActionType
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import PodGroup
 from berth_sdk.status import Status
 
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, steady_us
 from berth_host.queue import events
 from berth_host.queue.backoff import SECOND_US
+from berth_host.queue.counts import QueueCounts
 from berth_host.queue.events import PluginRequest, QueueEvent
 from berth_host.queue.flush_timers import FlushTimers
+from berth_host.queue.group_entries import Aside, GroupEntries, Held
 from berth_host.queue.hints import Hints, Strategy, strategy_of
 from berth_host.queue.in_flight import InFlight
+from berth_host.queue.moves import Moves
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.queue.nominator import Nominator
 from berth_host.queue.places import Place, Places
-from berth_host.queue.pool import Alike
+from berth_host.queue.queued_entity import QueuedEntity, pods_of
+from berth_host.queue.queued_group import GroupOutcome, QueuedGroupInfo
 from berth_host.queue.queued_pod import TRIED, QueuedPodInfo
 from berth_host.queue.readiness import Readiness
 from berth_host.queue.registrations import Registration, RegistrationIndex
 from berth_host.queue.requests import PluginRequests
 from berth_host.queue.seams import (
-    Evicting,
     GateQuestion,
     HintQuestion,
     PreCheck,
@@ -51,61 +59,6 @@ from berth_host.queue.seams import (
     QueueSeams,
     SortKeyQuestion,
 )
-
-
-class Moves:
-    """The moves out of the pool of unschedulable pods."""
-
-    def __init__(self, places: Places, hints: Hints, evicting: Evicting) -> None:
-        self._places = places
-        self._hints = hints
-        self._evicting = evicting
-
-    def by_event(self, event: QueueEvent, pre_check: PreCheck | None = None) -> None:
-        """Requeue all pods that `event` helps and that pass `pre_check`."""
-        pool = self._places.pool
-        if event.is_wildcard:
-            self.each([info for info in pool if pre_check is None or pre_check(info.pod)], event)
-            return
-        pool.renew(self._evicting.take_changed())
-        leaving: list[tuple[QueuedPodInfo, Strategy]] = []
-        for alike in pool.rejected_by(self._hints.interested(event)):
-            if alike.is_gated and not _concerns(alike.gating_plugin_events, event):
-                continue
-            strategy = None
-            if pre_check is None and not _is_about(event, alike):
-                strategy = self._hints.judge_alike(alike, event)
-            if strategy is None:
-                chosen = (info for info in alike.infos if pre_check is None or pre_check(info.pod))
-                leaving.extend((info, self._hints.judge(info, event)) for info in chosen)
-            elif strategy is not Strategy.SKIP and not self._places.stay_gated(alike, strategy, event.label):
-                leaving.extend((info, strategy) for info in alike.infos)
-        if len(leaving) > 1:
-            leaving.sort(key=lambda item: pool.place_of(item[0]))
-        self._requeue(leaving, event)
-
-    def each(self, infos: Iterable[QueuedPodInfo], event: QueueEvent) -> None:
-        """Requeue the pods of `infos` (all in the pool) that `event` helps; each is judged by itself."""
-        asked = (info for info in infos if not info.is_gated or _concerns(info.gating_plugin_events, event))
-        self._requeue([(info, self._hints.judge(info, event)) for info in asked], event)
-
-    def _requeue(self, leaving: Iterable[tuple[QueuedPodInfo, Strategy]], event: QueueEvent) -> None:
-        for info, strategy in leaving:
-            if strategy is not Strategy.SKIP:
-                self._places.requeue(info, strategy, event.label)
-
-
-def _concerns(registrations: Iterable[Registration], event: QueueEvent) -> bool:
-    return any(item.matches(event) for item in registrations)
-
-
-def _is_about(event: QueueEvent, alike: Alike) -> bool:
-    """Return True if one of the pods is the event's object: plugins may judge that pod differently."""
-    old, new = event.old, event.new
-    if isinstance(old, Pod) and alike.find(old) is not None:
-        return True
-    return new is not old and isinstance(new, Pod) and alike.find(new) is not None
-
 
 log = get_logger()
 
@@ -125,6 +78,8 @@ class SchedulingQueue:
         self.nominator = Nominator(seams.pods)
         self.in_flight = InFlight()
         self.places = Places(config, seams, registrations, self.nominator, now_us)
+        self.groups = GroupEntries(self.places, now_us)
+        self.counts = QueueCounts(self.places, self.groups)
         self._hints = Hints(seams, registrations, every_plugin=config.ask_every_plugin)
         self._moves = Moves(self.places, self._hints, seams.evicting)
         self._requests = PluginRequests(self.places, self._hints)
@@ -153,24 +108,44 @@ class SchedulingQueue:
             for event in changes:
                 self.in_flight.remember(event)
             return
-        found = self.places.find(new.key)
-        if found is None:
+        held = self.find(new)
+        if held is None:
             self._enter(new, events.POD_UPDATE)
             return
-        place, info = found
-        self.places.replace_pod(place, info, new)
+        self.groups.replace_pod(held, new)
         self.nominator.update(old, new)
-        if place is Place.POOL:
-            self._reconsider(info, changes)
+        if held.entity is not None and held.place is Place.POOL:
+            self._moves.by_own_update(held.entity, changes)
         self._settle()
 
     def delete(self, pod: Pod) -> None:
         """Remove a pod that was deleted or bound."""
         self.nominator.remove(pod)
+        if pod.group_key:
+            if self.groups.remove(pod):
+                self._settle()
+            return
         found = self.places.find(pod.key)
         if found is not None and found[1].uid == pod.uid:
             self.places.remove(pod.key)
             self._requests.failed_on.forget(pod.key)
+
+    def add_group(self, new: PodGroup) -> None:
+        """Apply a new group object: queue the members that waited for it, then apply the event."""
+        self.groups.add_group(new)
+        self.move_all(events.group_event(ActionType.ADD, None, new))
+        self._settle()
+
+    def update_group(self, old: PodGroup, new: PodGroup) -> None:
+        """Apply a new version of a group object, and its event."""
+        self.groups.update_group(new)
+        self.move_all(events.group_event(ActionType.UPDATE, old, new))
+
+    def delete_group(self, old: PodGroup) -> None:
+        """Apply the deletion of a group object: its members wait for a new one. Then apply the event."""
+        self.groups.delete_group(old)
+        self.move_all(events.group_event(ActionType.DELETE, old, None))
+        self._settle()
 
     def move_all(self, event: QueueEvent, pre_check: PreCheck | None = None) -> None:
         """Apply a cluster event: requeue the unschedulable pods that it helps, keep it for pods in flight.
@@ -196,13 +171,13 @@ class SchedulingQueue:
 
     @property
     def has_ready(self) -> bool:
-        """True if `pop` would return a pod."""
+        """True if `pop` would return a pod or a group."""
         return self.places.has_ready
 
     async def ready(self) -> None:
-        """Wait until `pop` would return a pod.
+        """Wait until `pop` would return a pod or a group.
 
-        The wait includes every sort key requested before the first pod could have been popped, so that the
+        The wait includes every sort key requested before the first one could have been popped, so that the
         order is the same as if all keys had arrived at once. Keys requested later do not prolong the wait, so
         that a stream of new pods cannot block the scheduler.
         """
@@ -217,24 +192,39 @@ class SchedulingQueue:
                     return
             await self._readiness.wait()
 
-    def pop(self) -> QueuedPodInfo | None:
-        """Remove and return the next pod, which is then in flight; None if there is none."""
+    def pop(self) -> QueuedPodInfo | QueuedGroupInfo | None:
+        """Remove and return the next pod or group; None if there is none.
+
+        The pod, or each member of the group, is then in flight. Members that are given back, and new ones,
+        are kept until `group_attempted` ends the group's cycle.
+        """
         early = not len(self.places.active)
-        info = self.places.pop()
-        if info is None:
+        entity = self.places.pop()
+        if entity is None:
             return None
-        self._requests.failed_on.forget(info.key)
-        if info.uid in self.in_flight:
+        self._requests.failed_on.forget(entity.key)
+        for info in list(entity.pods()):
+            if info.uid not in self.in_flight:
+                continue
             # Two attempts at once could bind the pod twice. The running one requeues the pod if it fails.
             log.error("queue.pod_in_flight_twice", pod=info.key, pod_uid=info.uid)
+            if not isinstance(entity, QueuedGroupInfo):
+                return None
+            entity.remove(info)
+        if not entity.pods():
             return None
         if early:
-            self._observer.pod_entered(Place.ACTIVE.value, events.POP_FROM_BACKOFF)
-        info.attempts += 1
+            self._observer.pod_entered(Place.ACTIVE.value, events.POP_FROM_BACKOFF, len(entity.pods()))
+        entity.count_attempt()
         self.scheduling_cycle += 1
-        info.note(self._now_us(), TRIED, str(info.attempts))
-        self.in_flight.start(info)
-        return info
+        now_us = self._now_us()
+        for info in entity.pods():
+            info.note(now_us, TRIED, str(info.attempts))
+            self.in_flight.start(info)
+        if isinstance(entity, QueuedGroupInfo):
+            self.groups.popped(entity)
+            return entity
+        return cast("QueuedPodInfo", entity)
 
     def done(self, uid: str) -> None:
         """End a pod's attempt, or the part in which it may requeue the pod: stop keeping events for it."""
@@ -246,10 +236,13 @@ class SchedulingQueue:
         The pod's plugin sets name the plugins that rejected it. Empty sets mean that the attempt ended in an
         error, and the pod backs off; `failed_plugin`: the plugin that caused the error. Returns False, and
         does not requeue the pod, if it is queued already.
+
+        A member of a group goes into the entry of its group, or waits until its group's cycle ends: only the
+        group backs off, and no event that came during the attempt is consulted.
         """
         since = self.in_flight.events_since(info.uid)
         self.in_flight.end(info.uid)
-        if self.places.find(info.key) is not None:
+        if self.find(info.pod) is not None:
             log.error("queue.pod_queued_twice", pod=info.key, pod_uid=info.uid)
             return False
         if info.is_rejected:
@@ -263,6 +256,10 @@ class SchedulingQueue:
         info.was_flushed_from_unschedulable = False
         for plugin in info.unschedulable_plugins | info.pending_plugins:
             self._observer.pod_rejected(plugin, info.pod.scheduler_name)
+        if info.pod.group_key:
+            self.groups.add(info, failed_plugin)
+            self._settle()
+            return True
         if info.is_rejected and since is not None:
             strategy = self._hints.judge_all(info, since)
         else:
@@ -272,6 +269,17 @@ class SchedulingQueue:
             self._requests.failed_on.note(info.key, failed_plugin)
         self._settle()
         return True
+
+    def group_attempted(self, info: QueuedGroupInfo, outcome: GroupOutcome) -> None:
+        """End the cycle of a popped group, after its members were given back or sent to their binding cycles.
+
+        The members that were given back, and those that came in the meantime, are queued as a new entry:
+        after SUCCESS in activeQ, else with the group's backoff.
+        """
+        plugin = self.groups.attempted(info, outcome)
+        if plugin:
+            self._requests.failed_on.note(info.key, plugin)
+        self._settle()
 
     # --- nominations ---------------------------------------------------------------------------
 
@@ -301,15 +309,17 @@ class SchedulingQueue:
     def activate(self, pods: Iterable[Pod]) -> None:
         """Move these pods to activeQ for a plugin. For a pod in flight this is an event that helps."""
         for pod in pods:
-            if not self._activate(pod) and pod.uid in self.in_flight:
+            if not self._moves.activate(self.groups.entity_key(pod)) and pod.uid in self.in_flight:
                 self.in_flight.remember(events.force_activated(pod))
         self._settle()
 
     def reopen(self, pod: Pod) -> None:
         """Call the gates of a gated pod again, because its obstacle may be gone without an event."""
-        info = self.places.pool.get(pod.key)
-        if info is not None and info.uid == pod.uid and info.is_gated:
-            self.activate([info.pod])
+        held = self.find(pod)
+        if held is None or held.entity is None or held.place is not Place.POOL:
+            return
+        if held.info.uid == pod.uid and held.entity.is_gated:
+            self.activate([held.info.pod])
 
     def activate_named(self, keys: Iterable[str]) -> None:
         """Activate pods by `namespace/name`; unknown pods are ignored."""
@@ -337,7 +347,7 @@ class SchedulingQueue:
         moved = self._requests.recover(plugin)
         if plugin == self._seams.sort.plugin:
             for info in self.places.order.take_keyless():
-                self._renew_key(info)
+                self.places.renew_order(info)
         self._settle()
         return moved
 
@@ -345,8 +355,8 @@ class SchedulingQueue:
         """Request the sort keys of these queued pods again; None: of all pods."""
         backoff = self.places.backoff
         for info in [*self.places.active, *backoff.rejected(), *backoff.failed()]:
-            if uids is None or info.uid in uids:
-                self._renew_key(info)
+            if uids is None or info.has_any(uids):
+                self.places.renew_order(info)
         self._settle()
 
     # --- answers that were deferred --------------------------------------------------------------
@@ -356,32 +366,31 @@ class SchedulingQueue:
 
         Returns True if the question is still open, after an error, and must be asked again.
         """
-        answered = self.places.gates.answered(question, status)
-        if answered is not None:
-            info, entry = answered
-            self.places.requeue(info, entry.strategy, entry.label, entry.passed)
+        move = self.places.gates.answered(question, status)
+        if move is not None:
+            self.places.requeue(move.entity, move.strategy, move.label, move.passed)
         else:
-            found = self.places.pool.get(question.pod.pod.key)
-            if found is not None:
-                self.places.pool.put(found)
-                if found.uid == question.pod.pod.uid and found.gating_plugin == question.plugin:
-                    self.places.note_gated(found)
+            held = self.find(question.pod.pod)
+            if held is not None and held.entity is not None and held.place is Place.POOL:
+                self.places.pool.put(held.entity)
+                if held.info.uid == question.pod.pod.uid and held.info.gating_plugin == question.plugin:
+                    self.places.note_gated(held.entity)
         self._settle()
         return self.places.gates.waits_for(question)
 
     def hint_answered(self, question: HintQuestion, helps: bool) -> None:
         """Take the late hint of a served plugin; it is ignored if the pod was tried since the question."""
-        found = self.places.find(question.pod.key)
-        if not helps or found is None:
+        held = self.find(question.pod)
+        if not helps or held is None or held.entity is None:
             return
-        place, info = found
+        info, entity = held.info, held.entity
         if info.uid != question.pod.uid or info.attempts != question.attempts:
             return
         strategy = strategy_of(info, question.plugin)
-        if place is Place.POOL:
-            self.places.requeue(info, strategy, question.label)
-        elif place is Place.BACKOFF and strategy is Strategy.IMMEDIATELY:
-            self.places.activate_from_backoff(info, question.label)
+        if held.place is Place.POOL:
+            self.places.requeue(entity, strategy, question.label)
+        elif held.place is Place.BACKOFF and strategy is Strategy.IMMEDIATELY:
+            self.places.activate_from_backoff(entity, question.label)
         self._settle()
 
     def sort_key_answered(self, question: SortKeyQuestion, key: bytes | None) -> None:
@@ -425,6 +434,19 @@ class SchedulingQueue:
 
     # --- the pods held, and their history -----------------------------------------------------
 
+    def pods(self) -> Iterator[QueuedPodInfo]:
+        """Yield every pod that the queue holds, members of groups too; pods in flight are not among them."""
+        yield from pods_of(self.places)
+        for which in Aside:
+            yield from self.groups.aside(which)
+
+    def find(self, pod: Pod) -> Held | None:
+        """Return where the queue holds a pod; None if the pod is in flight, or unknown.
+
+        A pod without a group is found by its name, also if the queue has another pod of this name.
+        """
+        return self.groups.held(pod)
+
     def note(self, info: QueuedPodInfo, what: str, about: str) -> None:
         """Add an entry to the pod's history, with the time."""
         info.note(self._now_us(), what, about)
@@ -434,8 +456,8 @@ class SchedulingQueue:
         index = self._registrations.get(profile)
         return () if index is None else index.all_of(plugin)
 
-    def flush_at_us(self, info: QueuedPodInfo) -> int:
-        """Return when a pod in the pool is retried without an event (Unix microseconds)."""
+    def flush_at_us(self, info: QueuedEntity) -> int:
+        """Return when an entity in the pool is retried without an event (Unix microseconds)."""
         return info.timestamp_us + self._max_in_pool_us
 
     @property
@@ -449,6 +471,11 @@ class SchedulingQueue:
         return bool(len(self.places.backoff))
 
     @property
+    def active_pod_count(self) -> int:
+        """The number of pods in activeQ, members of groups included."""
+        return sum(len(info.pods()) for info in self.places.active)
+
+    @property
     def has_unschedulable(self) -> bool:
         """True if the pool of unschedulable pods has pods."""
         return bool(len(self.places.pool))
@@ -456,36 +483,16 @@ class SchedulingQueue:
     # --- how it is done ----------------------------------------------------------------------------
 
     def _enter(self, pod: Pod, label: str) -> None:
-        info = QueuedPodInfo(pod, self._now_us())
+        info = QueuedPodInfo(pod, timestamp_us=self._now_us())
+        if pod.group_key:
+            self.nominator.nominate(pod)
+            self.groups.add(info)
+            self._settle()
+            return
         if self.places.requeue(info, Strategy.IMMEDIATELY, label) is Place.ACTIVE:
             self._wake()
         else:
             self._settle()
-
-    def _reconsider(self, info: QueuedPodInfo, changes: list[QueueEvent]) -> None:
-        """Judge a pod in the pool again after its own update."""
-        awaited = self.places.gates.open_entry(info)
-        for event, strategy in zip(changes, self._hints.judge_own_updates(info, changes), strict=True):
-            if self.places.requeue(info, strategy, event.label) is not Place.POOL:
-                return
-        if awaited is not None and self.places.gates.open_entry(info) is awaited:
-            # The open question to the gate was about the pod's old version.
-            self.places.requeue(info, awaited.strategy, awaited.label)
-
-    def _activate(self, pod: Pod) -> bool:
-        key = pod.key
-        info = self.places.pool.get(key)
-        if info is not None:
-            return self.places.requeue(info, Strategy.IMMEDIATELY, events.FORCE_ACTIVATE) is not Place.POOL
-        info = self.places.backoff.get(key)
-        if info is None:
-            return False
-        self.places.activate_from_backoff(info, events.FORCE_ACTIVATE)
-        return True
-
-    def _renew_key(self, info: QueuedPodInfo) -> None:
-        self.places.order.renew(info)
-        self.places.reorder(info)
 
     def _settle(self) -> None:
         """Wake the waiters for a pod and set the timers; called after every change."""

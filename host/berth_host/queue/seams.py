@@ -57,9 +57,13 @@ class HintQuestion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortKeyQuestion:
-    """The question to the QueueSort plugin: what is this pod's sort key?"""
+    """The question to the QueueSort plugin: what is the sort key of this pod or group?
+
+    `uid`: the uid of the queued pod or group.
+    """
 
     pod: QueuedPod
+    uid: str
 
 
 Gate = Callable[[GateQuestion], Status | Deferred]

@@ -102,7 +102,7 @@ class FailureHandler:
         Requeue the pods that the freed room may help.
         """
         current = self._pods.pod_by_uid(assumed.uid)
-        if current is not None and not current.node_name and self._queue.places.find(current.key) is None:
+        if current is not None and not current.node_name and self._queue.find(current) is None:
             self._queue.add(current)
         self._queue.move_all(reservation_freed(assumed))
 

@@ -249,7 +249,7 @@ class Scheduler:
             queued = self.queue.pop()
             turns = self._turns
             loop.call_soon(self._count_turn)
-            if queued is not None:
+            if isinstance(queued, QueuedPodInfo):
                 await self.schedule_one(queued)
             # Watches, binding tasks and replies get one turn of the asyncio loop per pod. If the cycle waited
             # for a served plugin, they have had their turn, at no extra time.

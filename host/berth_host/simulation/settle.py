@@ -25,7 +25,7 @@ from typing import Final
 
 from berth_host.app.host import Host
 from berth_host.model.clock import ManualClock
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_entity import QueuedEntity
 
 TRIES_WITHOUT_CHANGE: Final = 5
 _CYCLES_PER_LOOK: Final = 256
@@ -200,10 +200,8 @@ class Settling:
         self._clock.advance_to(next_s)
         return True
 
-    def _worth_another_try(self, infos: Iterable[QueuedPodInfo]) -> bool:
-        """Return True if one of these pods was tried fewer than TRIES_WITHOUT_CHANGE times since the last
-        change.
-        """
+    def _worth_another_try(self, infos: Iterable[QueuedEntity]) -> bool:
+        """Return True if one was tried fewer than TRIES_WITHOUT_CHANGE times since the last change."""
         changes = self._host.changes
         if changes != self._changes:
             self._changes = changes

@@ -10,7 +10,7 @@ from support.queue_parts import a_pod
 
 
 def info_of(name: str = "a", timestamp_us: int = 0, **fields: int) -> QueuedPodInfo:
-    info = QueuedPodInfo(a_pod(name), timestamp_us, **fields)  # type: ignore[arg-type]  # counters
+    info = QueuedPodInfo(a_pod(name), timestamp_us=timestamp_us, **fields)  # type: ignore[arg-type]  # counters
     info.sort_key = (1, 0, timestamp_us, 0)
     return info
 

@@ -30,7 +30,7 @@ def test_every_place_is_kept_with_the_event_that_brought_the_pod_there() -> None
 
 
 def test_history_is_bounded_and_a_gate_that_stays_closed_is_one_entry() -> None:
-    info = QueuedPodInfo(Pod(name="web", uid="u"), 0)
+    info = QueuedPodInfo(Pod(name="web", uid="u"), timestamp_us=0)
     for i in range(5 * HISTORY_KEPT):
         info.note(i, GATED, "P")
     assert len(info.history) == 1

@@ -10,7 +10,7 @@ from support.queue_parts import a_pod, node_added
 def started(*names: str) -> InFlight:
     flights = InFlight()
     for name in names:
-        flights.start(QueuedPodInfo(a_pod(name), 0))
+        flights.start(QueuedPodInfo(a_pod(name), timestamp_us=0))
     return flights
 
 
@@ -32,7 +32,7 @@ def test_each_pod_sees_the_events_after_its_own_pop() -> None:
     flights = started("a")
     first, second = node_added(), node_added()
     flights.remember(first)
-    flights.start(QueuedPodInfo(a_pod("b"), 0))
+    flights.start(QueuedPodInfo(a_pod("b"), timestamp_us=0))
     flights.remember(second)
     assert labels(flights, "a") == [first, second]
     assert labels(flights, "b") == [second]
@@ -42,7 +42,7 @@ def test_each_pod_sees_the_events_after_its_own_pop() -> None:
 def test_events_that_only_the_oldest_pod_needed_go_with_it() -> None:
     flights = started("a")
     flights.remember(node_added())
-    flights.start(QueuedPodInfo(a_pod("b"), 0))
+    flights.start(QueuedPodInfo(a_pod("b"), timestamp_us=0))
     later = node_added()
     flights.remember(later)
     assert flights.end("uid-a")
@@ -53,7 +53,7 @@ def test_events_that_only_the_oldest_pod_needed_go_with_it() -> None:
 def test_events_stay_while_an_older_pod_is_in_flight() -> None:
     flights = started("a")
     flights.remember(node_added())
-    flights.start(QueuedPodInfo(a_pod("b"), 0))
+    flights.start(QueuedPodInfo(a_pod("b"), timestamp_us=0))
     assert flights.end("uid-b")
     assert log_of(flights) == ["a", "NodeAdd"]
 

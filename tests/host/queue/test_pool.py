@@ -14,7 +14,7 @@ from support.queue_parts import a_pod
 
 
 def waiting(name: str, *plugins: str, pending: tuple[str, ...] = ()) -> QueuedPodInfo:
-    return QueuedPodInfo(a_pod(name), 0, unschedulable_plugins=set(plugins), pending_plugins=set(pending))
+    return QueuedPodInfo(a_pod(name), timestamp_us=0, unschedulable_plugins=set(plugins), pending_plugins=set(pending))
 
 
 def names(found: list[Alike]) -> list[str]:
@@ -55,15 +55,6 @@ def test_removed_pod_is_found_no_more() -> None:
     assert names(pool.rejected_by(["Fit"])) == []
 
 
-def test_gated_pods_are_counted() -> None:
-    pool = UnschedulablePool()
-    gated = waiting("a", "Gate")
-    gated.gating_plugin = "Gate"
-    pool.put(gated)
-    pool.put(waiting("b", "Fit"))
-    assert (len(pool), pool.gated_count) == (2, 1)
-
-
 def kinds(signs: dict[str, Callable[[Pod], Hashable]], *infos: QueuedPodInfo) -> int:
     pool = UnschedulablePool(profiles={DEFAULT_SCHEDULER_NAME: QueueProfile(signs=signs)})
     for info in infos:
@@ -72,7 +63,7 @@ def kinds(signs: dict[str, Callable[[Pod], Hashable]], *infos: QueuedPodInfo) ->
 
 
 def labelled(name: str, *plugins: str) -> QueuedPodInfo:
-    return QueuedPodInfo(a_pod(name, labels={"pod": name}), 0, unschedulable_plugins=set(plugins))
+    return QueuedPodInfo(a_pod(name, labels={"pod": name}), timestamp_us=0, unschedulable_plugins=set(plugins))
 
 
 def test_pods_that_their_plugins_sign_alike_are_alike_in_spite_of_other_fields() -> None:

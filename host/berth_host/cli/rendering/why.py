@@ -85,6 +85,8 @@ def _names(names: Sequence[str]) -> str:
 _TEXT_WIDTH: Final = 100
 _STATES: Final = {
     PodState.GATED: "pending, held back by PreEnqueue",
+    PodState.INCOMPLETE: "pending, waits for its pod group",
+    PodState.PENDING: "pending, waits for its pod group",
     PodState.QUEUED: "pending, in the queue",
     PodState.BACKOFF: "pending, in backoff",
     PodState.UNSCHEDULABLE: "pending, unschedulable",
@@ -141,6 +143,9 @@ def age(duration_s: float) -> str:
 
 def _queue_lines(queue: QueueState, answer: PodAnswer) -> list[str]:
     lines = [f"queued since {_clock(queue.since_s)}, {age(answer.answered_at_s - queue.since_s)} ago"]
+    if queue.group_members:
+        members = "1 member" if queue.group_members == 1 else f"{queue.group_members} members"
+        lines.append(f"in {queue.group}, which has {members} in the queue")
     if queue.retry_at_s is not None:
         left_s = queue.retry_at_s - answer.answered_at_s
         moment = f"{_clock(queue.retry_at_s)}, in {age(left_s)}"

@@ -1,0 +1,53 @@
+"""`QueueCounts`: the numbers of pods and entities in each part of the queue, for metrics.
+
+Source: kube-scheduler `metrics/metric_recorder.go` (QueuedEntitiesRecorder), v1.37.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from berth_host.queue.group_entries import Aside, GroupEntries
+from berth_host.queue.places import Place, Places
+from berth_host.queue.queued_entity import QueuedEntity
+
+GATED: Final = "gated"
+
+
+class QueueCounts:
+    """The numbers as of now. The parts are `active`, `backoff`, `gated` and `unschedulable`; for pods also
+    `incomplete` and `pending`.
+    """
+
+    def __init__(self, places: Places, groups: GroupEntries) -> None:
+        self._places = places
+        self._groups = groups
+
+    def pods(self) -> dict[str, int]:
+        """Return the number of pods by part, members of groups included."""
+        found = dict.fromkeys(_PARTS, 0)
+        for part, entity in self._entities():
+            found[part] += len(entity.pods())
+        for which in Aside:
+            if count := self._groups.aside_count(which):
+                found[which.value] = count
+        return found
+
+    def entities(self) -> Counter[tuple[str, str]]:
+        """Return the number of entities by part and type (`pod`, `podgroup`); without zeros."""
+        return Counter((part, entity.type) for part, entity in self._entities())
+
+    def _entities(self) -> Iterator[tuple[str, QueuedEntity]]:
+        places = self._places
+        for entity in places.active:
+            yield Place.ACTIVE.value, entity
+        for heap in (places.backoff.rejected(), places.backoff.failed()):
+            for entity in heap:
+                yield Place.BACKOFF.value, entity
+        for entity in places.pool:
+            yield GATED if entity.is_gated else Place.POOL.value, entity
+
+
+_PARTS: Final = (Place.ACTIVE.value, Place.BACKOFF.value, GATED, Place.POOL.value)

@@ -1,0 +1,55 @@
+"""`GroupForest`: the group objects that the queue has seen, and the root of each.
+
+The queue has a view of its own, because it must hold a member back until the queue itself has been given the
+object of the member's group: the cache may be ahead. Owned by `group_entries`.
+Source: kube-scheduler `backend/queue/workload_forest.go`, v1.37.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from berth_sdk.pod_group import PodGroup
+
+
+class GroupForest:
+    """The PodGroups and CompositePodGroups by key."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, PodGroup] = {}
+
+    def put(self, group: PodGroup) -> None:
+        """Add a group, or replace an older version of it."""
+        self._groups[group.key] = group
+
+    def remove(self, key: str) -> None:
+        """Remove a group, if it is here."""
+        self._groups.pop(key, None)
+
+    def get(self, key: str) -> PodGroup | None:
+        """Return the group with this key; None if the queue has not seen it, or saw it deleted."""
+        return self._groups.get(key)
+
+    def root_of(self, key: str) -> PodGroup | None:
+        """Return the root of the tree in which the group with this key is; the group itself without a parent.
+
+        None if the group or one of its ancestors is missing, or if the ancestors form a circle.
+        """
+        for group in self._upwards(key):
+            if not group.parent_key:
+                return group
+        return None
+
+    def missing_above(self, key: str) -> str:
+        """Return the key of the first missing group, from the group with this key upwards; "" for none."""
+        missing = key
+        for group in self._upwards(key):
+            missing = group.parent_key
+        return "" if missing in self._groups else missing
+
+    def _upwards(self, key: str) -> Iterator[PodGroup]:
+        seen: set[str] = set()
+        while key not in seen and (group := self._groups.get(key)) is not None:
+            seen.add(key)
+            yield group
+            key = group.parent_key
