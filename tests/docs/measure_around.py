@@ -82,7 +82,8 @@ def _round(host: Host, server: ApiServer, seen: list[WatchEvent], names: list[st
             server.create(template | {"metadata": {"generateName": "p-", "namespace": "default"}})
 
     def pop() -> None:
-        popped.extend(info for _ in range(_PODS) if (info := host.queue.pop()) is not None)
+        queued = (host.queue.pop() for _ in range(_PODS))
+        popped.extend(info for info in queued if isinstance(info, QueuedPodInfo))
 
     def assume() -> None:
         for i, info in enumerate(popped):

@@ -36,6 +36,7 @@ from berth_host.config.loading import load_configuration
 from berth_host.explain.fit_error import NO_NODES
 from berth_host.log import configure
 from berth_host.queue.events import QueueEvent
+from berth_host.queue.queued_entity import pods_of
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.seams import HintVerdict, QueueObserver
 from berth_host.scheduler.failure import Failure
@@ -175,7 +176,7 @@ class ScriptedHost:
     def pop(self, op: Record) -> Record:
         source = "activeQ" if len(self.queue.places.active) else "backoffQ"
         info = self.queue.pop() if self.queue.has_ready else None
-        if info is None:
+        if not isinstance(info, QueuedPodInfo):
             return {}
         self.popped.pop((info.key, info.uid), None)
         self.popped[info.key, info.uid] = info  # the latest pop is last
@@ -260,13 +261,13 @@ class ScriptedHost:
 
     def state(self) -> Record:
         places, in_flight = self.queue.places, self.queue.in_flight
-        pool = sorted(places.pool, key=lambda info: info.key)
+        pool = sorted(pods_of(places.pool), key=lambda info: info.key)
         result: Record = {
             "schedulingCycle": self.queue.scheduling_cycle,
-            "activeQ": [self.entry(info) for info in places.active],
+            "activeQ": [self.entry(info) for info in pods_of(places.active)],
             "backoffQ": [
-                *(self.waiting_entry(info, "normal") for info in places.backoff.rejected()),
-                *(self.waiting_entry(info, "error") for info in places.backoff.failed()),
+                *(self.waiting_entry(info, "normal") for info in pods_of(places.backoff.rejected())),
+                *(self.waiting_entry(info, "error") for info in pods_of(places.backoff.failed())),
             ],
             "unschedulable": [self.waiting_entry(info, "") for info in pool],
             "inFlight": [self.in_flight_entry(info) for info in in_flight],

@@ -175,7 +175,7 @@ class _Replayed:
 
     def _popped(self, pod: Pod) -> QueuedPodInfo | None:
         while (queued := self._host.queue.pop()) is not None:
-            if queued.uid == pod.uid:
+            if isinstance(queued, QueuedPodInfo) and queued.uid == pod.uid:
                 return queued
         return None
 

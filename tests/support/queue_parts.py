@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from berth_host.model.clock import ManualClock
 from berth_host.queue.events import QueueEvent
+from berth_host.queue.queued_entity import pods_of
+from berth_host.queue.queued_group import QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration
 from berth_host.queue.scheduling_queue import SchedulingQueue
@@ -162,13 +164,19 @@ class QueueBench:
     def pop(self) -> QueuedPodInfo:
         """Return the next pod, which must be there."""
         info = self.queue.pop()
-        assert info is not None
+        assert isinstance(info, QueuedPodInfo)
+        return info
+
+    def pop_group(self) -> QueuedGroupInfo:
+        """Return the next group, which must be there."""
+        info = self.queue.pop()
+        assert isinstance(info, QueuedGroupInfo)
         return info
 
     def pop_name(self) -> str:
         """Return the name of the next pod, "" for none."""
         info = self.queue.pop()
-        return "" if info is None else info.pod.name
+        return "" if info is None else info.pods()[0].pod.name
 
     def reject(self, info: QueuedPodInfo, *plugins: str, pending: Sequence[str] = ()) -> None:
         """The attempt ends as unschedulable."""
@@ -192,18 +200,18 @@ class QueueBench:
     @property
     def active(self) -> list[str]:
         """activeQ, first to last."""
-        return [info.pod.name for info in self.queue.places.active]
+        return [info.pod.name for info in pods_of(self.queue.places.active)]
 
     @property
     def backing_off(self) -> list[str]:
         """backoffQ: rejected pods, then failed ones, each first to last."""
         backoff = self.queue.places.backoff
-        return [info.pod.name for info in (*backoff.rejected(), *backoff.failed())]
+        return [info.pod.name for info in pods_of((*backoff.rejected(), *backoff.failed()))]
 
     @property
     def pool(self) -> list[str]:
         """The pool, sorted."""
-        return sorted(info.pod.name for info in self.queue.places.pool)
+        return sorted(info.pod.name for info in pods_of(self.queue.places.pool))
 
     @property
     def in_flight(self) -> list[str]:

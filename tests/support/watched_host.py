@@ -10,6 +10,7 @@ from berth_host.cluster.handlers import EventHandlers, Handled
 from berth_host.cluster.port import EventRecord, WatchEvent
 from berth_host.model.clock import ManualClock
 from berth_host.plugins.registry import ClassRegistry
+from berth_host.queue.queued_entity import pods_of
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration, registrations_of
 from berth_host.queue.scheduling_queue import SchedulingQueue
@@ -117,7 +118,7 @@ class WatchedHost:
     def pop(self) -> QueuedPodInfo:
         """Return the next pod, which must be there."""
         info = self.queue.pop()
-        assert info is not None
+        assert isinstance(info, QueuedPodInfo)
         return info
 
     def assumed(self, name: str, node_name: str = "n1") -> QueuedPodInfo:
@@ -145,9 +146,9 @@ class WatchedHost:
         places = self.queue.places
         backoff = (*places.backoff.rejected(), *places.backoff.failed())
         return (
-            {info.pod.name: "active" for info in places.active}
-            | {info.pod.name: "backoff" for info in backoff}
-            | {info.pod.name: "pool" for info in places.pool}
+            {info.pod.name: "active" for info in pods_of(places.active)}
+            | {info.pod.name: "backoff" for info in pods_of(backoff)}
+            | {info.pod.name: "pool" for info in pods_of(places.pool)}
         )
 
     @property

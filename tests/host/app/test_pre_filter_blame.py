@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from berth_host.explain.answering import pod_answer
 from berth_host.explain.explanation import rejected_nodes
+from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_sdk.extension_points import Plugin
 from berth_sdk.status import Status
 from support.holding_world import TRANSPORTS
@@ -59,6 +60,7 @@ def blamed(world: World, name: str) -> set[str]:
     """Return the plugins whose events wake the pod."""
     found = world.host.queue.places.find(f"default/{name}")
     assert found is not None
+    assert isinstance(found[1], QueuedPodInfo)
     return set(found[1].unschedulable_plugins)
 
 

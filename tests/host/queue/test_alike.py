@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from berth_host.queue.events import ASSIGNED_POD, UNSCHEDULABLE_POD, QueueEvent, assigned_pod_deleted
+from berth_host.queue.queued_entity import pods_of
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import DEFERRED, Deferred, GateQuestion, HintQuestion
@@ -117,7 +118,7 @@ class Life:
 
     def try_one(self, how: Waiting) -> None:
         info = self.bench.queue.pop()
-        if info is None:
+        if not isinstance(info, QueuedPodInfo):
             return
         info.gating_plugin, info.gating_plugin_events = "", ()
         if how.evicts:
@@ -205,7 +206,7 @@ def _records(bench: QueueBench) -> dict[str, tuple[object, ...]]:
             info.timestamp_us,
             info.was_flushed_from_unschedulable,
         )
-        for info in bench.queue.places.pool
+        for info in pods_of(bench.queue.places.pool)
     }
 
 
@@ -230,12 +231,12 @@ def waiting(bench: QueueBench, *names: str, evicting: bool = False) -> list[Queu
         for name in names:
             bench.evicting.add(f"uid-{name}")
     bench.add(*names)
-    infos = [bench.queue.pop() for _ in names] if not evicting else list(bench.queue.places.pool)
+    if evicting:
+        return list(pods_of(bench.queue.places.pool))
+    infos = [bench.pop() for _ in names]
     for info in infos:
-        assert info is not None
-        if not evicting:
-            bench.reject(info, "Fit")
-    return [info for info in infos if info is not None]
+        bench.reject(info, "Fit")
+    return infos
 
 
 def test_one_of_many_equal_pods_is_judged() -> None:

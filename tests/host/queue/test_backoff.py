@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from berth_host.queue.backoff import SECOND_US, Backoff, BackoffQueue
+from berth_host.queue.queued_entity import pods_of
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.seams import QueueConfig
 from support.queue_parts import a_pod
@@ -78,14 +79,14 @@ def test_pods_free_in_the_same_second_are_ordered_as_the_queue_sorts() -> None:
     low, high = rejected("low", 100_000), rejected("high", 900_000)
     low.sort_key, high.sort_key = (1, 0, 0, 0), (1, -7, 0, 1)
     queue = queue_of(low, high, rejected("later", 1_000_000))
-    assert [info.pod.name for info in queue.rejected()] == ["high", "low", "later"]
+    assert [info.pod.name for info in pods_of(queue.rejected())] == ["high", "low", "later"]
 
 
 def test_failed_pods_are_never_popped_early() -> None:
     queue = queue_of(info_of("failed", consecutive_errors_count=1), rejected("later", 0, count=4))
     first = queue.pop_early()
     assert first is not None
-    assert first.pod.name == "later"
+    assert first.key == "default/later"
     assert queue.pop_early() is None
     assert len(queue) == 1
 
@@ -94,7 +95,7 @@ def test_completed_pods_of_both_kinds_leave() -> None:
     queue = queue_of(
         info_of("failed", consecutive_errors_count=1), rejected("a", 0), rejected("b", 0, count=3)
     )
-    assert {info.pod.name for info in queue.pop_completed(2 * SECOND_US)} == {"failed", "a"}
+    assert {info.pod.name for info in pods_of(queue.pop_completed(2 * SECOND_US))} == {"failed", "a"}
     assert len(queue) == 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from berth_host.queue.events import UNSCHEDULABLE_POD, QueueEvent
+from berth_host.queue.queued_entity import pods_of
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import Gate, GateQuestion
 from berth_sdk.events import ActionType
@@ -44,7 +45,7 @@ def update(bench: QueueBench, name: str, action: ActionType = ActionType.UPDATE_
 def test_closed_gate_keeps_the_pod_in_the_pool() -> None:
     bench = bench_with(Gate=Door())
     bench.add("a")
-    (info,) = bench.queue.places.pool
+    (info,) = pods_of(bench.queue.places.pool)
     assert (bench.active, bench.pool, info.gating_plugin) == ([], ["a"], "Gate")
     assert (info.unschedulable_plugins, info.gating_message) == ({"Gate"}, "closed")
     assert info.initial_attempt_timestamp_us is None
@@ -171,7 +172,7 @@ def test_served_gate_that_closes_keeps_the_pod_as_rejected_by_its_plugin() -> No
     bench = bench_with(Slow=slow.gate)
     bench.add("a")
     bench.queue.gate_answered(slow.gate_questions[0], Status.unresolvable("no", "never"))
-    (info,) = bench.queue.places.pool
+    (info,) = pods_of(bench.queue.places.pool)
     assert (info.gating_plugin, info.unschedulable_plugins) == ("Slow", {"Slow"})
     assert info.gating_message == "no, never"
     update(bench, "a")

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from berth_host.queue.queued_entity import pods_of
 from berth_host.queue.seams import DEFERRED, Deferred, QueueSort, SortKeyQuestion
 from berth_sdk.results import QueuedPod
 from support.queue_parts import Plugins, QueueBench, a_pod, node_added
@@ -154,10 +155,10 @@ def test_invalidated_keys_reorder_pods_that_back_off_after_an_error() -> None:
     bench.add("a", "b")
     for info in (bench.pop(), bench.pop()):
         bench.queue.add_unschedulable(info)
-    assert [info.pod.name for info in bench.queue.places.backoff.failed()] == ["a", "b"]
+    assert [info.pod.name for info in pods_of(bench.queue.places.backoff.failed())] == ["a", "b"]
     keys["a"] = b"3"
     bench.queue.invalidate_sort_keys()
-    assert [info.pod.name for info in bench.queue.places.backoff.failed()] == ["b", "a"]
+    assert [info.pod.name for info in pods_of(bench.queue.places.backoff.failed())] == ["b", "a"]
 
 
 def test_answer_to_an_older_question_is_not_taken_for_the_newer_one() -> None:

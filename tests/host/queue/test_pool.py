@@ -14,11 +14,13 @@ from support.queue_parts import a_pod
 
 
 def waiting(name: str, *plugins: str, pending: tuple[str, ...] = ()) -> QueuedPodInfo:
-    return QueuedPodInfo(a_pod(name), timestamp_us=0, unschedulable_plugins=set(plugins), pending_plugins=set(pending))
+    return QueuedPodInfo(
+        a_pod(name), timestamp_us=0, unschedulable_plugins=set(plugins), pending_plugins=set(pending)
+    )
 
 
 def names(found: list[Alike]) -> list[str]:
-    return sorted(info.pod.name for alike in found for info in alike.infos)
+    return sorted(info.pod.name for alike in found for info in alike.pods())
 
 
 def test_event_finds_the_pods_that_its_plugins_rejected_and_those_without_a_rejection() -> None:
@@ -63,7 +65,9 @@ def kinds(signs: dict[str, Callable[[Pod], Hashable]], *infos: QueuedPodInfo) ->
 
 
 def labelled(name: str, *plugins: str) -> QueuedPodInfo:
-    return QueuedPodInfo(a_pod(name, labels={"pod": name}), timestamp_us=0, unschedulable_plugins=set(plugins))
+    return QueuedPodInfo(
+        a_pod(name, labels={"pod": name}), timestamp_us=0, unschedulable_plugins=set(plugins)
+    )
 
 
 def test_pods_that_their_plugins_sign_alike_are_alike_in_spite_of_other_fields() -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from berth_host.queue.events import UNSCHEDULABLE_POD, QueueEvent
+from berth_host.queue.queued_entity import pods_of
+from berth_host.queue.queued_group import QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import GateQuestion, QueueConfig
@@ -187,6 +189,7 @@ class QueueMachine(RuleBasedStateMachine):
             ]
             want = min(early, key=lambda name: (self.models[name].expiry_s, self.rank(name)), default=None)
         info = self.queue.pop()
+        assert not isinstance(info, QueuedGroupInfo)
         assert (info.pod.name if info else None) == want
         if info is not None and want is not None:
             model = self.models[want]
@@ -314,9 +317,11 @@ class QueueMachine(RuleBasedStateMachine):
     def every_pod_is_in_one_place(self) -> None:
         places = self.queue.places
         found = {
-            "active": [info.pod.name for info in places.active],
-            "backoff": [info.pod.name for info in (*places.backoff.rejected(), *places.backoff.failed())],
-            "pool": [info.pod.name for info in places.pool],
+            "active": [info.pod.name for info in pods_of(places.active)],
+            "backoff": [
+                info.pod.name for info in pods_of((*places.backoff.rejected(), *places.backoff.failed()))
+            ],
+            "pool": [info.pod.name for info in pods_of(places.pool)],
             "flight": [info.pod.name for info in self.queue.in_flight],
         }
         for place, names in found.items():
@@ -325,10 +330,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def orders_are_right(self) -> None:
-        active = [info.pod.name for info in self.queue.places.active]
+        active = [info.pod.name for info in pods_of(self.queue.places.active)]
         assert active == sorted(active, key=self.rank)
         for heap in (self.queue.places.backoff.rejected(), self.queue.places.backoff.failed()):
-            names = [info.pod.name for info in heap]
+            names = [info.pod.name for info in pods_of(heap)]
             assert names == sorted(names, key=lambda name: (self.models[name].expiry_s, self.rank(name)))
 
     @invariant()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from berth_host.queue.events import UNSCHEDULABLE_POD, QueueEvent, assigned_pod_deleted
+from berth_host.queue.queued_entity import pods_of
 from berth_host.queue.registrations import Registration
 from berth_sdk.events import ActionType
 from berth_sdk.pod import Pod
@@ -159,7 +160,7 @@ def test_queued_pod_is_replaced_where_it_is(bench: QueueBench) -> None:
     bench.add("b")
     for name in "ab":
         updated(bench, name, labels={"x": "1"})
-    (failed,), (active,) = bench.queue.places.backoff.failed(), bench.queue.places.active
+    failed, active = pods_of((*bench.queue.places.backoff.failed(), *bench.queue.places.active))
     assert failed.pod.labels == active.pod.labels == {"x": "1"}
 
 

@@ -11,6 +11,7 @@ import pytest
 from berth_host.config.default_plugins import EXTENDER
 from berth_host.config.emulation import NO_EMULATION
 from berth_host.model.clock import ManualClock
+from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import registrations_of
 from berth_host.queue.wiring import QueueWiring
 from berth_sdk.extension_points import ExtensionPoint
@@ -136,7 +137,7 @@ async def test_any_event_requeues_a_pod_that_extenders_rejected(
         await world.settle()
         pool = world.host.queue.places.pool
         info = pool.get("default/web")
-        assert info is not None
+        assert isinstance(info, QueuedPodInfo)
         assert (info.attempts, info.unschedulable_plugins) == (1, {"NodeAffinity"})
         info.unschedulable_plugins = {EXTENDER}
         pool.put(info)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from berth_host.queue.queued_entity import pods_of
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.scheduler.failure import SCHEDULER_ERROR, UNSCHEDULABLE, Failure
 from berth_sdk.pod import Pod
@@ -79,7 +80,7 @@ def test_pod_comes_back_as_the_watch_shows_it_now(host: WatchedHost) -> None:
     info = popped(host)
     host.pod("a", labels={"x": "1"})
     host.failures.handle(info, rejection())
-    (parked,) = host.queue.places.pool
+    (parked,) = pods_of(host.queue.places.pool)
     assert parked.pod.labels == {"x": "1"}
 
 

@@ -205,7 +205,7 @@ async def test_attempt_that_is_aborted_from_inside_leaves_the_loop_alone() -> No
 def popped(world: World) -> QueuedPodInfo:
     """Return the next pod, while the host's own loop does not run."""
     queued = world.host.queue.pop()
-    assert queued is not None
+    assert isinstance(queued, QueuedPodInfo)
     return queued
 
 
