@@ -26,7 +26,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.queue.moves": "host/queue/test_alike.py",
         "berth_host.queue.nominated_columns": "host/scheduler/test_nominations.py",
         "berth_host.queue.places": "host/queue/test_scheduling_queue.py",
-        "berth_host.queue.queued_entity": "host/queue/test_queued_group.py",
         "berth_host.rpc.in_process": "host/rpc/test_relay.py",
         "berth_host.rpc.served.contexts": "host/rpc/served/test_grpc_transport.py",
         "berth_host.rpc.served.replies": "host/rpc/served/test_codec.py",

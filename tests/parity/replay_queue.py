@@ -36,8 +36,7 @@ from berth_host.config.loading import load_configuration
 from berth_host.explain.fit_error import NO_NODES
 from berth_host.log import configure
 from berth_host.queue.events import QueueEvent
-from berth_host.queue.queued_entity import pods_of
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from berth_host.queue.seams import HintVerdict, QueueObserver
 from berth_host.scheduler.failure import Failure
 from berth_sdk.kube_object import KubeObject, ObjectRef

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from berth_host.model.clock import ManualClock
 from berth_host.queue.events import QueueEvent
-from berth_host.queue.queued_entity import pods_of
 from berth_host.queue.queued_group import QueuedGroupInfo
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from berth_host.queue.registrations import Registration
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.seams import (

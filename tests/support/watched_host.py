@@ -10,8 +10,7 @@ from berth_host.cluster.handlers import EventHandlers, Handled
 from berth_host.cluster.port import EventRecord, WatchEvent
 from berth_host.model.clock import ManualClock
 from berth_host.plugins.registry import ClassRegistry
-from berth_host.queue.queued_entity import pods_of
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from berth_host.queue.registrations import Registration, registrations_of
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.seams import QueueConfig, QueueProfile, QueueSeams

@@ -17,7 +17,7 @@ from berth_sdk.pod import Pod
 from berth_host.app.host import Host
 from berth_host.cache.node_info import NodeInfo
 from berth_host.log import get_logger
-from berth_host.queue.queued_entity import pods_of
+from berth_host.queue.queued_pod import pods_of
 
 log = get_logger()
 _NODES_PER_TURN: Final = 20

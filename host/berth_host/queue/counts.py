@@ -11,7 +11,7 @@ from typing import Final
 
 from berth_host.queue.group_entries import Aside, GroupEntries
 from berth_host.queue.places import Place, Places
-from berth_host.queue.queued_entity import QueuedEntity
+from berth_host.queue.queued_pod import QueuedEntity
 
 GATED: Final = "gated"
 

@@ -19,8 +19,7 @@ from berth_sdk.status import Code, Status
 from berth_host.metrics.series import instant_s
 from berth_host.queue.hints import Strategy
 from berth_host.queue.pool import Alike
-from berth_host.queue.queued_entity import QueuedEntity
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import RegistrationIndex
 from berth_host.queue.seams import DEFERRED, Deferred, Gate, GateQuestion, QueueSeams
 

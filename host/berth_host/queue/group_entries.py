@@ -23,9 +23,8 @@ from berth_host.queue import events
 from berth_host.queue.group_forest import GroupForest
 from berth_host.queue.hints import Strategy
 from berth_host.queue.places import Place, Places
-from berth_host.queue.queued_entity import QueuedEntity
 from berth_host.queue.queued_group import GroupOutcome, QueuedGroupInfo, member_order
-from berth_host.queue.queued_pod import INCOMPLETE, QueuedPodInfo
+from berth_host.queue.queued_pod import INCOMPLETE, QueuedEntity, QueuedPodInfo
 
 _BACK: dict[Place, Strategy] = {
     Place.ACTIVE: Strategy.IMMEDIATELY,

@@ -16,8 +16,7 @@ from berth_host.metrics.series import instant_s
 from berth_host.queue.events import PluginRequest, QueueEvent
 from berth_host.queue.in_flight import Remembered
 from berth_host.queue.pool import Alike
-from berth_host.queue.queued_entity import QueuedEntity
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import Registration, RegistrationIndex
 from berth_host.queue.seams import DEFERRED, HintQuestion, HintVerdict, QueueSeams
 

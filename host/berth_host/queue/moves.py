@@ -17,7 +17,7 @@ from berth_host.queue.events import FORCE_ACTIVATE, QueueEvent
 from berth_host.queue.hints import Hints, Strategy
 from berth_host.queue.places import Place, Places
 from berth_host.queue.pool import Alike
-from berth_host.queue.queued_entity import QueuedEntity
+from berth_host.queue.queued_pod import QueuedEntity
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import Evicting, PreCheck
 

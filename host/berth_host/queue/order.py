@@ -15,7 +15,7 @@ import itertools
 
 from berth_sdk.results import QueuedPod
 
-from berth_host.queue.queued_entity import QueuedEntity, SortKey
+from berth_host.queue.queued_pod import QueuedEntity, SortKey
 from berth_host.queue.seams import DEFERRED, Less, QueueSeams, SortKeyQuestion
 
 _KEYED = 0

@@ -26,8 +26,7 @@ from berth_host.queue.hints import Strategy
 from berth_host.queue.nominator import Nominator
 from berth_host.queue.order import PodOrder, is_awaited
 from berth_host.queue.pool import Alike, UnschedulablePool
-from berth_host.queue.queued_entity import QueuedEntity
-from berth_host.queue.queued_pod import GATED, QueuedPodInfo
+from berth_host.queue.queued_pod import GATED, QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import RegistrationIndex
 from berth_host.queue.seams import QueueConfig, QueueSeams
 

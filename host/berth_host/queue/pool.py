@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 
 from berth_sdk.pod import Pod
 
-from berth_host.queue.queued_entity import QueuedEntity
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import QueueProfile
 

@@ -18,8 +18,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.results import QueuedPod
 
-from berth_host.queue.queued_entity import QueuedEntity
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 
 
 class GroupOutcome(Enum):

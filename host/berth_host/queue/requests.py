@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from berth_host.queue.events import PLUGIN_RECOVERED, PluginRequest
 from berth_host.queue.hints import Hints, Strategy
 from berth_host.queue.places import Place, Places
-from berth_host.queue.queued_entity import QueuedEntity
+from berth_host.queue.queued_pod import QueuedEntity
 
 
 class FailedOn:

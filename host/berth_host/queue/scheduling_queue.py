@@ -45,9 +45,8 @@ from berth_host.queue.moves import Moves
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.queue.nominator import Nominator
 from berth_host.queue.places import Place, Places
-from berth_host.queue.queued_entity import QueuedEntity, pods_of
 from berth_host.queue.queued_group import GroupOutcome, QueuedGroupInfo
-from berth_host.queue.queued_pod import TRIED, QueuedPodInfo
+from berth_host.queue.queued_pod import TRIED, QueuedEntity, QueuedPodInfo, pods_of
 from berth_host.queue.readiness import Readiness
 from berth_host.queue.registrations import Registration, RegistrationIndex
 from berth_host.queue.requests import PluginRequests

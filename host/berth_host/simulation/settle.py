@@ -25,7 +25,7 @@ from typing import Final
 
 from berth_host.app.host import Host
 from berth_host.model.clock import ManualClock
-from berth_host.queue.queued_entity import QueuedEntity
+from berth_host.queue.queued_pod import QueuedEntity
 
 TRIES_WITHOUT_CHANGE: Final = 5
 _CYCLES_PER_LOOK: Final = 256

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from berth_host.queue.events import ASSIGNED_POD, UNSCHEDULABLE_POD, QueueEvent, assigned_pod_deleted
-from berth_host.queue.queued_entity import pods_of
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import DEFERRED, Deferred, GateQuestion, HintQuestion
 from berth_sdk.events import ActionType

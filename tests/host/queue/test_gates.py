@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from berth_host.queue.events import UNSCHEDULABLE_POD, QueueEvent
-from berth_host.queue.queued_entity import pods_of
+from berth_host.queue.queued_pod import pods_of
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import Gate, GateQuestion
 from berth_sdk.events import ActionType

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from berth_host.queue.events import UNSCHEDULABLE_POD, QueueEvent
-from berth_host.queue.queued_entity import pods_of
 from berth_host.queue.queued_group import QueuedGroupInfo
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import GateQuestion, QueueConfig
 from berth_sdk.events import ActionType

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from berth_host.queue.events import UNSCHEDULABLE_POD, QueueEvent, assigned_pod_deleted
-from berth_host.queue.queued_entity import pods_of
+from berth_host.queue.queued_pod import pods_of
 from berth_host.queue.registrations import Registration
 from berth_sdk.events import ActionType
 from berth_sdk.pod import Pod

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.queue.queued_entity import pods_of
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from berth_host.scheduler.failure import SCHEDULER_ERROR, UNSCHEDULABLE, Failure
 from berth_sdk.pod import Pod
 from berth_sdk.status import Code, Status
