@@ -127,7 +127,7 @@ class DeafCluster:
     async def patch(self, resource: str, ref: ObjectRef, *details: object, **options: object) -> KubeObject:
         return KubeObject.of({"metadata": {"namespace": ref.namespace, "name": ref.name, "uid": ref.uid}})
 
-    def record_event(self, pod: Pod, *details: str) -> None:
+    def record_event(self, pod: Pod, *details: object) -> None:
         return
 
     def create_event(self, event: EventRecord) -> None:

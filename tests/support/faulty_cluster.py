@@ -250,9 +250,18 @@ class FaultyCluster:
             "delete", resource, ref, lambda: self._inner.delete(resource, ref, grace_period_s=grace_period_s)
         )
 
-    def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+    def record_event(
+        self,
+        pod: Pod,
+        type: str,
+        reason: str,
+        action: str,
+        note: str,
+        related: ObjectRef | None = None,
+        related_kind: str = "Pod",
+    ) -> None:
         if not self._is_cut:
-            self._inner.record_event(pod, type, reason, action, note)
+            self._inner.record_event(pod, type, reason, action, note, related, related_kind)
 
     def create_event(self, event: EventRecord) -> None:
         if not self._is_cut:

@@ -68,7 +68,7 @@ def preempt(
     result = PlainResult()
     for node in nodes:
         counted = [other for other in nominated.get(node.name, ()) if other.priority >= pod.priority]
-        reasons = _passes(pod, node, node.pods, counted)
+        reasons = passes(pod, node, node.pods, counted)
         if not reasons or (pod.requests.get("cpu", 0) > node.cpu_milli and CPU in reasons):
             continue
         result.tried.append(node.name)
@@ -88,14 +88,14 @@ def _try(
         result.rejected[node.name] = (NO_VICTIMS,)
         return
     there = [other for other in node.pods if other not in lower]
-    reasons = _passes(pod, node, there, counted)
+    reasons = passes(pod, node, there, counted)
     if reasons:
         result.rejected[node.name] = reasons
         return
-    violating = _violating(lower, budgets)
+    violating = violating_pods(lower, budgets)
     victims: list[Pod] = []
     for other in [*violating, *(one for one in lower if one not in violating)]:
-        if _passes(pod, node, [*there, other], counted):
+        if passes(pod, node, [*there, other], counted):
             victims.append(other)
         else:
             there.append(other)
@@ -104,7 +104,7 @@ def _try(
     result.candidates[node.name] = PlainCandidate(victims, violations)
 
 
-def _passes(pod: Pod, node: PlainNode, there: Sequence[Pod], counted: Sequence[Pod]) -> tuple[str, ...]:
+def passes(pod: Pod, node: PlainNode, there: Sequence[Pod], counted: Sequence[Pod]) -> tuple[str, ...]:
     """Why not, empty if it passes; with the nominated pods first."""
     if counted and (reasons := _reasons(pod, node, [*there, *counted])):
         return reasons
@@ -124,7 +124,7 @@ def _reasons(pod: Pod, node: PlainNode, there: Sequence[Pod]) -> tuple[str, ...]
     return tuple(reasons)
 
 
-def _violating(pods: Sequence[Pod], budgets: Sequence[PlainBudget]) -> list[Pod]:
+def violating_pods(pods: Sequence[Pod], budgets: Sequence[PlainBudget]) -> list[Pod]:
     left = [budget.allowed for budget in budgets]
     found = []
     for pod in pods:

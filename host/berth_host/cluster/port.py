@@ -38,7 +38,9 @@ WatchHandler = Callable[[WatchEvent], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
-    """A Kubernetes event to write (events.k8s.io/v1). `type`: Normal or Warning."""
+    """A Kubernetes event to write (events.k8s.io/v1). `type`: Normal or Warning. `related`: another object
+    that has to do with the event.
+    """
 
     regarding: ObjectRef
     regarding_kind: str = "Pod"
@@ -48,6 +50,7 @@ class EventRecord:
     note: str
     reporter: str
     related: ObjectRef | None = None
+    related_kind: str = "Pod"
 
 
 class ClusterPort(Protocol):
@@ -140,7 +143,16 @@ class ClusterPort(Protocol):
         """Delete an object; one with finalizers stays, marked as terminating, until these are removed."""
         ...
 
-    def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+    def record_event(
+        self,
+        pod: Pod,
+        type: str,
+        reason: str,
+        action: str,
+        note: str,
+        related: ObjectRef | None = None,
+        related_kind: str = "Pod",
+    ) -> None:
         """Write an event about a pod, reported by the pod's scheduler; see `create_event`."""
         ...
 

@@ -58,6 +58,15 @@ class ClusterCalls(Protocol):
         """Delete the object."""
         ...
 
-    def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
-        """Write an event about `pod`, in the background."""
+    def record_event(
+        self,
+        pod: Pod,
+        type: str,
+        reason: str,
+        action: str,
+        note: str,
+        related: ObjectRef | None = None,
+        related_kind: str = "Pod",
+    ) -> None:
+        """Write an event about `pod`, in the background. `related`: another object that has to do with it."""
         ...

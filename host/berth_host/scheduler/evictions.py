@@ -1,14 +1,14 @@
-"""Executes a nomination in the background: evicts the victims that a PostFilter plugin named.
+"""Executes a nomination in the background: evicts the victims that a plugin named for a pod or a group.
 
-    victims marked -> the pod's failure written, nomination included -> lower nominations cleared
+    victims marked -> the pods' failures written, nominations included -> lower nominations cleared
       -> all victims but the last deleted -> the last one deleted
 
 The order lets a new host take over after a crash at any point. When a nomination is written, all its victims
 are marked, and no victim is deleted before that. So a host that finds a nominated pod with marked pods on its
-node only has to delete those (`resume`). PreEnqueue holds the pod back until its victims are gone.
-Called by the scheduling cycle after PostFilter. The relay has checked that every victim is on the nominated
-node and of lower priority than the pod.
-Source: kube-scheduler `framework/preemption/executor.go`, v1.36 (prepareCandidateAsync, PreemptPod,
+node only has to delete those (`resume`). PreEnqueue holds the pod, or the members of the group, back until
+the victims are gone.
+Called by the scheduling cycles after PostFilter and PodGroupPostFilter. The relay has checked the victims.
+Source: kube-scheduler `framework/preemption/executor.go`, v1.37 (prepareCandidateAsync, PreemptPod,
 IsPodRunningPreemption); the order of the writes is berth's own.
 """
 
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
+from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.results import PatchOutcome, PatchResult, PostFilterResult
 
@@ -32,9 +33,10 @@ from berth_host.metrics.scheduler_metrics import PreemptionMetrics
 from berth_host.model.fate import Fate
 from berth_host.queue.events import PluginRequest
 from berth_host.queue.seams import PodLister
-from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.cycle import Changes, Cycle
 from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.preempting import Preempting
+from berth_host.scheduler.preemptor import POD, Preemptor
 from berth_host.scheduler.until import all_ended
 from berth_host.scheduler.victim_calls import VictimCalls, is_marked_for
 
@@ -86,9 +88,8 @@ class EvictionSeams:
 
 @dataclass(frozen=True, slots=True)
 class _Eviction:
-    preemptor: Pod
+    preemptor: Preemptor
     plugin: str
-    node_name: str
     victims: tuple[Pod, ...]
 
 
@@ -111,7 +112,7 @@ class Evictions:
         self._status = status
         self._seams = seams
         self._tasks: set[asyncio.Future[None]] = set()
-        self._victims: dict[str, tuple[Pod, ...]] = {}
+        self._latest: dict[str, _Eviction] = {}
         self._is_over = False
         self.preempting = seams.preempting
         self.preempting.on_end(self._held_no_more)
@@ -124,35 +125,54 @@ class Evictions:
 
     def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> str:
         """Begin the evictions as a task, which runs when the cycle next waits; return the nominated node."""
-        found = (self._seams.cache.get_pod(ref.uid) for ref in result.victims)
-        # A victim that was deleted meanwhile needs no eviction.
-        victims = tuple(pod for pod in found if pod is not None and not pod.terminating)
-        changes = self._begin_changes(cycle)
-        if victims:
-            eviction = _Eviction(cycle.pod, plugin, result.nominated_node, victims)
-            self._begin(eviction, marked=False, changes=changes)
+        preemptor = Preemptor.of_pod(cycle.pod, result.nominated_node)
+        self.evict(preemptor, plugin, result.victims, self.change((cycle.pod,), cycle.changes))
         return result.nominated_node
 
-    def change(self, cycle: Cycle) -> None:
-        """Apply the changes that PostFilter plugins ask for, before any other write about the pod."""
-        self._begin_changes(cycle)
+    def evict(
+        self,
+        preemptor: Preemptor,
+        plugin: str,
+        victims: Iterable[ObjectRef],
+        changes: asyncio.Future[None] | None = None,
+    ) -> None:
+        """Begin the evictions as a task, which runs when the cycle next waits.
+
+        `plugin`: the one that named the victims. `changes`: what must be done first (`change`).
+        """
+        found = (self._seams.cache.get_pod(ref.uid) for ref in victims)
+        # A victim that was deleted meanwhile needs no eviction.
+        left = tuple(pod for pod in found if pod is not None and not pod.terminating)
+        if left:
+            self._begin(_Eviction(preemptor, plugin, left), marked=False, changes=changes)
+
+    def change(self, pods: Sequence[Pod], changes: Sequence[Changes]) -> asyncio.Future[None] | None:
+        """Begin the changes that plugins ask for, before any other write about the first of `pods`.
+
+        `pods`: the pods that the changes may help; tried again if a change fails. None: there are no changes.
+        """
+        if not changes:
+            return None
+        task = self._status.in_order(pods[0], partial(_apply, tuple(changes)))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._changed, pods))
+        return task
 
     def resume(self, pending: Iterable[Pod]) -> None:
         """Finish the evictions of an earlier host: evict the marked pods on the nodes of nominated `pending`
         pods.
         """
         for pod in pending:
+            preemptor = Preemptor.of_pod(pod, pod.nominated_node)
             node = self._seams.cache.node_info(pod.nominated_node)
             left = [
                 other
                 for other in (node.pods if node is not None else ())
-                if other.priority < pod.priority
-                and not other.terminating
-                and is_marked_for(other, pod.scheduler_name)
+                if other.priority < pod.priority and not other.terminating and is_marked_for(other, preemptor)
             ]
             if left:
                 log.info("preemption.resumed", pod=pod.key, node=pod.nominated_node, victims=len(left))
-                self._begin(_Eviction(pod, "", pod.nominated_node, tuple(left)), marked=True)
+                self._begin(_Eviction(preemptor, "", tuple(left)), marked=True)
 
     async def finish(self, timeout_s: float) -> bool:
         """Wait until no preemption is under way, at most `timeout_s` (real time), and cancel the others.
@@ -168,22 +188,24 @@ class Evictions:
     # --- after a preemption --------------------------------------------------------------------------
 
     def _held_no_more(self, uid: str) -> None:
-        if uid in self._victims:
+        if uid in self._latest:
             # Only after all handlers have seen the event that ended the preemption.
             asyncio.get_running_loop().call_soon(self._look_again, uid)
 
     def _look_again(self, uid: str) -> None:
-        """Run PreEnqueue again for the pod of an ended preemption, if no event will do so.
+        """Run PreEnqueue again for the preemptor whose preemption ended, if no event will do so.
 
         No event comes for a victim that another preemptor evicted too, or that had lost its node before.
         """
         if uid in self.preempting:
             return
-        victims = self._victims.pop(uid, ())
-        preemptor = self._seams.pods.pod_by_uid(uid)
-        if preemptor is None or any(map(self._leaves_a_node, victims)):
+        eviction = self._latest.pop(uid, None)
+        if eviction is None or any(map(self._leaves_a_node, eviction.victims)):
             return
-        self._seams.queue.reopen(preemptor)
+        waiting = self._waiting(eviction.preemptor)
+        if waiting:
+            # For a group, the first member stands for all of them.
+            self._seams.queue.reopen(waiting[0])
 
     def _leaves_a_node(self, victim: Pod) -> bool:
         """Return True if an event will follow when the victim is gone."""
@@ -195,18 +217,21 @@ class Evictions:
     def _begin(
         self, eviction: _Eviction, *, marked: bool, changes: asyncio.Future[None] | None = None
     ) -> None:
-        uid = eviction.preemptor.uid
-        self.preempting.begin(uid)
-        self._victims[uid] = eviction.victims
+        preemptor = eviction.preemptor
+        self.preempting.begin(preemptor.uid)
+        self._latest[preemptor.uid] = eviction
         for victim in eviction.victims:
-            self.preempted_by[victim.uid] = eviction.preemptor.key
+            self.preempted_by[victim.uid] = preemptor.key
             self.victim_count += 1
             if len(self.preempted_by) > REMEMBERED_VICTIMS:
                 del self.preempted_by[next(iter(self.preempted_by))]
         marks: asyncio.Future[None] | None = None
         if not marked:
-            # Marks come before every other write about the pod: see the order above.
-            marks = self._status.in_order(eviction.preemptor, lambda: self._mark(eviction, changes))
+            # Marks come before every other write about the pods: see the order above.
+            first, *others = preemptor.pods
+            marks = self._status.in_order(first, lambda: self._mark(eviction, changes))
+            for other in others:
+                self._status.in_order(other, partial(_after, marks))
         task = asyncio.ensure_future(self._run(eviction, marks))
         self._tasks.add(task)
         begun_s = self._seams.metrics.begun(len(eviction.victims))
@@ -219,30 +244,38 @@ class Evictions:
         if task.cancelled() and not self._is_over:
             # The task itself was not cancelled: a client gave up a call. Without this end the pod would wait
             # forever.
-            err = ClusterError("pods", preemptor.key, "the eviction was cancelled by the client")
+            resource = "pods" if preemptor.type == POD else f"{preemptor.type}s"
+            err = ClusterError(resource, preemptor.key, "the eviction was cancelled by the client")
         self._seams.metrics.ended(begun_s, failed=task.cancelled() or err is not None)
         if err is None:
             return
         self.preempting.end(preemptor.uid)
         if isinstance(err, ClusterError):
-            log.warning("preemption.failed", pod=preemptor.key, node=eviction.node_name, problem=str(err))
+            log.warning("preemption.failed", pod=preemptor.key, node=preemptor.place, problem=str(err))
         else:
             log.error("task.failed", pod=preemptor.key, exc_info=err)
             if isinstance(err, InvariantError):
                 self._seams.fate.fail(err)
-        # No event will requeue the pod, so it is tried again even if there is no room.
-        self._seams.queue.activate([preemptor])
+        # No event will requeue the pods, so they are tried again even if there is no room.
+        self._seams.queue.activate(preemptor.pods)
 
     async def _run(self, eviction: _Eviction, marks: asyncio.Future[None] | None) -> None:
+        preemptor = eviction.preemptor
         if marks is not None:
             await marks
-            await self._status.settled(eviction.preemptor)
-            now = self._seams.pods.pod_by_uid(eviction.preemptor.uid)
-            if now is None or now.node_name:
-                self.preempting.end(eviction.preemptor.uid)
-                return  # the pod no longer needs the room
-            # The write of the nomination may have failed.
-            await self._status.nominate(now, eviction.node_name)
+            await self._together([self._status.settled(pod) for pod in preemptor.pods])
+            waiting = self._waiting(preemptor)
+            if not waiting:
+                self.preempting.end(preemptor.uid)
+                return  # the room is no longer needed
+            # The write of a nomination may have failed.
+            await self._together(
+                [
+                    self._status.nominate(pod, preemptor.nodes[pod.uid])
+                    for pod in waiting
+                    if pod.uid in preemptor.nodes
+                ]
+            )
         for lower in self._lower_nominations(eviction):
             self._status.in_order(lower, partial(self._status.nominate, lower, ""))
             if not lower.nominated_node:
@@ -250,10 +283,10 @@ class Evictions:
                 self._seams.queue.delete_nomination(lower)
         *others, last = eviction.victims
         deleted = await self._together([self._evict(eviction, victim) for victim in others])
-        self.preempting.last(eviction.preemptor.uid, last)
+        self.preempting.last(preemptor.uid, last)
         deleted.append(await self._evict(eviction, last))
         gone = tuple(victim for victim in deleted if victim is not None)
-        self.preempting.deleted(eviction.preemptor.uid, gone)
+        self.preempting.deleted(preemptor.uid, gone)
 
     async def _mark(self, eviction: _Eviction, changes: asyncio.Future[None] | None) -> None:
         if changes is not None:
@@ -270,8 +303,8 @@ class Evictions:
     async def _evict(self, eviction: _Eviction, victim: Pod) -> Pod | None:
         """Evict one victim; return it if it was deleted, None if only its attempt was undone in memory."""
         deleted: Pod | None = None
-        seams, plugin = self._seams, eviction.plugin
-        note = f"Preempted by pod {eviction.preemptor.uid} on node {eviction.node_name}"
+        seams, plugin, preemptor = self._seams, eviction.plugin, eviction.preemptor
+        note = f"Preempted by {preemptor.type} {preemptor.uid} on node {preemptor.place}"
         if seams.waiting_pods.preempt(victim.uid, plugin, "preempted") or seams.preempt_binding(
             victim.uid, f"preempted by {plugin}"
         ):
@@ -279,45 +312,35 @@ class Evictions:
         else:
             await self._calls.delete(victim)
             deleted = victim
-        log.info("victim.evicted", pod=victim.key, node=eviction.node_name, preemptor=eviction.preemptor.key)
-        self._status.event(victim, "Normal", "Preempted", "Preempting", note)
+        log.info("victim.evicted", pod=victim.key, node=preemptor.place, preemptor=preemptor.key)
+        self._status.event(victim, "Normal", "Preempted", "Preempting", note, preemptor.ref, preemptor.kind)
         return deleted
 
+    def _waiting(self, preemptor: Preemptor) -> list[Pod]:
+        """Return the preemptor's pods that exist and have no node, as the watch last showed them."""
+        found = (self._seams.pods.pod_by_uid(pod.uid) for pod in preemptor.pods)
+        return [pod for pod in found if pod is not None and not pod.node_name]
+
     def _lower_nominations(self, eviction: _Eviction) -> Sequence[Pod]:
-        """Return the pods of lower priority that are nominated to the node."""
-        there = self._seams.queue.nominated_to(eviction.node_name)
+        """Return the pods of lower priority that are nominated to the node; none for a group."""
+        there = self._seams.queue.nominated_to(eviction.preemptor.place)
         return [pod for pod in there if pod.priority < eviction.preemptor.priority]
 
-    # --- changes that PostFilter plugins ask for ---------------------------------------------------
+    # --- changes that plugins ask for ---------------------------------------------------------------
 
-    def _begin_changes(self, cycle: Cycle) -> asyncio.Future[None] | None:
-        """Begin the changes of the cycle's PostFilter plugins; return None if there are none."""
-        if not cycle.changes:
-            return None
-        changes = self._status.in_order(cycle.pod, partial(self._change, cycle))
-        self._tasks.add(changes)
-        changes.add_done_callback(partial(self._changed, cycle.pod))
-        return changes
-
-    async def _change(self, cycle: Cycle) -> None:
-        for changes in cycle.changes:
-            results = await changes.apply()
-            for patch, done in zip(changes.patches, results, strict=True):
-                if done.outcome is not PatchOutcome.APPLIED:
-                    raise ChangeFailedError(changes.plugin, patch.resource, done)
-
-    def _changed(self, pod: Pod, task: asyncio.Future[None]) -> None:
+    def _changed(self, pods: Sequence[Pod], task: asyncio.Future[None]) -> None:
         self._tasks.discard(task)
         err = None if task.cancelled() else task.exception()
         if err is None:
             return
-        log.warning("post_filter.change_failed", pod=pod.key, problem=str(err))
+        log.warning("post_filter.change_failed", pod=pods[0].key, problem=str(err))
         if isinstance(err, InvariantError):
             self._seams.fate.fail(err)
-        self._status.event(pod, "Warning", "FailedScheduling", "Scheduling", str(err))
+        self._status.event(pods[0], "Warning", "FailedScheduling", "Scheduling", str(err))
         # The event that the plugin expects after its change will not come.
         plugin = err.plugin if isinstance(err, ChangeFailedError) else ""
-        self._seams.queue.requeue(PluginRequest(plugin=plugin, uids=frozenset({pod.uid})))
+        uids = frozenset(pod.uid for pod in pods)
+        self._seams.queue.requeue(PluginRequest(plugin=plugin, uids=uids))
 
     async def _together(self, steps: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         """Run `steps`, concurrently where that is faster; raise the first error after all have ended."""
@@ -339,3 +362,17 @@ class Evictions:
             if isinstance(answer, BaseException):
                 raise answer
         return cast(list[T], answers)
+
+
+async def _apply(asked: Sequence[Changes]) -> None:
+    """Apply changes in order. Raises ChangeFailedError."""
+    for changes in asked:
+        results = await changes.apply()
+        for patch, done in zip(changes.patches, results, strict=True):
+            if done.outcome is not PatchOutcome.APPLIED:
+                raise ChangeFailedError(changes.plugin, patch.resource, done)
+
+
+async def _after(earlier: asyncio.Future[None]) -> None:
+    """Wait until another write has ended, with or without success."""
+    await asyncio.wait({earlier})

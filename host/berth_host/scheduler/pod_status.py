@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 
 from berth_host.errors.cluster import ClusterError
@@ -120,9 +121,20 @@ class PodStatusWriter:
         for _, done in line.writes:
             done.cancel()
 
-    def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
-        """Write a Kubernetes Event about `pod` in the background. The note is cut to 1024 bytes."""
-        self._cluster.record_event(pod, type, reason, action, cut_note(note))
+    def event(
+        self,
+        pod: Pod,
+        type: str,
+        reason: str,
+        action: str,
+        note: str,
+        related: ObjectRef | None = None,
+        related_kind: str = "Pod",
+    ) -> None:
+        """Write a Kubernetes Event about `pod` in the background. The note is cut to 1024 bytes. `related`:
+        another object that has to do with the event.
+        """
+        self._cluster.record_event(pod, type, reason, action, cut_note(note), related, related_kind)
 
     async def nominate(self, pod: Pod, node_name: str) -> None:
         """Write status.nominatedNodeName, before long work at Permit or PreBind; "" clears the field."""

@@ -15,11 +15,12 @@ Source: kube-scheduler `schedule_one.go` (ScheduleOne, schedulingCycle, scheduli
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from berth_sdk.pod import Pod
 from berth_sdk.results import PostFilterResult
 from berth_sdk.status import SUCCESS, Code, Status
 
@@ -37,7 +38,7 @@ from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.pre_filter_outcome import PreFilterOutcome, rows_named
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.cycle import Changes, Cycle
 from berth_host.scheduler import sampling
 from berth_host.scheduler.attempt import HOST_STOPS, Attempt
 from berth_host.scheduler.binding_cycle import BindingCycle
@@ -58,8 +59,8 @@ class EvictVictims(Protocol):
         """
         ...
 
-    def change(self, cycle: Cycle) -> None:
-        """Apply the changes that the cycle's PostFilter plugins ask for, in the background."""
+    def change(self, pods: Sequence[Pod], changes: Sequence[Changes]) -> object:
+        """Apply the changes that PostFilter plugins ask for, in the background. `pods`: the cycle's pod."""
         ...
 
 
@@ -322,7 +323,7 @@ class Scheduler:
         if result.status.is_success and result.nominated_node:
             attempt.diagnosis.nominated_node = result.nominated_node
             return self.evictions.nominate(attempt, plugin, result)
-        self.evictions.change(attempt)
+        self.evictions.change((attempt.pod,), attempt.changes)
         return "" if result.clear_nomination else None
 
     def _drop(self, queued: QueuedPodInfo, profile: Profile | None) -> None:

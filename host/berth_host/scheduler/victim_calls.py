@@ -1,6 +1,6 @@
 """The calls to the cluster for one victim: its DisruptionTarget condition, then its deletion.
 
-Called by `evictions`. Source: kube-scheduler `framework/preemption/executor.go` (PreemptPod), v1.36.
+Called by `evictions`. Source: kube-scheduler `framework/preemption/executor.go` (PreemptPod), v1.37.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from berth_host.errors.cluster import NotFoundError
 from berth_host.model.clock import Clock, rfc3339
 from berth_host.scheduler.cluster_calls import ClusterCalls
 from berth_host.scheduler.preemption.eligibility import DISRUPTION_TARGET, PREEMPTED, preemption_mark
+from berth_host.scheduler.preemptor import POD, Preemptor
 from berth_host.scheduler.status_patch import condition_patch, patch_status
 
 
@@ -30,7 +31,7 @@ class VictimCalls:
         """True if concurrent calls are faster than sequential ones."""
         return not self._cluster.answers_at_once
 
-    async def mark(self, victim: Pod, preemptor: Pod) -> None:
+    async def mark(self, victim: Pod, preemptor: Preemptor) -> None:
         """Write the condition with the reason for the pod's deletion."""
         patch = self._condition(victim, preemptor)
         if patch is not None:
@@ -42,7 +43,7 @@ class VictimCalls:
         with suppress(NotFoundError):
             await self._cluster.delete("pods", victim.ref)
 
-    def _condition(self, victim: Pod, preemptor: Pod) -> dict[str, Any] | None:
+    def _condition(self, victim: Pod, preemptor: Preemptor) -> dict[str, Any] | None:
         """Return the patch that marks the victim; None if the victim has this mark already."""
         known = victim.object
         if known is not None:
@@ -52,18 +53,20 @@ class VictimCalls:
             "type": DISRUPTION_TARGET,
             "status": "True",
             "reason": PREEMPTED,
-            "message": mark_message(preemptor.scheduler_name),
+            "message": mark_message(preemptor.scheduler_name, preemptor.type),
             "observedGeneration": known.get("metadata.generation") if known else None,
         }
         conditions = known.get("status.conditions", []) if known else []
         return condition_patch(conditions, wanted, rfc3339(self._clock.now_s()))
 
 
-def is_marked_for(victim: Pod, scheduler_name: str) -> bool:
-    """Return True if this scheduler has marked the pod as the victim of a preemption."""
-    return preemption_mark(victim) == mark_message(scheduler_name)
+def is_marked_for(victim: Pod, preemptor: Preemptor) -> bool:
+    """Return True if the preemptor's scheduler has marked the pod as a victim of a preemptor of this
+    type.
+    """
+    return preemption_mark(victim) == mark_message(preemptor.scheduler_name, preemptor.type)
 
 
-def mark_message(scheduler_name: str) -> str:
-    """Return the message of the condition that marks a victim."""
-    return f"{scheduler_name}: preempting to accommodate a higher priority pod"
+def mark_message(scheduler_name: str, type: str = POD) -> str:
+    """Return the message of the condition that marks a victim. `type`: that of the preemptor."""
+    return f"{scheduler_name}: preempting to accommodate a higher priority {type}"

@@ -79,10 +79,19 @@ class MortalCluster(MemoryCluster):
         await super().bind(pod, node_name)
         await self._turn()
 
-    def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+    def record_event(
+        self,
+        pod: Pod,
+        type: str,
+        reason: str,
+        action: str,
+        note: str,
+        related: ObjectRef | None = None,
+        related_kind: str = "Pod",
+    ) -> None:
         if self.is_dead:
             raise asyncio.CancelledError
-        super().record_event(pod, type, reason, action, note)
+        super().record_event(pod, type, reason, action, note, related, related_kind)
 
 
 def a_host(server: ApiServer, seed: int, *, in_a_row: bool = False) -> tuple[Host, MortalCluster]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.model.clock import ManualClock
+from berth_host.scheduler.preemptor import Preemptor
 from berth_host.scheduler.victim_calls import VictimCalls, is_marked_for
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
@@ -29,7 +30,8 @@ async def test_mark_is_one_condition_and_leaves_those_that_others_wrote_meanwhil
 ) -> None:
     calls = VictimCalls(cluster, ManualClock(START_S))
     victim = Pod.from_object(cluster.server.create(pod("victim")))
-    preemptor = Pod.from_object(cluster.server.create(pod("strong")))
+    strong = Pod.from_object(cluster.server.create(pod("strong")))
+    preemptor = Preemptor.of_pod(strong, "n1")
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     await cluster.patch("pods", VICTIM, {"status": ready}, subresource="status")
     await calls.mark(victim, preemptor)
@@ -45,15 +47,15 @@ async def test_mark_is_one_condition_and_leaves_those_that_others_wrote_meanwhil
         "observedGeneration": 1,
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    assert is_marked_for(after, "default-scheduler")
+    assert is_marked_for(after, preemptor)
 
 
 async def test_a_victim_that_is_marked_is_not_marked_again(cluster: MemoryCluster) -> None:
     calls = VictimCalls(cluster, ManualClock(START_S))
     victim = Pod.from_object(cluster.server.create(pod("victim")))
-    await calls.mark(victim, victim)
+    await calls.mark(victim, Preemptor.of_pod(victim, "n1"))
     once = of(cluster, VICTIM)
-    await calls.mark(once, victim)
+    await calls.mark(once, Preemptor.of_pod(victim, "n1"))
     assert of(cluster, VICTIM).resource_version == once.resource_version
 
 
@@ -61,6 +63,6 @@ async def test_a_victim_that_is_gone_is_as_good_as_evicted(cluster: MemoryCluste
     calls = VictimCalls(cluster, ManualClock(START_S))
     victim = Pod.from_object(cluster.server.create(pod("victim")))
     await calls.delete(victim)
-    await calls.mark(victim, victim)
+    await calls.mark(victim, Preemptor.of_pod(victim, "n1"))
     await calls.delete(victim)
     assert cluster.server.list("pods") == []

@@ -169,7 +169,16 @@ class KubeCluster:
 
     # --- events --------------------------------------------------------------------------------------
 
-    def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+    def record_event(
+        self,
+        pod: Pod,
+        type: str,
+        reason: str,
+        action: str,
+        note: str,
+        related: ObjectRef | None = None,
+        related_kind: str = "Pod",
+    ) -> None:
         """Write an event about a pod, reported by the pod's scheduler."""
         self.create_event(
             EventRecord(
@@ -179,6 +188,8 @@ class KubeCluster:
                 action=action,
                 note=note,
                 reporter=pod.scheduler_name,
+                related=related,
+                related_kind=related_kind,
             )
         )
 

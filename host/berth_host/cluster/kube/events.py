@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
+from berth_sdk.kube_object import ObjectRef
 
 from berth_host.cluster.kube.backoff import Backoff
 from berth_host.cluster.kube.client import KubeClient, path_of
@@ -61,11 +62,10 @@ def event_body(event: EventRecord, name: str, now_s: float, host_name: str) -> d
         "reportingInstance": f"{event.reporter}-{host_name}",
         "action": event.action,
         "reason": event.reason,
-        "regarding": _reference(event.regarding_kind, event),
+        "regarding": _reference(event.regarding_kind, event.regarding),
     }
     if event.related is not None:
-        related = event.related
-        body["related"] = {"namespace": related.namespace, "name": related.name, "uid": related.uid}
+        body["related"] = _reference(event.related_kind, event.related)
     body["note"] = cut_note(event.note)
     body["type"] = event.type
     body["deprecatedSource"] = {}
@@ -99,8 +99,7 @@ def own_host_name() -> str:
     return socket.gethostname()
 
 
-def _reference(kind: str, event: EventRecord) -> dict[str, str]:
-    ref = event.regarding
+def _reference(kind: str, ref: ObjectRef) -> dict[str, str]:
     given = {
         "kind": kind,
         "namespace": ref.namespace,
@@ -229,6 +228,7 @@ def _key(event: EventRecord) -> Key:
         event.regarding_kind,
         event.regarding,
         event.related,
+        event.related_kind,
     )
 
 

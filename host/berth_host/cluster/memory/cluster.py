@@ -134,7 +134,16 @@ class MemoryCluster:
         self._check_connected(resource, ref)
         self.server.delete(resource, ref, grace_period_s=grace_period_s)
 
-    def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+    def record_event(
+        self,
+        pod: Pod,
+        type: str,
+        reason: str,
+        action: str,
+        note: str,
+        related: ObjectRef | None = None,
+        related_kind: str = "Pod",
+    ) -> None:
         """Keep an event about a pod, reported by the pod's scheduler."""
         self.create_event(
             EventRecord(
@@ -144,6 +153,8 @@ class MemoryCluster:
                 action=action,
                 note=note,
                 reporter=pod.scheduler_name,
+                related=related,
+                related_kind=related_kind,
             )
         )
 

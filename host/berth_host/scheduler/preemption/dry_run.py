@@ -1,12 +1,12 @@
 """Finds the potential victims that must really leave, for all candidate nodes at once.
 
     all potential victims away -> Filter; where it rejects, the node is no candidate
-    step k: the k-th pod of every node comes back -> Filter; where it rejects, that pod is a victim
+    step k: the k-th unit of every node comes back -> Filter; where it rejects, that unit is a victim
 
 Each step asks every plugin once, about all nodes. The number of calls to a served plugin is one more than the
-largest number of potential victims of a node. One call holds both passes for nominated pods.
+largest number of units on a node. One call holds both passes for nominated pods.
 Called by the evaluator. Source: kube-scheduler `framework/preemption/preemption.go` (DryRunPreemption) and
-`framework/plugins/defaultpreemption/default_preemption.go` (SelectVictimsOnNode), v1.36.
+`framework/plugins/defaultpreemption/default_preemption.go` (SelectVictimsOnNode), v1.37.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class DryRun:
         self._candidates = candidates
         self._potential = potential
         self._statuses = statuses
-        self._away = np.ones(len(potential.rows), dtype=np.bool_)
+        self._away = np.ones(len(potential), dtype=np.bool_)
         nominated = cycle.nominated
         self._nominated = nominated.added(candidates) if nominated else None
         self._nodes = cycle.nodes.take(candidates)
 
     async def run(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the places in `candidates` where evictions help, and bool[v]: the victims that must leave.
+        """Return the places in `candidates` where evictions help, and bool[v]: the units that must leave.
 
         Writes to `statuses` why the other candidates do not work.
         """
@@ -107,10 +107,7 @@ class DryRun:
         The scenarios: one for each of these places with its nominated pods added, then one for each of
         `asked`.
         """
-        potential = self._potential
-        away = np.zeros(len(self._away) + 1, dtype=np.intp)
-        np.cumsum(self._away, out=away[1:])
-        removed = PodChanges(potential.table, potential.rows[self._away], away[potential.starts])
+        removed = self._potential.leaving(self._away)
         if self._nominated is None:
             everything = len(asked) == len(self._candidates)
             return asked[:0], Scenarios.of_changes(

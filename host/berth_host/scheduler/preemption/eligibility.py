@@ -13,6 +13,7 @@ from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
 
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.scheduler.preemption.units import GroupObjects, eviction_priority
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
@@ -21,8 +22,12 @@ DISRUPTION_TARGET: Final = "DisruptionTarget"
 PREEMPTED: Final = "PreemptionByScheduler"
 
 
-def ineligible_reason(pod: Pod, nodes: NodeTable, statuses: NodeStatuses) -> str:
-    """Return why the pod must not preempt, "" if it may. `pod`: as the watch last showed it."""
+def ineligible_reason(
+    pod: Pod, nodes: NodeTable, statuses: NodeStatuses, groups: GroupObjects | None = None
+) -> str:
+    """Return why the pod must not preempt, "" if it may. `pod`: as the watch last showed it. `groups`: the
+    groups whose priorities count for their pods; None: groups do not count.
+    """
     if pod.never_preempts:
         return NEVER
     name = pod.nominated_node
@@ -31,8 +36,14 @@ def ineligible_reason(pod: Pod, nodes: NodeTable, statuses: NodeStatuses) -> str
     node = nodes.node_named(name)
     if node is None:
         return ""
-    leaving = (other for other in node.pods if other.terminating and other.priority < pod.priority)
-    return TERMINATING if any(preemption_mark(other) is not None for other in leaving) else ""
+    return TERMINATING if any(makes_room(other, pod.priority, groups) for other in node.pods) else ""
+
+
+def makes_room(other: Pod, priority: int, groups: GroupObjects | None) -> bool:
+    """Return True if a scheduler has preempted `other`, which is leaving, and `priority` is above its own."""
+    if not other.terminating or preemption_mark(other) is None:
+        return False
+    return (other.priority if groups is None else eviction_priority(other, groups)) < priority
 
 
 def preemption_mark(pod: Pod) -> str | None:

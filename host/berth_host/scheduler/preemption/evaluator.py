@@ -32,8 +32,9 @@ from berth_host.scheduler.preemption import selection
 from berth_host.scheduler.preemption.budgets import Budget, Budgets, BudgetStore
 from berth_host.scheduler.preemption.dry_run import DryRun
 from berth_host.scheduler.preemption.eligibility import UNDER_WAY, ineligible_reason
-from berth_host.scheduler.preemption.kept_outcomes import KeptOutcomes
+from berth_host.scheduler.preemption.kept_outcomes import KeptOutcomes, Outcomes
 from berth_host.scheduler.preemption.selection import Candidates
+from berth_host.scheduler.preemption.units import GroupObjects, Units, has_groups, units_of
 from berth_host.scheduler.preemption.victims import potential_victims
 
 NO_CANDIDATE: Final = Status.unschedulable("no candidate node for preemption")
@@ -120,7 +121,10 @@ class Evaluator:
         budgets: BudgetStore,
         pods: PodsAndPreemptions,
         extenders: Extenders = NO_EXTENDERS,
+        groups: GroupObjects | None = None,
     ) -> None:
+        """Make the evaluator. `groups`: the groups of the snapshot; None: groups do not count."""
+        self._groups = groups
         self._chooser = chooser
         self._extenders = extenders
         self._budgets = Budgets(budgets)
@@ -138,7 +142,7 @@ class Evaluator:
         if current is None or statuses is None:
             found.status = Status.error(f'pod "{cycle.pod.name}" not found')
             return found
-        found.ineligible = ineligible_reason(current, nodes, statuses)
+        found.ineligible = ineligible_reason(current, nodes, statuses, self._groups)
         if not found.ineligible and self._pods.is_preempting(current.uid):
             found.ineligible = UNDER_WAY
         if found.ineligible:
@@ -158,7 +162,7 @@ class Evaluator:
     async def _choose(
         self, framework: Framework, cycle: Cycle, limits: SearchLimits, found: Evaluation
     ) -> Choice | None:
-        search = _Search(framework, cycle, found, self._budgets.read(), self.kept)
+        search = _Search(framework, cycle, found, self._budgets.read(), self.kept, self._units(cycle.nodes))
         count = len(found.potential)
         offset, wanted = self._chooser.offset(count), limits.wanted(count)
         part = wanted + wanted // 4
@@ -174,6 +178,12 @@ class Evaluator:
             return None
         kept, _ = selection.searched(candidates, offset, count, wanted)
         return await self._best(cycle, found, candidates.take(np.sort(kept)))
+
+    def _units(self, nodes: NodeTable) -> Units | None:
+        """Return the units of the snapshot's pods; None while each pod is a unit."""
+        if self._groups is None or not has_groups(nodes.pods):
+            return None
+        return units_of(nodes.pods, self._groups)
 
     async def _best(self, cycle: Cycle, found: Evaluation, candidates: Candidates) -> Choice | None:
         """Return the best of the candidates that the extenders leave; None if they leave none. Raises
@@ -204,12 +214,17 @@ class _Search:
         found: Evaluation,
         budgets: Sequence[Budget],
         shared: KeptOutcomes,
+        units: Units | None,
     ) -> None:
+        self._units = units
         self._framework = framework
         self._cycle = cycle
         self._found = found
         self._budgets = budgets
-        self._outcomes = shared.of(framework, cycle, budgets)
+        # The outcome for one node may depend on a group's pods on other nodes.
+        self._outcomes = (
+            shared.of(framework, cycle, budgets) if units is None else Outcomes(cycle.nodes.slot_count)
+        )
         self._slots = cycle.nodes.slots.take(found.potential)
 
     def first_part(self, offset: int, wanted: int, part: int) -> NDArray[np.intp]:
@@ -244,7 +259,7 @@ class _Search:
     async def _try(self, places: NDArray[np.intp]) -> None:
         cycle, statuses = self._cycle, self._found.statuses
         rows, slots = self._found.potential[places], self._slots[places]
-        victims = potential_victims(cycle.pod, cycle.nodes, rows, self._budgets)
+        victims = potential_victims(cycle.pod, cycle.nodes, rows, self._budgets, self._units)
         passed, away = await DryRun(self._framework, cycle, rows, victims, statuses).run()
         counts = np.diff(np.concatenate([[0], np.cumsum(away)])[victims.starts])
         for place in passed[counts[passed] == 0].tolist():

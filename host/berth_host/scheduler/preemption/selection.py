@@ -16,7 +16,8 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_host.extenders.extenders import Victims
-from berth_host.scheduler.preemption.victims import PotentialVictims, started_s
+from berth_host.scheduler.preemption.units import started_s
+from berth_host.scheduler.preemption.victims import PotentialVictims
 
 _PRIORITY_OFFSET: Final = 2**31
 """Makes every priority positive, so that each victim adds to the sum."""
@@ -72,15 +73,20 @@ def candidates_of(
     is_candidate[works] = True
     chosen = np.flatnonzero(away & is_candidate[owner])
     if len(chosen) > 1:
-        # The dry run puts pods back in the order of the budgets; victims are listed by importance.
+        # The dry run puts units back in the order of the budgets; victims are listed by importance.
         chosen = chosen[np.lexsort((potential.importance[chosen], owner[chosen]))]
-    owners, rows, table = owner[chosen], potential.rows[chosen], potential.table
+    violations = np.bincount(owner[chosen], weights=potential.violations[chosen], minlength=len(is_candidate))
+    table = potential.table
+    rows, sizes = potential.all_pods(chosen)
+    owners = owner[chosen].repeat(sizes)
     starts = owners.searchsorted(works)
     counts = owners.searchsorted(works, side="right") - starts
-    violations = np.bincount(owners, weights=potential.breaks_budget[chosen], minlength=len(is_candidate))
     priority = table.priority.take(rows)
+    # As in kube-scheduler, the first victim counts as the one of the highest priority, but all of the highest
+    # priority count for the start. The two differ for pods of groups, which leave in the order of the groups.
     highest = priority[starts]
-    counted = np.where(priority == np.repeat(highest, counts), started_s(table, rows), np.inf)
+    of_highest = priority == np.repeat(np.maximum.reduceat(priority, starts), counts)
+    counted = np.where(of_highest, started_s(table, rows), np.inf)
     return Candidates(
         works,
         table.several(rows),

@@ -1,0 +1,181 @@
+"""`Units`: the pods that preemption evicts together or not at all, as columns. Read by both evaluators.
+
+A unit is one pod, or all pods on nodes of a group whose disruption mode is `all`. In a tree of groups the
+highest such group counts. A pod of a group has the priority of the root of its tree, whatever its own is.
+Source: kube-scheduler `framework/preemption/types.go` (getCrossNodesVictims) and `util.go` (GetPodPriority,
+MoreImportantVictim), v1.37.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+from berth_sdk.pod import Pod
+from berth_sdk.pod_group import PodGroup
+from berth_sdk.tables import PodTable
+from numpy.typing import NDArray
+
+_COLUMN: Final = "berth/podGroup"
+_DEPTH: Final = 4
+"""The largest number of groups from a leaf to its root."""
+_POD, _GROUP, _COMPOSITE = 1, 2, 3
+"""The ranks of units with equal priority. A single pod of a group has the rank of a group."""
+
+
+class GroupObjects(Protocol):
+    """The group objects of a snapshot."""
+
+    def object(self, key: str) -> PodGroup | None:
+        """Return the group with this key (`podgroup/<namespace>/<name>`), or None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Units:
+    """u units of the n pods of a table, as of one version of the table.
+
+    `of_pod` (intp[n]): the unit of each row of `table`. `priority` (int64[u]) decides who may preempt the
+    unit. `rank`, `size` (int64[u]) and `started_s` (float64[u]; inf: not started) decide who leaves first.
+    The rows of unit i are `rows[starts[i]:starts[i + 1]]`, ascending.
+    """
+
+    table: PodTable
+    of_pod: NDArray[np.intp]
+    priority: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    size: NDArray[np.int64]
+    started_s: NDArray[np.float64]
+    rows: NDArray[np.intp]
+    starts: NDArray[np.intp]
+
+    def by_importance(self, units: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return `units` with the most important one first, equally important ones in their given order."""
+        return units[np.lexsort(self.importance(units))]
+
+    def importance(self, units: NDArray[np.intp]) -> tuple[NDArray[np.float64], ...]:
+        """Return sort keys of `units` for `np.lexsort`, the last one first: the most important unit sorts
+        first.
+        """
+        return (
+            self.started_s.take(units),
+            -self.size.take(units).astype(np.float64),
+            -self.rank.take(units).astype(np.float64),
+            -self.priority.take(units).astype(np.float64),
+        )
+
+    def pods_of(self, units: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return the rows of the pods of `units`, unit after unit, and where each unit begins
+        (intp[k + 1]).
+        """
+        counts = self.size.take(units)
+        ends = np.zeros(len(units) + 1, dtype=np.intp)
+        counts.cumsum(out=ends[1:])
+        at = (self.starts.take(units) - ends[:-1]).repeat(counts)
+        at += np.arange(len(at))
+        return self.rows.take(at), ends
+
+    def is_group(self, units: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return bool[k]: the units that are a group or one pod of a group."""
+        found: NDArray[np.bool_] = self.rank.take(units) > _POD
+        return found
+
+
+def has_groups(pods: PodTable) -> bool:
+    """Return True if some pod of the table belongs, or belonged, to a group."""
+    return len(pods.readings(_COLUMN, _group_key)) > 1
+
+
+def units_of(pods: PodTable, groups: GroupObjects) -> Units:
+    """Return the units of all pods of a table."""
+    codes, keys = pods.encoded(_COLUMN, _group_key)
+    found = _Groups(keys.values, np.unique(codes).tolist(), groups)
+    whole = found.whole.take(codes)
+    is_alone = whole == 0
+    alone = int(np.count_nonzero(is_alone))
+    # Single pods first, in the order of the rows, then the groups that are evicted as a whole.
+    of_pod = np.empty(len(pods), dtype=np.intp)
+    of_pod[is_alone] = np.arange(alone)
+    present, together = np.unique(whole[~is_alone], return_inverse=True)
+    of_pod[~is_alone] = together + alone
+    count = alone + len(present)
+    grouped = codes[is_alone]
+    priority = np.empty(count, dtype=np.int64)
+    priority[:alone] = np.where(
+        found.is_known.take(grouped), found.priority.take(grouped), pods.priority[is_alone]
+    )
+    priority[alone:] = np.asarray(found.whole_priority, dtype=np.int64)[present]
+    rank = np.empty(count, dtype=np.int64)
+    rank[:alone] = np.where(grouped > 0, _GROUP, _POD)
+    rank[alone:] = np.asarray(found.whole_rank, dtype=np.int64)[present]
+    started = np.full(count, np.inf)
+    np.minimum.at(started, of_pod, started_s(pods, np.arange(len(pods))))
+    rows = np.argsort(of_pod, kind="stable")
+    size = np.bincount(of_pod, minlength=count).astype(np.int64)
+    starts = np.zeros(count + 1, dtype=np.intp)
+    size.cumsum(out=starts[1:])
+    return Units(pods, of_pod, priority, rank, size, started, rows, starts)
+
+
+def eviction_priority(pod: Pod, groups: GroupObjects) -> int:
+    """Return the priority that decides who may preempt the pod: the root's, where the pod has a group."""
+    path = list(_path(pod.group_key, groups))
+    return path[-1].priority if path else pod.priority
+
+
+def evicted_with(pod: Pod, groups: GroupObjects) -> str:
+    """Return the key of the group that is evicted together with the pod; "" if the pod is evicted alone."""
+    whole = [group.key for group in _path(pod.group_key, groups) if group.disrupts_all]
+    return whole[-1] if whole else ""
+
+
+def started_s(pods: PodTable, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return float64[v]: the start times of the pods in `rows` (Unix seconds), inf for pods not started."""
+    start_s: NDArray[np.float64] = pods.start_time_s.take(rows)
+    start_s[np.isnan(start_s)] = np.inf
+    return start_s
+
+
+class _Groups:
+    """The groups of some codes. Arrays by code: `is_known`, `priority`, and `whole`: the number of the group
+    that is evicted as a whole, 0 for none. By that number: `whole_priority`, `whole_rank`.
+    """
+
+    def __init__(self, keys: list[str | None], present: Iterable[int], groups: GroupObjects) -> None:
+        self.is_known = np.zeros(len(keys), dtype=np.bool_)
+        self.priority = np.zeros(len(keys), dtype=np.int64)
+        self.whole = np.zeros(len(keys), dtype=np.intp)
+        self.whole_priority = [0]
+        self.whole_rank = [_POD]
+        numbers: dict[str, int] = {}
+        for code in present:
+            path = list(_path(keys[code] or "", groups))
+            if not path:
+                continue
+            self.is_known[code] = True
+            self.priority[code] = path[-1].priority
+            highest = next((group for group in reversed(path) if group.disrupts_all), None)
+            if highest is None:
+                continue
+            number = numbers.get(highest.key)
+            if number is None:
+                number = numbers[highest.key] = len(self.whole_rank)
+                self.whole_priority.append(path[-1].priority)
+                self.whole_rank.append(_COMPOSITE if highest.is_composite else _GROUP)
+            self.whole[code] = number
+
+
+def _path(key: str, groups: GroupObjects) -> Iterable[PodGroup]:
+    """Yield the group with `key` and its ancestors, up to the first one that does not exist."""
+    for _ in range(_DEPTH):
+        group = groups.object(key) if key else None
+        if group is None:
+            return
+        yield group
+        key = group.parent_key
+
+
+def _group_key(pod: Pod) -> str | None:
+    return pod.group_key or None
