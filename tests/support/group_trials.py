@@ -1,6 +1,4 @@
-"""A group's attempt for tests of preemption: real plugins over a real cache, whose changes stand for the
-steps of a what-if.
-"""
+"""A group's attempt for tests of preemption: real plugins over a real snapshot."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from berth_host.app.alone import FrameworkAlone
+from berth_host.cache.pod_groups import PodGroups
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
 from berth_host.model.nominated_pods import NominatedPods
@@ -16,72 +15,17 @@ from berth_host.rpc.cycle import Cycle
 from berth_host.scheduler.chooser import SmallestName
 from berth_host.scheduler.preemption.group_evaluator import Rerun
 from berth_host.scheduler.preemption.reprieve import Placed
-from berth_host.scheduler.schedule_one import Algorithm, SearchStart
+from berth_host.scheduler.schedule_one import Algorithm
+from berth_host.scheduler.search import SearchStart
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.status import SUCCESS, Status
-from berth_sdk.tables import NodeTable
 
 
 @cache
 def _loaded(configuration: str) -> LoadedConfiguration:
     return load_configuration(configuration, source="test", registered=ClassRegistry().points())
-
-
-class Groups:
-    """`GroupObjects` of a mapping."""
-
-    def __init__(self, groups: Iterable[PodGroup] = ()) -> None:
-        self.by_key = {group.key: group for group in groups}
-
-    def object(self, key: str) -> PodGroup | None:
-        return self.by_key.get(key)
-
-
-class CacheTrials:
-    """`TrialSnapshot` over a cache: every step changes the cache, then updates the snapshot."""
-
-    def __init__(self, alone: FrameworkAlone, groups: Groups) -> None:
-        self._alone = alone
-        self.groups = groups
-        self._away: dict[str, Pod] = {}
-        self._steps: list[tuple[str, Pod]] = []
-
-    @property
-    def nodes(self) -> NodeTable:
-        self._alone.snapshot.update(self._alone.cache)
-        return self._alone.snapshot.nodes
-
-    def assume(self, pod: Pod) -> None:
-        self._do("add", pod)
-
-    def forget(self, uid: str) -> None:
-        self._do("drop", self._there(uid))
-
-    def remove(self, uid: str) -> None:
-        pod = self._away[uid] = self._there(uid)
-        self._do("drop", pod)
-
-    def restore(self, uid: str) -> None:
-        self._do("add", self._away.pop(uid))
-
-    def mark(self) -> int:
-        return len(self._steps)
-
-    def revert(self, mark: int) -> None:
-        while len(self._steps) > mark:
-            step, pod = self._steps.pop()
-            (self._alone.cache.remove_pod if step == "add" else self._alone.cache.add_pod)(pod)
-
-    def _there(self, uid: str) -> Pod:
-        pod = self._alone.cache.get_pod(uid)
-        assert pod is not None
-        return pod
-
-    def _do(self, step: str, pod: Pod) -> None:
-        (self._alone.cache.add_pod if step == "add" else self._alone.cache.remove_pod)(pod)
-        self._steps.append((step, pod))
 
 
 class TriedGroup:
@@ -100,15 +44,21 @@ class TriedGroup:
         self.alone = FrameworkAlone(_loaded(configuration))
         for node in nodes:
             self.alone.add_node(node)
-        for pod in running:
-            self.alone.add_pod(pod)
         self.root = root
         self.pods = pods
         self.framework = self.alone.framework
-        self.snapshot = CacheTrials(self.alone, Groups([root, *groups]))
+        self.alone.cache.groups = PodGroups(self.alone.cache.generations, composite=True)
+        for group in (root, *groups):
+            self.alone.cache.groups.put_object(group)
+        for pod in running:
+            self.alone.add_pod(pod)
+        self.snapshot = self.alone.snapshot
+        self.snapshot.update(self.alone.cache)
+        self.snapshot.hold()
         self.algorithm = Algorithm(self.framework, SmallestName())
         self._nominated = nominated or {}
         self.placed: list[Placed] = []
+        self._cycles = 0
 
     def again(self, cycle: Cycle) -> Cycle:
         return self._cycle(cycle.pod)
@@ -131,7 +81,14 @@ class TriedGroup:
             self.snapshot.revert(mark)
 
     def _cycle(self, pod: Pod) -> Cycle:
-        cycle = self.alone.cycle(pod)
+        self._cycles += 1
+        cycle = Cycle(
+            f"cycle-{self._cycles}",
+            pod,
+            self.framework.profile,
+            nodes=self.snapshot.nodes,
+            version=self.snapshot.version,
+        )
         cycle.nominated = NominatedPods.of(
             cycle.nodes,
             {

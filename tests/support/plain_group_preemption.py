@@ -5,11 +5,20 @@ it. Requests of cpu, the number of pods, and host ports are all that counts here
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
-from support.plain_preemption import PlainBudget, PlainNode, passes, violating_pods
+from support.plain_preemption import (
+    CPU,
+    NO_VICTIMS,
+    PlainBudget,
+    PlainCandidate,
+    PlainNode,
+    PlainResult,
+    passes,
+    violating_pods,
+)
 
 
 @dataclass(frozen=True)
@@ -83,3 +92,60 @@ def _path(pod: Pod, groups: Mapping[str, PodGroup]) -> list[PodGroup]:
         found.append(groups[key])
         key = groups[key].parent_key
     return found
+
+
+def plain_pod_preempts(
+    pod: Pod,
+    nodes: Sequence[PlainNode],
+    groups: Mapping[str, PodGroup],
+    budgets: Sequence[PlainBudget],
+) -> PlainResult:
+    """Every node that one pod does not fit now, but might. Units on it leave with their pods elsewhere."""
+    result = PlainResult()
+    units = plain_units([other for node in nodes for other in node.pods], groups)
+    for node in nodes:
+        reasons = passes(pod, node, node.pods, ())
+        if not reasons or (pod.requests.get("cpu", 0) > node.cpu_milli and CPU in reasons):
+            continue
+        result.tried.append(node.name)
+        here = [
+            unit
+            for unit in units
+            if unit.priority < pod.priority and any(other.node_name == node.name for other in unit.pods)
+        ]
+        if not here:
+            result.rejected[node.name] = (NO_VICTIMS,)
+            continue
+        gone = {other.uid for unit in here for other in unit.pods}
+        left = replace(node, pods=tuple(other for other in node.pods if other.uid not in gone))
+        reasons = passes(pod, left, left.pods, ())
+        if reasons:
+            result.rejected[node.name] = reasons
+            continue
+        only_here = [
+            PlainUnit(tuple(one for one in unit.pods if one.node_name == node.name), unit.priority, unit.rank)
+            for unit in here
+        ]
+        victims, violations = _victims_on(pod, left, here, only_here, budgets)
+        result.candidates[node.name] = PlainCandidate(victims, violations)
+    return result
+
+
+def _victims_on(
+    pod: Pod,
+    node: PlainNode,
+    units: Sequence[PlainUnit],
+    here: Sequence[PlainUnit],
+    budgets: Sequence[PlainBudget],
+) -> tuple[list[Pod], int]:
+    order = sorted(range(len(units)), key=lambda i: units[i].importance)
+    broken = {one.uid for one in violating_pods([one for i in order for one in units[i].pods], budgets)}
+    violations = {i: sum(one.uid in broken for one in units[i].pods) for i in order}
+    there, away = list(node.pods), []
+    for i in sorted(order, key=lambda i: violations[i] == 0):
+        if passes(pod, node, [*there, *here[i].pods], ()):
+            away.append(i)
+        else:
+            there += here[i].pods
+    away.sort(key=order.index)
+    return [one for i in away for one in units[i].pods], sum(violations[i] for i in away)

@@ -62,11 +62,11 @@ class WhatIfSnapshot(Protocol):
         """Undo `assume`."""
         ...
 
-    def remove(self, uid: str) -> None:
+    def remove(self, uid: str) -> object:
         """Remove a pod."""
         ...
 
-    def restore(self, uid: str) -> None:
+    def restore(self, uid: str) -> object:
         """Undo `remove`."""
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
@@ -12,15 +12,14 @@ import pytest
 from berth_host.scheduler.preemption import reprieve
 from berth_host.scheduler.preemption.eligibility import NEVER
 from berth_host.scheduler.preemption.group_evaluator import GroupEvaluation, GroupEvaluator
-from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.status import Code
-from berth_sdk.tables import ObjectStore
 from berth_sdk.testing import make_node, make_pod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.group_trials import TriedGroup
+from support.grouped_clusters import LABELS, clusters, old_groups, running, store_of
 from support.plain_group_preemption import plain_units, plain_victims
 from support.plain_preemption import PlainBudget, PlainNode
 
@@ -34,28 +33,13 @@ profiles:
                 {name: PodTopologySpread}, {name: PrioritySort}, {name: DefaultBinder}]
       disabled: [{name: "*"}]
 """
-LABELS: Final[tuple[dict[str, str], ...]] = ({}, {"app": "web"}, {"app": "db"})
 NEW: Final = PodGroup(name="new", uid="uid-of-new", is_gang=True, priority=5)
-OLD: Final = ("old", "whole", "tree-a", "tree-b")
 
 
-def store_of(budgets: Sequence[PlainBudget]) -> ObjectStore:
-    store = ObjectStore()
-    for i, one in enumerate(budgets):
-        raw = {
-            "metadata": {"namespace": "default", "name": f"b{i}"},
-            "spec": {"selector": {"matchLabels": dict(one.labels)}},
-            "status": {
-                "disruptionsAllowed": one.allowed,
-                "disruptedPods": dict.fromkeys(sorted(one.disrupted), "now"),
-            },
-        }
-        store.put(ObjectRef(namespace="default", name=f"b{i}"), KubeObject.of(raw), i + 1)
-    return store
-
-
-def evaluate(tried: TriedGroup, budgets: Sequence[PlainBudget] = (), **gates: bool) -> GroupEvaluation:
-    return asyncio.run(GroupEvaluator(store_of(budgets), **gates).evaluate(tried))
+def evaluate(
+    tried: TriedGroup, budgets: Sequence[PlainBudget] = (), *, group_policy: bool = False
+) -> GroupEvaluation:
+    return asyncio.run(GroupEvaluator(store_of(budgets), group_policy=group_policy).evaluate(tried))
 
 
 def members(count: int, **fields: Any) -> list[Pod]:
@@ -65,64 +49,7 @@ def members(count: int, **fields: Any) -> list[Pod]:
     ]
 
 
-def running(name: str, node: str, *, group: str = "", minute: int = 0, **fields: Any) -> Pod:
-    status = {"startTime": f"2026-01-01T00:{minute:02}:00Z", **fields.pop("status", {})}
-    pod = make_pod(name, uid=f"uid-{name}", node=node, status=status, **{"cpu": 1, **fields})
-    return replace(pod, group_key=f"podgroup/default/{group}" if group else "")
-
-
 # --- the rules --------------------------------------------------------------------------------------------
-
-
-@st.composite
-def old_groups(draw: st.DrawFn) -> dict[str, PodGroup]:
-    """Groups of running pods: some are evicted as a whole, two may be in one tree."""
-    composite = PodGroup(
-        kind="CompositePodGroup",
-        name="tree",
-        priority=draw(st.integers(0, 6)),
-        disrupts_all=draw(st.booleans()),
-    )
-    made = [composite] if draw(st.booleans()) else []
-    for name in OLD:
-        if draw(st.integers(0, 9)):
-            made.append(
-                PodGroup(
-                    name=name,
-                    priority=draw(st.integers(0, 6)),
-                    disrupts_all=name == "whole" or draw(st.booleans()),
-                    parent_key=composite.key if name.startswith("tree") else "",
-                )
-            )
-    return {group.key: group for group in made}
-
-
-@st.composite
-def clusters(draw: st.DrawFn) -> list[PlainNode]:
-    minutes: Iterator[int] = iter(draw(st.permutations(range(30))))
-    nodes = []
-    for i in range(draw(st.integers(1, 5))):
-        ports: set[int] = set()
-        pods = []
-        for j in range(draw(st.integers(0, 5))):
-            port = draw(st.sampled_from([0, 0, 80, 81]))
-            wanted = [port] if port and port not in ports else []
-            ports.update(wanted)
-            pods.append(
-                running(
-                    f"n{i}-{j}",
-                    f"n{i}",
-                    # No two units are equally important: which of them leaves is then open.
-                    minute=next(minutes),
-                    group=draw(st.sampled_from(["", *OLD])),
-                    cpu=draw(st.integers(0, 3)),
-                    priority=draw(st.integers(0, 6)),
-                    labels=draw(st.sampled_from(LABELS)),
-                    host_ports=wanted,
-                )
-            )
-        nodes.append(PlainNode(f"n{i}", 1000 * draw(st.integers(1, 6)), draw(st.integers(1, 8)), tuple(pods)))
-    return nodes
 
 
 @pytest.mark.slow
@@ -222,16 +149,13 @@ def test_the_rerun_decides_whether_preemption_helps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "gates", "refused"),
-    [
-        pytest.param("Never", {}, False, id="the pods decide"),
-        pytest.param("Never", {"group_policy": True}, True, id="the group decides"),
-    ],
+    "group_policy", [pytest.param(False, id="the pods decide"), pytest.param(True, id="the group decides")]
 )
-def test_preemption_policy_of_the_group(policy: str, gates: Mapping[str, bool], refused: bool) -> None:
+def test_preemption_policy_of_the_group(group_policy: bool) -> None:
     attempt = tried(full(2), members(2))
-    attempt.root = replace(NEW, preemption_policy=policy)
-    assert (evaluate(attempt, **gates).status.message == NEVER) is refused
+    attempt.root = replace(NEW, preemption_policy="Never")
+    found = evaluate(attempt, group_policy=group_policy)
+    assert (found.status.message == NEVER) is group_policy
 
 
 def test_one_pod_that_never_preempts_keeps_the_group_from_it() -> None:
