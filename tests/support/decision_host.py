@@ -8,7 +8,7 @@ the host's parts answered is written down in the format of `parity/golden/README
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -19,7 +19,7 @@ from berth_host.cluster.memory.kinds import BY_KIND, POD
 from berth_host.explain.diagnosis import Outcome
 from berth_host.model.clock import ManualClock
 from berth_host.queue.queued_pod import QueuedPodInfo
-from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.cycle import Changes, Cycle
 from berth_host.scheduler.chooser import SmallestName
 from berth_sdk.pod import Pod
 from berth_sdk.results import PostFilterResult
@@ -114,7 +114,7 @@ class Nothing:
     def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> None:
         """Nobody is evicted, and no node promised."""
 
-    def change(self, cycle: Cycle) -> None:
+    def change(self, pods: Sequence[Pod], changes: Sequence[Changes]) -> None:
         """Nothing is changed either."""
 
 

@@ -196,8 +196,3 @@ def test_a_pod_that_a_member_cannot_be_beside_does_not_come_back() -> None:
     nodes = [make_node(f"n{i}", cpu=1, labels={"zone": "a"}) for i in range(2)]
     attempt = TriedGroup(CONFIGURATION, nodes, there, NEW, members(1, affinity=apart), ())
     assert names(evaluate(attempt)) == ["far"]
-
-
-def test_units_come_back_in_waves_without_a_common_node() -> None:
-    waves = reprieve.waves_of([{1: []}, {2: []}, {1: [], 2: []}, {3: []}, {}, {2: []}])
-    assert waves == [[0, 1, 3], [2], [5]]
