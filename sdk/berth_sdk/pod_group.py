@@ -113,6 +113,11 @@ class PodGroup:
         return next((one for one in self.conditions if one.type == type), None)
 
     @staticmethod
+    def key_of(kind: str, ref: ObjectRef) -> str:
+        """Return the key of the group with this reference."""
+        return group_key(kind, ref.namespace or "default", ref.name)
+
+    @staticmethod
     def of(source: KubeObject | Mapping[str, Any]) -> PodGroup:
         """Read a PodGroup (scheduling.k8s.io/v1beta1), a CompositePodGroup (v1alpha3) or a PodGroup of
         coscheduling (scheduling.x-k8s.io/v1alpha1).

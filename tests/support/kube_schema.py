@@ -42,6 +42,8 @@ ROOTS: Final = [
     "ResourceSlice",
     "DeviceClass",
 ]
+NEWER_ROOTS: Final = ["V1beta1Workload", "V1beta1PodGroup", "V1alpha3CompositePodGroup"]
+"""Kinds that have no v1 yet."""
 # The models say "string" for quantities; these are the fields that hold them.
 QUANTITY_MAPS: Final = {
     "ResourceRequirements": ("limits", "requests"),
@@ -100,7 +102,7 @@ def table_from_client() -> dict[str, dict[str, str]]:
     from kubernetes.client import models
 
     table: dict[str, dict[str, str]] = {}
-    pending = [f"V1{root}" for root in ROOTS]
+    pending = [*NEWER_ROOTS, *(f"V1{root}" for root in ROOTS)]
     while pending:
         model_name = pending.pop()
         model = getattr(models, model_name, None)

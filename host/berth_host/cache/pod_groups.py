@@ -189,15 +189,15 @@ class PodGroups(GroupReader):
 
     # --- objects -------------------------------------------------------------------------------
 
-    def put_object(self, group: PodGroup) -> PodGroup | None:
-        """Store a group's object; return the one that had its key, or None."""
+    def put_object(self, group: PodGroup) -> tuple[PodGroup | None, PodGroup]:
+        """Store a group's object. Return the one that had its key, or None, and the one that is stored."""
         if group.parent_key and not self._composite:
             group = replace(group, parent_key="")
         key = group.key
         old = self._objects.get(key)
         self._set_object(key, group)
         self._own(key)
-        return old
+        return old, group
 
     def remove_object(self, key: str) -> PodGroup | None:
         """Remove a group's object and return it; None if there was none. The members stay."""

@@ -17,6 +17,8 @@ KIND_OF_RESOURCE: Final = {
     "apps/statefulsets": "StatefulSet",
     "policy/poddisruptionbudgets": "PodDisruptionBudget",
     "scheduling.k8s.io/priorityclasses": "PriorityClass",
+    "scheduling.k8s.io/podgroups": "PodGroup",
+    "scheduling.k8s.io/compositepodgroups": "CompositePodGroup",
     "storage.k8s.io/storageclasses": "StorageClass",
     "storage.k8s.io/csinodes": "CSINode",
     "storage.k8s.io/csidrivers": "CSIDriver",

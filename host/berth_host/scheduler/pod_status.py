@@ -8,29 +8,26 @@ Source: kube-scheduler `schedule_one.go` (handleSchedulingFailure, updatePod), v
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 
 from berth_host.errors.cluster import ClusterError
-from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, rfc3339
 from berth_host.scheduler.cluster_calls import ClusterCalls
 from berth_host.scheduler.failure import Failure
+from berth_host.scheduler.ordered_writes import OrderedWrites, Write
 from berth_host.scheduler.status_patch import condition_patch, patch_status
 
 log = get_logger()
 NOTE_MAX_BYTES: Final = 1024
 REMEMBERED_NOMINATIONS: Final = 1024
 """The number of written nominations that are kept, by the pod's uid. The oldest are dropped first."""
-Write: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class PodStatusWriter:
@@ -42,31 +39,24 @@ class PodStatusWriter:
     def __init__(self, cluster: ClusterCalls, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._lines: dict[str, _Line] = {}
+        self._writes = OrderedWrites("pods")
         self._nominated: dict[str, _Nominated] = {}
 
     @property
     def pending_count(self) -> int:
         """The number of pods with pending writes."""
-        return len(self._lines)
+        return len(self._writes)
 
     async def flush(self, timeout_s: float) -> bool:
         """Wait until everything is written, at most `timeout_s` (real time), then cancel the other writes.
 
         Returns True if everything was written.
         """
-        ends_s = time.monotonic() + timeout_s
-        while self._lines and (left_s := ends_s - time.monotonic()) > 0:
-            await asyncio.wait({line.task for line in self._lines.values()}, timeout=left_s)
-        is_written = not self._lines
-        for line in self._lines.values():
-            line.task.cancel()
-        return is_written
+        return await self._writes.flush(timeout_s)
 
     async def settled(self, pod: Pod) -> None:
         """Wait until all writes handed over for `pod` are done."""
-        while (line := self._lines.get(pod.uid)) is not None:
-            await asyncio.wait({line.task})
+        await self._writes.settled(pod.uid)
 
     def attempt_failed(self, pod: Pod, failure: Failure) -> None:
         """Write the event, the condition PodScheduled=False with the whole message, and the nomination."""
@@ -75,7 +65,7 @@ class PodStatusWriter:
         nominated = failure.nominated
         is_news = nominated is not None and (
             nominated != self._nomination_of(pod)
-            or pod.uid in self._lines  # a write may be about to change it
+            or pod.uid in self._writes  # a write may be about to change it
         )
         if condition or is_news:
             self.in_order(pod, partial(self._write_failure, pod, condition, nominated))
@@ -93,33 +83,13 @@ class PodStatusWriter:
         The watched status counts, unless this writer has written a nomination that the watch has not shown.
         """
         ours = self._nominated.get(pod.uid)
-        if ours is None or _is_newer(pod.resource_version, ours.version):
+        if ours is None or is_newer(pod.resource_version, ours.version):
             return pod.nominated_node
         return ours.node_name
 
     def in_order(self, pod: Pod, write: Write) -> asyncio.Future[None]:
         """Write in the background, after the earlier writes for `pod`."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line = self._lines.get(pod.uid)
-        if line is None:
-            line = self._lines[pod.uid] = _Line()
-            line.task = asyncio.ensure_future(self._write(pod.uid, line.writes))
-            # A task that is cancelled before it begins cannot end the line itself.
-            line.task.add_done_callback(partial(self._ended, pod.uid, line))
-        line.writes.append((write, done))
-        return done
-
-    async def _write(self, uid: str, writes: deque[tuple[Write, asyncio.Future[None]]]) -> None:
-        """Do the writes for one pod, one after the other, until none is left."""
-        while writes:
-            await _written(uid, *writes.popleft())
-        del self._lines[uid]
-
-    def _ended(self, uid: str, line: _Line, _task: asyncio.Future[None]) -> None:
-        if self._lines.get(uid) is line:
-            del self._lines[uid]
-        for _, done in line.writes:
-            done.cancel()
+        return self._writes.add(pod.uid, write)
 
     def event(
         self,
@@ -176,50 +146,11 @@ class _Nominated:
     version: str
 
 
-def _is_newer(shown: str, written: str) -> bool:
+def is_newer(shown: str, written: str) -> bool:
     """Return True if the watch has shown version `written`, or if a version is not a number."""
     if not (shown.isdecimal() and written.isdecimal()):
         return True
     return int(shown) >= int(written)
-
-
-class _Line:
-    """The pending writes for one pod, in order, and the task that does them."""
-
-    __slots__ = ("task", "writes")
-
-    def __init__(self) -> None:
-        self.task: asyncio.Future[None]
-        self.writes: deque[tuple[Write, asyncio.Future[None]]] = deque()
-
-
-async def _written(uid: str, write: Write, done: asyncio.Future[None]) -> None:
-    """Write, then set `done` for the callers that wait."""
-    try:
-        await write()
-    except Exception as err:
-        if not isinstance(err, ClusterError):
-            log.error("task.failed", pod_uid=uid, exc_info=err)
-        if isinstance(
-            err, InvariantError
-        ):  # this error must stop the host, also if no caller waits for `done`
-            told = {"message": "writing a pod's status", "exception": err}
-            asyncio.get_running_loop().call_exception_handler(told)
-        if not done.done():
-            done.set_exception(err)
-            done.exception()  # marks the error as retrieved, also if no caller waits
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            done.cancel()
-            raise
-        # The task itself was not cancelled: the client gave up this write. The other writes are still due.
-        if not done.done():
-            done.set_exception(ClusterError("pods", uid, "the write was cancelled by the client"))
-            done.exception()
-    else:
-        if not done.done():
-            done.set_result(None)
 
 
 def cut_note(note: str) -> str:

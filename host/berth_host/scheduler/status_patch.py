@@ -55,8 +55,10 @@ def condition_patch(
     return {"$setElementOrder/conditions": order, "conditions": [changed]}
 
 
-async def patch_status(cluster: ClusterCalls, pod: ObjectRef, status: Mapping[str, Any]) -> KubeObject:
-    """Send a status patch, up to TRIES times where a repetition may help; return the changed pod.
+async def patch_status(
+    cluster: ClusterCalls, ref: ObjectRef, status: Mapping[str, Any], *, resource: str = "pods"
+) -> KubeObject:
+    """Send a status patch, up to TRIES times where a repetition may help; return the changed object.
 
     Raises ClusterError. The pauses between tries are real time, as deadlines of calls are, also in a
     simulation.
@@ -67,7 +69,7 @@ async def patch_status(cluster: ClusterCalls, pod: ObjectRef, status: Mapping[st
         tries_left -= 1
         try:
             return await cluster.patch(
-                "pods", pod, {"status": status}, patch_type=PatchType.STRATEGIC, subresource="status"
+                resource, ref, {"status": status}, patch_type=PatchType.STRATEGIC, subresource="status"
             )
         except (ConflictError, UnavailableError) as err:
             if not tries_left or isinstance(err, TimedOutError):

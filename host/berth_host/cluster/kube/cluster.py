@@ -60,7 +60,10 @@ class KubeCluster:
     # --- changes -----------------------------------------------------------------------------------
 
     async def start(self, handler: WatchHandler, resources: Collection[str]) -> None:
-        """List and watch `resources`; return after all existing objects were handed over."""
+        """List and watch `resources`; return after all existing objects were handed over.
+
+        Raises NotFoundError if the API server does not serve a resource that a feature gate needs.
+        """
         self._handler = handler
         self._delivery = Delivery()
         await self.watch(resources)
@@ -85,6 +88,9 @@ class KubeCluster:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
         await asyncio.gather(*(self._informers[name].synced.wait() for name in resources))
+        for name in sorted(resources):
+            if (unserved := self._informers[name].unserved) is not None:
+                raise unserved
 
     async def stop(self) -> None:
         """End the watches; write the events that are still queued, for a bounded time."""

@@ -204,6 +204,8 @@ class Informer:
         self.synced = asyncio.Event()
         self.problem = ""
         """The reason why the view is not up to date; empty while it is."""
+        self.unserved: NotFoundError | None = None
+        """Set where the API server does not serve a resource that a feature gate of the host needs."""
         self.reconnect_count = 0
         self.relist_count = 0
         self.broken_count = 0
@@ -239,10 +241,12 @@ class Informer:
             except GoneError:
                 # The list's version expired before the last page was read: read all in one page.
                 seen, version = await self._pages(resource, self.view, 0)
-        except NotFoundError:
+        except NotFoundError as err:
             # A resource that is not served has no objects; it may be served later.
+            unserved = _unserved(self.name, err)
+            self.unserved = unserved if unserved is not err else None
             self.synced.set()
-            raise
+            raise unserved from err
         await self._delivery.put(self.view.keep_only, [seen])
         await self._delivery.settled()
         self._version = version
@@ -387,6 +391,27 @@ class Informer:
         if text != self.problem:
             log.warning("watch.failed", resource=self.name, error=text)
         self.problem = text
+
+
+_GATES_OF: Final = {
+    "scheduling.k8s.io/podgroups": ("GenericWorkload", "v1beta1"),
+    "scheduling.k8s.io/compositepodgroups": ("CompositePodGroup", "v1alpha3"),
+}
+"""The resources that API servers serve only on request: the feature gate and the version of the API."""
+
+
+def _unserved(name: str, err: NotFoundError) -> NotFoundError:
+    """Return the error with the cure, for a resource that a feature gate of the host needs."""
+    if name not in _GATES_OF:
+        return err
+    gate, version = _GATES_OF[name]
+    return NotFoundError(
+        name,
+        "",
+        f"the API server does not serve it, and the feature gate {gate} of this scheduler needs it: start"
+        f" kube-apiserver with --feature-gates={gate}=true and"
+        f" --runtime-config=scheduling.k8s.io/{version}=true, or turn off {gate} here",
+    )
 
 
 def _selection(resource: ApiResource) -> dict[str, str]:

@@ -77,6 +77,8 @@ _BUILT_IN: Final = {
         _built_in("apps/v1", "StatefulSet", "statefulsets", namespaced=True),
         _built_in("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True),
         _built_in("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"),
+        _built_in("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups", namespaced=True),
+        _built_in("scheduling.k8s.io/v1alpha3", "CompositePodGroup", "compositepodgroups", namespaced=True),
         _built_in("storage.k8s.io/v1", "StorageClass", "storageclasses"),
         _built_in("storage.k8s.io/v1", "CSINode", "csinodes"),
         _built_in("storage.k8s.io/v1", "CSIDriver", "csidrivers"),

@@ -47,6 +47,7 @@ _TEMPLATE: Final[Mapping[str, str]] = {
     **{f"spec.template.spec.{name}": key for name, key in _POD_SPEC.items()},
     **_CONDITIONS,
 }
+_GROUP: Final[Mapping[str, str]] = {"spec.resourceClaims": "name"}
 _OF_KIND: Final[Mapping[str, Mapping[str, str]]] = {
     "Pod": {
         **{f"spec.{name}": key for name, key in _POD_SPEC.items()},
@@ -67,6 +68,9 @@ _OF_KIND: Final[Mapping[str, Mapping[str, str]]] = {
     "PodDisruptionBudget": _CONDITIONS,
     "CSINode": {"spec.drivers": "name"},
     "ResourceClaim": {"status.reservedFor": "uid"},
+    "PodGroup": {**_CONDITIONS, **_GROUP, "status.resourceClaimStatuses": "name"},
+    "CompositePodGroup": _CONDITIONS,
+    "Workload": _CONDITIONS,
 }
 
 

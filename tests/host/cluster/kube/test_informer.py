@@ -10,6 +10,7 @@ import pytest
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.informer import WatchTimes
+from berth_host.errors.cluster import NotFoundError
 from berth_host.model.clock import ManualClock
 from berth_sdk.kube_object import LAST_APPLIED
 from support.kube_api import Answer, KubeApi
@@ -262,3 +263,30 @@ async def test_nothing_is_handed_over_after_stop(
     await asyncio.sleep(0.05)
     assert seen.events == []
     assert followed.undelivered_count == 0
+
+
+@pytest.mark.parametrize(
+    ("resource", "gate", "version"),
+    [
+        ("scheduling.k8s.io/podgroups", "GenericWorkload", "v1beta1"),
+        ("scheduling.k8s.io/compositepodgroups", "CompositePodGroup", "v1alpha3"),
+    ],
+    ids=["podgroups", "compositepodgroups"],
+)
+async def test_api_server_without_pod_groups_is_told_the_flags_that_it_needs(
+    followed: KubeCluster, seen: WatchedView, resource: str, gate: str, version: str
+) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        await followed.start(seen.handle, ["pods", resource])
+    text = str(caught.value)
+    assert text.startswith(f"{resource}: the API server does not serve it")
+    assert f"--feature-gates={gate}=true" in text
+    assert f"--runtime-config=scheduling.k8s.io/{version}=true" in text
+    assert f"or turn off {gate} here" in text
+
+
+async def test_other_resource_that_is_not_served_has_no_objects(
+    followed: KubeCluster, seen: WatchedView
+) -> None:
+    await followed.start(seen.handle, ["storage.k8s.io/csidrivers"])
+    assert seen.events == []

@@ -1,8 +1,9 @@
 """Admission of the embedded API server: the defaults that scheduling reads, and PriorityClasses.
 
 Called by the embedded server, with `admit` for a new object and `admit_update` for a new version of one.
-Neither changes its input. A new pod gets priority and preemptionPolicy from its priorityClassName; a pod that
-may have passed admission before, such as one of a cluster dump, keeps its own priority.
+Neither changes its input. A new pod or pod group gets priority and preemptionPolicy from its
+priorityClassName; one that may have passed admission before, such as one of a cluster dump, keeps its own
+priority.
 Source, v1.36: `pkg/apis/core/v1/defaults.go`, `pkg/apis/storage/v1/defaults.go`,
 `pkg/registry/core/namespace/strategy.go`, `plugin/pkg/admission/storage/storageclass`,
 `plugin/pkg/admission/priority/admission.go`.
@@ -58,12 +59,14 @@ class PriorityClasses:
     def __contains__(self, name: str) -> bool:
         return name in self._classes
 
-    def admitted(self, spec: Json, *, is_new: bool) -> tuple[Json, list[FieldProblem], str]:
+    def admitted(
+        self, spec: Json, *, is_new: bool, owner: str = "pod"
+    ) -> tuple[Json, list[FieldProblem], str]:
         """Return the spec with priority and preemptionPolicy, the problems and the refusal ("": none).
 
         Problems are values of the pod that contradict its class; a missing class is refused. `is_new`: the
         pod has not passed admission before. Any other pod keeps its own priority if its class is missing or
-        not set.
+        not set. `owner`: what the spec belongs to, for messages.
         """
         said = None if is_new else spec.get("priority")
         name = spec.get("priorityClassName") or ("" if said is not None else self._global_default())
@@ -76,7 +79,7 @@ class PriorityClasses:
             value, policy = said or 0, DEFAULT_PREEMPTION_POLICY
             spec = spec if is_new else {**spec, "preemptionPolicy": spec.get("preemptionPolicy") or policy}
             policy = policy if is_new else spec["preemptionPolicy"]
-        return self._completed(spec, name, value, policy), _contradictions(spec, value, policy), ""
+        return self._completed(spec, name, value, policy), _contradictions(spec, value, policy, owner), ""
 
     def _global_default(self) -> str:
         # Several global defaults can exist only after a race; the lowest one counts.
@@ -93,7 +96,7 @@ class PriorityClasses:
         return completed
 
 
-def _contradictions(spec: Json, value: int, policy: str) -> list[FieldProblem]:
+def _contradictions(spec: Json, value: int, policy: str, owner: str) -> list[FieldProblem]:
     said = {
         "priority": ("the integer value of priority", value),
         "preemptionPolicy": ("the string value of PreemptionPolicy", policy),
@@ -101,8 +104,9 @@ def _contradictions(spec: Json, value: int, policy: str) -> list[FieldProblem]:
     return [
         FieldProblem(
             f"spec.{name}",
-            f"{what} ({spec[name]}) must not be provided in pod spec; priority admission controller computed "
-            f"{computed} from the given PriorityClass name: leave it out, or name the class that has it",
+            f"{what} ({spec[name]}) must not be provided in {owner} spec; priority admission controller"
+            f" computed {computed} from the given PriorityClass name: leave it out, or name the class that"
+            " has it",
         )
         for name, (what, computed) in said.items()
         if spec.get(name) not in (None, "", computed)
@@ -191,7 +195,10 @@ _MAX_SPECS: Final = 512
 # The oldest format: equal values of equal types give equal bytes, however they are shared in memory.
 _EXACT: Final = 2
 _KEPT: Final = ("priority", "preemptionPolicy")
-"""The fields that a pod gets from its PriorityClass at create; an update without them keeps them."""
+"""The fields that a pod or a group gets from its PriorityClass at create; an update without them keeps
+them.
+"""
+_GROUPS: Final = ("PodGroup", "CompositePodGroup")
 Json = dict[str, Any]
 
 
@@ -221,6 +228,11 @@ class Admission:
             return default_node(obj), [], ""
         if kind == "PersistentVolumeClaim":
             return default_claim(obj, self.storage_classes.name), [], ""
+        if kind in _GROUPS:
+            spec, problems, refusal = self.priorities.admitted(
+                obj.get("spec") or {}, is_new=is_new, owner="pod group"
+            )
+            return {**obj, "spec": spec}, problems, refusal
         return default_object(kind, obj), [], ""
 
     @staticmethod
@@ -229,9 +241,11 @@ class Admission:
         if kind == "Node":
             return default_node(new)
         before, after = old.get("spec") or {}, new.get("spec") or {}
-        if kind != "Pod" or after is before:
+        if kind not in ("Pod", *_GROUPS) or after is before:
             return new
         kept = {key: before[key] for key in _KEPT if key in before and after.get(key) is None}
+        if kind in _GROUPS:
+            return {**new, "spec": {**after, **kept}}
         return {**new, "spec": default_pod(after) | kept}
 
     def _pod_spec(self, pod: Mapping[str, Any], *, is_new: bool) -> tuple[Json, list[FieldProblem], str]:

@@ -4,8 +4,8 @@ The embedded server calls `problems_of` for every object that is created or chan
 file and line to the problems.
 
 Each kind has one function for what goes beyond its metadata. `KnownGood` is a cache of valid values, keyed by
-their JSON, because workloads repeat values. An update of a pod may change only some fields; updates of other
-kinds are not checked.
+their JSON, because workloads repeat values. An update of a pod or a pod group may change only some fields;
+updates of other kinds are not checked.
 Source: the validation packages of core (ValidatePodUpdate), apps, batch, policy, scheduling and storage,
 v1.36.
 """
@@ -30,6 +30,12 @@ from berth_host.cluster.memory.validation.fields import (
     label_value_problem,
 )
 from berth_host.cluster.memory.validation.pod import check_pod_spec
+from berth_host.cluster.memory.validation.pod_groups import (
+    check_composite_pod_group,
+    check_pod_group,
+    check_workload,
+    group_update_problems,
+)
 from berth_host.cluster.memory.validation.schema import field_problems
 from berth_host.cluster.memory.validation.selectors import check_label_selector, check_node_selector
 from berth_host.errors.cluster import FieldProblem
@@ -164,6 +170,9 @@ KIND_CHECKS: Final[Mapping[str, Callable[[Problems, Object], None]]] = {
     "PersistentVolumeClaim": _claim,
     "StorageClass": _storage_class,
     "CSINode": _csi_node,
+    "PodGroup": check_pod_group,
+    "CompositePodGroup": check_composite_pod_group,
+    "Workload": check_workload,
 }
 
 
@@ -177,6 +186,8 @@ Spec = Mapping[str, Any]
 
 def update_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldProblem]:
     """Return the changes that the API server refuses. Both objects must be valid."""
+    if kind.kind in ("PodGroup", "CompositePodGroup"):
+        return group_update_problems(kind.kind, old.get("spec") or {}, new.get("spec") or {})
     if kind is not POD:
         return []
     old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}

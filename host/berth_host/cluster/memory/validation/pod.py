@@ -63,6 +63,11 @@ def check_pod_spec(problems: Problems, spec: Spec, path: str = "spec") -> None:
     for key, choices in (("preemptionPolicy", _PREEMPTION), ("restartPolicy", _RESTART)):
         if spec.get(key) is not None:
             problems.one_of(spec[key], join(path, key), choices)
+    if spec.get("schedulingGroup") is not None:
+        here = join(path, "schedulingGroup")
+        check_object_name(problems, spec["schedulingGroup"].get("podGroupName"), f"{here}.podGroupName")
+        if spec.get("evictionResponders"):
+            problems.add(here, "a pod of a group cannot have evictionResponders: remove one of the two")
 
 
 def _check_containers(problems: Problems, spec: Spec, path: str) -> None:
