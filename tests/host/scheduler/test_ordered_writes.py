@@ -58,6 +58,7 @@ async def test_flush_cancels_what_is_not_written_in_time() -> None:
     assert not await made.writes.flush(0.01)
     with pytest.raises(asyncio.CancelledError):
         await done
+    await made.writes.settled("a")
     assert await made.writes.flush(0)
 
 
