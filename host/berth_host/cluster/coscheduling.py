@@ -115,6 +115,7 @@ class PodGroupStatuses:
         self._due: dict[str, None] = {}
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
+        self._rests = False
 
     # --- what happens in the cluster ---------------------------------------------------------------
 
@@ -193,7 +194,7 @@ class PodGroupStatuses:
     @property
     def is_idle(self) -> bool:
         """True if every group's status is written, or nothing writes."""
-        return self._task is None or not self._due
+        return self._task is None or (self._rests and not self._due)
 
     async def _run(self) -> None:
         pause_s = _FIRST_PAUSE_S
@@ -212,7 +213,9 @@ class PodGroupStatuses:
                 else:
                     pause_s = _FIRST_PAUSE_S
             if not self._due:
+                self._rests = True
                 await self._woken.wait()
+                self._rests = False
 
     async def _write(self, key: str) -> None:
         """Bring one group's status up to date. Raises ClusterError."""

@@ -49,12 +49,12 @@ class MemoryCluster:
             await delivery.caught_up()
 
     def _begin(self, delivery: _Delivery, resources: Collection[str]) -> None:
-        new = {BY_RESOURCE[resource].kind for resource in resources if resource in BY_RESOURCE}
-        new -= delivery.kinds
-        delivery.kinds |= new
-        for obj in self.server.store.everything():
-            if obj.kind in new:
-                delivery.push(WatchEvent(obj.kind, None, obj))
+        found = [BY_RESOURCE[resource] for resource in BY_RESOURCE if resource in resources]
+        new = [kind for kind in found if kind.watch_kind not in delivery.kinds]
+        delivery.kinds.update(kind.watch_kind for kind in new)
+        for kind in new:
+            for obj in self.server.store.of(kind):
+                delivery.push(WatchEvent(kind.watch_kind, None, obj))
 
     def cut(self) -> None:
         """Refuse every later call with UnavailableError, and drop events."""

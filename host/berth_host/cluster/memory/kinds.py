@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,8 @@ class Kind:
     """One kind.
 
     `namespaced`: its objects are in namespaces. `keeps_status`: the status of a new object is kept, as a
-    kubelet registers its node with a status; for other kinds it is removed.
+    kubelet registers its node with a status; for other kinds it is removed. `is_custom`: it is not one of
+    Kubernetes' own; its CustomResourceDefinition is not kept.
     """
 
     api_version: str
@@ -24,6 +25,17 @@ class Kind:
     resource: str
     namespaced: bool = True
     keeps_status: bool = False
+    is_custom: bool = False
+
+    @property
+    def title(self) -> str:
+        """The kind's name, unlike that of every other kind: `Pod`, `PodGroup.scheduling.x-k8s.io`."""
+        return self.qualified_kind if self.is_custom else self.kind
+
+    @property
+    def watch_kind(self) -> str:
+        """The kind of its watch events, as for `cluster.kube`: a custom one has the resource's name."""
+        return self.resource if self.is_custom else self.kind
 
     def key(self, namespace: str, name: str) -> str:
         """Return `namespace/name`, or `name` for a cluster-scoped kind."""
@@ -67,6 +79,7 @@ _ALL: Final = (
     Kind("scheduling.k8s.io/v1beta1", "Workload", "scheduling.k8s.io/workloads"),
     Kind("scheduling.k8s.io/v1beta1", "PodGroup", "scheduling.k8s.io/podgroups"),
     Kind("scheduling.k8s.io/v1alpha3", "CompositePodGroup", "scheduling.k8s.io/compositepodgroups"),
+    Kind("scheduling.x-k8s.io/v1alpha1", "PodGroup", "scheduling.x-k8s.io/podgroups", is_custom=True),
     Kind("node.k8s.io/v1", "RuntimeClass", "node.k8s.io/runtimeclasses", namespaced=False),
     Kind("storage.k8s.io/v1", "StorageClass", "storage.k8s.io/storageclasses", namespaced=False),
     Kind("storage.k8s.io/v1", "CSINode", "storage.k8s.io/csinodes", namespaced=False),
@@ -78,8 +91,27 @@ _ALL: Final = (
     Kind("resource.k8s.io/v1", "ResourceSlice", "resource.k8s.io/resourceslices", namespaced=False),
     Kind("resource.k8s.io/v1", "DeviceClass", "resource.k8s.io/deviceclasses", namespaced=False),
 )
-BY_KIND: Final[Mapping[str, Kind]] = {kind.kind: kind for kind in _ALL}
+BY_KIND: Final[Mapping[str, Kind]] = {kind.title: kind for kind in _ALL}
+"""The kinds by their titles."""
+BY_WATCH_KIND: Final[Mapping[str, Kind]] = {kind.watch_kind: kind for kind in _ALL}
 BY_RESOURCE: Final[Mapping[str, Kind]] = {kind.resource: kind for kind in _ALL}
 POD: Final = BY_KIND["Pod"]
 NODE: Final = BY_KIND["Node"]
 NAMESPACE: Final = BY_KIND["Namespace"]
+_CUSTOM: Final[Mapping[tuple[str, str], Kind]] = {
+    (kind.api_version, kind.kind): kind for kind in _ALL if kind.is_custom
+}
+
+
+def kind_of(obj: Mapping[str, Any]) -> Kind | None:
+    """Return the kind that an object names; of a kind of Kubernetes the version may be another one."""
+    api_version, name = str(obj.get("apiVersion")), str(obj.get("kind"))
+    return _CUSTOM.get((api_version, name)) or BY_KIND.get(name)
+
+
+def known_kind(obj: Mapping[str, Any]) -> Kind:
+    """Return the kind of an object that `kind_of` knows. Raises KeyError for any other object."""
+    found = kind_of(obj)
+    if found is None:
+        raise KeyError(obj.get("kind"))
+    return found

@@ -21,7 +21,7 @@ from berth_host.cluster.memory.admission import Admission
 from berth_host.cluster.memory.admission.gatekeeping import READ, Gatekeeping, is_new_for_certain
 from berth_host.cluster.memory.admission.pod import new_pod_status
 from berth_host.cluster.memory.event_log import EventLog
-from berth_host.cluster.memory.kinds import BY_KIND, BY_RESOURCE, NAMESPACE, POD, Kind
+from berth_host.cluster.memory.kinds import BY_RESOURCE, NAMESPACE, POD, Kind, kind_of
 from berth_host.cluster.memory.resize import resize_problems, resized
 from berth_host.cluster.memory.store import ObjectStore
 from berth_host.cluster.memory.validation import own_problems, problems_of, status_problems
@@ -122,7 +122,7 @@ class ApiServer:
         problems = problems_of(kind, obj)
         if problems:
             # Nulls are rare, so only an object with problems is copied.
-            filled = with_zero_values(kind.kind, obj)
+            filled = with_zero_values(kind.title, obj)
             problems = problems if filled == obj else problems_of(kind, filled)
             obj = filled
         if problems:
@@ -132,9 +132,9 @@ class ApiServer:
         refusal = ""
         is_new = self._gatekeeping is not None and is_new_for_certain(obj)
         if self._gatekeeping is not None:
-            obj, refusal = self._gatekeeping.completed(kind.kind, dict(obj))
+            obj, refusal = self._gatekeeping.completed(kind.title, dict(obj))
         prepared = self._prepared(kind, obj, restore)
-        admitted, problems, own_refusal = self._admission.admit(kind.kind, prepared, is_new=is_new)
+        admitted, problems, own_refusal = self._admission.admit(kind.title, prepared, is_new=is_new)
         refusal = own_refusal or refusal
         metadata = admitted["metadata"]
         key = kind.key(metadata.get("namespace") or "", metadata["name"])
@@ -144,9 +144,9 @@ class ApiServer:
             raise answers.already_exists(kind, key, metadata["name"])
         if self._gatekeeping is not None:
             created = {**admitted, "metadata": {**metadata, "creationTimestamp": _created(obj)}}
-            if not refusal and (wrong := self._gatekeeping.contradictions(kind.kind, created)):
+            if not refusal and (wrong := self._gatekeeping.contradictions(kind.title, created)):
                 raise answers.contradictory(kind, key, metadata["name"], wrong)
-            refusal = refusal or self._gatekeeping.refusal(kind.kind, created)
+            refusal = refusal or self._gatekeeping.refusal(kind.title, created)
         if refusal:
             raise answers.forbidden(kind, key, metadata["name"], refusal)
         if kind.namespaced:
@@ -181,7 +181,7 @@ class ApiServer:
             raise answers.invalid(kind, "", "", [problem])
         current = self._current(kind, ref)
         self._check_version(kind, current, ref.resource_version)
-        wanted = with_zero_values(kind.kind, obj)
+        wanted = with_zero_values(kind.title, obj)
         wanted["metadata"] = {k: v for k, v in wanted["metadata"].items() if k != "managedFields"}
         return self._replace(kind, current, wanted, subresource)
 
@@ -205,7 +205,7 @@ class ApiServer:
             wanted = merged(current.parsed, patch)
         else:
             try:
-                wanted = strategic_merge.merged(kind.kind, current.parsed, patch)
+                wanted = strategic_merge.merged(kind.title, current.parsed, patch)
             except strategic_merge.PatchError as err:
                 problems = [FieldProblem("", str(err))]
                 raise InvalidError(kind.resource, ref.key, problems, server_message=str(err)) from err
@@ -275,7 +275,7 @@ class ApiServer:
             if "status" not in old:
                 new.pop("status", None)
             self._keep_server_fields(kind, old, new)
-        new = self._admission.admit_update(kind.kind, old, new)
+        new = self._admission.admit_update(kind.title, old, new)
         if new == old:
             return current
         if subresource == "status":
@@ -319,7 +319,7 @@ class ApiServer:
             self._finalized.discard((kind.resource, key))
         if kind is POD:
             return stored
-        if self._gatekeeping is not None and kind.kind in READ:
+        if self._gatekeeping is not None and kind.title in READ:
             self._gatekeeping.keep(stored)
         if kind.kind == "PriorityClass":
             self._admission.priorities.keep(stored)
@@ -336,8 +336,8 @@ class ApiServer:
         elif kind.kind == "StorageClass":
             self._admission.storage_classes.drop(key)
         if self._gatekeeping is not None:
-            self._gatekeeping.quotas.release(kind.kind, key)
-            if kind.kind in READ:
+            self._gatekeeping.quotas.release(kind.title, key)
+            if kind.title in READ:
                 self._gatekeeping.drop(current)
 
     def _current(
@@ -367,7 +367,7 @@ class ApiServer:
 
 
 def _kind_of(obj: JsonObject) -> Kind:
-    kind = BY_KIND.get(str(obj.get("kind")))
+    kind = kind_of(obj)
     if kind is None or kind.api_version != obj.get("apiVersion"):
         raise InvalidError(str(obj.get("kind")), "", [FieldProblem("kind", "is not kept here")])
     return kind

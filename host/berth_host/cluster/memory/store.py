@@ -47,13 +47,13 @@ class ObjectStore:
         objects = self._objects[kind.resource]
         old = objects.get(key)
         objects[key] = stored
-        self._tell(WatchEvent(kind.kind, old, stored))
+        self._tell(WatchEvent(kind.watch_kind, old, stored))
         return stored
 
     def remove(self, kind: Kind, key: str) -> None:
         """Remove an object."""
         old = self._objects[kind.resource].pop(key)
-        self._tell(WatchEvent(kind.kind, old, None))
+        self._tell(WatchEvent(kind.watch_kind, old, None))
 
     def subscribe(self, handler: WatchHandler) -> Callable[[], None]:
         """Call `handler` inside every later change; return the function that ends this."""

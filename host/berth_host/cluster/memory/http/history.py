@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from berth_host.cluster.memory.kinds import BY_KIND, Kind
+from berth_host.cluster.memory.kinds import BY_WATCH_KIND, Kind
 from berth_host.cluster.memory.store import ObjectStore
 from berth_host.cluster.port import WatchEvent
 
@@ -60,7 +60,7 @@ class History:
         old = None if event.old is None else dict(event.old.parsed)
         new = None if event.new is None else dict(event.new.parsed)
         version = self._store.next_version() if new is None else int(new["metadata"]["resourceVersion"])
-        change = Change(version, BY_KIND[event.kind], old, new)
+        change = Change(version, BY_WATCH_KIND[event.kind], old, new)
         if len(self._changes) == self._changes.maxlen:
             self.forgotten = self._changes[0].version
         self._changes.append(change)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
 
-from berth_host.cluster.memory.kinds import BY_KIND
+from berth_host.cluster.memory.kinds import BY_KIND, kind_of, known_kind
 from berth_host.cluster.memory.manifests import workloads
 from berth_host.cluster.memory.manifests.documents import DocumentError, documents_of, line_of
 from berth_host.cluster.memory.manifests.files import Source, sources_of
@@ -150,7 +150,7 @@ def _take(reading: Reading, origin: Origin, obj: Any) -> None:
         problem = _version_problem(obj)
     if problem is not None:
         reading.problems.append(origin.problem(*problem))
-    elif kind in BY_KIND and not foreign:
+    elif kind_of(obj) is not None and not foreign:
         reading.manifests.append(Manifest(origin, obj))
     else:
         metadata = obj.get("metadata")
@@ -197,7 +197,7 @@ def _foreign_name(obj: Mapping[str, Any]) -> str:
 
 def _version_problem(obj: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return path and text of a problem with the apiVersion of a known kind; None without one."""
-    known = BY_KIND.get(obj["kind"])
+    known = kind_of(obj)
     if known is not None and known.api_version != obj["apiVersion"]:
         return "apiVersion", f"{obj['apiVersion']!r} has no {known.kind} here: use {known.api_version}"
     return None
@@ -368,7 +368,7 @@ class _Loader:
     def _create(
         self, origin: Origin, obj: Mapping[str, Any], *, from_template: bool = False
     ) -> KubeObject | None:
-        kind = BY_KIND[str(obj["kind"])]
+        kind = known_kind(obj)
         uid = _metadata(obj).get("uid")
         if isinstance(uid, str) and uid in self._owner_of_uid:
             text = f"{uid!r} is the uid of {self._owner_of_uid[uid]} too: remove it"
@@ -377,7 +377,7 @@ class _Loader:
         try:
             stored = self._server.create(obj, restore=True)
         except ConflictError as err:
-            first = self._origins.get((kind.kind, err.key))
+            first = self._origins.get((kind.title, err.key))
             where = f", first in {first}" if first is not None else ""
             text = f"{kind.kind} {err.key} appears twice{where}: remove or rename one"
             self._report(origin, FieldProblem("metadata.name", text))
@@ -393,7 +393,7 @@ class _Loader:
             for problem in err.problems:
                 self._report(origin, _in_template(problem) if from_template else problem)
             return None
-        self._origins[(kind.kind, stored.ref.key)] = origin
+        self._origins[(kind.title, stored.ref.key)] = origin
         self._owner_of_uid[stored.ref.uid] = f"{kind.kind} {stored.ref.key}"
         if kind.kind == "Pod":
             self.pod_keys.append(stored.ref.key)

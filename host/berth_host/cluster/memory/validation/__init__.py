@@ -32,6 +32,7 @@ from berth_host.cluster.memory.validation.fields import (
 from berth_host.cluster.memory.validation.pod import check_pod_spec
 from berth_host.cluster.memory.validation.pod_groups import (
     check_composite_pod_group,
+    check_coscheduling,
     check_pod_group,
     check_workload,
     group_update_problems,
@@ -173,6 +174,7 @@ KIND_CHECKS: Final[Mapping[str, Callable[[Problems, Object], None]]] = {
     "PodGroup": check_pod_group,
     "CompositePodGroup": check_composite_pod_group,
     "Workload": check_workload,
+    "PodGroup.scheduling.x-k8s.io": check_coscheduling,
 }
 
 
@@ -186,8 +188,8 @@ Spec = Mapping[str, Any]
 
 def update_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldProblem]:
     """Return the changes that the API server refuses. Both objects must be valid."""
-    if kind.kind in ("PodGroup", "CompositePodGroup"):
-        return group_update_problems(kind.kind, old.get("spec") or {}, new.get("spec") or {})
+    if kind.title in ("PodGroup", "CompositePodGroup"):
+        return group_update_problems(kind.title, old.get("spec") or {}, new.get("spec") or {})
     if kind is not POD:
         return []
     old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}
@@ -264,12 +266,12 @@ def problems_of(kind: Kind, obj: Mapping[str, Any]) -> list[FieldProblem]:
     if _good_specs.holds(spec):
         # Check the rest of the object; nothing requires a pod's spec.
         obj = {key: value for key, value in obj.items() if key != "spec"}
-        return field_problems(kind.kind, obj) or _metadata_problems(kind, obj).found
-    wrong_fields = field_problems(kind.kind, obj)
+        return field_problems(kind.title, obj) or _metadata_problems(kind, obj).found
+    wrong_fields = field_problems(kind.title, obj)
     if wrong_fields:
         return wrong_fields
     problems = _metadata_problems(kind, obj)
-    check = KIND_CHECKS.get(kind.kind)
+    check = KIND_CHECKS.get(kind.title)
     if check is not None:
         check(problems, obj)
     if not problems.found:

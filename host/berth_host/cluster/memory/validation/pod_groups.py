@@ -12,6 +12,7 @@ from typing import Any, Final
 from berth_host.cluster.memory.validation.fields import (
     MAX_INT32,
     Problems,
+    check_amounts,
     check_int32,
     check_label_key,
     check_object_name,
@@ -46,6 +47,13 @@ def check_workload(problems: Problems, obj: Spec) -> None:
     if len(given) != 1:
         problems.add("spec", "must have one of podGroupTemplates and compositePodGroupTemplates")
     _check_templates(problems, spec, "spec", 1)
+
+
+def check_coscheduling(problems: Problems, obj: Spec) -> None:
+    """Check the spec of coscheduling's PodGroup, as its CustomResourceDefinition says."""
+    spec = obj.get("spec") or {}
+    check_int32(problems, spec, "spec", "minMember", "scheduleTimeoutSeconds")
+    check_amounts(problems, spec.get("minResources"), "spec.minResources")
 
 
 def group_update_problems(kind: str, old: Spec, new: Spec) -> list[FieldProblem]:

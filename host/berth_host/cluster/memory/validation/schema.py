@@ -35,12 +35,37 @@ _ZERO: Final = {"string": "", "quantity": "0"}
 _SIMPLE: Final[dict[str, type]] = {"string": str, "integer": int, "boolean": bool}
 
 
+_CUSTOM: Final[Mapping[str, Mapping[str, str]]] = {
+    "PodGroup.scheduling.x-k8s.io": {
+        "apiVersion": "string",
+        "kind": "string",
+        "metadata": "ObjectMeta",
+        "spec": "CoschedulingSpec",
+        "status": "CoschedulingStatus",
+    },
+    "CoschedulingSpec": {
+        "minMember": "integer",
+        "minResources": "{quantity}",
+        "scheduleTimeoutSeconds": "integer",
+    },
+    "CoschedulingStatus": {
+        "phase": "string",
+        "occupiedBy": "string",
+        "running": "integer",
+        "succeeded": "integer",
+        "failed": "integer",
+        "scheduleStartTime": "time",
+    },
+}
+"""The structs of custom kinds. Source: scheduler-plugins `apis/scheduling/v1alpha1/types.go`."""
+
+
 @cache
 def _table() -> Mapping[str, Mapping[str, str]]:
     table: Mapping[str, Mapping[str, str]] = json.loads(
         (Path(__file__).parent / "schema.json").read_text(encoding="utf-8")
     )
-    return table
+    return {**table, **_CUSTOM}
 
 
 @cache
