@@ -56,9 +56,11 @@ class Written:
 
 
 class WatchedHost:
-    """Every event registered by the default plugins in REJECTING helps; hints always say yes."""
+    """Every event registered by the default plugins in REJECTING helps; hints always say yes. `groups`: True
+    for a host that schedules pod groups.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *, groups: bool = False) -> None:
         self.stores = ObjectStores()
         self.cache = Cache()
         self.clock = ManualClock(start_s=START_S)
@@ -76,7 +78,7 @@ class WatchedHost:
             attempts=self.attempts,
             report=self.reports.append,
         )
-        self.handlers = EventHandlers(handled, [DEFAULT_SCHEDULER_NAME])
+        self.handlers = EventHandlers(handled, [DEFAULT_SCHEDULER_NAME], groups=groups)
         self.failures = FailureHandler(self.queue, self.stores, self.cache.forget, self.written)
         self._version = 0
         self.seen: dict[tuple[str, str], KubeObject] = {}
@@ -106,6 +108,22 @@ class WatchedHost:
     def pod_gone(self, name: str) -> None:
         """A pod is deleted."""
         self.loses("Pod", f"default/{name}")
+
+    def member(self, name: str, group: str = "g", **fields: Any) -> None:
+        """A pod of a group comes, or changes."""
+        self.pod(name, spec={"schedulingGroup": {"podGroupName": group}}, **fields)
+
+    def group(self, name: str = "g", uid: str = "", minimum: int = 2) -> None:
+        """A PodGroup comes, or changes."""
+        self.shows(
+            "PodGroup",
+            {
+                "apiVersion": "scheduling.k8s.io/v1beta1",
+                "kind": "PodGroup",
+                "metadata": {"name": name, "namespace": "default", "uid": uid or f"uid-{name}"},
+                "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}},
+            },
+        )
 
     def node(self, name: str, **fields: Any) -> None:
         """A node comes, or changes."""

@@ -127,6 +127,7 @@ class Host(HostParts):
         is_over = await self.binding.drain(ends_s - time.monotonic())
         is_over = await self.evictions.finish(ends_s - time.monotonic()) and is_over
         is_over = await self.status.flush(ends_s - time.monotonic()) and is_over
+        is_over = await self.group_status.flush(ends_s - time.monotonic()) and is_over
         log.info("host.drained", in_time=is_over, binding=len(self.binding))
         return is_over and (self.loop_task is None or self.loop_task.done())
 
@@ -166,6 +167,7 @@ class Host(HostParts):
         await self.binding.stop(patience_s)
         await self.evictions.finish(patience_s)
         await self.status.flush(patience_s)
+        await self.group_status.flush(patience_s)
         await self.attachments.stop()
         await self.handle_server.stop()
         self.clients.close()

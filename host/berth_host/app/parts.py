@@ -20,11 +20,18 @@ from berth_host.attach.host_attachments import HostAttachments, HostSeams
 from berth_host.cache.cache import Cache
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
+from berth_host.cache.pod_groups import PodGroups
 from berth_host.cache.snapshot import Snapshot
 from berth_host.cache.snapshot_state import SnapshotState
 from berth_host.cluster.handlers import EventHandlers, Handled, HandlerMetrics
 from berth_host.cluster.port import ClusterPort, EventRecord
-from berth_host.cluster.watching import BUDGETS, Watching, watched_resources
+from berth_host.cluster.watching import (
+    BUDGETS,
+    COMPOSITE_POD_GROUPS,
+    POD_GROUPS,
+    Watching,
+    watched_resources,
+)
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.explain.diagnosis import AttemptMetrics, Diagnoses, Diagnosis
 from berth_host.extenders.extenders import Extenders
@@ -51,6 +58,7 @@ from berth_host.scheduler.chooser import Chooser, SeededChooser
 from berth_host.scheduler.collector import Collector
 from berth_host.scheduler.evictions import Evictions, EvictionSeams
 from berth_host.scheduler.failure import FailureHandler
+from berth_host.scheduler.group_status import GroupStatusWriter
 from berth_host.scheduler.patches import PatchRunner
 from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.preempting import Preempting
@@ -113,13 +121,15 @@ class HostParts:
         """Make the cache of the cluster, and the parts that write to the cluster."""
         generations = Generations()
         self.objects = ObjectStores(generations)
-        self.cache = Cache(generations)
+        composite = self.configuration.gates.values.get(COMPOSITE_POD_GROUPS, False)
+        self.cache = Cache(generations, PodGroups(generations, composite=composite))
         self.snapshot = Snapshot(self.objects)
         self.state = SnapshotState(self.snapshot, self.cache)
         self.waiting_pods = WaitingPods(self.clock, self.configuration.berth.may_end_waits)
         self.preempting = Preempting(self.objects)
         self.watching = Watching(self.cluster)
         self.status = PodStatusWriter(self.cluster, self.clock)
+        self.group_status = GroupStatusWriter(self.cluster, self.clock)
         self.patches = PatchRunner(self.cluster, self.clock, self.objects, self.metrics.plugin_work.created)
 
     def _open_to_plugins(self, later: LateParts) -> None:
@@ -243,6 +253,7 @@ class HostParts:
                 report=self.cluster.create_event,
             ),
             frameworks.keys(),
+            groups=self.configuration.gates.is_enabled(POD_GROUPS),
         )
         self.handle_change = HandlerMetrics(self.metrics, told.labels, self.handlers.handle).handle
         """Handles one change of the cluster; raises InvariantError."""

@@ -18,6 +18,7 @@ from berth_sdk.events import ActionType
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import COMPOSITE_POD_GROUP, POD_GROUP, PodGroup
 
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
@@ -42,6 +43,7 @@ REFUSED: Final = "FailedParsing"
 """The reason of the Kubernetes event about an object that cannot be read."""
 _POD_DELETE: Final = QueueEvent(UNSCHEDULABLE_POD, ActionType.DELETE).label
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_GROUPS: Final = frozenset({POD_GROUP, COMPOSITE_POD_GROUP})
 
 
 class Attempts(Protocol):
@@ -74,10 +76,11 @@ class EventHandlers:
     """The handlers of one host's watch events.
 
     `scheduler_names`: the schedulers whose pending pods this host queues; pods of other schedulers count
-    only when they are on a node. `refused`: the number of unreadable objects, by kind.
+    only when they are on a node. `groups`: True if the host schedules pod groups; else members are plain
+    pods. `refused`: the number of unreadable objects, by kind.
     """
 
-    def __init__(self, targets: Handled, scheduler_names: Collection[str]) -> None:
+    def __init__(self, targets: Handled, scheduler_names: Collection[str], *, groups: bool = False) -> None:
         self._stores = targets.stores
         self._cache = targets.cache
         self._queue = targets.queue
@@ -85,6 +88,7 @@ class EventHandlers:
         self._report = targets.report
         self._scheduler_names = frozenset(scheduler_names)
         self._reporter = next(iter(scheduler_names), "")
+        self._groups = groups
         self.refused: Counter[str] = Counter()
 
     def handle(self, event: WatchEvent) -> None:
@@ -112,6 +116,8 @@ class EventHandlers:
             self._handle_pod(event)
         elif event.kind == "Node":
             self._handle_node(event)
+        elif self._groups and event.kind in _GROUPS:
+            self._handle_group(event)
         else:
             self._handle_other(event)
 
@@ -150,7 +156,7 @@ class EventHandlers:
     # --- pods --------------------------------------------------------------------------------
 
     def _handle_pod(self, event: WatchEvent) -> None:
-        new = None if event.new is None else Pod.from_object(event.new)
+        new = None if event.new is None else Pod.from_object(event.new, groups=self._groups)
         if new is None or _is_finished(new):
             # A pod that was deleted, or whose containers have ended, uses no resources of a node.
             seen = event.new or event.old
@@ -173,6 +179,8 @@ class EventHandlers:
         if pod.node_name:
             self._assigned(pod)
         elif self._is_ours(pod):
+            # The gates count the members of the group, this one among them.
+            self._cache.groups.put_unscheduled(pod)
             self._queue.add(pod)
 
     def _pod_updated(self, old: Pod, new: Pod) -> None:
@@ -204,6 +212,7 @@ class EventHandlers:
             # The same object again. Treating it as new would schedule a pod in its binding cycle twice
             # (kubernetes#96071).
             return
+        self._cache.groups.put_unscheduled(new)
         if self._cache.is_assumed(new.uid):
             if new.terminating and not old.terminating:
                 self._assumed_pod_leaves(new)
@@ -221,7 +230,9 @@ class EventHandlers:
             return
         if not self._is_ours(pod):
             return
+        # The gates of the pods that stay in the queue still count this member, as in kube-scheduler.
         self._queue.delete(pod)
+        self._cache.groups.remove_unscheduled(pod)
         if self._cache.is_assumed(pod.uid):
             self._assumed_pod_leaves(pod)
         elif pod.nominated_node:
@@ -271,6 +282,31 @@ class EventHandlers:
         self._queue.move_all(QueueEvent("Node", ActionType.DELETE, old=node))
         with _logging_refusal(node.name):
             self._cache.remove_node(node.name)
+
+    def _handle_group(self, event: WatchEvent) -> None:
+        groups = self._cache.groups
+        if event.new is None:
+            if event.old is not None:
+                key = PodGroup.key_of(event.kind, event.old.ref)
+                old = groups.object(key)
+                if old is not None and _is_same(event.old, old.uid):
+                    self._group_deleted(event.kind, old)
+            return
+        new = PodGroup.of(event.new)
+        old = groups.object(new.key)
+        if old is not None and old.uid != new.uid:
+            self._group_deleted(event.kind, old)
+        self._stores.put(event.kind, event.new)
+        old, new = groups.put_object(new)
+        if old is None:
+            self._queue.add_group(new)
+        else:
+            self._queue.update_group(old, new)
+
+    def _group_deleted(self, kind: str, group: PodGroup) -> None:
+        self._stores.remove(kind, group.ref)
+        self._queue.delete_group(group)
+        self._cache.groups.remove_object(group.key)
 
     def _handle_other(self, event: WatchEvent) -> None:
         old: KubeObject | None

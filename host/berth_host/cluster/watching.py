@@ -35,6 +35,13 @@ BUDGETS: Final = "policy/poddisruptionbudgets"
 """The host's preemption, which any PostFilter plugin may call, reads PodDisruptionBudgets."""
 NAMESPACES: Final = "namespaces"
 """The host reads namespaces if the scope of a plugin has a namespaceSelector."""
+POD_GROUPS: Final = "GenericWorkload"
+COMPOSITE_POD_GROUPS: Final = "CompositePodGroup"
+RESOURCE_OF_GATE: Final = {
+    POD_GROUPS: "scheduling.k8s.io/podgroups",
+    COMPOSITE_POD_GROUPS: "scheduling.k8s.io/compositepodgroups",
+}
+"""The resources of pod groups by the feature gate that makes the host read them."""
 _RESOURCE_OF_KIND: Final = {kind: resource for resource, kind in KIND_OF_RESOURCE.items()} | {"Node": "nodes"}
 
 
@@ -112,7 +119,8 @@ def watched_resources(
 
     Served plugins that are not attached yet add theirs later (`Watching.declare`).
     """
-    found = set(ALWAYS)
+    gates = configuration.gates
+    found = {*ALWAYS, *(resource for gate, resource in RESOURCE_OF_GATE.items() if gates.values.get(gate))}
     if configuration.scheduler.extenders:
         # Every change may help a pod that an extender rejected (`queue.wiring`).
         found |= _of_events(registrations_of(None))

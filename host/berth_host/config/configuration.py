@@ -13,6 +13,7 @@ from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.config.decoding.scheduler_v1 import PluginConfig
 from berth_host.config.decoding.types_v1 import KubeSchedulerConfiguration
 from berth_host.config.emulation import NO_EMULATION, Emulation
+from berth_host.config.feature_gates import FeatureGates
 from berth_host.config.source.node import Json
 
 
@@ -60,7 +61,7 @@ class LoadedConfiguration:
     `scheduler`: the first document after its defaults, whose profiles `profiles` stands in for.
     `document` is the first document as it was decoded, before any default. `berth_document` is berth's own
     document in the same file. `converted_from` is the older form of the first document, None for v1.
-    `emulation`: the mended behaviours that are off.
+    `emulation`: the mended behaviours that are off. `gates`: the feature gates in effect.
     """
 
     scheduler: KubeSchedulerConfiguration
@@ -69,6 +70,7 @@ class LoadedConfiguration:
     warnings: tuple[str, ...]
     scheduler_json: Mapping[str, Json]
     document: Mapping[str, Json]
+    gates: FeatureGates
     berth_document: Mapping[str, Json] | None = None
     converted_from: str | None = None
     emulation: Emulation = NO_EMULATION

@@ -298,6 +298,7 @@ def _build(
         berth_document=_object(documents.berth),
         converted_from=form,
         emulation=given.emulation,
+        gates=given.gates,
     )
 
 

@@ -57,6 +57,7 @@ def is_busy(host: Host) -> bool:
         or host.scheduler.in_cycle is not None
         or host.binding.active_count
         or host.status.pending_count
+        or host.group_status.pending_count
         or len(host.evictions)
         or host.wiring.busy
         or host.cluster.undelivered_count
@@ -159,6 +160,8 @@ class Settling:
         return bool(
             host.cluster.undelivered_count
             or host.status.pending_count
+            or host.group_status.pending_count
+            or host.group_status.pending_count
             or len(host.evictions)
             or host.wiring.busy
             or self._others_move()

@@ -401,3 +401,110 @@ def test_object_that_becomes_unreadable_stays_as_it_was_and_recovers(host: Watch
     assert found.labels.get("x") == "1"
     host.loses("Node", "n1")
     assert host.cache.node_count == 0
+
+
+# --- pod groups ------------------------------------------------------------------------------------
+
+KEY = "podgroup/default/g"
+
+
+@pytest.fixture
+def grouping() -> WatchedHost:
+    return WatchedHost(groups=True)
+
+
+def members(host: WatchedHost) -> tuple[list[str], ...] | None:
+    """The names of the unscheduled, assumed and assigned members of the group g."""
+    state = host.cache.groups.state(KEY)
+    if state is None:
+        return None
+    parts = (state.unscheduled, state.assumed, state.assigned)
+    return tuple(sorted(pod.name for pod in part.values()) for part in parts)
+
+
+def test_members_count_in_their_group_from_the_watch_on(grouping: WatchedHost) -> None:
+    grouping.member("a")
+    grouping.member("b", node="n1")
+    grouping.member("c", scheduler="other")
+    grouping.pod("d")
+    assert members(grouping) == (["a"], [], ["b"])
+    grouping.member("a", labels={"x": "1"})
+    state = grouping.cache.groups.state(KEY)
+    assert state is not None
+    assert state.all["uid-a"].labels == {"x": "1"}
+    grouping.member("a", node="n2")
+    assert members(grouping) == ([], [], ["a", "b"])
+    grouping.pod_gone("a")
+    grouping.pod_gone("b")
+    assert members(grouping) is None
+
+
+def test_deleted_member_counts_no_more_when_it_was_assumed(grouping: WatchedHost) -> None:
+    grouping.group()
+    grouping.member("a")
+    pod = grouping.stores.pod("default/a")
+    assert pod is not None
+    grouping.cache.assume(pod.on_node("n1"))
+    assert members(grouping) == ([], ["a"], [])
+    grouping.pod_gone("a")
+    assert members(grouping) == ([], [], [])
+
+
+def test_member_waits_for_the_object_of_its_group(grouping: WatchedHost) -> None:
+    grouping.member("a")
+    assert grouping.queued == {}
+    grouping.group()
+    assert grouping.queued == {"a": "active"}
+    assert grouping.cache.groups.object(KEY) == grouping.queue.groups.forest.root_of(KEY)
+    assert grouping.stores.get("PodGroup", "g", "default") is not None
+    grouping.loses("PodGroup", "default/g")
+    assert grouping.queued == {}
+    assert grouping.cache.groups.object(KEY) is None
+    assert grouping.stores.get("PodGroup", "g", "default") is None
+
+
+def test_new_version_of_a_group_replaces_the_old_one(grouping: WatchedHost) -> None:
+    grouping.group()
+    grouping.notes.events.clear()
+    grouping.group(minimum=1)
+    group = grouping.cache.groups.object(KEY)
+    assert group is not None
+    assert group.min_count == 1
+
+
+def test_group_that_was_created_again_is_a_deletion_and_an_addition(grouping: WatchedHost) -> None:
+    grouping.group()
+    grouping.member("a")
+    grouping.group(uid="another")
+    group = grouping.cache.groups.object(KEY)
+    assert group is not None
+    assert (group.uid, grouping.queued) == ("another", {"a": "active"})
+    grouping.handlers.handle(
+        WatchEvent("PodGroup", KubeObject.of({"metadata": {"name": "g", "uid": "uid-g"}}), None)
+    )
+    assert grouping.cache.groups.object(KEY) == group
+
+
+def test_group_of_a_host_without_pod_groups_is_not_looked_at(host: WatchedHost) -> None:
+    host.member("a")
+    host.group()
+    assert host.queued == {"a": "active"}
+    assert members(host) is None
+    pod = host.stores.pod("default/a")
+    assert pod is not None
+    assert pod.group_key == ""
+
+
+def test_malformed_group_is_refused_and_its_last_version_stays(grouping: WatchedHost) -> None:
+    grouping.group()
+    broken = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "g", "namespace": "default", "uid": "uid-g"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": "two"}}},
+    }
+    grouping.shows("PodGroup", broken)
+    assert grouping.handlers.refused == {"PodGroup": 1}
+    group = grouping.cache.groups.object(KEY)
+    assert group is not None
+    assert group.min_count == 2

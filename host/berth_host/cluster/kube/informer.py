@@ -29,6 +29,7 @@ from berth_host.cluster.kube.client import KubeClient, Stream
 from berth_host.cluster.kube.delivery import Delivery
 from berth_host.cluster.kube.resources import ApiResource, Resources
 from berth_host.cluster.port import WatchEvent, WatchHandler
+from berth_host.cluster.watching import RESOURCE_OF_GATE
 from berth_host.errors.cluster import ClusterError, ForbiddenError, GoneError, NotFoundError, UnavailableError
 from berth_host.log import get_logger
 
@@ -243,7 +244,7 @@ class Informer:
                 seen, version = await self._pages(resource, self.view, 0)
         except NotFoundError as err:
             # A resource that is not served has no objects; it may be served later.
-            unserved = _unserved(self.name, err)
+            unserved = _unserved(self.name, self._resources.known(self.name), err)
             self.unserved = unserved if unserved is not err else None
             self.synced.set()
             raise unserved from err
@@ -393,24 +394,21 @@ class Informer:
         self.problem = text
 
 
-_GATES_OF: Final = {
-    "scheduling.k8s.io/podgroups": ("GenericWorkload", "v1beta1"),
-    "scheduling.k8s.io/compositepodgroups": ("CompositePodGroup", "v1alpha3"),
-}
-"""The resources that API servers serve only on request: the feature gate and the version of the API."""
+_GATE_OF: Final = {resource: gate for gate, resource in RESOURCE_OF_GATE.items()}
+"""The feature gates of resources that API servers serve only on request."""
 
 
-def _unserved(name: str, err: NotFoundError) -> NotFoundError:
+def _unserved(name: str, resource: ApiResource | None, err: NotFoundError) -> NotFoundError:
     """Return the error with the cure, for a resource that a feature gate of the host needs."""
-    if name not in _GATES_OF:
+    gate = _GATE_OF.get(name)
+    if gate is None or resource is None:
         return err
-    gate, version = _GATES_OF[name]
     return NotFoundError(
         name,
         "",
         f"the API server does not serve it, and the feature gate {gate} of this scheduler needs it: start"
         f" kube-apiserver with --feature-gates={gate}=true and"
-        f" --runtime-config=scheduling.k8s.io/{version}=true, or turn off {gate} here",
+        f" --runtime-config={resource.api_version}=true, or turn off {gate} here",
     )
 
 
