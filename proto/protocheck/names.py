@@ -56,6 +56,9 @@ NOT_PLURAL: Final = frozenset(
         "Scores.named",
         "PreBindRequest.patched",
         "EndCyclesRequest.ended",
+        "CycleGroup.scheduled",
+        "CycleGroup.children",
+        "TryPodGroupRequest.removed",
     }
 )
 """Repeated fields that say what their items are and have no plural form. New ones need a reason."""

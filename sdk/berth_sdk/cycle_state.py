@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from berth_sdk.errors import BerthError, UndeclaredError
@@ -61,11 +62,31 @@ class SharedState:
         self.values: dict[str, bytes] = dict(values or {})
 
 
+@dataclass(frozen=True, slots=True)
+class TrialRef:
+    """The trial of a group's cycle that a reservation belongs to.
+
+    - `group`: the key of the pod's group. `placement`: the name of the placement that is tried; "" for all
+      nodes.
+    - `number`: the trial's number in the group's cycle, from 1.
+    - `tentative`: True while the group's cycle tries. False: the host has chosen, and will bind the pod.
+    """
+
+    group: str
+    placement: str
+    number: int
+    tentative: bool
+
+
 class CycleState:
     """One plugin's view of one cycle.
 
     `cycle_id` is also the reservation's id. The host returns `token` (at most 4 KiB) in every later call of
     the cycle, also after a restart of the plugin. The state is not valid after the cycle.
+
+    In a group's cycle there are three states: of the group (`GroupState`), of each placement that is tried
+    (`PlacementState`), and of each pod in each placement. `placement` and `group` of a pod's state reach the
+    other two.
 
     >>> state = CycleState("cycle-1", plugin="Demo")
     >>> state.write("lights", 3)
@@ -79,17 +100,27 @@ class CycleState:
         "_store",
         "_token",
         "cycle_id",
+        "parent",
         "plugin",
         "pod_deleted",
         "readable",
         "signature",
         "signed_at",
+        "trial",
         "writes",
     )
 
     def __init__(self, cycle_id: str, *, plugin: str = "", shared: SharedState | None = None) -> None:
         self.cycle_id = cycle_id
         self.plugin = plugin
+        self.parent: CycleState | None = None
+        """The state that this state belongs to: of a pod in a group's cycle, that of the placement; of a
+        placement, that of the group. None: there is no such state.
+        """
+        self.trial: TrialRef | None = None
+        """The trial that the Reserve or Unreserve of a pod in a group's cycle belongs to. None: the pod is
+        scheduled by itself, or the host has not chosen a node yet.
+        """
         self.writes = 0
         """The number of writes, publications and deletions."""
         self._token: bytes | None = None
@@ -118,6 +149,22 @@ class CycleState:
     def token(self, value: bytes | None) -> None:
         self._token = value
         self.writes += 1
+
+    @property
+    def placement(self) -> CycleState | None:
+        """The state of the placement that this state belongs to; None outside of a group's cycle."""
+        return self._above(PlacementState)
+
+    @property
+    def group(self) -> CycleState | None:
+        """The state of the group's cycle that this state belongs to; None outside of a group's cycle."""
+        return self._above(GroupState)
+
+    def _above(self, kind: type[CycleState]) -> CycleState | None:
+        state = self.parent
+        while state is not None and not isinstance(state, kind):
+            state = state.parent
+        return state
 
     def read(self, key: str) -> Any:
         """Return the value that this plugin wrote. Raises StateNotFoundError."""
@@ -210,8 +257,21 @@ class CycleState:
         copy = CycleState(self.cycle_id, plugin=self.plugin, shared=SharedState(self._shared.values))
         copy.token = self.token
         copy.readable = self.readable
+        copy.parent, copy.trial = self.parent, self.trial
         copy._store = {
             key: value.clone() if isinstance(value, Cloneable) else value
             for key, value in self._store.items()
         }
         return copy
+
+
+class PlacementState(CycleState):
+    """One plugin's view of one placement that a group's cycle tries."""
+
+    __slots__ = ()
+
+
+class GroupState(CycleState):
+    """One plugin's view of a group's cycle."""
+
+    __slots__ = ()

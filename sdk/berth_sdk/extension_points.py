@@ -10,6 +10,13 @@ declaration is needed. The order of the points for one pod:
     Unreserve runs, in reverse order, whenever anything fails after Reserve began. After a restart, a plugin
     first gets the list of its live reservations (`reconcile`).
 
+A group of pods (`spec.schedulingGroup`) has one cycle. The cycle tries placements, and in each placement the
+members, one after the other, each as above from PreFilter to Reserve:
+
+    PlacementGenerate -> for each placement: PlacementFeasible -> (a member -> PlacementFeasible) ...
+      -> PlacementScore -> NormalizePlacementScore, when several placements are feasible
+      -> [PodGroupPostFilter, when none is] -> for each member that has a node: Reserve -> Permit -> ...
+
 Filter and Score have two forms: per node (`filter`, `score`), which is easy to write, and over the table of
 nodes (`filter_nodes`, `score_nodes`), which is fast. The same class runs in the host's process or behind
 gRPC. Optional class attributes, listed in `Plugin`, describe the rest of a plugin.
@@ -26,7 +33,7 @@ is an error there, and SUCCESS at every other point. Methods may be `async def`.
 scheduling cycle run one at a time per plugin; plain methods of the binding cycle run in `max_concurrency`
 threads.
 
-Source: KEP-624; kube-scheduler `framework/interface.go`, v1.36.
+Source: KEP-624; kube-scheduler `framework/interface.go`, v1.36, and v1.37 for groups of pods.
 """
 
 from __future__ import annotations
@@ -44,6 +51,7 @@ from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
+from berth_sdk.pod_group import Assignment, GroupView, Placement, PlacementProgress
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -51,12 +59,14 @@ from berth_sdk.results import (
     NodeRejections,
     PatchResult,
     PermitResult,
+    PodGroupPostFilterResult,
     PostFilterResult,
     PreBindResult,
     PreFilterResult,
     PreFlightResult,
     QueuedPod,
     ReserveResult,
+    Tries,
 )
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Status, Verdicts
@@ -67,9 +77,7 @@ Answer: TypeAlias = T | Awaitable[T]
 
 
 class ExtensionPoint(IntEnum):
-    """The extension points, by their numbers in the contract. Numbers 14 to 19 are reserved for pod
-    groups.
-    """
+    """The extension points, by their numbers in the contract. Those from 14 on are about groups of pods."""
 
     PRE_ENQUEUE = 1
     QUEUE_SORT = 2
@@ -84,6 +92,11 @@ class ExtensionPoint(IntEnum):
     PRE_BIND = 11
     BIND = 12
     POST_BIND = 13
+    PLACEMENT_GENERATE = 14
+    PLACEMENT_SCORE = 15
+    NORMALIZE_PLACEMENT_SCORE = 16
+    PLACEMENT_FEASIBLE = 17
+    POD_GROUP_POST_FILTER = 18
 
     @property
     def config_name(self) -> str:
@@ -106,6 +119,11 @@ METHODS: Final[Mapping[ExtensionPoint, tuple[str, ...]]] = {
     ExtensionPoint.PRE_BIND: ("pre_bind",),
     ExtensionPoint.BIND: ("bind",),
     ExtensionPoint.POST_BIND: ("post_bind",),
+    ExtensionPoint.PLACEMENT_GENERATE: ("placement_generate",),
+    ExtensionPoint.PLACEMENT_SCORE: ("placement_score",),
+    ExtensionPoint.NORMALIZE_PLACEMENT_SCORE: ("normalize_placements",),
+    ExtensionPoint.PLACEMENT_FEASIBLE: ("placement_feasible",),
+    ExtensionPoint.POD_GROUP_POST_FILTER: ("pod_group_post_filter",),
 }
 """The methods of each extension point. A class that has any of them takes part in the point."""
 
@@ -264,6 +282,9 @@ class PreEnqueuePlugin(Protocol):
 class QueueSortPlugin(Protocol):
     """Orders the queue. Every profile has exactly one, the same in all profiles. Write one of `sort_key` and
     `less`.
+
+    The entries of the queue are pods and groups of pods. For a group, `pod.group` is set, the times are the
+    group's, and `pod.pod` is the first member, with the priority of the group.
     """
 
     def sort_key(self, pod: QueuedPod) -> Answer[bytes]:
@@ -500,6 +521,10 @@ class ReservePlugin(Protocol):
 
         `state.token` survives a restart of the plugin. A `ReserveResult` may also carry the answer to
         PreBind, if the answer is known by now.
+
+        In a group's cycle, `state.trial` says which trial the reservation belongs to. A tentative reservation
+        counts for the later members of the same trial, and `unreserve` always ends it. The host then reserves
+        again, with a new `state.cycle_id` and the same values in `state`, for each member that it binds.
         """
         ...
 
@@ -590,6 +615,87 @@ class PostBindPlugin(Protocol):
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
         """React to the binding. An exception has no effect but a log line: the host logs it for an in-process
         plugin, the plugin's server for a served one.
+        """
+        ...
+
+
+# --- groups of pods ----------------------------------------------------------------------------------
+#
+# `state` is the group's (placement_generate, normalize_placements, pod_group_post_filter) or that of the
+# placement. A pod's state of the same cycle reaches both: `state.group` and `state.placement`.
+
+
+class PlacementGeneratePlugin(Protocol):
+    """Divides the nodes into placements. The whole group is placed in one of them. A profile has at most one
+    such plugin. Without it, the group has one placement, with all nodes.
+    """
+
+    def placement_generate(
+        self, state: CycleState, group: GroupView, parent: Placement
+    ) -> Answer[Sequence[Placement] | Status]:
+        """Return the placements to try, with different names. Their nodes are nodes of `parent`
+        (`parent.nodes.take`); a node may be in several placements.
+
+        Empty: no placement is possible. A rejection ends the cycle of the group; an ERROR too.
+        """
+        ...
+
+
+class PlacementScorePlugin(Protocol):
+    """Rates the feasible placements of a group. Not called when only one is feasible."""
+
+    def placement_score(
+        self, state: CycleState, group: GroupView, placement: Placement, assignments: Sequence[Assignment]
+    ) -> Answer[int | Status]:
+        """Return the score of one placement, higher is better: 0..100, unless `normalize_placements` follows.
+
+        `assignments`: the node of each member that this cycle placed there. A Status other than SUCCESS ends
+        the attempt in an error.
+        """
+        ...
+
+
+class NormalizePlacementScorePlugin(Protocol):
+    """The second step of PlacementScore, for a plugin that normalises its own scores."""
+
+    def normalize_placements(
+        self, state: CycleState, group: GroupView, scores: NDArray[np.int64], placements: Sequence[Placement]
+    ) -> Answer[NDArray[np.int64] | Status]:
+        """Return int64[n] in 0..100, made from this plugin's scores of the n `placements`."""
+        ...
+
+
+class PlacementFeasiblePlugin(Protocol):
+    """Decides whether a group with these numbers of members is complete. `multiPoint` enables the plugin at
+    this point: KubeSchedulerConfiguration has no list for it.
+    """
+
+    def placement_feasible(
+        self, state: CycleState, group: GroupView, progress: PlacementProgress
+    ) -> Answer[Status | None]:
+        """Return SUCCESS if the group may run as it is, WAIT if more members are needed, or UNSCHEDULABLE if
+        the members that remain cannot suffice any more: the cycle tries none of them. Any other code is an
+        error.
+
+        Called before the first member and after each. A served plugin is called for many steps at once,
+        before they happen: the answer must follow from the arguments and from `state.group` alone. Reasons may hold
+        `{scheduled}` and `{remaining}`: the host puts the numbers of the step there.
+        """
+        ...
+
+
+class PodGroupPostFilterPlugin(Protocol):
+    """Called when the group has no feasible placement. Preemption is the typical plugin. PostFilter is not
+    called for members of a group.
+    """
+
+    def pod_group_post_filter(
+        self, state: CycleState, group: GroupView, tries: Tries
+    ) -> Answer[PodGroupPostFilterResult | Status | None]:
+        """Return SUCCESS with nominations and victims, which ends the search, or UNSCHEDULABLE.
+
+        `tries.schedule` answers where the group would fit without some pods. UNSCHEDULABLE: no help; the host
+        calls the next plugin. None reads as UNSCHEDULABLE. UNSCHEDULABLE_AND_UNRESOLVABLE ends the search.
         """
         ...
 

@@ -7,10 +7,10 @@ results may return a bare Status instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import Assignment, PodGroup
 from berth_sdk.status import SUCCESS, UNRESOLVABLE, Code, Status, Verdicts
 
 
@@ -204,6 +205,10 @@ class QueuedPod:
 
     `added_at_s`: when the pod was added, or last came back from an attempt. `victims_pending`: the host is
     still removing preempted pods for this pod.
+
+    `group`: the group of an entry that is a group of pods, as QueueSort sees it; None: the entry is one pod.
+    For a group, `attempts` and the times are the group's. `pod` is the first member, with the priority of the
+    group, so that a plugin which reads only pods orders groups too.
     """
 
     pod: Pod
@@ -211,6 +216,7 @@ class QueuedPod:
     added_at_s: float = 0.0
     first_attempt_at_s: float | None = None
     victims_pending: bool = False
+    group: PodGroup | None = None
     _summary: QueuedPod | None = field(default=None, init=False, repr=False, compare=False)
     """The value of `as_summary`. None: not asked for yet."""
 
@@ -227,9 +233,15 @@ class QueuedPod:
                 added_at_s=self.added_at_s,
                 first_attempt_at_s=self.first_attempt_at_s,
                 victims_pending=self.victims_pending,
+                group=None if self.group is None else replace(self.group, object=None),
             )
             object.__setattr__(self, "_summary", known)
         return known
+
+    def of_group(self, group: PodGroup) -> QueuedPod:
+        """Return the entry of a group whose first member is this pod: the pod has the group's priority."""
+        pod = self.pod if self.pod.priority == group.priority else replace(self.pod, priority=group.priority)
+        return replace(self, pod=pod, group=group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,3 +352,39 @@ class NodeRejections:
     def with_code(self, code: Code, node_names: Sequence[str]) -> list[str]:
         """Return the names in `node_names` whose verdict has `code`."""
         return [name for name in node_names if self.status(name).code is code]
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupPostFilterResult:
+    """The answer of PodGroupPostFilter. SUCCESS: the group may fit once `victims` are gone.
+
+    - `nominations`: the node for each member that gets one. Other members keep what they have.
+    - `victims`: pods on any nodes, of lower priority than the group. The host evicts them.
+    - `patches`: changes to objects of declared kinds, made with any status.
+    """
+
+    status: Status
+    nominations: tuple[Assignment, ...] = ()
+    victims: tuple[ObjectRef, ...] = ()
+    patches: tuple[ObjectPatch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The outcome of one try to place a group. `assignments`: empty unless `status` is SUCCESS."""
+
+    status: Status
+    assignments: tuple[Assignment, ...] = ()
+
+
+class Tries(Protocol):
+    """What-ifs of PodGroupPostFilter. Usable while that call runs."""
+
+    def schedule(self, removed: Sequence[Pod]) -> Trial | Awaitable[Trial]:
+        """Place the group in the snapshot without the pods `removed`, and return the outcome.
+
+        Nothing is scheduled or evicted. In an in-process plugin, await the result. At most 32 tries per call,
+        one after the other. Raises HandleError after the call, for one try too many, and for a pod that is
+        not on a node of the snapshot.
+        """
+        ...

@@ -26,7 +26,7 @@ from berth_host.attach.state import Swap
 from berth_host.attach.wanted import WantedPlugin, WantedProfile
 from berth_host.log import get_logger
 from berth_host.rpc.conduct import Conduct
-from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.served.grpc_transport import GrpcTransport
 from berth_host.rpc.served.outbox import Outbox
 from berth_host.rpc.served.sender import LinkSender
@@ -108,7 +108,7 @@ class AttachedPlugin:
         self.offers: list[Offer] = []
         self.trial: Offer | None = None
         """A newer instance with a circuit breaker that waits for a trial call."""
-        self._tried_by: Cycle | None = None
+        self._tried_by: CycleRecord | None = None
         self._listener = listener
         self.descriptor = _expected(wanted)
         self.routes = {profile.scheduler_name: PluginRoute(self, profile) for profile in wanted.profiles}
@@ -176,7 +176,7 @@ class AttachedPlugin:
             if offer is not None:
                 offer.judged()
 
-    def for_cycle(self, cycle: Cycle) -> Offer | None:
+    def for_cycle(self, cycle: CycleRecord) -> Offer | None:
         """Return the instance for a new cycle: the one on trial unless another cycle tries that one."""
         if self.trial is not None and self._tried_by is None:
             self._tried_by = cycle
@@ -189,7 +189,7 @@ class AttachedPlugin:
             return self.trial
         return self.active
 
-    def cycle_ended(self, cycle: Cycle) -> None:
+    def cycle_ended(self, cycle: CycleRecord) -> None:
         """Let another cycle try the instance that is on trial."""
         if self._tried_by is cycle:
             self._tried_by = None
@@ -241,7 +241,7 @@ class PluginRoute:
         self.profile = profile
         self.transport: GrpcTransport | None = None
 
-    def for_cycle(self, cycle: Cycle) -> GrpcTransport | None:
+    def for_cycle(self, cycle: CycleRecord) -> GrpcTransport | None:
         """Return the transport to the instance for a new cycle; None without an instance."""
         return self._to(self.plugin.for_cycle(cycle))
 
@@ -249,7 +249,7 @@ class PluginRoute:
         """Return the transport to the instance for a call outside of cycles; None without an instance."""
         return self._to(self.plugin.for_batch(point))
 
-    def cycle_ended(self, cycle: Cycle) -> None:
+    def cycle_ended(self, cycle: CycleRecord) -> None:
         """Let another cycle try the instance that is on trial."""
         self.plugin.cycle_ended(cycle)
 

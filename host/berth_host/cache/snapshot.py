@@ -153,6 +153,15 @@ class Snapshot:
             return None
         return next((pod for pod in self.pods.on_node(slot) if pod.uid == uid), None)
 
+    def pod_on_some_node(self, uid: str) -> Pod | None:
+        """Return the pod with this uid; None if it is on no node."""
+        row = self.pods.position(uid)
+        return None if row is None else self.pods.pod(row)
+
+    def preemption_priority(self, pod: Pod) -> int:
+        """Return the priority that decides whether the pod may be preempted."""
+        return pod.priority
+
     @property
     def order(self) -> NDArray[np.intp]:
         """Positions in `nodes` in the order in which kube-scheduler visits them (intp[n]).

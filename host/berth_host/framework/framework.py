@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.permit_wait import MAX_WAIT_S
-from berth_sdk.results import BindResult, NodeRejections, PostFilterResult
+from berth_sdk.results import BindResult, NodeRejections, PodGroupPostFilterResult, PostFilterResult
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 
@@ -22,6 +23,7 @@ from berth_host.framework.answers import Answers, AskEveryone
 from berth_host.framework.asked import Asked
 from berth_host.framework.filtering import Rows, filter_error
 from berth_host.framework.filtering import all_rows as all_rows
+from berth_host.framework.group_points import GroupPoints
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import score_nodes
 from berth_host.framework.waiting_pods import WaitingPods
@@ -31,7 +33,9 @@ from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
 from berth_host.model.pre_filter_outcome import PreFilterOutcome as PreFilterOutcome
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Changes, Cycle, CycleEnd
+from berth_host.rpc.cycle import Changes, Cycle, CycleEnd, CycleRecord
+
+Found = TypeVar("Found", PostFilterResult, PodGroupPostFilterResult)
 
 
 class Framework:
@@ -67,6 +71,8 @@ class Framework:
         self._pre_scoring = frozenset(client.name for client in self.plugins_at(ExtensionPoint.PRE_SCORE))
         # An in-process plugin needs no call at the end of a cycle: its state is part of the cycle.
         self._served = [client for client in self.clients if client.is_served]
+        self.groups = GroupPoints(plugins, self._times, self._served, self._with_patches)
+        """The points about groups of pods."""
 
     def plugins_at(self, point: ExtensionPoint) -> tuple[PluginClient, ...]:
         """Return the plugins of one point, in order."""
@@ -158,14 +164,14 @@ class Framework:
         name, result = kept
         return name, PostFilterResult(status, result.nominated_node, result.clear_nomination, result.victims)
 
-    def _with_patches(self, client: PluginClient, cycle: Cycle, result: PostFilterResult) -> PostFilterResult:
+    def _with_patches(self, client: PluginClient, cycle: CycleRecord, result: Found) -> Found:
         """Return the answer, and keep its changes in the cycle; an error if they are not allowed."""
         if not result.patches or self._pre_bind is None or result.status.code is Code.ERROR:
             return result
         for patch in result.patches:
             problem = self._pre_bind.executor.refusal(client, cycle, patch)
             if problem:
-                return PostFilterResult(Status.error(f"patch of {patch.ref.key}: {problem}"))
+                return type(result)(Status.error(f"patch of {patch.ref.key}: {problem}"))
         apply = partial(self._pre_bind.executor.apply, client, cycle, result.patches)
         cycle.changes.append(Changes(client.name, result.patches, apply))
         return result

@@ -18,7 +18,15 @@ from berth_host.rpc.calls import CALLS, END_CYCLES, SIMULATE_FILTER
 
 Policy = FailurePolicy
 
-_SCORING: Final = frozenset({ExtensionPoint.PRE_SCORE, ExtensionPoint.SCORE, ExtensionPoint.NORMALIZE_SCORE})
+_SCORING: Final = frozenset(
+    {
+        ExtensionPoint.PRE_SCORE,
+        ExtensionPoint.SCORE,
+        ExtensionPoint.NORMALIZE_SCORE,
+        ExtensionPoint.PLACEMENT_SCORE,
+        ExtensionPoint.NORMALIZE_PLACEMENT_SCORE,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.cycle import Cycle, Reserved
+from berth_host.rpc.group_calls import GROUP_CALLS
 from berth_host.rpc.in_process import reserve
 from berth_host.rpc.validate import VERDICT_CODES, Checker
 
@@ -401,6 +402,7 @@ CALLS: Final[tuple[AnyCall, ...]] = (
     RESERVE,
     UNRESERVE,
     PERMIT,
+    *GROUP_CALLS,
     PRE_BIND_PRE_FLIGHT,
     PRE_BIND,
     BIND,

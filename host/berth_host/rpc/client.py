@@ -40,8 +40,9 @@ from berth_host.rpc import calls
 from berth_host.rpc.batches import ask_batch
 from berth_host.rpc.call import Call
 from berth_host.rpc.call_rules import Policy
-from berth_host.rpc.cycle import Cycle, CycleEnd, EarlyScores, Part
+from berth_host.rpc.cycle import Cycle, CycleEnd, CycleRecord, EarlyScores, Part
 from berth_host.rpc.early import early_scores, early_verdicts, keep_early, keep_scores
+from berth_host.rpc.group_client import GroupClient
 from berth_host.rpc.relay import PluginRelay, StandIn
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
 from berth_host.rpc.scores import ScoreOutcome, no_scores, normalize, score_error, zeros
@@ -56,7 +57,7 @@ OWN_WORKLOAD_LABEL: Final = "berth.io/plugin"
 """The label of pods that run a plugin; its value is the plugin's name."""
 
 
-class PluginClient:
+class PluginClient(GroupClient):
     """One plugin in one profile. Attributes: name, profile, stats, route, settings."""
 
     def __init__(
@@ -84,13 +85,13 @@ class PluginClient:
         """The plugin's descriptor; that of a served plugin may change with its instance."""
         return self.route.descriptor
 
-    def descriptor_in(self, cycle: Cycle) -> Descriptor:
+    def descriptor_in(self, cycle: CycleRecord) -> Descriptor:
         """Return the descriptor of the instance that the cycle began with; before the plugin's first call in
         the cycle, the descriptor of the active instance.
         """
         if self._local is not None:
             return self._local.descriptor
-        way: Transport | None = cycle.part(self.name).instance
+        way: Transport | None = cycle.instance(self.name)
         return self.route.descriptor if way is None else way.descriptor
 
     @property
@@ -332,6 +333,8 @@ class PluginClient:
     async def reserve(self, cycle: Cycle, node_name: str) -> Status:
         """Call Reserve: take what the pod will use. After Reserve the cycle cannot restart."""
         cycle.reserved = True
+        if cycle.trial is not None:
+            cycle.state(self.name).trial = cycle.trial
 
         answer = await self._asked_meanwhile(calls.RESERVE, cycle, (node_name,), self._stand_in)
         if isinstance(answer, Status):
@@ -353,6 +356,8 @@ class PluginClient:
         if part.never_asked_to_reserve:
             return  # one more Unreserve without an acknowledgement would hold up the pod's next attempt
         part.reserved_node = None
+        if cycle.trial is not None:
+            cycle.state(self.name).trial = cycle.trial
         await self._relay.ask(calls.UNRESERVE, cycle, (node_name, reason), lambda policy, failure: None)
 
     async def permit(self, cycle: Cycle, node_name: str) -> PermitResult:
@@ -417,7 +422,7 @@ class PluginClient:
         """Call PostBind, for information. Never fails."""
         await self._relay.ask(calls.POST_BIND, cycle, (node_name,), lambda policy, failure: None)
 
-    def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
+    def end_cycle(self, cycle: CycleRecord, outcome: CycleEnd) -> None:
         """Note the end of the cycle. A later call informs the plugin, which drops the cycle's state."""
         way = self._local or cycle.part(self.name).instance
         if way is not None:

@@ -1,4 +1,5 @@
-"""`Cycle`: the one record of one attempt of one pod, with one `Part` for each plugin that took part.
+"""`Cycle`: the one record of one attempt of one pod, with one `Part` for each plugin that took part. Its base
+`CycleRecord` is also that of the records of groups (`rpc.group_cycle`).
 
 The scheduler makes the record once per attempt (`scheduler.attempt.Attempt` adds the scheduler's own parts),
 and every step and every call gets it. A record lives until PostBind or until the end of Unreserve.
@@ -12,12 +13,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final, Protocol
 
 import numpy as np
-from berth_sdk.cycle_state import PODS_TO_ACTIVATE, CycleState, SharedState, read_pods_to_activate
+from berth_sdk.cycle_state import PODS_TO_ACTIVATE, CycleState, SharedState, TrialRef, read_pods_to_activate
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.results import ObjectPatch, PatchResult, PreBindResult, PreFlightResult
@@ -33,7 +34,7 @@ from berth_host.model.pre_filter_outcome import PASSED, PreFilterOutcome
 DEFAULT_BUDGET_S: Final = 1.0
 POD_DELETED: Final[str] = "the pod was deleted"
 NO_VERSION: Final = StateVersion(0, 0)
-_NO_NODES: Final = NodeTable(NodeColumns())
+NO_NODES: Final = NodeTable(NodeColumns())
 _NO_ROWS: Final[NDArray[np.intp]] = np.zeros(0, dtype=np.intp)
 
 
@@ -148,22 +149,199 @@ class Part:
     """True when Bind may have happened without a usable answer: the host reads the pod back."""
 
 
-class Cycle:
-    """One attempt. Fields with a default are class attributes, so that making a record costs little.
+class CycleRecord:
+    """The record that every call of one cycle gets: the cycle of a pod, of a group, or of a placement.
 
-    `cycle_id`: also the id of the reservation. `nodes`: the whole snapshot; it does not change until Permit
-    has returned. `restarted`: the attempt has been restarted once, and is not restarted again.
+    `cycle_id`: also the id of the reservation. Fields with a default are class attributes, so that making a
+    record costs little.
     """
+
+    subject: Any
+    """The pod, or the group (`GroupView`), that calls of the cycle are about."""
+    parent: CycleRecord | None = None
+    """The record that this one belongs to in a group's cycle: a pod's to that of a placement, a placement's to
+    that of the group. None: there is none."""
+    payer: CycleRecord | None = None
+    """The record whose budget pays for the calls: that of the group. None: this record's own."""
+    trial: TrialRef | None = None
+    """The trial of a pod in a group's cycle."""
+    continues: str = ""
+    """The id that this cycle had before (`Cycle.decide`): served plugins keep the state under it."""
+    reserved: bool = False
+    """Reserve has begun: the cycle cannot restart."""
+    restarted: bool = False
+    """The attempt has been restarted once, and is not restarted again."""
+    binding: bool = False
+    """The binding cycle has begun."""
+    pod_deleted: bool = False
+    """The pod was deleted while a PreBind plugin was between two rounds."""
+    state_class: type[CycleState] = CycleState
+    is_placement: bool = False
+    """The record of a placement of a group."""
+
+    # --- what kept answers bring, by plugin name; equal pods share the mappings
+    inherited: Mapping[str, CycleState] = {}  # replaced, never changed
+    """The cycle state that the plugin wrote for an equal pod and would write for this one."""
+    signatures: Mapping[str, Hashable] = {}
+    """The in-process plugin's signature of the pod, once made."""
+    signed_at: Mapping[str, Hashable] = {}
+    """The versions of the plugin's objects when the pod was signed."""
+
+    _passed_over: tuple[str, ...] = ()
+
+    sampler: CallSampler | None = None
+    """Records every call, in the cycles that are sampled."""
+
+    def __init__(self, cycle_id: str, subject: Any, profile: str, budget_s: float) -> None:
+        self.cycle_id = cycle_id
+        self.subject = subject
+        self.profile = profile
+        self.budget_s = budget_s
+        self.parts: dict[str, Part] = {}
+        """By plugin name; see `part`."""
+        self.shared = SharedState()
+        self.timings_s: dict[tuple[str, str], float] = {}
+        """Seconds spent per (plugin, call)."""
+        self.left_out: dict[tuple[str, str], list[str]] = {}
+        """The calls without an answer that the cycle went on without, by (plugin, why)."""
+        self.overruns: list[str] = []
+        """One sentence for each in-process call that took longer than its deadline."""
+        self.wire: dict[str, Any] = {}
+        """By attachment: what its instance got about this cycle. Only transports use this field."""
+        self.changes: list[Changes] = []
+        """The changes that PostFilter plugins ask for; applied when the cycle is over."""
+        self._open_calls = 0
+        self._opened_s = 0.0
+        self._spent_s = 0.0
+
+    # --- the plugins' parts ----------------------------------------------------------------------------
+
+    def part(self, plugin: str) -> Part:
+        """Return the plugin's part, made at its first use."""
+        part = self.parts.get(plugin)
+        if part is None:
+            part = self.parts[plugin] = Part()
+        return part
+
+    def state(self, plugin: str) -> CycleState:
+        """Return the cycle state of one plugin, made at its first use."""
+        part = self.parts.get(plugin)
+        if part is None:
+            part = self.parts[plugin] = Part()
+        state = part.state
+        if state is None:
+            state = part.state = self.state_class(self.cycle_id, plugin=plugin, shared=self.shared)
+            state.signature = self.signatures.get(plugin)
+            state.pod_deleted = self.pod_deleted
+            state.signed_at = self.signed_at.get(plugin)
+            if self.parent is not None:
+                state.parent = self.parent.state(plugin)
+            known = self.inherited.get(plugin)
+            if known is not None:
+                state.inherit(known)
+        return state
+
+    def instance(self, plugin: str) -> Any:
+        """Return the transport of the plugin's first call in this cycle or in one that the cycle belongs to;
+        None before that call.
+        """
+        record: CycleRecord | None = self
+        while record is not None:
+            part = record.parts.get(plugin)
+            if part is not None and part.instance is not None:
+                return part.instance
+            record = record.parent
+        return None
+
+    @property
+    def owner(self) -> CycleRecord:
+        """The record that knows which instance has `subject`: of a placement, that of its group."""
+        return self.parent if self.is_placement and self.parent is not None else self
+
+    @property
+    def root(self) -> CycleRecord:
+        """The record that this one belongs to in the end: that of the group; without a group, this one."""
+        record: CycleRecord = self
+        while record.parent is not None:
+            record = record.parent
+        return record
+
+    @property
+    def may_restart(self) -> bool:
+        """True if the cycle, or the group's cycle that it belongs to, can begin anew."""
+        return not (self.reserved or self.restarted) and (self.parent is None or self.parent.may_restart)
+
+    @property
+    def lost(self) -> str:
+        """The first plugin whose new instance does not know this cycle; empty where there is none."""
+        return next((plugin for plugin, part in self.parts.items() if part.is_lost), "")
+
+    # --- what is kept of it ----------------------------------------------------------------------------
+
+    def leave_out(self, plugin: str, call: str, why: str) -> None:
+        """Note that the cycle goes on without the plugin's answer.
+
+        `why`: what the plugin did, and the setting that lets the pod pass, such as
+        `is not attached (required: false)`.
+        """
+        calls = self.left_out.setdefault((plugin, why), [])
+        if call not in calls:
+            calls.append(call)
+
+    @property
+    def notes(self) -> list[str]:
+        """One sentence for each omission, each overrun and each HTTP extender that was passed over."""
+        return [*self.omissions, *self.overruns, *self._passed_over]
+
+    def pass_over(self, note: str) -> None:
+        """Note that the cycle goes on without an HTTP extender, in a sentence."""
+        self._passed_over = (*self._passed_over, note)
+
+    @property
+    def omissions(self) -> list[str]:
+        """One sentence for each plugin without whose answer the cycle went on, and each reason for it."""
+        return [
+            f'without plugin "{plugin}" at {", ".join(calls)}: it {why}'
+            for (plugin, why), calls in self.left_out.items()
+        ]
+
+    # --- the budget for calls of served plugins ----------------------------------------------------------
+
+    def served_call_begins(self) -> None:
+        """Start the clock of a call to a served plugin; time in which calls overlap counts once."""
+        if self.payer is not None:
+            self.payer.served_call_begins()
+            return
+        if not self._open_calls:
+            self._opened_s = time.monotonic()
+        self._open_calls += 1
+
+    def served_call_ends(self) -> None:
+        """Stop the clock of a call to a served plugin."""
+        if self.payer is not None:
+            self.payer.served_call_ends()
+            return
+        self._open_calls -= 1
+        if not self._open_calls:
+            self._spent_s += time.monotonic() - self._opened_s
+
+    @property
+    def budget_left_s(self) -> float:
+        """The seconds that calls of served plugins may still take in this cycle; 0 or less: none."""
+        if self.payer is not None:
+            return self.payer.budget_left_s
+        running_s = time.monotonic() - self._opened_s if self._open_calls else 0.0
+        return self.budget_s - self._spent_s - running_s
+
+
+class Cycle(CycleRecord):
+    """One attempt of one pod. `nodes`: the whole snapshot; it does not change until Permit has returned."""
 
     # --- how far the attempt is
     node_name: str = ""
     """The chosen node."""
     assumed: bool = False
     """The pod counts on its node in the cache."""
-    reserved: bool = False
-    """Reserve has begun: the cycle cannot restart."""
-    binding: bool = False
-    """The binding cycle has begun."""
     in_pre_bind: bool = False
     """PreBind plugins run, and the attempt can still be undone."""
     in_bind: bool = False
@@ -175,8 +353,6 @@ class Cycle:
     """The binding cycle waits for time to pass, or for a decision on Permit, and for nothing else."""
     aborted: str = ""
     """Why the attempt was cut short."""
-    pod_deleted: bool = False
-    """The pod was deleted while a PreBind plugin was between two rounds."""
     task: asyncio.Task[None] | None = None
     """The task that `abort` cancels; None: nothing to cancel."""
     cancellations: int = 0
@@ -209,92 +385,48 @@ class Cycle:
     """Plugins that the pod does not concern, to the end of the cycle."""
     skip_filter: frozenset[str] = frozenset()
 
-    # --- what kept answers bring, by plugin name; equal pods share the mappings
-    inherited: Mapping[str, CycleState] = {}  # replaced, never changed
-    """The cycle state that the plugin wrote for an equal pod and would write for this one."""
-    signatures: Mapping[str, Hashable] = {}
-    """The in-process plugin's signature of the pod, once made."""
-    signed_at: Mapping[str, Hashable] = {}
-    """The versions of the plugin's objects when the pod was signed."""
-
-    _passed_over: tuple[str, ...] = ()
-
-    sampler: CallSampler | None = None
-    """Records every call, in the cycles that are sampled."""
-
     def __init__(
         self,
         cycle_id: str,
         pod: Pod,
         profile: str,
         *,
-        nodes: NodeTable = _NO_NODES,
+        nodes: NodeTable = NO_NODES,
         version: StateVersion = NO_VERSION,
         budget_s: float = DEFAULT_BUDGET_S,
         restarted: bool = False,
     ) -> None:
-        self.cycle_id = cycle_id
+        super().__init__(cycle_id, pod, profile, budget_s)
         self.pod = pod
-        self.profile = profile
         self.nodes = nodes
         self.version = version
-        self.budget_s = budget_s
-        self.restarted = restarted
-        self.parts: dict[str, Part] = {}
-        """By plugin name; see `part`."""
-        self.shared = SharedState()
+        if restarted:
+            self.restarted = True
         self.skip_score: set[str] = set()
         self.skip_pre_bind: set[str] = set()
         self.parallel_pre_bind: set[str] = set()
-        self.changes: list[Changes] = []
-        """The changes that PostFilter plugins ask for; applied when the cycle is over."""
-        self.timings_s: dict[tuple[str, str], float] = {}
-        """Seconds spent per (plugin, call)."""
-        self.left_out: dict[tuple[str, str], list[str]] = {}
-        """The calls without an answer that the cycle went on without, by (plugin, why)."""
-        self.overruns: list[str] = []
-        """One sentence for each in-process call that took longer than its deadline."""
-        self.wire: dict[str, Any] = {}
-        """By attachment: what its instance got about this cycle. Only transports use this field."""
-        self._open_calls = 0
-        self._opened_s = 0.0
-        self._spent_s = 0.0
 
-    # --- the plugins' parts ----------------------------------------------------------------------------
+    def decide(self, cycle_id: str) -> None:
+        """Go on from the trial that the group's cycle has chosen, after its reservation was given back.
 
-    def part(self, plugin: str) -> Part:
-        """Return the plugin's part, made at its first use."""
-        part = self.parts.get(plugin)
-        if part is None:
-            part = self.parts[plugin] = Part()
-        return part
-
-    def state(self, plugin: str) -> CycleState:
-        """Return the cycle state of one plugin, made at its first use."""
-        part = self.parts.get(plugin)
-        if part is None:
-            part = self.parts[plugin] = Part()
-        state = part.state
-        if state is None:
-            state = part.state = CycleState(self.cycle_id, plugin=plugin, shared=self.shared)
-            state.signature = self.signatures.get(plugin)
-            state.pod_deleted = self.pod_deleted
-            state.signed_at = self.signed_at.get(plugin)
-            known = self.inherited.get(plugin)
-            if known is not None:
-                state.inherit(known)
-        return state
+        `cycle_id`: the new id, under which the pod is reserved for good. The plugins' states stay.
+        """
+        if self.trial is not None:
+            self.trial = replace(self.trial, tentative=False)
+        self.continues, self.cycle_id = self.cycle_id, cycle_id
+        self.reserved = False
+        self.wire = {}
+        for part in self.parts.values():
+            part.reserved_node, part.never_asked_to_reserve = None, False
+            part.early_pre_flight = part.early_pre_bind = None
+            if part.state is not None:
+                part.state.cycle_id = cycle_id
 
     def take_over(self, written: Mapping[str, CycleState]) -> None:
         """Put what plugins wrote for an equal pod at a later point into the cycle states in use."""
         for plugin, part in self.parts.items():
             if part.state is not None and plugin in written:
                 part.state.inherit(written[plugin])
-
-    @property
-    def lost(self) -> str:
-        """The first plugin whose new instance does not know this cycle; empty where there is none."""
-        return next((plugin for plugin, part in self.parts.items() if part.is_lost), "")
 
     @contextmanager
     def without_early_scores(self, asked_again: Collection[str]) -> Iterator[None]:
@@ -352,52 +484,3 @@ class Cycle:
     def is_claimed(self) -> bool:
         """True when a plugin answered that it has bound the pod, and the host is checking this."""
         return self.in_bind and self.is_told
-
-    # --- what is kept of it ----------------------------------------------------------------------------
-
-    def leave_out(self, plugin: str, call: str, why: str) -> None:
-        """Note that the cycle goes on without the plugin's answer.
-
-        `why`: what the plugin did, and the setting that lets the pod pass, such as
-        `is not attached (required: false)`.
-        """
-        calls = self.left_out.setdefault((plugin, why), [])
-        if call not in calls:
-            calls.append(call)
-
-    @property
-    def notes(self) -> list[str]:
-        """One sentence for each omission, each overrun and each HTTP extender that was passed over."""
-        return [*self.omissions, *self.overruns, *self._passed_over]
-
-    def pass_over(self, note: str) -> None:
-        """Note that the cycle goes on without an HTTP extender, in a sentence."""
-        self._passed_over = (*self._passed_over, note)
-
-    @property
-    def omissions(self) -> list[str]:
-        """One sentence for each plugin without whose answer the cycle went on, and each reason for it."""
-        return [
-            f'without plugin "{plugin}" at {", ".join(calls)}: it {why}'
-            for (plugin, why), calls in self.left_out.items()
-        ]
-
-    # --- the budget for calls of served plugins ----------------------------------------------------------
-
-    def served_call_begins(self) -> None:
-        """Start the clock of a call to a served plugin; time in which calls overlap counts once."""
-        if not self._open_calls:
-            self._opened_s = time.monotonic()
-        self._open_calls += 1
-
-    def served_call_ends(self) -> None:
-        """Stop the clock of a call to a served plugin."""
-        self._open_calls -= 1
-        if not self._open_calls:
-            self._spent_s += time.monotonic() - self._opened_s
-
-    @property
-    def budget_left_s(self) -> float:
-        """The seconds that calls of served plugins may still take in this cycle; 0 or less: none."""
-        running_s = time.monotonic() - self._opened_s if self._open_calls else 0.0
-        return self.budget_s - self._spent_s - running_s

@@ -34,7 +34,7 @@ from berth_host.errors.plugins import (
 from berth_host.errors.state import InvariantError
 from berth_host.log.hidden import without_hidden
 from berth_host.rpc.call import AnyCall, Call, Lane
-from berth_host.rpc.cycle import Cycle, CycleEnd, Reserved
+from berth_host.rpc.cycle import CycleRecord, CycleEnd, Reserved
 
 Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")
@@ -83,13 +83,13 @@ class InProcessTransport:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
+    def end_cycle(self, cycle: CycleRecord, outcome: CycleEnd) -> None:
         """Do nothing: the cycle's state is part of the cycle's record."""
 
     def ask(
         self,
         call: Call[*Args, Raw, Any],
-        cycle: Cycle | None,
+        cycle: CycleRecord | None,
         args: tuple[*Args],
         deadline_s: float,
     ) -> Answer[Raw]:
@@ -104,10 +104,10 @@ class InProcessTransport:
         state = cycle.state(self._name)
         if call.lane is not Lane.CYCLE and self._in_thread(call, cycle):
             return self._mapped(
-                call, self._threaded(call, deadline_s, call.local, self.runtime, state, cycle.pod, *args)
+                call, self._threaded(call, deadline_s, call.local, self.runtime, state, cycle.subject, *args)
             )
         try:
-            answer: Any = call.local(self.runtime, state, cycle.pod, *args)
+            answer: Any = call.local(self.runtime, state, cycle.subject, *args)
         except BaseException as err:  # noqa: BLE001  # a plugin may raise anything
             answer = self.stands_for(call, err)
         if type(answer) not in SETTLED:
@@ -163,7 +163,7 @@ class InProcessTransport:
             raise self._failure(call, err) from err
         return answers  # type: ignore[no-any-return]  # the row's own type
 
-    def _in_thread(self, call: AnyCall, cycle: Cycle) -> bool:
+    def _in_thread(self, call: AnyCall, cycle: CycleRecord) -> bool:
         """Return True if the call runs in a thread: the plugin has a plain method of its own. Unreserve runs
         in a thread only in the binding cycle; plain calls of the scheduling cycle are serial.
         """

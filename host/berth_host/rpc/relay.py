@@ -36,7 +36,7 @@ from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.call_rules import CallRule, Policy
 from berth_host.rpc.calls import QUEUEING_HINTS
 from berth_host.rpc.conduct import Conduct
-from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.in_process import SETTLED
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
 from berth_host.rpc.terms import Kind, Terms
@@ -83,7 +83,7 @@ class PluginRelay:
     async def ask(
         self,
         call: Call[*Args, Raw, Out],
-        cycle: Cycle | None,
+        cycle: CycleRecord | None,
         args: tuple[*Args],
         stand_in: StandIn[S],
     ) -> Out | S: ...
@@ -91,7 +91,7 @@ class PluginRelay:
     async def ask(
         self,
         call: Call[*Args, Raw, Out],
-        cycle: Cycle | None,
+        cycle: CycleRecord | None,
         args: tuple[*Args],
         stand_in: StandIn[S],
         then: Callable[[Checker, Out], T],
@@ -99,7 +99,7 @@ class PluginRelay:
     async def ask(
         self,
         call: Call[*Args, Raw, Any],
-        cycle: Cycle | None,
+        cycle: CycleRecord | None,
         args: tuple[*Args],
         stand_in: StandIn[S],
         then: Callable[[Checker, Any], Any] | None = None,
@@ -124,7 +124,7 @@ class PluginRelay:
                     raw = local.ask(call, cycle, args, deadline_s)
                 else:
                     try:
-                        raw = call.local(local.runtime, cycle.state(self._name), cycle.pod, *args)
+                        raw = call.local(local.runtime, cycle.state(self._name), cycle.subject, *args)
                     except BaseException as err:  # noqa: BLE001  # a plugin may raise anything
                         raw = local.stands_for(call, err)
                     if type(raw) not in SETTLED:
@@ -194,7 +194,7 @@ class PluginRelay:
     def came(
         self,
         call: Call[*Args, Raw, Out],
-        cycle: Cycle,
+        cycle: CycleRecord,
         raw: Raw,
         args: tuple[*Args],
         stand_in: StandIn[S],
@@ -217,7 +217,7 @@ class PluginRelay:
     def came_unread(
         self,
         call: Call[*Args, Raw, Out],
-        cycle: Cycle,
+        cycle: CycleRecord,
         read: Callable[[], Raw],
         args: tuple[*Args],
         stand_in: StandIn[S],
@@ -240,7 +240,7 @@ class PluginRelay:
         self._answered(call, cycle)
         return answer
 
-    def was_untrue(self, call: AnyCall, cycle: Cycle, untrue: str) -> None:
+    def was_untrue(self, call: AnyCall, cycle: CycleRecord, untrue: str) -> None:
         """Count a violation for an answer that passed every check and turned out to be untrue."""
         failure = PluginProtocolError(self._name, call.rpc, untrue)
         _blame(self._conduct(cycle), call, failure)
@@ -252,7 +252,7 @@ class PluginRelay:
         self,
         call: Call[*Args, Any, Any],
         terms: Terms,
-        cycle: Cycle | None,
+        cycle: CycleRecord | None,
         args: tuple[*Args],
         then: Callable[[Checker, Any], Any] | None,
     ) -> Any:
@@ -273,7 +273,7 @@ class PluginRelay:
                 with _repeating(cycle, self._name):
                     return await self._attempt(way, call, terms, cycle, args, then)
         except PluginUnavailableError as failure:
-            if cycle is not None and _may_restart(cycle):
+            if cycle is not None and cycle.may_restart:
                 # The end of a process is noticed a moment after the call that it did not answer.
                 await way.is_lost(min(terms.rules[call.rpc].deadline_s, cycle.budget_left_s))
                 self._restart_if_replaced(cycle, way, failure)
@@ -291,7 +291,7 @@ class PluginRelay:
         way: Transport,
         call: Call[*Args, Any, Any],
         terms: Terms,
-        cycle: Cycle | None,
+        cycle: CycleRecord | None,
         args: tuple[*Args],
         then: Callable[[Checker, Any], Any] | None,
     ) -> Any:
@@ -314,7 +314,7 @@ class PluginRelay:
                 raise self._timeout(call, rule, cycle, deadline_s) from failure
 
     def _timeout(
-        self, call: AnyCall, rule: CallRule, cycle: Cycle | None, had_s: float
+        self, call: AnyCall, rule: CallRule, cycle: CycleRecord | None, had_s: float
     ) -> PluginTimeoutError:
         """Return the error with the deadline that the user set; the transport has only the time left.
 
@@ -325,7 +325,7 @@ class PluginRelay:
         fair_s = FAIR_SHARE * min(rule.deadline_s, cycle.budget_s)
         return PluginTimeoutError(self._name, call.rpc, had_s, of_budget=True, others_spent=had_s < fair_s)
 
-    def _way(self, call: AnyCall, cycle: Cycle | None) -> Transport:
+    def _way(self, call: AnyCall, cycle: CycleRecord | None) -> Transport:
         """Return the way to the instance of this cycle's first call. Raises PluginError if it is gone."""
         if cycle is None:
             way = self._route.for_batch(call.point)
@@ -344,27 +344,32 @@ class PluginRelay:
             raise gone
         raise PluginAbsentError(self._name, call.rpc, self._route.absence)
 
-    def _pinned(self, cycle: Cycle) -> Transport | None:
+    def _pinned(self, cycle: CycleRecord) -> Transport | None:
         """Return the way of this cycle's first call, chosen now if this is the first; None without an
         instance.
         """
         part = cycle.part(self._name)
         way: Transport | None = part.instance
         if way is None:
-            way = part.instance = self._route.for_cycle(cycle)
+            way = cycle.instance(self._name)
+            if way is None:
+                # All cycles of a group go to one instance: it may keep the state of the group.
+                root = cycle.root
+                way = root.part(self._name).instance = self._route.for_cycle(root)
+            part.instance = way
         return way
 
-    def _restart_if_replaced(self, cycle: Cycle, lost: Transport, failure: PluginError) -> None:
+    def _restart_if_replaced(self, cycle: CycleRecord, lost: Transport, failure: PluginError) -> None:
         """Raise CycleRestartError, once, if another instance is active before Reserve began: this one
         died, or its circuit is open.
         """
         current = self._route.transport
-        if not _may_restart(cycle) or (lost.is_open and not isinstance(failure, CircuitOpenError)):
+        if not cycle.may_restart or (lost.is_open and not isinstance(failure, CircuitOpenError)):
             return
         if current is not None and current is not lost:
             raise CycleRestartError(self._name, "its instance was replaced by another one") from failure
 
-    def _deadline_s(self, call: AnyCall, rule: CallRule, cycle: Cycle | None) -> float:
+    def _deadline_s(self, call: AnyCall, rule: CallRule, cycle: CycleRecord | None) -> float:
         deadline_s = rule.deadline_s
         if cycle is None:
             return deadline_s
@@ -384,7 +389,7 @@ class PluginRelay:
             raise PluginTimeoutError(self._name, call.rpc, deadline_s)
         raise BudgetSpentError(self._name, call.rpc, cycle.budget_s)
 
-    def _failed(self, call: AnyCall, rule: CallRule, cycle: Cycle | None, failure: PluginError) -> Policy:
+    def _failed(self, call: AnyCall, rule: CallRule, cycle: CycleRecord | None, failure: PluginError) -> Policy:
         """Count and log the failure, and return the policy that applies."""
         if isinstance(failure, PluginAbsentError | CircuitOpenError):
             policy = rule.unasked
@@ -413,7 +418,7 @@ class PluginRelay:
         setting = f"policy: {policy.value}" if by_policy or not unasked else "required: false"
         return f"{failure.said_of_it} ({setting})"
 
-    def _answered(self, call: AnyCall, cycle: Cycle) -> None:
+    def _answered(self, call: AnyCall, cycle: CycleRecord) -> None:
         """Record that an answer came early and passed every check."""
         conduct = self._conduct(cycle)
         if conduct is not None:
@@ -421,7 +426,7 @@ class PluginRelay:
         if self.failing:
             self._recovered(call)
 
-    def _conduct(self, cycle: Cycle) -> Conduct | None:
+    def _conduct(self, cycle: CycleRecord) -> Conduct | None:
         """Return the conduct record of the instance that serves this cycle."""
         way: Transport | None = cycle.part(self._name).instance
         return None if way is None else way.conduct
@@ -452,7 +457,7 @@ class PluginRelay:
             self.failing.discard(call.rpc)
             _LOG.info("plugin.call_recovered", plugin=self._name, call=call.rpc)
 
-    def _overran(self, call: AnyCall, rule: CallRule, cycle: Cycle | None, duration_s: float) -> None:
+    def _overran(self, call: AnyCall, rule: CallRule, cycle: CycleRecord | None, duration_s: float) -> None:
         self._stats.of(call.rpc).overruns += 1
         text = (
             f'plugin "{self._name}" took {1000 * duration_s:.0f} ms at {call.rpc};'
@@ -462,7 +467,7 @@ class PluginRelay:
             cycle.overruns.append(text)
         _LOG.warning("plugin.overran", plugin=self._name, call=call.rpc, error=text)
 
-    def _terms_of(self, cycle: Cycle | None) -> Terms:
+    def _terms_of(self, cycle: CycleRecord | None) -> Terms:
         """Return the terms of the cycle's instance; without a cycle, of the active instance."""
         pinned = None if cycle is None else self._pinned(cycle)
         descriptor = self._route.descriptor if pinned is None else pinned.descriptor
@@ -483,12 +488,8 @@ def _blame(conduct: Conduct | None, call: AnyCall, failure: PluginError) -> None
         conduct.violated(f"{failure.detail} at {call.rpc}")
 
 
-def _may_restart(cycle: Cycle) -> bool:
-    return not (cycle.reserved or cycle.restarted)
-
-
 @contextmanager
-def _repeating(cycle: Cycle | None, plugin: str) -> Iterator[None]:
+def _repeating(cycle: CycleRecord | None, plugin: str) -> Iterator[None]:
     """Mark the call as the second attempt, for the transport."""
     if cycle is None:
         yield

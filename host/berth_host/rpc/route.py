@@ -14,7 +14,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.config.berth.points import PointPolicy
-from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.transport import Transport
 
@@ -27,7 +27,7 @@ class Route(Protocol):
         """The way to the active instance; None while there is none."""
         ...
 
-    def for_cycle(self, cycle: Cycle) -> Transport | None:
+    def for_cycle(self, cycle: CycleRecord) -> Transport | None:
         """Return the way to the instance for a new cycle, which stays with that instance."""
         ...
 
@@ -35,7 +35,7 @@ class Route(Protocol):
         """Return the way to the instance for a call that belongs to no cycle."""
         ...
 
-    def cycle_ended(self, cycle: Cycle) -> None:
+    def cycle_ended(self, cycle: CycleRecord) -> None:
         """Note the end of a cycle for which `for_cycle` was called."""
         ...
 
@@ -64,7 +64,7 @@ class LocalRoute:
 
     transport: InProcessTransport
 
-    def for_cycle(self, cycle: Cycle) -> InProcessTransport:
+    def for_cycle(self, cycle: CycleRecord) -> InProcessTransport:
         """Return the transport of the in-process plugin."""
         return self.transport
 
@@ -72,7 +72,7 @@ class LocalRoute:
         """Return the transport of the in-process plugin."""
         return self.transport
 
-    def cycle_ended(self, cycle: Cycle) -> None:
+    def cycle_ended(self, cycle: CycleRecord) -> None:
         """Do nothing: an in-process plugin is never on trial."""
 
     def forget(self, asking: str) -> None:

@@ -16,7 +16,7 @@ from berth_sdk.signature import wishes
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.call_rules import CallRule, call_rules
-from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.route import ClientSettings
 from berth_host.rpc.validate import Checker, ClusterFacts
 
@@ -65,7 +65,7 @@ class Kind:
     stats: CallStats
     seen: set[int] | None = None
 
-    def observe(self, cycle: Cycle | None, duration_s: float, answer: object = None) -> None:
+    def observe(self, cycle: CycleRecord | None, duration_s: float, answer: object = None) -> None:
         """Record one call. `answer` None: the call failed."""
         self.stats.times.observe(duration_s)
         if cycle is not None:
@@ -76,9 +76,9 @@ class Kind:
             if cycle.sampler is not None:
                 cycle.sampler.called(*self.key, duration_s, answer)
 
-    def _count_alike(self, seen: set[int], cycle: Cycle) -> None:
+    def _count_alike(self, seen: set[int], cycle: CycleRecord) -> None:
         """Count the call if an earlier one was about an equal pod."""
-        pod = hash(wishes(cycle.pod))
+        pod = hash(wishes(cycle.subject))
         if pod in seen:
             self.stats.alike = (self.stats.alike or 0) + 1
         elif len(seen) < _MOST_SEEN:

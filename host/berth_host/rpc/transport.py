@@ -14,7 +14,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.rpc.call import Call
 from berth_host.rpc.conduct import Conduct
-from berth_host.rpc.cycle import Cycle, CycleEnd
+from berth_host.rpc.cycle import CycleRecord, CycleEnd
 
 Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")
@@ -45,7 +45,7 @@ class Transport(Protocol):
     def ask(
         self,
         call: Call[*Args, Raw, Any],
-        cycle: Cycle | None,
+        cycle: CycleRecord | None,
         args: tuple[*Args],
         deadline_s: float,
     ) -> Answer[Raw]:
@@ -56,6 +56,6 @@ class Transport(Protocol):
         """
         ...
 
-    def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
+    def end_cycle(self, cycle: CycleRecord, outcome: CycleEnd) -> None:
         """Note the end of the cycle; a later call informs the plugin."""
         ...

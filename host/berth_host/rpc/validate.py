@@ -37,6 +37,7 @@ from berth_host.config.berth.points import POINT_RULES
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.cycle import Reserved
+from berth_host.rpc.group_checks import GroupChecks
 
 MAX_PERMIT_WAIT_S: Final = 15 * 60.0
 MAX_PATCHES: Final = 64
@@ -73,6 +74,14 @@ class ClusterFacts(Protocol):
         """Return the pod with this uid on that node; None if it is not there."""
         ...
 
+    def pod_on_some_node(self, uid: str) -> Pod | None:
+        """Return the pod with this uid; None if it is on no node."""
+        ...
+
+    def preemption_priority(self, pod: Pod) -> int:
+        """Return the priority that decides whether a pod on a node may be preempted: that of its group."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Checker:
@@ -80,6 +89,11 @@ class Checker:
 
     descriptor: Descriptor
     facts: ClusterFacts
+
+    @property
+    def groups(self) -> GroupChecks:
+        """The checks of answers about groups of pods."""
+        return GroupChecks(self)
 
     # --- the queue ---------------------------------------------------------------------------------
 
@@ -96,7 +110,7 @@ class Checker:
     def sort_key(self, call: AnyCall, key: bytes) -> bytes:
         """Check that a key has at most 256 bytes."""
         if len(key) > MAX_KEY_BYTES:
-            self._violation(call, f"answered a sort key of {len(key)} bytes; {MAX_KEY_BYTES} is the limit")
+            self.violation(call, f"answered a sort key of {len(key)} bytes; {MAX_KEY_BYTES} is the limit")
         return key
 
     def queueing_hints(self, call: AnyCall, hints: Sequence[bool], count: int) -> list[bool]:
@@ -133,9 +147,9 @@ class Checker:
             return None
         how = self.descriptor.normalization
         if how not in EARLY:
-            self._violation(call, f"answered early scores with normalization {how.name}")
+            self.violation(call, f"answered early scores with normalization {how.name}")
         if result.skip_score:
-            self._violation(call, "answered early scores together with skip_score")
+            self.violation(call, "answered early scores together with skip_score")
         return self.raw_scores(call, scores, count)
 
     def verdicts(self, call: AnyCall, verdicts: Verdicts, count: int) -> Verdicts:
@@ -145,14 +159,14 @@ class Checker:
             self._count(call, len(groups), count, "verdicts")
         is_grouped = groups.dtype is _INT32 or groups.dtype == _INT32
         if not is_grouped or not statuses or not statuses[0].is_success:
-            self._violation(call, "answered verdicts that are not grouped as Verdicts says")
+            self.violation(call, "answered verdicts that are not grouped as Verdicts says")
         if len(statuses) == 1:
             if np.count_nonzero(groups):
-                self._violation(call, "answered a verdict group that does not exist")
+                self.violation(call, "answered a verdict group that does not exist")
             return verdicts
         # As an unsigned number, a negative group is above every length.
         if count and int(np.maximum.reduce(groups.view(np.uint32))) >= len(statuses):
-            self._violation(call, "answered a verdict group that does not exist")
+            self.violation(call, "answered a verdict group that does not exist")
         if all(status.code in VERDICT_CODES for status in statuses):
             return verdicts
         # Verdicts are answers of Filter, also if another call brought them.
@@ -165,26 +179,26 @@ class Checker:
         status = self.status(call, result.status)
         node = result.nominated_node
         if node and result.clear_nomination:
-            self._violation(call, f"nominated {node!r} and cleared the nomination at once")
+            self.violation(call, f"nominated {node!r} and cleared the nomination at once")
         if status.is_success and not node and not result.clear_nomination:
-            self._violation(call, "answered SUCCESS without a nominated node")
+            self.violation(call, "answered SUCCESS without a nominated node")
         if node and not self.facts.has_node(node):
-            self._violation(call, f"nominated the unknown node {node!r}")
+            self.violation(call, f"nominated the unknown node {node!r}")
         if result.victims and not node:
-            self._violation(call, "named victims without a nominated node")
+            self.violation(call, "named victims without a nominated node")
         for ref in result.victims:
             victim = self.facts.pod_on_node(node, ref.uid)
             if victim is None:
-                self._violation(
+                self.violation(
                     call, f"named the victim {ref.namespace}/{ref.name}, which is not on node {node!r}"
                 )
             if victim.priority >= pod.priority:
-                self._violation(
+                self.violation(
                     call,
                     f"named the victim {victim.key} of priority {victim.priority},"
                     f" not below the pod's {pod.priority}",
                 )
-        self._patches(call, result.patches, pod)
+        self.patches(call, result.patches, pod)
         if status is result.status:
             return result
         return replace(result, status=status)
@@ -204,7 +218,7 @@ class Checker:
         if type(scores) is np.ndarray and scores.dtype is INT64 and scores.shape == (count,):
             return scores
         if not isinstance(scores, np.ndarray) or scores.ndim != 1 or scores.dtype.kind not in "iu":
-            self._violation(call, "answered scores that are not one row of integers")
+            self.violation(call, "answered scores that are not one row of integers")
         self._count(call, len(scores), count, "scores")
         return scores.astype(np.int64, copy=False)
 
@@ -224,7 +238,7 @@ class Checker:
         if answer.status is None:
             self._undecided(call)
         if answer.pre_bind is not None and ExtensionPoint.PRE_BIND not in self.descriptor.points:
-            self._violation(call, "answered PreBind early, in which it does not take part")
+            self.violation(call, "answered PreBind early, in which it does not take part")
         status = self.status(call, answer.status)
         return answer if status is answer.status else replace(answer, status=status)
 
@@ -244,7 +258,7 @@ class Checker:
     def pre_bind_pre_flight(self, call: AnyCall, result: PreFlightResult) -> PreFlightResult:
         """Check that the code is known. The framework handles codes that are not legal."""
         if not isinstance(result.status.code, Code):
-            self._violation(call, f"answered the unknown code {result.status.code!r}")
+            self.violation(call, f"answered the unknown code {result.status.code!r}")
         return result
 
     def pre_bind(self, call: AnyCall, result: PreBindResult | None, pod: Pod) -> PreBindResult:
@@ -255,7 +269,7 @@ class Checker:
         if result is None:
             self._undecided(call)
         status = self.status(call, result.status)
-        self._patches(call, result.patches, pod)
+        self.patches(call, result.patches, pod)
         after_s = result.ask_again_after_s
         if after_s is not None:
             after_s = min(max(after_s, 0.0), MAX_PRE_BIND_WAIT_S)
@@ -273,7 +287,7 @@ class Checker:
     def token(self, call: AnyCall, token: bytes | None) -> None:
         """Check that a cycle token has at most 4 KiB."""
         if token is not None and len(token) > MAX_TOKEN_BYTES:
-            self._violation(call, f"set a cycle token of {len(token)} bytes; {MAX_TOKEN_BYTES} is the limit")
+            self.violation(call, f"set a cycle token of {len(token)} bytes; {MAX_TOKEN_BYTES} is the limit")
 
     # --- pieces ------------------------------------------------------------------------------------------
 
@@ -289,48 +303,50 @@ class Checker:
         reasons = status.reasons or (f"{status.code.kube_name} has no meaning at {rpc}",)
         return Status(Code.ERROR, reasons, status.plugin)
 
-    def _patches(self, call: AnyCall, patches: Sequence[ObjectPatch], pod: Pod) -> None:
+    def patches(self, call: AnyCall, patches: Sequence[ObjectPatch], pod: Pod | None) -> None:
+        """Check that there are at most 64 patches, each of a declared resource or of `pod` (None: of no pod)."""
         if len(patches) > MAX_PATCHES:
-            self._violation(call, f"answered {len(patches)} patches; {MAX_PATCHES} is the limit")
+            self.violation(call, f"answered {len(patches)} patches; {MAX_PATCHES} is the limit")
         for patch in patches:
             self._patch(call, patch, pod)
 
-    def _patch(self, call: AnyCall, patch: ObjectPatch, pod: Pod) -> None:
+    def _patch(self, call: AnyCall, patch: ObjectPatch, pod: Pod | None) -> None:
         declared = {need.resource for need in self.descriptor.needs if need.kind is NeedKind.OBJECT}
         target = f"{patch.resource} {patch.ref.namespace}/{patch.ref.name}"
         if patch.resource == "pods":
-            own = (pod.namespace, pod.name)
-            if (patch.ref.namespace, patch.ref.name) != own or patch.ref.uid not in ("", pod.uid):
-                self._violation(call, f"patched {target}, which is not the pod of the cycle")
+            key = f"{patch.ref.namespace}/{patch.ref.name}"
+            if pod is None or key != pod.key or patch.ref.uid not in ("", pod.uid):
+                self.violation(call, f"patched {target}, which is not the pod of the cycle")
             if patch.action is not PatchAction.MERGE:
-                self._violation(call, f"would {patch.action.name.lower()} {target}")
+                self.violation(call, f"would {patch.action.name.lower()} {target}")
         elif patch.resource not in declared:
-            self._violation(call, f"patched {target}, a resource that it did not declare")
+            self.violation(call, f"patched {target}, a resource that it did not declare")
         if not patch.ref.name:
-            self._violation(call, f"patched {patch.resource} without a name")
+            self.violation(call, f"patched {patch.resource} without a name")
         if patch.subresource not in ("", "status"):
-            self._violation(call, f"patched the subresource {patch.subresource!r} of {target}")
+            self.violation(call, f"patched the subresource {patch.subresource!r} of {target}")
         body = patch.merge_patch
         if not isinstance(body, Mapping):
-            self._violation(call, f"patched {target} with something that is not a JSON object")
+            self.violation(call, f"patched {target} with something that is not a JSON object")
         if _is_deep(body):
-            self._violation(call, f"patched {target} with more than {MAX_PATCH_DEPTH} levels")
+            self.violation(call, f"patched {target} with more than {MAX_PATCH_DEPTH} levels")
         if "metadata" in body:
             metadata = body["metadata"]
             if not isinstance(metadata, Mapping):
-                self._violation(call, f"replaced the metadata of {target}")
+                self.violation(call, f"replaced the metadata of {target}")
             for field in _IDENTITY_FIELDS:
                 if field in metadata:
-                    self._violation(call, f"patched metadata.{field} of {target}")
+                    self.violation(call, f"patched metadata.{field} of {target}")
 
     def _count(self, call: AnyCall, got: int, want: int, what: str) -> None:
         if got != want:
-            self._violation(call, f"answered {got} {what} for {want}")
+            self.violation(call, f"answered {got} {what} for {want}")
 
     def _undecided(self, call: AnyCall) -> NoReturn:
-        self._violation(call, "did not decide (no status code): it has to answer a Status")
+        self.violation(call, "did not decide (no status code): it has to answer a Status")
 
-    def _violation(self, call: AnyCall, detail: str) -> NoReturn:
+    def violation(self, call: AnyCall, detail: str) -> NoReturn:
+        """Raise PluginProtocolError."""
         raise PluginProtocolError(self.descriptor.name, call.rpc, detail)
 
 

@@ -39,6 +39,7 @@ PLAIN: Final = frozenset(
         results.PreBindResult,
         results.ReserveResult,
         results.BindResult,
+        results.PodGroupPostFilterResult,
     }
 )
 

@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth_sdk.errors import PluginAnswerError, ScoreRefusedError
+from berth_sdk.pod_group import Assignment, Placement
 from berth_sdk.results import (
     BindResult,
     FilterResult,
     LiveReservation,
     PermitResult,
+    PodGroupPostFilterResult,
     PostFilterResult,
     PreBindResult,
     PreFilterResult,
@@ -143,9 +145,25 @@ class Answers:
             )
         return refused
 
-    def scores(self, method: str, answer: Any, count: int) -> NDArray[np.int64]:
+    def placements(self, method: str, answer: Any) -> tuple[Placement, ...]:
+        """Return the answer as placements."""
+        if isinstance(answer, Sequence) and all(isinstance(item, Placement) for item in answer):
+            return tuple(answer)
+        raise self._wrong(method, answer, "a Status or a list of Placement")
+
+    def pod_group_post_filter(self, answer: Any) -> PodGroupPostFilterResult:
+        """Return the answer as a PodGroupPostFilterResult; None means that the plugin cannot make room."""
+        if answer is None:
+            return PodGroupPostFilterResult(Status.unschedulable())
+        if not isinstance(answer, PodGroupPostFilterResult):
+            return PodGroupPostFilterResult(self.status("pod_group_post_filter", answer))
+        if not all(isinstance(item, Assignment) for item in answer.nominations):
+            raise self._wrong("pod_group_post_filter", answer, "nominations that are Assignments")
+        return answer
+
+    def scores(self, method: str, answer: Any, count: int, rows: str = "nodes") -> NDArray[np.int64]:
         """Return the answer as int64[count]. Fractions are an error. Raises ScoreRefusedError for a failed
-        Status.
+        Status. `rows`: the word for the rows in errors.
         """
         if not isinstance(answer, np.ndarray):
             _check_failed(answer)
@@ -160,16 +178,16 @@ class Answers:
                 f"{self._plugin}.{method} answered an array of {answer.dtype} with {answer.ndim} dimensions:"
                 " scores are one row of integers; round them as the formula demands"
             )
-        self._check_count(method, len(answer), count)
+        self._check_count(method, len(answer), count, rows)
         scores: NDArray[np.int64] = answer.astype(np.int64, copy=False)
         return scores
 
-    def score(self, answer: Any) -> int:
+    def score(self, answer: Any, method: str = "score") -> int:
         """Return the answer as one score. Raises ScoreRefusedError for a failed Status."""
         if isinstance(answer, (int, np.integer)) and not isinstance(answer, bool):
             return int(answer)
         _check_failed(answer)
-        raise self._wrong("score", answer, "an integer; round it as the formula demands")
+        raise self._wrong(method, answer, "an integer; round it as the formula demands")
 
     def sort_key(self, answer: Any) -> bytes:
         """Return the answer as a key of at most 256 bytes."""
@@ -188,11 +206,12 @@ class Answers:
             return bool(answer)
         raise self._wrong(method, answer, "True or False")
 
-    def _check_count(self, method: str, got: int, want: int) -> None:
+    def _check_count(self, method: str, got: int, want: int, rows: str = "nodes") -> None:
         if got != want:
+            each = "row of the table" if rows == "nodes" else "placement"
             raise PluginAnswerError(
-                f"{self._plugin}.{method} answered for {got} nodes and was asked about {want}:"
-                " answer one entry per row of the table"
+                f"{self._plugin}.{method} answered for {got} {rows} and was asked about {want}:"
+                f" answer one entry per {each}"
             )
 
     def _wrong(self, method: str, answer: Any, wanted: str) -> PluginAnswerError:

@@ -48,6 +48,7 @@ _SIGNED: Final = ("pre_filter", "filter_nodes", "filter", "pre_score", "score_no
 _BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "sign_queue": ("pre_enqueue", "queueing_hint"),
     "normalize": ("score_nodes", "score"),
+    "normalize_placements": ("placement_score",),
     "filter_scenarios": ("filter_nodes", "filter"),
     "add_pod": ("filter_nodes", "filter"),
     "sign": _SIGNED,

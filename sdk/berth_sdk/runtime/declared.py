@@ -18,6 +18,7 @@ from berth_sdk.handle import Handle, ObjectReader
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.limits import node_limits, pod_limits
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import Assignment, GroupView, Placement
 from berth_sdk.results import LiveReservation, NominatedPod, QueuedPod, WaitingPod
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenarios
@@ -45,6 +46,8 @@ class Declared:
         self.resources = dict(selection.resources)
         """The fields that the plugin drops, by declared resource."""
         self.shared = frozenset(descriptor.reads_shared)
+        self._seen_group: tuple[GroupView, GroupView] | None = None
+        """The group of the last call, and what the plugin may read of it: a cycle asks many times."""
         self._table: type[LimitedNodeTable] = table_class(
             node_limits(selection, descriptor.keeps_state), pod_limits(selection), self.whole_pod
         )
@@ -61,6 +64,23 @@ class Declared:
         """Return what-ifs as the plugin may read them."""
         nodes = scenarios.nodes.seen_as(self._table)
         return scenarios.limited(nodes, *nodes.limited_changes(scenarios.removed, scenarios.added))
+
+    def group(self, group: GroupView) -> GroupView:
+        """Return the group of a call as the plugin may read it."""
+        if self.whole_pod:
+            return group
+        known = self._seen_group
+        if known is None or known[0] is not group:
+            known = self._seen_group = group, _summarised(group)
+        return known[1]
+
+    def placement(self, placement: Placement) -> Placement:
+        """Return a placement as the plugin may read it."""
+        return Placement(placement.name, self.nodes(placement.nodes))
+
+    def assignments(self, assignments: Sequence[Assignment]) -> Sequence[Assignment]:
+        """Return assignments with their pods as the plugin may read them."""
+        return [Assignment(self.pod(one.pod), one.node_name) for one in assignments]
 
     def live(self, reservation: LiveReservation) -> LiveReservation:
         """Return a reservation with its pod as the plugin may read it."""
@@ -155,6 +175,9 @@ class Declared:
         if method == "queueing_hint":
             return function if self.whole_pod else lambda event, pod: function(event, pod.as_summary())
 
+        if method in _ABOUT_GROUP:
+            return self._about_group(method, function)
+
         def about_pod(state: CycleState, pod: Pod, *rest: Any) -> Any:
             state.readable = shared
             return function(state, pod_of(pod), *rest)
@@ -166,6 +189,47 @@ class Declared:
         if method in _OVER_NODES:
             return lambda state, pod, nodes: about_pod(state, pod, nodes.seen_as(table))
         return about_pod
+
+
+    def _about_group(self, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        rest_of = _ABOUT_GROUP[method]
+
+        def about_group(state: CycleState, group: GroupView, *rest: Any) -> Any:
+            above: CycleState | None = state
+            while above is not None:
+                above.readable = self.shared
+                above = above.parent
+            return function(state, self.group(group), *rest_of(self, *rest))
+
+        return about_group
+
+
+_ABOUT_GROUP: Final[Mapping[str, Callable[..., tuple[Any, ...]]]] = {
+    "placement_generate": lambda seen, parent: (seen.placement(parent),),
+    "placement_score": lambda seen, placement, assignments: (
+        seen.placement(placement),
+        seen.assignments(assignments),
+    ),
+    "normalize_placements": lambda seen, scores, placements: (
+        scores,
+        [seen.placement(one) for one in placements],
+    ),
+    "placement_feasible": lambda seen, progress: (progress,),
+    "pod_group_post_filter": lambda seen, tries: (tries,),
+}
+"""By method about a group: (what was declared, the arguments after the group) -> the arguments as the plugin
+may read them.
+"""
+
+
+def _summarised(group: GroupView) -> GroupView:
+    """Return a group for a plugin that did not declare Need.whole_pod()."""
+    return GroupView(
+        replace(group.group, object=None),
+        tuple(pod.as_summary() for pod in group.pods),
+        tuple(pod.as_summary() for pod in group.scheduled),
+        tuple(_summarised(child) for child in group.children),
+    )
 
 
 class DeclaredHandle:

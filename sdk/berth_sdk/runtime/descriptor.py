@@ -224,6 +224,8 @@ _HANDED_NODES: Final = (
     "score",
     "score_nodes",
     "normalize",
+    "placement_generate",
+    "placement_score",
 )
 
 

@@ -41,6 +41,7 @@ from berth_sdk.runtime.convert import Answers
 from berth_sdk.runtime.declarations import PARAMETERS
 from berth_sdk.runtime.declared import Declared, DeclaredHandle
 from berth_sdk.runtime.descriptor import EARLY, Descriptor, describe
+from berth_sdk.runtime.group_runtime import GroupRuntime
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable, NodeView
@@ -48,7 +49,7 @@ from berth_sdk.tables import NodeTable, NodeView
 T = TypeVar("T")
 
 
-class PluginRuntime:
+class PluginRuntime(GroupRuntime):
     """A plugin instance and its descriptor. Holds no state of a cycle, so calls may overlap."""
 
     def __init__(

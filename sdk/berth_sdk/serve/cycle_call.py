@@ -16,19 +16,20 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from berth_sdk.cycle_state import CycleState
+from berth_sdk.cycle_state import CycleState, GroupState, PlacementState
 from berth_sdk.errors import HandleError, PluginAnswerError
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.serve.calls import CallRefusedError, ask
-from berth_sdk.serve.cycles import PluginCycle, memory_is_lost, token_to_send
+from berth_sdk.serve.cycles import PluginCycle, Subject, memory_is_lost, token_to_send
 from berth_sdk.serve.instance import Instance
 from berth_sdk.serve.served import ServedPlugin
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable, StateVersion
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.groups import decode_group
 from berth_sdk.wire.requests import decode_call_pod
 from berth_sdk.wire.results import encode_published
 from berth_sdk.wire.status import encode_status
@@ -43,10 +44,10 @@ _SUCCEEDED: Final = pb.ReplyContext(status=encode_status(SUCCESS))
 class CycleCall:
     """One call of one cycle, prepared for the plugin.
 
-    `runtime`: the plugin. `state`: its CycleState. `pod`: the pod of the cycle.
+    `runtime`: the plugin. `state`: its CycleState. `subject`: the pod or the group of the cycle.
     """
 
-    __slots__ = ("_context", "_method", "instance", "part", "pod", "runtime", "served", "state")
+    __slots__ = ("_context", "_method", "instance", "part", "runtime", "served", "state", "subject")
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class CycleCall:
         self.part = part
         self.runtime: PluginRuntime = served.runtime
         self.state: CycleState = part.state
-        self.pod: Pod = part.pod
+        self.subject = part.subject
         self._method = method
         self._context = context
 
@@ -142,7 +143,7 @@ def cycle_call(
                 return response_type(ctx=missing)  # type: ignore[no-any-return]  # the plain message
             cycle = CycleCall(instance, served, part, method, context)
             with served.turn(method, context):
-                return _completed(answer(self, request, cycle), part, ctx.plugin_token)
+                return _completed(answer(self, request, cycle), part, ctx)
 
         return call
 
@@ -163,25 +164,42 @@ def _prepared(
             have = held
     cycle_id = ctx.cycle_id
     token = ctx.plugin_token
-    try:
-        sent = decode_call_pod(ctx)
-    except ValueError as err:
-        raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(err)) from err
-    known, pod = instance.cycles.look(served.name, cycle_id, sent)
-    if memory_is_lost(known, token):
+    state_class, owner_id = CycleState, ""
+    sent: Subject | None
+    if ctx.HasField("group"):
+        state_class = GroupState
+        sent = decode_group(ctx.group) if ctx.group.complete else None
+        if ctx.parents and not ctx.parents[0].placement:
+            state_class, owner_id = PlacementState, ctx.parents[0].cycle_id
+    else:
+        try:
+            sent = decode_call_pod(ctx)
+        except ValueError as err:
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(err)) from err
+    if ctx.continues:
+        instance.cycles.go_on(served.name, ctx.continues, cycle_id)
+    known, subject = instance.cycles.look(served.name, cycle_id, sent, owner_id)
+    if memory_is_lost(known, token) or any(
+        memory_is_lost(instance.cycles.find(served.name, parent.cycle_id), parent.plugin_token)
+        for parent in ctx.parents
+    ):
         needs.append(pb.NEED_CYCLE_RESTART)
-    if pod is None or (served.runtime.descriptor.wants_whole_pod and pod.object is None):
+    if subject is None or (
+        served.runtime.descriptor.wants_whole_pod and isinstance(subject, Pod) and subject.object is None
+    ):
         needs.append(pb.NEED_POD)
-    if needs or pod is None:
+    if needs or subject is None:
         missing = pb.ReplyContext(needs=needs, cycle_id=cycle_id)
         if have is not None:
             missing.have.CopyFrom(wire.encode_version(have))
         return None, missing
     part = known
-    if part is None or part.served is not served or part.pod is not pod:
-        part = instance.cycles.open(served, cycle_id, pod)
+    if part is None or part.served is not served or part.subject is not subject:
+        part = instance.cycles.open(served, cycle_id, subject, state_class)
     if known is None and token:
         part.state.token = token
+    if ctx.parents:
+        _join(instance, served, part.state, ctx)
     for entry in ctx.shared:
         if entry.deleted:
             part.shared.values.pop(entry.key, None)
@@ -190,12 +208,33 @@ def _prepared(
     return part, None
 
 
-def _completed(reply: R, part: PluginCycle, echoed: bytes) -> R:
-    """Return the reply with the plugin's token and published values. `echoed`: the token of the call."""
+def _join(instance: Instance, served: ServedPlugin, state: CycleState, ctx: pb.CallContext) -> None:
+    """Connect the state of a cycle with those of the cycles that it belongs to, which are made if unknown."""
+    for parent in ctx.parents:
+        known = instance.cycles.find(served.name, parent.cycle_id)
+        if known is None:
+            state_class = PlacementState if parent.placement else GroupState
+            known = instance.cycles.open(served, parent.cycle_id, None, state_class)
+            known.state.token = parent.plugin_token or None
+        state.parent = known.state
+        state = known.state
+
+
+def _completed(reply: R, part: PluginCycle, ctx: pb.CallContext) -> R:
+    """Return the reply with the plugin's tokens and published values. `ctx`: of the call."""
     message: Any = reply
+    name = part.served.name
     message.ctx.cycle_id = part.state.cycle_id
     try:
-        token = token_to_send(part.served.name, part.state, echoed)
+        token = token_to_send(name, part.state, ctx.plugin_token)
+        above = part.state.parent
+        for parent in ctx.parents:
+            if above is None:
+                break
+            new = token_to_send(name, above, parent.plugin_token)
+            if new is not None:
+                message.ctx.parents.add(cycle_id=parent.cycle_id, plugin_token=new)
+            above = above.parent
     except PluginAnswerError as err:
         raise CallRefusedError(grpc.StatusCode.INTERNAL, str(err)) from err
     if token is not None:

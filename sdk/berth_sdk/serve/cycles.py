@@ -11,16 +11,19 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from berth_sdk.cycle_state import CycleState, SharedState
 from berth_sdk.errors import PluginAnswerError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import GroupView
 
 if TYPE_CHECKING:
     from berth_sdk.serve.served import ServedPlugin
 
+Subject: TypeAlias = Pod | GroupView
+"""What the calls of a cycle are about."""
 EXPIRY_S: Final = 600.0
 RESERVED_EXPIRY_S: Final = 3600.0
 """Seconds without a call until a reservation expires, as its pod may wait at Permit for long. Every Reconcile
@@ -38,21 +41,29 @@ does not know the cycle, the plugin's state is lost.
 class PluginCycle:
     """One plugin's part of one cycle. `shared`: values that other plugins published; `state` reads them.
 
+    `subject`: the pod or the group of the cycle; None: a group's cycle of which only its pods' calls are known.
     `first_replies`: the replies to Reserve and Permit, for duplicates of these calls.
     """
 
     served: ServedPlugin
     state: CycleState
     shared: SharedState
-    pod: Pod
+    subject: Subject | None
     node_name: str = ""
     reserved: bool = False
     first_replies: dict[ExtensionPoint, Any] = field(default_factory=dict)
 
+    @property
+    def pod(self) -> Pod:
+        """The pod of the cycle. Raises LookupError in a group's cycle."""
+        if not isinstance(self.subject, Pod):
+            raise LookupError(f"the cycle {self.state.cycle_id} is not about a pod")
+        return self.subject
+
 
 @dataclass(slots=True)
 class _Cycle:
-    pod: Pod | None = None
+    subject: Subject | None = None
     used_s: float = 0.0
     parts: dict[str, PluginCycle] = field(default_factory=dict)
 
@@ -79,17 +90,36 @@ class CycleBook:
         with self._lock:
             return len(self._cycles)
 
-    def look(self, plugin: str, cycle_id: str, pod: Pod | None) -> tuple[PluginCycle | None, Pod | None]:
-        """Return the plugin's part of a cycle and the cycle's pod; None for what is unknown.
+    def look(
+        self, plugin: str, cycle_id: str, sent: Subject | None, owner_id: str = ""
+    ) -> tuple[PluginCycle | None, Subject | None]:
+        """Return the plugin's part of a cycle and the cycle's pod or group; None for what is unknown.
 
-        `pod`: the pod of this call, which the cycle keeps; None: the call has none.
+        `sent`: the pod or group of this call, which the cycle keeps; None: the call has none. `owner_id`: the
+        cycle that keeps it instead, of a placement; empty: this one.
         """
         with self._lock:
             cycle = self._touched(cycle_id)
-            known = cycle.pod
-            if pod is not None and (known is None or known.object is None or pod.object is not None):
-                cycle.pod = known = pod
+            owner = self._touched(owner_id) if owner_id else cycle
+            known = owner.subject
+            if sent is not None and (known is None or _object_of(known) is None or _object_of(sent)):
+                owner.subject = known = sent
             return cycle.parts.get(plugin), known
+
+    def go_on(self, plugin: str, earlier_id: str, cycle_id: str) -> None:
+        """Keep what the plugin has in an earlier cycle under the id `cycle_id`, unless that is known."""
+        with self._lock:
+            earlier = self._cycles.get(earlier_id)
+            part = None if earlier is None else earlier.parts.get(plugin)
+            if earlier is None or part is None or plugin in self._touched(cycle_id).parts:
+                return
+            cycle = self._touched(cycle_id)
+            cycle.subject = cycle.subject or earlier.subject
+            cycle.parts[plugin] = part
+            part.state.cycle_id = cycle_id
+            part.reserved = False
+            part.first_replies.clear()
+            self._drop(earlier_id, plugin)
 
     def find(self, plugin: str, cycle_id: str) -> PluginCycle | None:
         """Return the plugin's part of a cycle; None if unknown."""
@@ -97,17 +127,23 @@ class CycleBook:
             cycle = self._cycles.get(cycle_id)
             return None if cycle is None else cycle.parts.get(plugin)
 
-    def open(self, served: ServedPlugin, cycle_id: str, pod: Pod) -> PluginCycle:
+    def open(
+        self,
+        served: ServedPlugin,
+        cycle_id: str,
+        subject: Subject | None,
+        state_class: type[CycleState] = CycleState,
+    ) -> PluginCycle:
         """Return the plugin's part of a cycle; make it at the plugin's first call. Called after `look`."""
         with self._lock:
             cycle = self._cycles.get(cycle_id) or self._touched(cycle_id)
             part = cycle.parts.get(served.name)
             if part is None:
                 shared = SharedState()
-                state = CycleState(cycle_id, plugin=served.name, shared=shared)
-                part = cycle.parts[served.name] = PluginCycle(served, state, shared, pod)
+                state = state_class(cycle_id, plugin=served.name, shared=shared)
+                part = cycle.parts[served.name] = PluginCycle(served, state, shared, subject)
             part.served = served
-            part.pod = pod
+            part.subject = subject or part.subject
             return part
 
     def end(self, plugin: str, cycle_id: str, *, bound: bool) -> None:
@@ -148,12 +184,18 @@ class CycleBook:
             self._tombstones[plugin, cycle_id] = (now_s, done)
             return not done
 
-    def undo_ended(self, plugin: str, cycle_id: str) -> None:
-        """Record that the Unreserve has completed, and release the cycle."""
+    def undo_ended(self, plugin: str, cycle_id: str, *, keep: bool = False) -> None:
+        """Record that the Unreserve has completed, and release the cycle. `keep`: the cycle of a trial, which
+        may go on under another id.
+        """
         with self._lock:
             if (plugin, cycle_id) in self._tombstones:
                 self._tombstones[plugin, cycle_id] = (self._clock(), True)
-            self._drop(cycle_id, plugin)
+            cycle = self._cycles.get(cycle_id)
+            if not keep or cycle is None or plugin not in cycle.parts:
+                self._drop(cycle_id, plugin)
+            else:
+                cycle.parts[plugin].reserved = False
 
     def is_undone(self, plugin: str, cycle_id: str) -> bool:
         """Return True if an Unreserve of the cycle arrived within TOMBSTONE_S."""
@@ -197,6 +239,10 @@ class CycleBook:
             if now_s - undone_s <= TOMBSTONE_S:
                 break
             del self._tombstones[key]
+
+
+def _object_of(subject: Subject) -> Any:
+    return subject.group.object if isinstance(subject, GroupView) else subject.object
 
 
 def memory_is_lost(known: PluginCycle | None, token: bytes) -> bool:

@@ -60,6 +60,17 @@ class LocalCopy(Protocol):
         ...
 
 
+class PodGroupTries:
+    """`berth_sdk.results.Tries` of one call. The deadline of the open call applies."""
+
+    def __init__(self, schedule: Callable[[Sequence[Pod]], Trial]) -> None:
+        self._schedule = schedule
+
+    def schedule(self, removed: Sequence[Pod]) -> Trial:
+        """Place the group in the snapshot without some pods. Raises HandleError."""
+        return self._schedule(removed)
+
+
 class HandleClient:
     """The calls of one plugin to the host. Safe to use from any thread."""
 
@@ -163,6 +174,20 @@ class HandleClient:
         if any(len(scores) != len(names) for scores in (totals, *(item.scores for item in plugins))):
             raise HandleError(f"the host did not answer one score for each of the {len(names)} nodes")
         return NodeScores(status, names, totals, plugins)
+
+    def tries(self, cycle_id: str, members: Mapping[str, Pod]) -> PodGroupTries:
+        """Return the what-ifs of an open PodGroupPostFilter. `members`: the pods to place, by uid."""
+        return PodGroupTries(lambda removed: self._try_pod_group(cycle_id, members, removed))
+
+    def _try_pod_group(self, cycle_id: str, members: Mapping[str, Pod], removed: Sequence[Pod]) -> Trial:
+        request = handle_pb2.TryPodGroupRequest(
+            plugin=self._plugin,
+            cycle_id=cycle_id,
+            removed=[pb.ObjectRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in removed],
+        )
+        reply = self._call("TryPodGroup", request, deadline_s=EVALUATION_DEADLINE_S)
+        status = decode_status(reply.status, Code.UNSCHEDULABLE)
+        return Trial(status, decode_assignments(reply.assignments, members))
 
     def list_nominated_pods(self, node_names: Iterable[str] | None = None) -> list[NominatedPod]:
         """Return the pods that are nominated to one of these nodes; None: to any node."""

@@ -22,6 +22,7 @@ from berth_sdk.serve.cycles import MEMORY_TOKEN, PluginCycle
 from berth_sdk.serve.instance import Instance
 from berth_sdk.serve.lanes import CallContext
 from berth_sdk.serve.served import ServedPlugin
+from berth_sdk.wire.groups import decode_trial
 from berth_sdk.wire.records import decode_time
 from berth_sdk.wire.requests import decode_bare_pod
 
@@ -48,7 +49,7 @@ class Reservations:
             return True
         if not self._tell("unreserve", plugin, part, item, context):
             return False
-        self._cycles.undo_ended(plugin, item.cycle_id)
+        self._cycles.undo_ended(plugin, item.cycle_id, keep=item.trial.tentative)
         return True
 
     def bound(self, plugin: str, item: scheduling_pb2.PostBindItem, context: CallContext) -> None:
@@ -126,12 +127,16 @@ class Reservations:
     ) -> bool:
         """Call a method without an answer; return False if it raised an exception, which is logged."""
         if part is not None:
+            if isinstance(item, scheduling_pb2.UnreserveItem) and item.HasField("trial"):
+                part.state.trial = decode_trial(item.trial)
             return self._told(part.served, method, (part.state, part.pod, item.node_name), context)
         # The request names no profile and the cycle is unknown, so the plugin of every profile is called.
         told = True
         for runtime_of in _distinct(self._instance.profiles_of(plugin).values()):
             state = CycleState(item.cycle_id, plugin=plugin)
             state.token = item.plugin_token if item.plugin_token not in (b"", MEMORY_TOKEN) else None
+            if isinstance(item, scheduling_pb2.UnreserveItem) and item.HasField("trial"):
+                state.trial = decode_trial(item.trial)
             told &= self._told(
                 runtime_of, method, (state, decode_bare_pod(item.pod), item.node_name), context
             )

@@ -22,12 +22,14 @@ from berth_sdk.errors import ScoreRefusedError
 from berth_sdk.extension_points import ExtensionPoint, NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
+from berth_sdk.pod_group import GroupView, Placement
 from berth_sdk.results import (
     BindResult,
     FilterResult,
     NodeRejections,
     PatchResult,
     PermitResult,
+    PodGroupPostFilterResult,
     PostFilterResult,
     PreBindResult,
     PreFilterResult,
@@ -35,14 +37,23 @@ from berth_sdk.results import (
     ReserveResult,
 )
 from berth_sdk.runtime.early import PreScored
+from berth_sdk.runtime.group_runtime import (
+    FeasibleSteps,
+    PlacementScored,
+    PlacementsGenerated,
+    PlacementsNormalized,
+    StepsJudged,
+)
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.serve.calls import CallRefusedError
 from berth_sdk.serve.cycle_call import CycleCall, Method, cycle_call
+from berth_sdk.serve.handle_client import HandleClient, PodGroupTries
 from berth_sdk.serve.instance import Instance
 from berth_sdk.serve.reservations import Reservations
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire.codec import RPCS, SCORES, Convert, Layout
+from berth_sdk.wire.groups import decode_assignments, decode_trial, members_of
 from berth_sdk.wire.requests import (
     decode_patched,
     decode_rejections,
@@ -124,6 +135,14 @@ class Asked:
         """The plugin's way to name nodes."""
         return self.call.mode
 
+    @property
+    def group(self) -> GroupView:
+        """The group of the cycle. Raises CallRefusedError in a call about a pod."""
+        subject = self.call.subject
+        if not isinstance(subject, GroupView):
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, "the call names no group")
+        return subject
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -185,6 +204,30 @@ def _patched(asked: Asked) -> tuple[PatchResult, ...]:
     return decode_patched(asked.request.patched)
 
 
+def _reserved_node(asked: Asked) -> str:
+    """Return the node of a Reserve; its trial goes into the state."""
+    request = asked.request
+    if request.HasField("trial"):
+        asked.call.state.trial = decode_trial(request.trial)
+    return str(request.node_name)
+
+
+def _parent(asked: Asked) -> Placement:
+    parent = _placement(asked, asked.request.parent)
+    asked.candidates = parent.nodes
+    return parent
+
+
+def _placement(asked: Asked, message: spb.PlacementNodes) -> Placement:
+    return Placement(message.name, asked.call.candidates(message.nodes))
+
+
+def _tries(asked: Asked) -> PodGroupTries:
+    call = asked.call
+    handle = HandleClient(call.runtime.descriptor, call.instance.connection, call.instance.copy)
+    return handle.tries(call.state.cycle_id, members_of(asked.group))
+
+
 _ARGUMENTS: Final[Mapping[str, Callable[[Asked], Any]]] = {
     "nodes": _nodes,
     "scores": _raw_scores,
@@ -192,6 +235,16 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Asked], Any]]] = {
     "rejections": _rejections,
     "node_name": lambda asked: asked.request.node_name,
     "patched": _patched,
+    "reserved_node": _reserved_node,
+    "parent": _parent,
+    "placement": lambda asked: _placement(asked, asked.request.placement),
+    "assignments": lambda asked: decode_assignments(asked.request.assignments, members_of(asked.group)),
+    "raw_scores": lambda asked: np.array(asked.request.raw_scores, dtype=np.int64),
+    "placements": lambda asked: [_placement(asked, one) for one in asked.request.placements],
+    "steps": lambda asked: FeasibleSteps(
+        asked.request.scheduled, asked.request.remaining, asked.request.max_failures
+    ),
+    "tries": _tries,
 }
 
 
@@ -274,7 +327,7 @@ def _answer_of(row: Row) -> Callable[[SchedulingServicer, Any, CycleCall], Any]:
         args = [read(asked) for read in readers]
         method = getattr(call.served.early if row.early else call.runtime, row.method)
         try:
-            found = call.ask(lambda: method(call.state, call.pod, *args))
+            found = call.ask(lambda: method(call.state, call.subject, *args))
         except ScoreRefusedError as err:
             if row.answer is not np.ndarray:
                 raise
@@ -320,7 +373,7 @@ ROWS: Final = (
     Row(
         rpc="Reserve",
         method="reserve",
-        takes=("node_name",),
+        takes=("reserved_node",),
         answer=ReserveResult,
         once=ExtensionPoint.RESERVE,
         full=_DONE,
@@ -335,6 +388,40 @@ ROWS: Final = (
     Row(rpc="PreBindPreFlight", method="pre_bind_pre_flight", takes=("node_name",), answer=PreFlightResult),
     Row(rpc="PreBind", method="pre_bind", takes=("node_name", "patched"), answer=PreBindResult),
     Row(rpc="Bind", method="bind", takes=("node_name",), answer=BindResult),
+    Row(
+        rpc="PlacementGenerate",
+        method="placement_generate",
+        takes=("parent",),
+        answer=PlacementsGenerated,
+        full=_DONE,
+    ),
+    Row(
+        rpc="PlacementScore",
+        method="placement_score",
+        takes=("placement", "assignments"),
+        answer=PlacementScored,
+        full=_DONE,
+    ),
+    Row(
+        rpc="NormalizePlacementScore",
+        method="normalize_placements",
+        takes=("raw_scores", "placements"),
+        answer=PlacementsNormalized,
+        full=_DONE,
+    ),
+    Row(
+        rpc="PlacementFeasible",
+        method="placement_feasible",
+        takes=("steps",),
+        answer=StepsJudged,
+        full=_DONE,
+    ),
+    Row(
+        rpc="PodGroupPostFilter",
+        method="pod_group_post_filter",
+        takes=("tries",),
+        answer=PodGroupPostFilterResult,
+    ),
 )
 _KINDS: Final[Mapping[str, Convert]] = {
     **WRITERS,

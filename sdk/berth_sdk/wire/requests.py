@@ -24,6 +24,7 @@ from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.codec import Convert, Layout
+from berth_sdk.wire.groups import decode_pod_group
 from berth_sdk.wire.scores import decode_aligned
 from berth_sdk.wire.status import CODES
 
@@ -67,7 +68,7 @@ def decode_call_pod(ctx: pb.CallContext) -> Pod | None:
     Raises ValueError unless the request has exactly one pod.
     """
     if len(ctx.pods) != 1:
-        raise ValueError(f"a cycle about {len(ctx.pods)} pods, and this SDK knows cycles about one")
+        raise ValueError(f"a call about {len(ctx.pods)} pods: a call is about one pod, or about one group")
     (pod,) = ctx.pods
     if not pod.complete:
         return None
@@ -167,6 +168,7 @@ def decode_queued_pod(message: queue_pb2.QueuedPod) -> QueuedPod:
         added_at_s=wire.decode_time(message.added_at),
         first_attempt_at_s=wire.decode_time(first) if message.HasField("first_attempt_at") else None,
         victims_pending=message.victims_pending,
+        group=decode_pod_group(message.group) if message.HasField("group") else None,
     )
 
 

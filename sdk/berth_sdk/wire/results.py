@@ -21,12 +21,14 @@ from berth_sdk.extension_points import DependsOn, NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2
 from berth_sdk.pod_fields import PodField
+from berth_sdk.pod_group import Placement
 from berth_sdk.results import ObjectPatch, PatchAction
 from berth_sdk.runtime.descriptor import Descriptor
-from berth_sdk.status import Status, Verdicts
+from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.codec import Convert, Layout
+from berth_sdk.wire.groups import encode_assignments
 from berth_sdk.wire.status import encode_status
 
 _HINTS: Final = {
@@ -84,6 +86,16 @@ def encode_eligible(names: frozenset[str], nodes: NodeTable, mode: NodeMode) -> 
     return pb.NodeSet(names=sorted(names))
 
 
+def encode_placement(placement: Placement, mode: NodeMode) -> scheduling_pb2.PlacementNodes:
+    """Return a placement with its nodes as names or as a bitmap."""
+    nodes = placement.nodes
+    if mode is NodeMode.NAMES:
+        listed = pb.NodeSet(names=nodes.names)
+    else:
+        listed = pb.NodeSet(bitmap=wire.encode_bitmap(nodes.slots))
+    return scheduling_pb2.PlacementNodes(name=placement.name, nodes=listed)
+
+
 class Answering(Protocol):
     """The part of a call that the writers of its answer read."""
 
@@ -125,6 +137,11 @@ WRITERS: Final[Mapping[str, Convert]] = {
     "Action": lambda _call, action: _ACTIONS[action],
     "json": lambda _call, body: _JSON.encode(dict(body)).encode(),
     "Duration": lambda _call, seconds: encode_duration(seconds),
+    "PlacementNodes": lambda call, placement: encode_placement(placement, call.mode),
+    "PlacementAssignment": lambda _call, one: encode_assignments([one])[0],
+    "FeasibleRun": lambda _call, run: scheduling_pb2.FeasibleRun(
+        count=run.count, status=None if run.status is SUCCESS else encode_status(run.status)
+    ),
 }
 """(an `Answering`, the value) -> the value in the message, by kind."""
 

@@ -58,7 +58,7 @@ _CYCLE_MAX_MS: Final = 10_000
 _BINDING_MAX_MS: Final = 600_000
 
 
-def _cycle(deadline_ms: int, policy: FailurePolicy, config_point: str) -> PointRules:
+def _cycle(deadline_ms: int, policy: FailurePolicy, config_point: str | None) -> PointRules:
     return PointRules(
         deadline_ms=deadline_ms,
         max_deadline_ms=_CYCLE_MAX_MS,
@@ -123,6 +123,11 @@ POINT_RULES: Final[Mapping[str, PointRules]] = {
         fixed="it is repeated until it is delivered",
     ),
     "permit": _cycle(1_000, _FAIL, "permit"),
+    "placementGenerate": _cycle(1_000, _FAIL, "placementGenerate"),
+    "placementScore": _score("placementScore"),
+    "normalizePlacementScore": _score("placementScore"),
+    "placementFeasible": _cycle(250, _FAIL, "placementFeasible"),
+    "podGroupPostFilter": _cycle(10_000, _IGNORE, "podGroupPostFilter"),
     "preBindPreFlight": _binding(60_000, "preBind"),
     "preBind": _binding(60_000, "preBind"),
     "bind": PointRules(

@@ -20,7 +20,8 @@ from berth_sdk.wire.scores import Scored, take_field
 
 from berth_host.rpc.call import AnyCall, Lane
 from berth_host.rpc.calls import CALLS
-from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.cycle import CycleRecord
+from berth_host.rpc.group_checks import MAX_STEPS
 from berth_host.rpc.served.link import Method
 from berth_host.rpc.served.replies import READERS, ReplyReader
 from berth_host.rpc.served.requests import FIELDS, Asking, Field, RequestWriter, Written
@@ -29,7 +30,7 @@ from berth_host.rpc.validate import MAX_PATCHES
 MAX_LISTED: Final = 20_000
 """The most entries of a list: more than the pods of any request, or of a node."""
 _Put: TypeAlias = Callable[[Any, str, Any], None]
-_LIMITS: Final = {"ObjectPatch": MAX_PATCHES}
+_LIMITS: Final = {"ObjectPatch": MAX_PATCHES, "FeasibleRun": MAX_STEPS}
 _ENVELOPE: Final = frozenset({CONTEXT, "version", "delta"})
 """The fields that the transport fills: the cycle's context, and the state of a batch."""
 
@@ -64,7 +65,7 @@ class CallCodec:
 
     # --- the request -----------------------------------------------------------------------------------
 
-    def write(self, writer: RequestWriter, cycle: Cycle | None, args: Sequence[Any]) -> Written:
+    def write(self, writer: RequestWriter, cycle: CycleRecord | None, args: Sequence[Any]) -> Written:
         """Return the request. `cycle` None: a batch of the queue."""
         written = Written(self._request())
         asking = Asking(writer, cycle, dict(zip(self.call.sends, args, strict=True)), written)
@@ -73,7 +74,7 @@ class CallCodec:
             put(message, name, field(asking))
         return written
 
-    def write_parts(self, writer: RequestWriter, cycle: Cycle, args: Sequence[Any]) -> list[Written]:
+    def write_parts(self, writer: RequestWriter, cycle: CycleRecord, args: Sequence[Any]) -> list[Written]:
         """Return the requests of a call that may be too large for one; they count as one call."""
         ((name, field, _),) = self._fields
         whole = field(Asking(writer, cycle, dict(zip(self.call.sends, args, strict=True)), Written(None)))
@@ -150,7 +151,8 @@ def _extend(message: Any, name: str, value: Any) -> None:
 
 
 def _copy(message: Any, name: str, value: Any) -> None:
-    getattr(message, name).CopyFrom(value)
+    if value is not None:
+        getattr(message, name).CopyFrom(value)
 
 
 def _method(rpc: Rpc) -> Method[Any]:

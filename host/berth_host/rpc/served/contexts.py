@@ -12,12 +12,15 @@ from typing import Final
 
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.pod import Pod
+from berth_sdk.pod_group import GroupView
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.groups import encode_group
 
 from berth_host.errors.plugins import CycleRestartError, PluginProtocolError, PluginRaisedError
 from berth_host.rpc.call import AnyCall
-from berth_host.rpc.cycle import Cycle, CycleEnd
+from berth_host.rpc.cycle import CycleRecord, CycleEnd
 from berth_host.rpc.served.link import InstanceLink
 from berth_host.rpc.validate import MAX_TOKEN_BYTES
 
@@ -65,7 +68,7 @@ class ContextWriter:
     async def write(
         self,
         message: pb.CallContext,
-        cycle: Cycle,
+        cycle: CycleRecord,
         call: AnyCall,
         ends_s: float,
         ended: list[tuple[str, CycleEnd]],
@@ -90,7 +93,14 @@ class ContextWriter:
             message.plugin_token = state.token
         if ended:
             message.ended.extend(encode_ended(ended))
-        complete = self._write_pod(message, cycle, told)
+        if cycle.continues:
+            message.continues = cycle.continues
+        if cycle.parent is not None:
+            self._write_parents(message, cycle)
+        if type(cycle.subject) is GroupView:
+            complete = self._write_group(message, cycle)
+        else:
+            complete = self._write_pod(message, cycle, told)
         shared = self._write_shared(message, cycle, told, complete=complete)
         versioned = call.budgeted and self._keeps_state and self._link.feed is not None
         if versioned:
@@ -102,11 +112,11 @@ class ContextWriter:
                 message.version.epoch, message.version.generation = feed.version
         return Envelope(message, told, shared, versioned, ended)
 
-    def _write_pod(self, message: pb.CallContext, cycle: Cycle, told: _Told) -> bool:
+    def _write_pod(self, message: pb.CallContext, cycle: CycleRecord, told: _Told) -> bool:
         """Write the pod: complete in the first call to the instance and always in NAMES mode, else by
         reference.
         """
-        pod = cycle.pod
+        pod: Pod = cycle.subject
         wants_object = self._descriptor.wants_whole_pod and pod.object is not None
         complete = self._names or not told.pod or (wants_object and not told.pod_object)
         sent = message.pods.add(complete=complete)
@@ -121,8 +131,35 @@ class ContextWriter:
             sent.object.CopyFrom(wire.encode_object(pod.object))
         return True
 
+    def _write_group(self, message: pb.CallContext, cycle: CycleRecord) -> bool:
+        """Write the group: complete in the first call to the instance and always in NAMES mode, else by
+        reference.
+        """
+        wire_of, group = cycle.owner.wire, cycle.subject
+        told = wire_of.setdefault(self._link.identity.attachment_id, _Told())
+        whole = self._descriptor.wants_whole_pod
+        if not (self._names or not told.pod or (whole and not told.pod_object)):
+            message.group.summary.ref.CopyFrom(wire.encode_ref(group.group.ref))
+            return False
+        key = "group with objects" if whole else "group"
+        encoded = wire_of.get(key)
+        if encoded is None:
+            encoded = wire_of[key] = encode_group(group, whole=whole)
+        message.group.CopyFrom(encoded)
+        return True
+
+    def _write_parents(self, message: pb.CallContext, cycle: CycleRecord) -> None:
+        record = cycle.parent
+        while record is not None:
+            message.parents.add(
+                cycle_id=record.cycle_id,
+                placement=record.is_placement,
+                plugin_token=record.state(self._plugin).token or b"",
+            )
+            record = record.parent
+
     def _write_shared(
-        self, message: pb.CallContext, cycle: Cycle, told: _Told, *, complete: bool
+        self, message: pb.CallContext, cycle: CycleRecord, told: _Told, *, complete: bool
     ) -> dict[str, bytes]:
         values = cycle.shared.values
         current = {key: values[key] for key in self._descriptor.reads_shared if key in values}
@@ -138,32 +175,51 @@ class ContextWriter:
 
     # --- the reply -------------------------------------------------------------------------------------
 
-    def received(self, envelope: Envelope) -> None:
+    def received(self, cycle: CycleRecord, envelope: Envelope) -> None:
         """Record that the instance executed the call, and so has everything in the context."""
         message, told = envelope.message, envelope.told
-        (pod,) = message.pods
-        if pod.complete:
-            told.pod = True
-            told.pod_object = told.pod_object or pod.HasField("object")
+        if message.HasField("group"):
+            if message.group.complete:
+                group_told = cycle.owner.wire[self._link.identity.attachment_id]
+                group_told.pod = True
+                group_told.pod_object = group_told.pod_object or self._descriptor.wants_whole_pod
+        else:
+            (pod,) = message.pods
+            if pod.complete:
+                told.pod = True
+                told.pod_object = told.pod_object or pod.HasField("object")
         told.shared[self._plugin] = envelope.shared
         if envelope.version_sent:
             self._link.confirm(wire.decode_version(message.version))
 
-    def read(self, cycle: Cycle, call: AnyCall, reply: pb.ReplyContext) -> None:
+    def read(self, cycle: CycleRecord, call: AnyCall, reply: pb.ReplyContext) -> None:
         """Take over the token and the published values of a reply. Raises PluginProtocolError."""
         if reply.HasField("plugin_token"):
-            token = reply.plugin_token
-            if len(token) > MAX_TOKEN_BYTES:
+            self._take_token(cycle, call, reply.plugin_token)
+        for parent in reply.parents:
+            record = cycle.parent
+            while record is not None and record.cycle_id != parent.cycle_id:
+                record = record.parent
+            if record is None:
                 raise PluginProtocolError(
                     self._plugin,
                     call.rpc,
-                    f"set a cycle token of {len(token)} bytes; {MAX_TOKEN_BYTES} is the limit",
+                    f"set a token of the cycle {parent.cycle_id[:64]!r}, to which this one does not belong",
                 )
-            cycle.state(self._plugin).token = token or None
+            self._take_token(record, call, parent.plugin_token)
         for entry in reply.publish:
             self._publish(cycle, call, entry)
 
-    def _publish(self, cycle: Cycle, call: AnyCall, entry: pb.CycleStateEntry) -> None:
+    def _take_token(self, cycle: CycleRecord, call: AnyCall, token: bytes) -> None:
+        if len(token) > MAX_TOKEN_BYTES:
+            raise PluginProtocolError(
+                self._plugin,
+                call.rpc,
+                f"set a cycle token of {len(token)} bytes; {MAX_TOKEN_BYTES} is the limit",
+            )
+        cycle.state(self._plugin).token = token or None
+
+    def _publish(self, cycle: CycleRecord, call: AnyCall, entry: pb.CycleStateEntry) -> None:
         if not entry.key.startswith(f"{self._plugin}/"):
             raise PluginProtocolError(
                 self._plugin, call.rpc, f"published the key {entry.key[:64]!r}, which is not its own"
@@ -177,18 +233,19 @@ class ContextWriter:
         else:
             cycle.shared.values[entry.key] = entry.value
 
-    def repair(self, cycle: Cycle, call: AnyCall, reply: pb.ReplyContext) -> None:
+    def repair(self, cycle: CycleRecord, call: AnyCall, reply: pb.ReplyContext) -> None:
         """Note what the instance lacks, after a call that was not executed for this, for the repeated call.
 
         Raises CycleRestartError if only a new cycle helps and a restart is still possible.
         """
         needs = set(reply.needs)
         if needs - _REPAIRABLE:
-            if cycle.reserved or cycle.restarted:
+            if not cycle.may_restart:
                 raise PluginRaisedError(self._plugin, call.rpc, "lost what this cycle had left with it")
             raise CycleRestartError(self._plugin, "it lost what this cycle had left with it")
         if pb.NEED_POD in needs:
             cycle.wire[self._link.identity.attachment_id] = _Told()
+            cycle.owner.wire[self._link.identity.attachment_id] = _Told()
         if pb.NEED_STATE in needs:
             have = wire.decode_version(reply.have) if reply.HasField("have") else None
             self._link.told(have)

@@ -30,7 +30,7 @@ from berth_host.errors.state import InvariantError
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.calls import UNRESERVE
 from berth_host.rpc.conduct import Conduct
-from berth_host.rpc.cycle import Cycle, CycleEnd
+from berth_host.rpc.cycle import CycleRecord, CycleEnd
 from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.contexts import ContextWriter
 from berth_host.rpc.served.link import InstanceLink
@@ -95,16 +95,19 @@ class GrpcTransport:
         """Return True if its instance is gone, after a call that did not reach it."""
         return await self.link.is_lost(within_s)
 
-    def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
+    def end_cycle(self, cycle: CycleRecord, outcome: CycleEnd) -> None:
         """Put the end of a cycle into the outbox; the next call carries it."""
         node_name = cycle.part(self._plugin).reserved_node if outcome is CycleEnd.BOUND else None
         bound = None if node_name is None else self._writer.parcel(cycle, node_name)
         self._outbox.end_cycle(cycle.cycle_id, outcome, bound, self._sender)
+        if cycle.continues:
+            # No later call may have told the instance the new id.
+            self._outbox.end_cycle(cycle.continues, CycleEnd.ABORTED, None, self._sender)
 
     async def ask(
         self,
         call: Call[*Args, Raw, Any],
-        cycle: Cycle | None,
+        cycle: CycleRecord | None,
         args: tuple[*Args],
         deadline_s: float,
     ) -> Raw:
@@ -120,7 +123,7 @@ class GrpcTransport:
         ends_s = time.monotonic() + deadline_s
         if call.after_outbox:
             cycle.part(self._plugin).never_asked_to_reserve = True
-            await self._outbox.settled(cycle.pod.uid, deadline_s)
+            await self._outbox.settled(cycle.subject.uid, deadline_s)
             cycle.part(self._plugin).never_asked_to_reserve = False
             deadline_s = ends_s - time.monotonic()
         if call.point in _LISTED:
@@ -134,7 +137,7 @@ class GrpcTransport:
             parts.append(await self._ask_written(call, cycle, part, left_s))
         return parts[0] if len(parts) == 1 else call.join(parts)
 
-    async def _post(self, call: AnyCall, cycle: Cycle, args: Sequence[Any], deadline_s: float) -> Any:
+    async def _post(self, call: AnyCall, cycle: CycleRecord, args: Sequence[Any], deadline_s: float) -> Any:
         """Put an Unreserve or PostBind into the outbox."""
         parcel = self._writer.parcel(cycle, *args)
         parcel.own = self._sender
@@ -147,7 +150,7 @@ class GrpcTransport:
     # --- how it is done ------------------------------------------------------------------------------
 
     async def _ask_listed(
-        self, call: Call[*Args, Raw, Any], cycle: Cycle, args: tuple[*Args], deadline_s: float
+        self, call: Call[*Args, Raw, Any], cycle: CycleRecord, args: tuple[*Args], deadline_s: float
     ) -> Raw:
         """Make a Reserve or Permit, after which Reconcile lists the cycle."""
         if not self._gate.is_open:
@@ -163,7 +166,7 @@ class GrpcTransport:
             return await self._ask_written(call, cycle, written, deadline_s)
 
     async def _ask_written(
-        self, call: Call[*Args, Raw, Any], cycle: Cycle, written: Written, deadline_s: float
+        self, call: Call[*Args, Raw, Any], cycle: CycleRecord, written: Written, deadline_s: float
     ) -> Raw:
         if call.in_rounds:
             reply = await self._ask_round(call, cycle, written.message, deadline_s)
@@ -177,7 +180,7 @@ class GrpcTransport:
         raw: Raw = CODECS[call.rpc].read(reader, reply)
         return raw
 
-    async def _ask_cycle(self, call: AnyCall, cycle: Cycle, request: Any, deadline_s: float) -> Any:
+    async def _ask_cycle(self, call: AnyCall, cycle: CycleRecord, request: Any, deadline_s: float) -> Any:
         """Make one call of a cycle and take in the context of its reply. If the plugin lacks pod or state,
         repair that and make the call again, once.
 
@@ -201,7 +204,7 @@ class GrpcTransport:
                 if context.cycle_id != cycle.cycle_id:
                     raise PluginProtocolError(self._plugin, call.rpc, _not_of(context.cycle_id))
                 if not context.needs:
-                    self._contexts.received(envelope)
+                    self._contexts.received(cycle, envelope)
                     delivered = True
                     self._contexts.read(cycle, call, context)
                     return reply
@@ -226,7 +229,7 @@ class GrpcTransport:
         with contextlib.suppress(PluginError):
             await self.link.sync((self._plugin, call.rpc), ends_s)
 
-    async def _ask_round(self, call: AnyCall, cycle: Cycle, request: Any, deadline_s: float) -> Any:
+    async def _ask_round(self, call: AnyCall, cycle: CycleRecord, request: Any, deadline_s: float) -> Any:
         """Make one round of a call in the binding cycle. In a later round the plugin reads the objects as
         they are now.
         """
@@ -240,7 +243,7 @@ class GrpcTransport:
         finally:
             self.link.pre_binds_open -= 1
 
-    async def _ask_bind(self, call: AnyCall, cycle: Cycle, request: Any, deadline_s: float) -> Any:
+    async def _ask_bind(self, call: AnyCall, cycle: CycleRecord, request: Any, deadline_s: float) -> Any:
         """Make a call of the binding cycle, after waiting for a free slot."""
         ends_s = time.monotonic() + deadline_s
         try:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
+from berth_sdk.cycle_state import TrialRef
 from berth_sdk.kube_object import ObjectRef
 
 from berth_host.errors.plugins import (
@@ -42,6 +43,7 @@ IDLE_END_S: Final = 1.0
 class Parcel:
     """A reservation to give back, or a pod that was bound.
 
+    `trial`: of a group's cycle; None: the pod was scheduled by itself.
     `since_s`: the time when it was added (monotonic seconds). `superseded`: an instance got a list of live
     reservations since then, without this one. `own`: the way to the instance of the cycle; None: not known.
     """
@@ -56,6 +58,7 @@ class Parcel:
     superseded: bool = False
     waiter: asyncio.Future[None] | None = None
     own: Sender | None = None
+    trial: TrialRef | None = None
 
 
 Ended: TypeAlias = tuple[str, CycleEnd]

@@ -18,14 +18,17 @@ import orjson
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
+from berth_sdk.pod_group import Placement
 from berth_sdk.results import (
     ObjectPatch,
     PatchAction,
 )
+from berth_sdk.runtime.group_runtime import FeasibleRun
 from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.codec import Convert, Layout
+from berth_sdk.wire.groups import decode_assignments
 from berth_sdk.wire.scores import RepeatedScores, decode_aligned
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
@@ -132,6 +135,10 @@ class ReplyReader:
             )
         return np.fromiter((by_name[name] for name in names), dtype=np.int64, count=len(names))
 
+    def placement(self, message: scheduling_pb2.PlacementNodes) -> Placement:
+        """Return a placement whose nodes are some of the request's."""
+        return Placement(message.name, self.candidates.take(self._members(message.nodes)))
+
     # --- pieces ------------------------------------------------------------------------------------------
 
     def bound(self, count: int, limit: int, what: str) -> None:
@@ -234,5 +241,10 @@ READERS: Final[Mapping[str, Convert]] = {
     "Action": ReplyReader.patch_action,
     "json": ReplyReader.patch_body,
     "Duration": lambda _reader, message: message.seconds + message.nanos / 1e9,
+    "PlacementNodes": ReplyReader.placement,
+    "PlacementAssignment": lambda _reader, message: decode_assignments([message], {})[0],
+    "FeasibleRun": lambda reader, message: FeasibleRun(
+        message.count, decode_status(message.status, reader.plugin, Code.SUCCESS)
+    ),
 }
 """The reader of each kind of value, for all replies."""

@@ -18,6 +18,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import Placement
 from berth_sdk.results import NodeRejections, PatchResult, QueuedPod
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenario, Scenarios
@@ -25,12 +26,13 @@ from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.codec import Convert, Layout
+from berth_sdk.wire.groups import encode_assignments, encode_pod_group, encode_trial
 from berth_sdk.wire.scores import encode_aligned
 from berth_sdk.wire.status import encode_status
 from numpy.typing import NDArray
 
 from berth_host.errors.state import InvariantError
-from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.served.link import InstanceLink
 from berth_host.rpc.served.outbox import Parcel
 
@@ -59,10 +61,12 @@ class RequestWriter:
         self.mode = descriptor.node_mode
         self.whole_pod = descriptor.wants_whole_pod
 
-    def parcel(self, cycle: Cycle, node_name: str, reason: str = "") -> Parcel:
+    def parcel(self, cycle: CycleRecord, node_name: str, reason: str = "") -> Parcel:
         """Return the reservation of a cycle, for the outbox. `reason`: why it is given back."""
         token = cycle.state(self.plugin).token
-        return Parcel(cycle.cycle_id, cycle.pod.ref, node_name, token or b"", reason)
+        return Parcel(
+            cycle.cycle_id, cycle.subject.ref, node_name, token or b"", reason, trial=cycle.trial
+        )
 
     def index_of(self, node_name: str) -> int:
         """Return the node's slot in SNAPSHOT mode; 0, which leaves the field unset, in NAMES mode."""
@@ -93,14 +97,14 @@ class Asking:
     """One request that is being written. `cycle` None: a batch of the queue. `args`: by their names."""
 
     writer: RequestWriter
-    cycle: Cycle | None
+    cycle: CycleRecord | None
     args: Mapping[str, Any]
     written: Written
     rejections: tuple[list[scheduling_pb2.NodeGroup], list[str]] | None = None
     """The two fields of a NodeRejections, once made."""
 
     @property
-    def own_cycle(self) -> Cycle:
+    def own_cycle(self) -> CycleRecord:
         """The cycle of a request that belongs to one."""
         if self.cycle is None:
             raise InvariantError("a request of the queue has a field of a cycle")
@@ -148,6 +152,25 @@ def _pods(asking: Asking) -> list[queue_pb2.QueuedPod]:
     ]
 
 
+def _trial(asking: Asking) -> scheduling_pb2.ReservationTrial | None:
+    """Return the trial of a Reserve in a group's cycle; None leaves the field unset."""
+    trial = asking.own_cycle.trial
+    return None if trial is None else encode_trial(trial)
+
+
+def _parent(asking: Asking) -> scheduling_pb2.PlacementNodes:
+    """Return the nodes to divide by ascending slot, as they travel."""
+    parent: Placement = asking.args["parent"]
+    asking.written.nodes, asking.written.back = _ascending(parent.nodes)
+    return encode_placement(Placement(parent.name, asking.written.nodes), asking.writer.mode)
+
+
+def encode_placement(placement: Placement, mode: NodeMode) -> scheduling_pb2.PlacementNodes:
+    """Return a placement; one bit stands for all nodes."""
+    nodes, _ = _ascending(placement.nodes)
+    return scheduling_pb2.PlacementNodes(name=placement.name, nodes=encode_candidates(nodes, mode))
+
+
 Field: TypeAlias = Callable[[Asking], Any]
 FIELDS: Final[Mapping[str, Field]] = {
     "plugin": lambda asking: asking.writer.plugin,
@@ -164,6 +187,17 @@ FIELDS: Final[Mapping[str, Field]] = {
     "round": lambda asking: (asking.own_cycle.part(asking.writer.plugin).rounds or 1) - 1,
     "patched": lambda asking: encode_patched(asking.args["patched"]),
     "pod_deleted": lambda asking: asking.own_cycle.pod_deleted,
+    "trial": _trial,
+    "parent": _parent,
+    "placement": lambda asking: encode_placement(asking.args["placement"], asking.writer.mode),
+    "placements": lambda asking: [
+        encode_placement(one, asking.writer.mode) for one in asking.args["placements"]
+    ],
+    "assignments": lambda asking: encode_assignments(asking.args["assignments"]),
+    "raw_scores": lambda asking: asking.args["raw_scores"].tolist(),
+    "scheduled": lambda asking: asking.args["steps"].scheduled,
+    "remaining": lambda asking: asking.args["steps"].remaining,
+    "max_failures": lambda asking: asking.args["steps"].max_failures,
 }
 """The writer of each field, for all requests."""
 
@@ -301,6 +335,8 @@ def encode_queued_pod(queued: QueuedPod, whole: bool) -> queue_pb2.QueuedPod:
         added_at=wire.encode_time(queued.added_at_s),
         victims_pending=queued.victims_pending,
     )
+    if queued.group is not None:
+        message.group.CopyFrom(encode_pod_group(queued.group))
     if queued.first_attempt_at_s is not None:
         message.first_attempt_at.CopyFrom(wire.encode_time(queued.first_attempt_at_s))
     return message

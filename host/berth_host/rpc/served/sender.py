@@ -8,6 +8,7 @@ from typing import Any
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import scheduling_pb2
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.groups import encode_trial
 from google.protobuf.message import Message
 
 from berth_host.errors.plugins import PluginProtocolError
@@ -62,6 +63,7 @@ class LinkSender:
                     node_name=item.node_name,
                     plugin_token=item.token,
                     reason=item.reason,
+                    trial=None if item.trial is None else encode_trial(item.trial),
                 )
                 for item in items
             ],

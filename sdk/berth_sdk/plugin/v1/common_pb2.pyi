@@ -14,13 +14,18 @@ Words of the contract
   instance     one process that serves one or more plugins.
   attachment   one connection of the host to an instance, from its Handshake to its end.
   cycle        one attempt to schedule one pod, from the first call to the end of the binding.
+  group        pods that are placed together (PodGroup), or groups of them (CompositePodGroup). A group has a cycle
+               of its own. In it the host tries placements; in each placement that it tries, each member has a
+               cycle, whose id is different in each trial. So a call is about one pod, or about one group.
+  placement    the nodes on which a group may be placed as a whole.
+  trial        one placement that is tried, from the first member to the last.
   epoch        one run of the host, or one term of the host as leader.
   snapshot     the nodes, pods and objects as the host sees them in one version (StateVersion).
   copy         what an instance holds of the snapshot. StateDelta brings it up to date.
   candidates   the nodes that a call asks about.
   reservation  what a plugin holds for a pod. It begins with the plugin's Reserve, or with a WAIT of its Permit,
                and its name is the cycle_id. It ends with the Unreserve of the cycle, with PostBind, or with a
-               CycleEnd that says BOUND. From then on the pod itself counts. A plugin that must know what bound
+               CycleEnd that says BOUND. One of a trial is tentative: it always ends with the Unreserve. From then on the pod itself counts. A plugin that must know what bound
                pods hold, and when it becomes free again, declares KIND_POD_SUMMARY, in any node mode. It then
                counts the pods on nodes and the pods of its reservations, each uid once: the pod is on its node
                in every snapshot version after its Reserve.
@@ -88,7 +93,7 @@ class _NeedEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Need.ValueType],
     ReplyContext.have, or the full state.
     """
     NEED_POD: _Need.ValueType  # 2
-    """The plugin does not have the pod of this cycle. The host sends it complete."""
+    """The plugin does not have the pod or the group of this cycle. The host sends it complete."""
     NEED_CYCLE_RESTART: _Need.ValueType  # 3
     """The plugin has lost what it kept from earlier calls of this cycle, and the token does not replace it. Before
     Reserve the host starts the cycle again, once and without backoff; otherwise the call counts as failed and the
@@ -105,7 +110,7 @@ NEED_STATE: Need.ValueType  # 1
 ReplyContext.have, or the full state.
 """
 NEED_POD: Need.ValueType  # 2
-"""The plugin does not have the pod of this cycle. The host sends it complete."""
+"""The plugin does not have the pod or the group of this cycle. The host sends it complete."""
 NEED_CYCLE_RESTART: Need.ValueType  # 3
 """The plugin has lost what it kept from earlier calls of this cycle, and the token does not replace it. Before
 Reserve the host starts the cycle again, once and without backoff; otherwise the call counts as failed and the
@@ -1095,6 +1100,9 @@ class CallContext(_message.Message):
     SHARED_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    PARENTS_FIELD_NUMBER: _builtins.int
+    CONTINUES_FIELD_NUMBER: _builtins.int
     cycle_id: _builtins.str
     """REQUIRED: the id of the cycle. A repeat of a call has the same id. It is also the id of the reservation that
     Reserve makes.
@@ -1113,11 +1121,13 @@ class CallContext(_message.Message):
     """OPTIONAL: the last token that this plugin returned in this cycle, byte for byte; empty: none yet."""
     attachment_id: _builtins.str
     """REQUIRED: the id from the handshake; another one is refused with PERMISSION_DENIED."""
+    continues: _builtins.str
+    """OPTIONAL: the id that this cycle had in the trial that the host has chosen. The plugin uses what it keeps under that
+    id for this cycle; the reservation of the trial is given back already. Empty: the cycle had no other id.
+    """
     @_builtins.property
     def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___CyclePod]:
-        """REQUIRED: the pod of the cycle. The list has one pod today; it will have several once a group of pods is
-        scheduled as one.
-        """
+        """REQUIRED in calls about a pod: the pod of the cycle, one pod. Empty in calls about a group, which have `group`."""
 
     @_builtins.property
     def version(self) -> Global___StateVersion:
@@ -1142,6 +1152,17 @@ class CallContext(_message.Message):
         be listed twice, or be one that the plugin never saw.
         """
 
+    @_builtins.property
+    def group(self) -> Global___CycleGroup:
+        """REQUIRED in calls about a group, else unset: the group of the cycle."""
+
+    @_builtins.property
+    def parents(self) -> _containers.RepeatedCompositeFieldContainer[Global___CycleParent]:
+        """REQUIRED in a group's cycle: the cycles that this one belongs to, the nearest first. Of a pod: those of its
+        placement and of its group. Of a placement: that of the group. A plugin may keep state for each. Empty: the pod is
+        scheduled by itself, or the call is about the whole cycle of a group.
+        """
+
     def __init__(
         self,
         *,
@@ -1156,14 +1177,326 @@ class CallContext(_message.Message):
         shared: _abc.Iterable[Global___CycleStateEntry] | None = ...,
         ended: _abc.Iterable[Global___CycleEnd] | None = ...,
         attachment_id: _builtins.str = ...,
+        group: Global___CycleGroup | None = ...,
+        parents: _abc.Iterable[Global___CycleParent] | None = ...,
+        continues: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "group", b"group", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "attempt", b"attempt", "cycle_id", b"cycle_id", "delta", b"delta", "ended", b"ended", "plugin", b"plugin", "plugin_token", b"plugin_token", "pods", b"pods", "profile", b"profile", "shared", b"shared", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "attempt", b"attempt", "continues", b"continues", "cycle_id", b"cycle_id", "delta", b"delta", "ended", b"ended", "group", b"group", "parents", b"parents", "plugin", b"plugin", "plugin_token", b"plugin_token", "pods", b"pods", "profile", b"profile", "shared", b"shared", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallContext: _TypeAlias = CallContext  # noqa: Y015
+
+@_typing.final
+class CycleParent(_message.Message):
+    """A cycle that another one belongs to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CYCLE_ID_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    PLUGIN_TOKEN_FIELD_NUMBER: _builtins.int
+    cycle_id: _builtins.str
+    """REQUIRED: the id of the cycle."""
+    placement: _builtins.bool
+    """OPTIONAL: true: the cycle is that of a placement; false: of a group."""
+    plugin_token: _builtins.bytes
+    """OPTIONAL: the last token that this plugin returned for the cycle, in any call; empty: none yet."""
+    def __init__(
+        self,
+        *,
+        cycle_id: _builtins.str = ...,
+        placement: _builtins.bool = ...,
+        plugin_token: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "placement", b"placement", "plugin_token", b"plugin_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CycleParent: _TypeAlias = CycleParent  # noqa: Y015
+
+@_typing.final
+class ParentToken(_message.Message):
+    """A new token for a cycle that the answered one belongs to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CYCLE_ID_FIELD_NUMBER: _builtins.int
+    PLUGIN_TOKEN_FIELD_NUMBER: _builtins.int
+    cycle_id: _builtins.str
+    """REQUIRED: the id of the cycle."""
+    plugin_token: _builtins.bytes
+    """OPTIONAL: at most 4 KiB, as ReplyContext.plugin_token; empty: the host forgets the token."""
+    def __init__(
+        self,
+        *,
+        cycle_id: _builtins.str = ...,
+        plugin_token: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "plugin_token", b"plugin_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ParentToken: _TypeAlias = ParentToken  # noqa: Y015
+
+@_typing.final
+class CycleGroup(_message.Message):
+    """The group of a cycle."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    PODS_FIELD_NUMBER: _builtins.int
+    SCHEDULED_FIELD_NUMBER: _builtins.int
+    CHILDREN_FIELD_NUMBER: _builtins.int
+    OBJECT_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    complete: _builtins.bool
+    """OPTIONAL: true: the message holds the complete group. That is so in the first call of the cycle to this instance
+    (a placement's cycle counts as that of its group), in the call after NEED_POD, and in NAMES mode in every call.
+    False: the instance uses the group that it got before; if it does not have it, it answers NEED_POD.
+    """
+    @_builtins.property
+    def summary(self) -> Global___PodGroupSummary:
+        """REQUIRED: the group. Only its `ref` is set unless `complete` is true."""
+
+    @_builtins.property
+    def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___CyclePod]:
+        """OPTIONAL, read if `complete` is true: the members to place, in the order in which the host tries them. Each is
+        complete.
+        """
+
+    @_builtins.property
+    def scheduled(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodState]:
+        """OPTIONAL, read if `complete` is true: the members that have a node already."""
+
+    @_builtins.property
+    def children(self) -> _containers.RepeatedCompositeFieldContainer[Global___CycleGroup]:
+        """OPTIONAL, read if `complete` is true: the groups of a CompositePodGroup, by creation time and name."""
+
+    @_builtins.property
+    def object(self) -> Global___KubeObject:
+        """REQUIRED if `complete` is true and the plugin declared KIND_WHOLE_POD, else unset: the PodGroup or the
+        CompositePodGroup.
+        """
+
+    def __init__(
+        self,
+        *,
+        summary: Global___PodGroupSummary | None = ...,
+        pods: _abc.Iterable[Global___CyclePod] | None = ...,
+        scheduled: _abc.Iterable[Global___PodState] | None = ...,
+        children: _abc.Iterable[Global___CycleGroup] | None = ...,
+        object: Global___KubeObject | None = ...,
+        complete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["object", b"object", "summary", b"summary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "complete", b"complete", "object", b"object", "pods", b"pods", "scheduled", b"scheduled", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CycleGroup: _TypeAlias = CycleGroup  # noqa: Y015
+
+@_typing.final
+class PodGroupSummary(_message.Message):
+    """The parts of a PodGroup or a CompositePodGroup that scheduling code reads."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class AnnotationsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    KIND_FIELD_NUMBER: _builtins.int
+    REF_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    ANNOTATIONS_FIELD_NUMBER: _builtins.int
+    GANG_FIELD_NUMBER: _builtins.int
+    MIN_COUNT_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    PREEMPTION_POLICY_FIELD_NUMBER: _builtins.int
+    DISRUPTS_ALL_FIELD_NUMBER: _builtins.int
+    TOPOLOGY_KEY_FIELD_NUMBER: _builtins.int
+    PARENT_FIELD_NUMBER: _builtins.int
+    CLAIMS_FIELD_NUMBER: _builtins.int
+    CONDITIONS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """OPTIONAL: "PodGroup" or "CompositePodGroup"; empty: PodGroup."""
+    generation: _builtins.int
+    """OPTIONAL: metadata.generation."""
+    gang: _builtins.bool
+    """OPTIONAL: true: the group is a gang: it needs min_count members, or none runs."""
+    min_count: _builtins.int
+    """OPTIONAL: the members that a gang needs, of a CompositePodGroup the groups; 1 for other groups."""
+    priority: _builtins.int
+    """OPTIONAL: spec.priority; 0 also when the group has none."""
+    preemption_policy: _builtins.str
+    """OPTIONAL: spec.preemptionPolicy; empty: PreemptLowerPriority."""
+    disrupts_all: _builtins.bool
+    """OPTIONAL: true: preemption evicts all pods of the group or none."""
+    topology_key: _builtins.str
+    """OPTIONAL: the node label of the topology constraint; empty: the group has none."""
+    parent: _builtins.str
+    """OPTIONAL: the name of the CompositePodGroup that the group belongs to; empty: none."""
+    @_builtins.property
+    def ref(self) -> Global___ObjectRef:
+        """REQUIRED: the group's namespace, name and uid."""
+
+    @_builtins.property
+    def created_at(self) -> _timestamp_pb2.Timestamp:
+        """OPTIONAL: metadata.creationTimestamp; unset: not known."""
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """OPTIONAL: the group's labels."""
+
+    @_builtins.property
+    def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """OPTIONAL: the group's annotations."""
+
+    @_builtins.property
+    def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodGroupClaim]:
+        """OPTIONAL: the ResourceClaims that the group's pods share."""
+
+    @_builtins.property
+    def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodGroupCondition]:
+        """OPTIONAL: status.conditions."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        ref: Global___ObjectRef | None = ...,
+        generation: _builtins.int = ...,
+        created_at: _timestamp_pb2.Timestamp | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        annotations: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        gang: _builtins.bool = ...,
+        min_count: _builtins.int = ...,
+        priority: _builtins.int = ...,
+        preemption_policy: _builtins.str = ...,
+        disrupts_all: _builtins.bool = ...,
+        topology_key: _builtins.str = ...,
+        parent: _builtins.str = ...,
+        claims: _abc.Iterable[Global___PodGroupClaim] | None = ...,
+        conditions: _abc.Iterable[Global___PodGroupCondition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "ref", b"ref"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "claims", b"claims", "conditions", b"conditions", "created_at", b"created_at", "disrupts_all", b"disrupts_all", "gang", b"gang", "generation", b"generation", "kind", b"kind", "labels", b"labels", "min_count", b"min_count", "parent", b"parent", "preemption_policy", b"preemption_policy", "priority", b"priority", "ref", b"ref", "topology_key", b"topology_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodGroupSummary: _TypeAlias = PodGroupSummary  # noqa: Y015
+
+@_typing.final
+class PodGroupClaim(_message.Message):
+    """A ResourceClaim that the pods of a group share."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    RESOURCE_CLAIM_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """REQUIRED: the name of the claim in the group's spec."""
+    resource_claim: _builtins.str
+    """OPTIONAL: the name of the ResourceClaim; empty: it is not made yet."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        resource_claim: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "resource_claim", b"resource_claim"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodGroupClaim: _TypeAlias = PodGroupClaim  # noqa: Y015
+
+@_typing.final
+class PodGroupCondition(_message.Message):
+    """One condition of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    OBSERVED_GENERATION_FIELD_NUMBER: _builtins.int
+    type: _builtins.str
+    """REQUIRED: the type of the condition."""
+    status: _builtins.str
+    """REQUIRED: True, False or Unknown."""
+    reason: _builtins.str
+    """OPTIONAL: the reason, one word."""
+    message: _builtins.str
+    """OPTIONAL: the message, for people."""
+    observed_generation: _builtins.int
+    """OPTIONAL: the generation of the group that the condition is about; 0: not known."""
+    def __init__(
+        self,
+        *,
+        type: _builtins.str = ...,
+        status: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        observed_generation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "observed_generation", b"observed_generation", "reason", b"reason", "status", b"status", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodGroupCondition: _TypeAlias = PodGroupCondition  # noqa: Y015
 
 @_typing.final
 class CyclePod(_message.Message):
@@ -1214,6 +1547,7 @@ class ReplyContext(_message.Message):
     PLUGIN_TOKEN_FIELD_NUMBER: _builtins.int
     PUBLISH_FIELD_NUMBER: _builtins.int
     CYCLE_ID_FIELD_NUMBER: _builtins.int
+    PARENTS_FIELD_NUMBER: _builtins.int
     plugin_token: _builtins.bytes
     """OPTIONAL: at most 4 KiB. The host sends the token back in every later call of the cycle, also to a restarted
     plugin. Absent: the last token stays. Present and empty: the host forgets the token.
@@ -1242,6 +1576,10 @@ class ReplyContext(_message.Message):
     def publish(self) -> _containers.RepeatedCompositeFieldContainer[Global___CycleStateEntry]:
         """OPTIONAL: values for the plugins that list these keys in reads_shared."""
 
+    @_builtins.property
+    def parents(self) -> _containers.RepeatedCompositeFieldContainer[Global___ParentToken]:
+        """OPTIONAL: new tokens for the cycles in CallContext.parents. Of a cycle that is not listed, the last token stays."""
+
     def __init__(
         self,
         *,
@@ -1251,10 +1589,11 @@ class ReplyContext(_message.Message):
         plugin_token: _builtins.bytes | None = ...,
         publish: _abc.Iterable[Global___CycleStateEntry] | None = ...,
         cycle_id: _builtins.str = ...,
+        parents: _abc.Iterable[Global___ParentToken] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_plugin_token", b"_plugin_token", "have", b"have", "plugin_token", b"plugin_token", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_plugin_token", b"_plugin_token", "cycle_id", b"cycle_id", "have", b"have", "needs", b"needs", "plugin_token", b"plugin_token", "publish", b"publish", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_plugin_token", b"_plugin_token", "cycle_id", b"cycle_id", "have", b"have", "needs", b"needs", "parents", b"parents", "plugin_token", b"plugin_token", "publish", b"publish", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__plugin_token: _TypeAlias = _typing.Literal["plugin_token"]  # noqa: Y015
     _WhichOneofArgType__plugin_token: _TypeAlias = _typing.Literal["_plugin_token", b"_plugin_token"]  # noqa: Y015
@@ -1276,9 +1615,10 @@ class Status(_message.Message):
         DESCRIPTOR: _descriptor.EnumDescriptor
         CODE_UNSPECIFIED: Status._Code.ValueType  # 0
         """The meaning depends on the place.
-          SUCCESS        at PRE_ENQUEUE, PRE_FILTER, FILTER, SimulateFilter, PRE_SCORE, SCORE, NORMALIZE_SCORE and
-                         PreBindPreFlight: the plugin has nothing to object.
-          UNSCHEDULABLE  in NodeGroup, and at POST_FILTER, where it says that the plugin cannot help.
+          SUCCESS        at PRE_ENQUEUE, PRE_FILTER, FILTER, SimulateFilter, PRE_SCORE, SCORE, NORMALIZE_SCORE,
+                         PreBindPreFlight and the points of groups: the plugin has nothing to object.
+          UNSCHEDULABLE  in NodeGroup, and at POST_FILTER and POD_GROUP_POST_FILTER, where it says that the plugin
+                         cannot help.
           a violation    at RESERVE, PERMIT, PRE_BIND and BIND, where the plugin must decide.
         """
         CODE_SUCCESS: Status._Code.ValueType  # 1
@@ -1294,7 +1634,9 @@ class Status(_message.Message):
         and the host asks no further plugin.
         """
         CODE_WAIT: Status._Code.ValueType  # 5
-        """Only at PERMIT: the pod waits until the plugin decides through HandleService or the wait times out."""
+        """At PERMIT: the pod waits until the plugin decides through HandleService or the wait times out. At
+        PLACEMENT_FEASIBLE: the group needs more members.
+        """
         CODE_SKIP: Status._Code.ValueType  # 6
         """At PRE_FILTER, PRE_SCORE and PreBindPreFlight: the plugin has nothing to do for this pod; the host leaves out
         the calls that would follow. At BIND: this plugin does not bind the pod; the host asks the next one.
@@ -1310,9 +1652,10 @@ class Status(_message.Message):
 
     CODE_UNSPECIFIED: Status.Code.ValueType  # 0
     """The meaning depends on the place.
-      SUCCESS        at PRE_ENQUEUE, PRE_FILTER, FILTER, SimulateFilter, PRE_SCORE, SCORE, NORMALIZE_SCORE and
-                     PreBindPreFlight: the plugin has nothing to object.
-      UNSCHEDULABLE  in NodeGroup, and at POST_FILTER, where it says that the plugin cannot help.
+      SUCCESS        at PRE_ENQUEUE, PRE_FILTER, FILTER, SimulateFilter, PRE_SCORE, SCORE, NORMALIZE_SCORE,
+                     PreBindPreFlight and the points of groups: the plugin has nothing to object.
+      UNSCHEDULABLE  in NodeGroup, and at POST_FILTER and POD_GROUP_POST_FILTER, where it says that the plugin
+                     cannot help.
       a violation    at RESERVE, PERMIT, PRE_BIND and BIND, where the plugin must decide.
     """
     CODE_SUCCESS: Status.Code.ValueType  # 1
@@ -1328,7 +1671,9 @@ class Status(_message.Message):
     and the host asks no further plugin.
     """
     CODE_WAIT: Status.Code.ValueType  # 5
-    """Only at PERMIT: the pod waits until the plugin decides through HandleService or the wait times out."""
+    """At PERMIT: the pod waits until the plugin decides through HandleService or the wait times out. At
+    PLACEMENT_FEASIBLE: the group needs more members.
+    """
     CODE_SKIP: Status.Code.ValueType  # 6
     """At PRE_FILTER, PRE_SCORE and PreBindPreFlight: the plugin has nothing to do for this pod; the host leaves out
     the calls that would follow. At BIND: this plugin does not bind the pod; the host asks the next one.

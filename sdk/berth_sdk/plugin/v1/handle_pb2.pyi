@@ -607,6 +607,68 @@ class EvaluatePreemptionResponse(_message.Message):
 Global___EvaluatePreemptionResponse: _TypeAlias = EvaluatePreemptionResponse  # noqa: Y015
 
 @_typing.final
+class TryPodGroupRequest(_message.Message):
+    """Pods to leave out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    CYCLE_ID_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    plugin: _builtins.str
+    """REQUIRED: the plugin that asks."""
+    cycle_id: _builtins.str
+    """REQUIRED: the cycle whose PodGroupPostFilter is open."""
+    @_builtins.property
+    def removed(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ObjectRef]:
+        """OPTIONAL: pods on nodes that are left out, with name and uid. Empty: none."""
+
+    def __init__(
+        self,
+        *,
+        plugin: _builtins.str = ...,
+        cycle_id: _builtins.str = ...,
+        removed: _abc.Iterable[_common_pb2.ObjectRef] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "plugin", b"plugin", "removed", b"removed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TryPodGroupRequest: _TypeAlias = TryPodGroupRequest  # noqa: Y015
+
+@_typing.final
+class TryPodGroupResponse(_message.Message):
+    """Where the group would be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    ASSIGNMENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def status(self) -> _common_pb2.Status:
+        """REQUIRED: SUCCESS: the group would fit; another code, with the reason: it would not. Unspecified: UNSCHEDULABLE."""
+
+    @_builtins.property
+    def assignments(self) -> _containers.RepeatedCompositeFieldContainer[_scheduling_pb2.PlacementAssignment]:
+        """REQUIRED with SUCCESS, else empty: the members that would have a node, with their nodes."""
+
+    def __init__(
+        self,
+        *,
+        status: _common_pb2.Status | None = ...,
+        assignments: _abc.Iterable[_scheduling_pb2.PlacementAssignment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TryPodGroupResponse: _TypeAlias = TryPodGroupResponse  # noqa: Y015
+
+@_typing.final
 class RunScoresRequest(_message.Message):
     """Nodes to score for the pod of a cycle."""
 

@@ -82,6 +82,11 @@ class HandleServiceStub(object):
                 request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.RunScoresRequest.SerializeToString,
                 response_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.RunScoresResponse.FromString,
                 _registered_method=True)
+        self.TryPodGroup = channel.unary_unary(
+                '/berth.plugin.v1.HandleService/TryPodGroup',
+                request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.TryPodGroupRequest.SerializeToString,
+                response_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.TryPodGroupResponse.FromString,
+                _registered_method=True)
         self.ListNominatedPods = channel.unary_stream(
                 '/berth.plugin.v1.HandleService/ListNominatedPods',
                 request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ListNominatedPodsRequest.SerializeToString,
@@ -215,6 +220,21 @@ class HandleServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TryPodGroup(self, request, context):
+        """Places the group of the cycle in the snapshot without some pods, as the group's cycle does, and answers where its
+        members would be. Nothing is scheduled or evicted.
+
+        Caller: the plugin, while its PodGroupPostFilter of that cycle is open; at most 32 times in a call, one after the
+        other.
+        Errors: FAILED_PRECONDITION: no PodGroupPostFilter of the plugin is open in that cycle. RESOURCE_EXHAUSTED: another
+        try of the call runs, or it has made 32. INVALID_ARGUMENT: a pod is not on a node of the snapshot; the message
+        names it.
+        Repeat: yes, pure. Each one counts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListNominatedPods(self, request, context):
         """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of one
         moment. Each is smaller than the agreed size.
@@ -316,6 +336,11 @@ def add_HandleServiceServicer_to_server(servicer, server):
                     servicer.RunScores,
                     request_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.RunScoresRequest.FromString,
                     response_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.RunScoresResponse.SerializeToString,
+            ),
+            'TryPodGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.TryPodGroup,
+                    request_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.TryPodGroupRequest.FromString,
+                    response_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.TryPodGroupResponse.SerializeToString,
             ),
             'ListNominatedPods': grpc.unary_stream_rpc_method_handler(
                     servicer.ListNominatedPods,
@@ -545,6 +570,33 @@ class HandleService(object):
             '/berth.plugin.v1.HandleService/RunScores',
             berth_dot_plugin_dot_v1_dot_handle__pb2.RunScoresRequest.SerializeToString,
             berth_dot_plugin_dot_v1_dot_handle__pb2.RunScoresResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TryPodGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/berth.plugin.v1.HandleService/TryPodGroup',
+            berth_dot_plugin_dot_v1_dot_handle__pb2.TryPodGroupRequest.SerializeToString,
+            berth_dot_plugin_dot_v1_dot_handle__pb2.TryPodGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

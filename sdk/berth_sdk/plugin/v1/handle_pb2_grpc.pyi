@@ -108,6 +108,17 @@ class HandleServiceStub:
       the message names it.
     Repeat: yes, pure.
     """
+    TryPodGroup: _grpc.UnaryUnaryMultiCallable[_handle_pb2.TryPodGroupRequest, _handle_pb2.TryPodGroupResponse]
+    """Places the group of the cycle in the snapshot without some pods, as the group's cycle does, and answers where its
+    members would be. Nothing is scheduled or evicted.
+
+    Caller: the plugin, while its PodGroupPostFilter of that cycle is open; at most 32 times in a call, one after the
+      other.
+    Errors: FAILED_PRECONDITION: no PodGroupPostFilter of the plugin is open in that cycle. RESOURCE_EXHAUSTED: another
+      try of the call runs, or it has made 32. INVALID_ARGUMENT: a pod is not on a node of the snapshot; the message
+      names it.
+    Repeat: yes, pure. Each one counts.
+    """
     ListNominatedPods: _grpc.UnaryStreamMultiCallable[_handle_pb2.ListNominatedPodsRequest, _handle_pb2.ListNominatedPodsResponse]
     """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of one
     moment. Each is smaller than the agreed size.
@@ -232,6 +243,17 @@ class HandleServiceAsyncStub(HandleServiceStub):
       is still running scores, for this plugin or another one; wait. INVALID_ARGUMENT: a node is not in the snapshot;
       the message names it.
     Repeat: yes, pure.
+    """
+    TryPodGroup: _aio.UnaryUnaryMultiCallable[_handle_pb2.TryPodGroupRequest, _handle_pb2.TryPodGroupResponse]  # type: ignore[assignment]
+    """Places the group of the cycle in the snapshot without some pods, as the group's cycle does, and answers where its
+    members would be. Nothing is scheduled or evicted.
+
+    Caller: the plugin, while its PodGroupPostFilter of that cycle is open; at most 32 times in a call, one after the
+      other.
+    Errors: FAILED_PRECONDITION: no PodGroupPostFilter of the plugin is open in that cycle. RESOURCE_EXHAUSTED: another
+      try of the call runs, or it has made 32. INVALID_ARGUMENT: a pod is not on a node of the snapshot; the message
+      names it.
+    Repeat: yes, pure. Each one counts.
     """
     ListNominatedPods: _aio.UnaryStreamMultiCallable[_handle_pb2.ListNominatedPodsRequest, _handle_pb2.ListNominatedPodsResponse]  # type: ignore[assignment]
     """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of one
@@ -389,6 +411,22 @@ class HandleServiceServicer:
           is still running scores, for this plugin or another one; wait. INVALID_ARGUMENT: a node is not in the snapshot;
           the message names it.
         Repeat: yes, pure.
+        """
+
+    def TryPodGroup(
+        self,
+        request: _handle_pb2.TryPodGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handle_pb2.TryPodGroupResponse, _abc.Awaitable[_handle_pb2.TryPodGroupResponse]]:
+        """Places the group of the cycle in the snapshot without some pods, as the group's cycle does, and answers where its
+        members would be. Nothing is scheduled or evicted.
+
+        Caller: the plugin, while its PodGroupPostFilter of that cycle is open; at most 32 times in a call, one after the
+          other.
+        Errors: FAILED_PRECONDITION: no PodGroupPostFilter of the plugin is open in that cycle. RESOURCE_EXHAUSTED: another
+          try of the call runs, or it has made 32. INVALID_ARGUMENT: a pod is not on a node of the snapshot; the message
+          names it.
+        Repeat: yes, pure. Each one counts.
         """
 
     def ListNominatedPods(

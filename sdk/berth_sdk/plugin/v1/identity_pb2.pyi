@@ -194,6 +194,18 @@ class _ExtensionPointEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Extens
     """SchedulingService.Bind: bind the pod, or let the host bind it."""
     EXTENSION_POINT_POST_BIND: _ExtensionPoint.ValueType  # 13
     """SchedulingService.PostBind: the host reports that the pod is bound."""
+    EXTENSION_POINT_PLACEMENT_GENERATE: _ExtensionPoint.ValueType  # 14
+    """SchedulingService.PlacementGenerate: the sets of nodes in one of which a group of pods is placed; one plugin per
+    profile.
+    """
+    EXTENSION_POINT_PLACEMENT_SCORE: _ExtensionPoint.ValueType  # 15
+    """SchedulingService.PlacementScore: how good is each feasible placement?"""
+    EXTENSION_POINT_NORMALIZE_PLACEMENT_SCORE: _ExtensionPoint.ValueType  # 16
+    """SchedulingService.NormalizePlacementScore."""
+    EXTENSION_POINT_PLACEMENT_FEASIBLE: _ExtensionPoint.ValueType  # 17
+    """SchedulingService.PlacementFeasible: is a group complete with these numbers of members?"""
+    EXTENSION_POINT_POD_GROUP_POST_FILTER: _ExtensionPoint.ValueType  # 18
+    """SchedulingService.PodGroupPostFilter: a group has no feasible placement; can the plugin make room?"""
 
 class ExtensionPoint(_ExtensionPoint, metaclass=_ExtensionPointEnumTypeWrapper):
     """The points of the scheduling framework at which the host may call a plugin."""
@@ -226,6 +238,18 @@ EXTENSION_POINT_BIND: ExtensionPoint.ValueType  # 12
 """SchedulingService.Bind: bind the pod, or let the host bind it."""
 EXTENSION_POINT_POST_BIND: ExtensionPoint.ValueType  # 13
 """SchedulingService.PostBind: the host reports that the pod is bound."""
+EXTENSION_POINT_PLACEMENT_GENERATE: ExtensionPoint.ValueType  # 14
+"""SchedulingService.PlacementGenerate: the sets of nodes in one of which a group of pods is placed; one plugin per
+profile.
+"""
+EXTENSION_POINT_PLACEMENT_SCORE: ExtensionPoint.ValueType  # 15
+"""SchedulingService.PlacementScore: how good is each feasible placement?"""
+EXTENSION_POINT_NORMALIZE_PLACEMENT_SCORE: ExtensionPoint.ValueType  # 16
+"""SchedulingService.NormalizePlacementScore."""
+EXTENSION_POINT_PLACEMENT_FEASIBLE: ExtensionPoint.ValueType  # 17
+"""SchedulingService.PlacementFeasible: is a group complete with these numbers of members?"""
+EXTENSION_POINT_POD_GROUP_POST_FILTER: ExtensionPoint.ValueType  # 18
+"""SchedulingService.PodGroupPostFilter: a group has no feasible placement; can the plugin make room?"""
 Global___ExtensionPoint: _TypeAlias = ExtensionPoint  # noqa: Y015
 
 class _NodeMode:

@@ -32,6 +32,7 @@ class QueuedPod(_message.Message):
     ADDED_AT_FIELD_NUMBER: _builtins.int
     FIRST_ATTEMPT_AT_FIELD_NUMBER: _builtins.int
     VICTIMS_PENDING_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     attempts: _builtins.int
     """OPTIONAL: how many attempts were made to schedule the pod; 0: none."""
     victims_pending: _builtins.bool
@@ -52,6 +53,13 @@ class QueuedPod(_message.Message):
     def first_attempt_at(self) -> _timestamp_pb2.Timestamp:
         """OPTIONAL: when the first attempt began; unset: there was none."""
 
+    @_builtins.property
+    def group(self) -> _common_pb2.PodGroupSummary:
+        """OPTIONAL, only in SortKeysRequest: the group of an entry of the queue that is a group of pods. `attempts` and the
+        times are then the group's; `summary` is the first member, with the priority of the group, so that a plugin that
+        does not know this field orders groups too. Unset: the entry is one pod.
+        """
+
     def __init__(
         self,
         *,
@@ -61,10 +69,11 @@ class QueuedPod(_message.Message):
         added_at: _timestamp_pb2.Timestamp | None = ...,
         first_attempt_at: _timestamp_pb2.Timestamp | None = ...,
         victims_pending: _builtins.bool = ...,
+        group: _common_pb2.PodGroupSummary | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["added_at", b"added_at", "first_attempt_at", b"first_attempt_at", "object", b"object", "summary", b"summary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["added_at", b"added_at", "first_attempt_at", b"first_attempt_at", "group", b"group", "object", b"object", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_at", b"added_at", "attempts", b"attempts", "first_attempt_at", b"first_attempt_at", "object", b"object", "summary", b"summary", "victims_pending", b"victims_pending"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_at", b"added_at", "attempts", b"attempts", "first_attempt_at", b"first_attempt_at", "group", b"group", "object", b"object", "summary", b"summary", "victims_pending", b"victims_pending"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

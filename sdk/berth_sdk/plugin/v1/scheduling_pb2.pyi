@@ -710,6 +710,7 @@ class ReserveRequest(_message.Message):
     CTX_FIELD_NUMBER: _builtins.int
     NODE_NAME_FIELD_NUMBER: _builtins.int
     NODE_INDEX_FIELD_NUMBER: _builtins.int
+    TRIAL_FIELD_NUMBER: _builtins.int
     node_name: _builtins.str
     """REQUIRED: the name of the chosen node."""
     node_index: _builtins.int
@@ -718,20 +719,61 @@ class ReserveRequest(_message.Message):
     def ctx(self) -> _common_pb2.CallContext:
         """REQUIRED: the cycle. Its id becomes the name of the reservation."""
 
+    @_builtins.property
+    def trial(self) -> Global___ReservationTrial:
+        """REQUIRED in a group's cycle, else unset: the trial that the reservation belongs to."""
+
     def __init__(
         self,
         *,
         ctx: _common_pb2.CallContext | None = ...,
         node_name: _builtins.str = ...,
         node_index: _builtins.int = ...,
+        trial: Global___ReservationTrial | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "trial", b"trial"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "node_index", b"node_index", "node_name", b"node_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "node_index", b"node_index", "node_name", b"node_name", "trial", b"trial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReserveRequest: _TypeAlias = ReserveRequest  # noqa: Y015
+
+@_typing.final
+class ReservationTrial(_message.Message):
+    """The trial of a group's cycle that a reservation belongs to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    TENTATIVE_FIELD_NUMBER: _builtins.int
+    placement: _builtins.str
+    """OPTIONAL: the name of the placement that is tried; empty: all nodes."""
+    number: _builtins.int
+    """REQUIRED: the number of the trial in the group's cycle: 1, 2, ..."""
+    tentative: _builtins.bool
+    """OPTIONAL: true: the host tries, and Unreserve will follow. False: the host has chosen, and will bind the pod."""
+    @_builtins.property
+    def group(self) -> _common_pb2.ObjectRef:
+        """REQUIRED: the group of the pod."""
+
+    def __init__(
+        self,
+        *,
+        group: _common_pb2.ObjectRef | None = ...,
+        placement: _builtins.str = ...,
+        number: _builtins.int = ...,
+        tentative: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "number", b"number", "placement", b"placement", "tentative", b"tentative"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReservationTrial: _TypeAlias = ReservationTrial  # noqa: Y015
 
 @_typing.final
 class ReserveResponse(_message.Message):
@@ -786,6 +828,7 @@ class UnreserveItem(_message.Message):
     NODE_NAME_FIELD_NUMBER: _builtins.int
     PLUGIN_TOKEN_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    TRIAL_FIELD_NUMBER: _builtins.int
     cycle_id: _builtins.str
     """REQUIRED: the cycle that made the reservation."""
     node_name: _builtins.str
@@ -798,6 +841,10 @@ class UnreserveItem(_message.Message):
     def pod(self) -> _common_pb2.ObjectRef:
         """REQUIRED: the pod of the cycle, with name and uid."""
 
+    @_builtins.property
+    def trial(self) -> Global___ReservationTrial:
+        """OPTIONAL: as in the ReserveRequest of the reservation; unset: the pod was scheduled by itself."""
+
     def __init__(
         self,
         *,
@@ -806,10 +853,11 @@ class UnreserveItem(_message.Message):
         node_name: _builtins.str = ...,
         plugin_token: _builtins.bytes = ...,
         reason: _builtins.str = ...,
+        trial: Global___ReservationTrial | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["pod", b"pod"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pod", b"pod", "trial", b"trial"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "node_name", b"node_name", "plugin_token", b"plugin_token", "pod", b"pod", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "node_name", b"node_name", "plugin_token", b"plugin_token", "pod", b"pod", "reason", b"reason", "trial", b"trial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -934,6 +982,421 @@ class PermitResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PermitResponse: _TypeAlias = PermitResponse  # noqa: Y015
+
+@_typing.final
+class PlacementNodes(_message.Message):
+    """A named set of nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """OPTIONAL: the name; empty: all nodes. At most 256 bytes."""
+    @_builtins.property
+    def nodes(self) -> _common_pb2.NodeSet:
+        """REQUIRED: the nodes."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        nodes: _common_pb2.NodeSet | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlacementNodes: _TypeAlias = PlacementNodes  # noqa: Y015
+
+@_typing.final
+class PlacementAssignment(_message.Message):
+    """A pod of a group and a node for it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POD_FIELD_NUMBER: _builtins.int
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    node_name: _builtins.str
+    """REQUIRED: the name of the node."""
+    @_builtins.property
+    def pod(self) -> _common_pb2.ObjectRef:
+        """REQUIRED: the pod, with name and uid."""
+
+    def __init__(
+        self,
+        *,
+        pod: _common_pb2.ObjectRef | None = ...,
+        node_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pod", b"pod"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_name", b"node_name", "pod", b"pod"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlacementAssignment: _TypeAlias = PlacementAssignment  # noqa: Y015
+
+@_typing.final
+class PlacementGenerateRequest(_message.Message):
+    """The group, and the nodes to divide."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CTX_FIELD_NUMBER: _builtins.int
+    PARENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ctx(self) -> _common_pb2.CallContext:
+        """REQUIRED: the cycle of the group."""
+
+    @_builtins.property
+    def parent(self) -> Global___PlacementNodes:
+        """REQUIRED: the nodes to divide. The name is that of the placement of the parent group; empty: all nodes."""
+
+    def __init__(
+        self,
+        *,
+        ctx: _common_pb2.CallContext | None = ...,
+        parent: Global___PlacementNodes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "parent", b"parent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "parent", b"parent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlacementGenerateRequest: _TypeAlias = PlacementGenerateRequest  # noqa: Y015
+
+@_typing.final
+class PlacementGenerateResponse(_message.Message):
+    """The placements to try."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CTX_FIELD_NUMBER: _builtins.int
+    PLACEMENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ctx(self) -> _common_pb2.ReplyContext:
+        """REQUIRED with the cycle_id; without a code: SUCCESS."""
+
+    @_builtins.property
+    def placements(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlacementNodes]:
+        """OPTIONAL, read with SUCCESS: the placements, with different names, in the order in which the host tries them. Empty:
+        there is none, and the group is rejected.
+        """
+
+    def __init__(
+        self,
+        *,
+        ctx: _common_pb2.ReplyContext | None = ...,
+        placements: _abc.Iterable[Global___PlacementNodes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "placements", b"placements"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlacementGenerateResponse: _TypeAlias = PlacementGenerateResponse  # noqa: Y015
+
+@_typing.final
+class PlacementScoreRequest(_message.Message):
+    """A feasible placement of the group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CTX_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    ASSIGNMENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ctx(self) -> _common_pb2.CallContext:
+        """REQUIRED: the cycle of the placement."""
+
+    @_builtins.property
+    def placement(self) -> Global___PlacementNodes:
+        """REQUIRED: the placement."""
+
+    @_builtins.property
+    def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlacementAssignment]:
+        """OPTIONAL: the node of each member that this trial placed, in the order in which they were placed."""
+
+    def __init__(
+        self,
+        *,
+        ctx: _common_pb2.CallContext | None = ...,
+        placement: Global___PlacementNodes | None = ...,
+        assignments: _abc.Iterable[Global___PlacementAssignment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "placement", b"placement"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "ctx", b"ctx", "placement", b"placement"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlacementScoreRequest: _TypeAlias = PlacementScoreRequest  # noqa: Y015
+
+@_typing.final
+class PlacementScoreResponse(_message.Message):
+    """The score of a placement."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CTX_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    score: _builtins.int
+    """OPTIONAL: the score; higher is better. 0..100, unless the plugin has NORMALIZE_PLACEMENT_SCORE."""
+    @_builtins.property
+    def ctx(self) -> _common_pb2.ReplyContext:
+        """REQUIRED with the cycle_id; without a code: SUCCESS."""
+
+    def __init__(
+        self,
+        *,
+        ctx: _common_pb2.ReplyContext | None = ...,
+        score: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "score", b"score"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlacementScoreResponse: _TypeAlias = PlacementScoreResponse  # noqa: Y015
+
+@_typing.final
+class NormalizePlacementScoreRequest(_message.Message):
+    """The scores of placements to bring into 0..100."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CTX_FIELD_NUMBER: _builtins.int
+    PLACEMENTS_FIELD_NUMBER: _builtins.int
+    RAW_SCORES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ctx(self) -> _common_pb2.CallContext:
+        """REQUIRED: the cycle of the group."""
+
+    @_builtins.property
+    def placements(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlacementNodes]:
+        """REQUIRED: the placements that were scored."""
+
+    @_builtins.property
+    def raw_scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """REQUIRED: aligned with `placements`: what this plugin answered to PlacementScore."""
+
+    def __init__(
+        self,
+        *,
+        ctx: _common_pb2.CallContext | None = ...,
+        placements: _abc.Iterable[Global___PlacementNodes] | None = ...,
+        raw_scores: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "placements", b"placements", "raw_scores", b"raw_scores"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NormalizePlacementScoreRequest: _TypeAlias = NormalizePlacementScoreRequest  # noqa: Y015
+
+@_typing.final
+class NormalizePlacementScoreResponse(_message.Message):
+    """The final scores of placements."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CTX_FIELD_NUMBER: _builtins.int
+    SCORES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ctx(self) -> _common_pb2.ReplyContext:
+        """REQUIRED with the cycle_id; without a code: SUCCESS."""
+
+    @_builtins.property
+    def scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """REQUIRED with SUCCESS, unless `needs` is set: aligned with `placements`, each in 0..100."""
+
+    def __init__(
+        self,
+        *,
+        ctx: _common_pb2.ReplyContext | None = ...,
+        scores: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "scores", b"scores"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NormalizePlacementScoreResponse: _TypeAlias = NormalizePlacementScoreResponse  # noqa: Y015
+
+@_typing.final
+class PlacementFeasibleRequest(_message.Message):
+    """Steps of a trial. With f members that fail and k members that are tried, k from f to `remaining`, a step has
+    `scheduled` + k - f members with a node and `remaining` - k members to try. The request asks about the steps with f
+    from 0 to `max_failures` (and to `remaining`, if that is smaller), in this order: by f, then by k.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CTX_FIELD_NUMBER: _builtins.int
+    SCHEDULED_FIELD_NUMBER: _builtins.int
+    REMAINING_FIELD_NUMBER: _builtins.int
+    MAX_FAILURES_FIELD_NUMBER: _builtins.int
+    scheduled: _builtins.int
+    """OPTIONAL: the members that have a node now, bound ones included."""
+    remaining: _builtins.int
+    """OPTIONAL: the members that are still to try."""
+    max_failures: _builtins.int
+    """OPTIONAL: the most members that fail from here on in a step of this question."""
+    @_builtins.property
+    def ctx(self) -> _common_pb2.CallContext:
+        """REQUIRED: the cycle of the placement."""
+
+    def __init__(
+        self,
+        *,
+        ctx: _common_pb2.CallContext | None = ...,
+        scheduled: _builtins.int = ...,
+        remaining: _builtins.int = ...,
+        max_failures: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "max_failures", b"max_failures", "remaining", b"remaining", "scheduled", b"scheduled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlacementFeasibleRequest: _TypeAlias = PlacementFeasibleRequest  # noqa: Y015
+
+@_typing.final
+class PlacementFeasibleResponse(_message.Message):
+    """One status for each step, in runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CTX_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ctx(self) -> _common_pb2.ReplyContext:
+        """REQUIRED with the cycle_id; without a code: SUCCESS. Another code holds for all steps."""
+
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeasibleRun]:
+        """REQUIRED with SUCCESS, unless `needs` is set: the runs, which together have one status for each step, in the order
+        of the steps.
+        """
+
+    def __init__(
+        self,
+        *,
+        ctx: _common_pb2.ReplyContext | None = ...,
+        runs: _abc.Iterable[Global___FeasibleRun] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlacementFeasibleResponse: _TypeAlias = PlacementFeasibleResponse  # noqa: Y015
+
+@_typing.final
+class FeasibleRun(_message.Message):
+    """Steps in a row with one status."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """REQUIRED: the number of steps, at least 1."""
+    @_builtins.property
+    def status(self) -> _common_pb2.Status:
+        """OPTIONAL: SUCCESS, WAIT, UNSCHEDULABLE or ERROR; without a code: SUCCESS. In reasons the host writes the numbers of
+        the step in place of "{scheduled}" and "{remaining}".
+        """
+
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        status: _common_pb2.Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FeasibleRun: _TypeAlias = FeasibleRun  # noqa: Y015
+
+@_typing.final
+class PodGroupPostFilterRequest(_message.Message):
+    """The group, which has no feasible placement."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CTX_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ctx(self) -> _common_pb2.CallContext:
+        """REQUIRED: the cycle of the group."""
+
+    def __init__(
+        self,
+        *,
+        ctx: _common_pb2.CallContext | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodGroupPostFilterRequest: _TypeAlias = PodGroupPostFilterRequest  # noqa: Y015
+
+@_typing.final
+class PodGroupPostFilterResponse(_message.Message):
+    """The answer to PodGroupPostFilter."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CTX_FIELD_NUMBER: _builtins.int
+    NOMINATIONS_FIELD_NUMBER: _builtins.int
+    VICTIMS_FIELD_NUMBER: _builtins.int
+    PATCHES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ctx(self) -> _common_pb2.ReplyContext:
+        """REQUIRED with the cycle_id; without a code: UNSCHEDULABLE (the plugin cannot help)."""
+
+    @_builtins.property
+    def nominations(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlacementAssignment]:
+        """OPTIONAL: members that may fit, each once, with their nodes. Other members keep the nominations that they have."""
+
+    @_builtins.property
+    def victims(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ObjectRef]:
+        """OPTIONAL: the pods that the host evicts, on any nodes, of lower priority than the group. Empty: none."""
+
+    @_builtins.property
+    def patches(self) -> _containers.RepeatedCompositeFieldContainer[Global___ObjectPatch]:
+        """OPTIONAL: as in PostFilterResponse; "pods" is not allowed."""
+
+    def __init__(
+        self,
+        *,
+        ctx: _common_pb2.ReplyContext | None = ...,
+        nominations: _abc.Iterable[Global___PlacementAssignment] | None = ...,
+        victims: _abc.Iterable[_common_pb2.ObjectRef] | None = ...,
+        patches: _abc.Iterable[Global___ObjectPatch] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "nominations", b"nominations", "patches", b"patches", "victims", b"victims"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodGroupPostFilterResponse: _TypeAlias = PodGroupPostFilterResponse  # noqa: Y015
 
 @_typing.final
 class PreBindPreFlightRequest(_message.Message):

@@ -106,6 +106,31 @@ class SchedulingServiceStub(object):
                 request_serializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.BindRequest.SerializeToString,
                 response_deserializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.BindResponse.FromString,
                 _registered_method=True)
+        self.PlacementGenerate = channel.unary_unary(
+                '/berth.plugin.v1.SchedulingService/PlacementGenerate',
+                request_serializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementGenerateRequest.SerializeToString,
+                response_deserializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementGenerateResponse.FromString,
+                _registered_method=True)
+        self.PlacementScore = channel.unary_unary(
+                '/berth.plugin.v1.SchedulingService/PlacementScore',
+                request_serializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementScoreRequest.SerializeToString,
+                response_deserializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementScoreResponse.FromString,
+                _registered_method=True)
+        self.NormalizePlacementScore = channel.unary_unary(
+                '/berth.plugin.v1.SchedulingService/NormalizePlacementScore',
+                request_serializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.NormalizePlacementScoreRequest.SerializeToString,
+                response_deserializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.NormalizePlacementScoreResponse.FromString,
+                _registered_method=True)
+        self.PlacementFeasible = channel.unary_unary(
+                '/berth.plugin.v1.SchedulingService/PlacementFeasible',
+                request_serializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementFeasibleRequest.SerializeToString,
+                response_deserializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementFeasibleResponse.FromString,
+                _registered_method=True)
+        self.PodGroupPostFilter = channel.unary_unary(
+                '/berth.plugin.v1.SchedulingService/PodGroupPostFilter',
+                request_serializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PodGroupPostFilterRequest.SerializeToString,
+                response_deserializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PodGroupPostFilterResponse.FromString,
+                _registered_method=True)
         self.PostBind = channel.unary_unary(
                 '/berth.plugin.v1.SchedulingService/PostBind',
                 request_serializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PostBindRequest.SerializeToString,
@@ -225,7 +250,9 @@ class SchedulingServiceServicer(object):
 
     def Reserve(self, request, context):
         """Takes what the pod will use on the chosen node. The cycle_id is the name of this reservation; "reservation" in
-        common.proto says when it ends.
+        common.proto says when it ends. In a group's cycle `trial` is set. A tentative reservation counts for the later
+        members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds, it
+        calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`.
 
         Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
         Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
@@ -302,6 +329,76 @@ class SchedulingServiceServicer(object):
         same, as after DEADLINE_EXCEEDED, the host reads it first: the attempt has succeeded if the pod is bound to the
         chosen node. An answer without a code is a violation.
         Repeat: no. A duplicate gets SUCCESS if the pod is bound to that node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PlacementGenerate(self, request, context):
+        """Divides the nodes into placements; the whole group is placed in one of them. Without such a plugin the group has one
+        placement, with all nodes. No placement: the group is rejected.
+
+        Caller: the host, as the first call of a group's cycle, with all nodes of the snapshot; for the groups of a
+        CompositePodGroup with the nodes of each placement. Default deadline 1 s.
+        Errors: the policy, Fail by default; with Ignore there is one placement, with all nodes. A violation: two placements
+        with one name, a node that is not in `parent`, more than 10,000 placements (or nodes of `parent`, if there are
+        more).
+        Repeat: yes, pure.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PlacementScore(self, request, context):
+        """Scores one feasible placement of a group, with all members that have a node in it. A code other than SUCCESS ends the
+        attempt in an error.
+
+        Caller: the host, once for each feasible placement, if there are at least two. Default deadline 250 ms.
+        Errors: the policy, Fail by default; with Ignore or Neutral the plugin gives every placement the same score. A
+        violation: a score outside 0..100, without NORMALIZE_PLACEMENT_SCORE.
+        Repeat: yes, pure.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def NormalizePlacementScore(self, request, context):
+        """Brings this plugin's own scores of placements into 0..100. A code other than SUCCESS ends the attempt in an error.
+
+        Caller: the host, after the last PlacementScore of the group. Default deadline 250 ms.
+        Errors: as PlacementScore. A violation: scores of the wrong number, a score outside 0..100.
+        Repeat: yes, pure.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PlacementFeasible(self, request, context):
+        """Says for many steps of a trial at once whether the group is complete. A step is a pair: how many members have a node,
+        how many are still to try. SUCCESS: the group may run. WAIT: it needs more members. UNSCHEDULABLE: the members that
+        remain cannot suffice; the host tries none of them.
+
+        Caller: the host, before the first member of a trial, about the steps in which few members fail; and again, about
+        further ones, when more members have failed. Never once for each pod. Default deadline 250 ms.
+        Errors: the policy, Fail by default; with Ignore the steps count as SUCCESS. Runs that do not add up to the number of
+        steps are a violation.
+        Repeat: yes, pure.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PodGroupPostFilter(self, request, context):
+        """A group has no feasible placement: can the plugin make room? SUCCESS: the group may fit once the victims are gone.
+        UNSCHEDULABLE or PENDING: the plugin cannot help, and the host asks the next one. UNSCHEDULABLE_AND_UNRESOLVABLE: it
+        cannot, and the host asks no further plugin. HandleService.TryPodGroup answers where the group would fit without some
+        pods.
+
+        Caller: the host, when the group is UNSCHEDULABLE, one plugin after the other. Default deadline 10 s.
+        Errors: the policy, Ignore by default (the host asks the next plugin). A violation: a nomination of a pod that is no
+        member to place, a nominated node that does not exist, a victim that is on no node, or whose priority is not below
+        the group's (of a pod in a group the priority of its group counts).
+        Repeat: no. What the plugin did through HandleService may have happened.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -398,6 +495,31 @@ def add_SchedulingServiceServicer_to_server(servicer, server):
                     servicer.Bind,
                     request_deserializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.BindRequest.FromString,
                     response_serializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.BindResponse.SerializeToString,
+            ),
+            'PlacementGenerate': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlacementGenerate,
+                    request_deserializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementGenerateRequest.FromString,
+                    response_serializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementGenerateResponse.SerializeToString,
+            ),
+            'PlacementScore': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlacementScore,
+                    request_deserializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementScoreRequest.FromString,
+                    response_serializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementScoreResponse.SerializeToString,
+            ),
+            'NormalizePlacementScore': grpc.unary_unary_rpc_method_handler(
+                    servicer.NormalizePlacementScore,
+                    request_deserializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.NormalizePlacementScoreRequest.FromString,
+                    response_serializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.NormalizePlacementScoreResponse.SerializeToString,
+            ),
+            'PlacementFeasible': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlacementFeasible,
+                    request_deserializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementFeasibleRequest.FromString,
+                    response_serializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementFeasibleResponse.SerializeToString,
+            ),
+            'PodGroupPostFilter': grpc.unary_unary_rpc_method_handler(
+                    servicer.PodGroupPostFilter,
+                    request_deserializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PodGroupPostFilterRequest.FromString,
+                    response_serializer=berth_dot_plugin_dot_v1_dot_scheduling__pb2.PodGroupPostFilterResponse.SerializeToString,
             ),
             'PostBind': grpc.unary_unary_rpc_method_handler(
                     servicer.PostBind,
@@ -768,6 +890,141 @@ class SchedulingService(object):
             '/berth.plugin.v1.SchedulingService/Bind',
             berth_dot_plugin_dot_v1_dot_scheduling__pb2.BindRequest.SerializeToString,
             berth_dot_plugin_dot_v1_dot_scheduling__pb2.BindResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlacementGenerate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/berth.plugin.v1.SchedulingService/PlacementGenerate',
+            berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementGenerateRequest.SerializeToString,
+            berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementGenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlacementScore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/berth.plugin.v1.SchedulingService/PlacementScore',
+            berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementScoreRequest.SerializeToString,
+            berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementScoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NormalizePlacementScore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/berth.plugin.v1.SchedulingService/NormalizePlacementScore',
+            berth_dot_plugin_dot_v1_dot_scheduling__pb2.NormalizePlacementScoreRequest.SerializeToString,
+            berth_dot_plugin_dot_v1_dot_scheduling__pb2.NormalizePlacementScoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlacementFeasible(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/berth.plugin.v1.SchedulingService/PlacementFeasible',
+            berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementFeasibleRequest.SerializeToString,
+            berth_dot_plugin_dot_v1_dot_scheduling__pb2.PlacementFeasibleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PodGroupPostFilter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/berth.plugin.v1.SchedulingService/PodGroupPostFilter',
+            berth_dot_plugin_dot_v1_dot_scheduling__pb2.PodGroupPostFilterRequest.SerializeToString,
+            berth_dot_plugin_dot_v1_dot_scheduling__pb2.PodGroupPostFilterResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -112,7 +112,9 @@ class SchedulingServiceStub:
     """
     Reserve: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ReserveRequest, _scheduling_pb2.ReserveResponse]
     """Takes what the pod will use on the chosen node. The cycle_id is the name of this reservation; "reservation" in
-    common.proto says when it ends.
+    common.proto says when it ends. In a group's cycle `trial` is set. A tentative reservation counts for the later
+    members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds, it
+    calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`.
 
     Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
       Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
@@ -169,6 +171,56 @@ class SchedulingServiceStub:
       same, as after DEADLINE_EXCEEDED, the host reads it first: the attempt has succeeded if the pod is bound to the
       chosen node. An answer without a code is a violation.
     Repeat: no. A duplicate gets SUCCESS if the pod is bound to that node.
+    """
+    PlacementGenerate: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PlacementGenerateRequest, _scheduling_pb2.PlacementGenerateResponse]
+    """Divides the nodes into placements; the whole group is placed in one of them. Without such a plugin the group has one
+    placement, with all nodes. No placement: the group is rejected.
+
+    Caller: the host, as the first call of a group's cycle, with all nodes of the snapshot; for the groups of a
+      CompositePodGroup with the nodes of each placement. Default deadline 1 s.
+    Errors: the policy, Fail by default; with Ignore there is one placement, with all nodes. A violation: two placements
+      with one name, a node that is not in `parent`, more than 10,000 placements (or nodes of `parent`, if there are
+      more).
+    Repeat: yes, pure.
+    """
+    PlacementScore: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PlacementScoreRequest, _scheduling_pb2.PlacementScoreResponse]
+    """Scores one feasible placement of a group, with all members that have a node in it. A code other than SUCCESS ends the
+    attempt in an error.
+
+    Caller: the host, once for each feasible placement, if there are at least two. Default deadline 250 ms.
+    Errors: the policy, Fail by default; with Ignore or Neutral the plugin gives every placement the same score. A
+      violation: a score outside 0..100, without NORMALIZE_PLACEMENT_SCORE.
+    Repeat: yes, pure.
+    """
+    NormalizePlacementScore: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.NormalizePlacementScoreRequest, _scheduling_pb2.NormalizePlacementScoreResponse]
+    """Brings this plugin's own scores of placements into 0..100. A code other than SUCCESS ends the attempt in an error.
+
+    Caller: the host, after the last PlacementScore of the group. Default deadline 250 ms.
+    Errors: as PlacementScore. A violation: scores of the wrong number, a score outside 0..100.
+    Repeat: yes, pure.
+    """
+    PlacementFeasible: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PlacementFeasibleRequest, _scheduling_pb2.PlacementFeasibleResponse]
+    """Says for many steps of a trial at once whether the group is complete. A step is a pair: how many members have a node,
+    how many are still to try. SUCCESS: the group may run. WAIT: it needs more members. UNSCHEDULABLE: the members that
+    remain cannot suffice; the host tries none of them.
+
+    Caller: the host, before the first member of a trial, about the steps in which few members fail; and again, about
+      further ones, when more members have failed. Never once for each pod. Default deadline 250 ms.
+    Errors: the policy, Fail by default; with Ignore the steps count as SUCCESS. Runs that do not add up to the number of
+      steps are a violation.
+    Repeat: yes, pure.
+    """
+    PodGroupPostFilter: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PodGroupPostFilterRequest, _scheduling_pb2.PodGroupPostFilterResponse]
+    """A group has no feasible placement: can the plugin make room? SUCCESS: the group may fit once the victims are gone.
+    UNSCHEDULABLE or PENDING: the plugin cannot help, and the host asks the next one. UNSCHEDULABLE_AND_UNRESOLVABLE: it
+    cannot, and the host asks no further plugin. HandleService.TryPodGroup answers where the group would fit without some
+    pods.
+
+    Caller: the host, when the group is UNSCHEDULABLE, one plugin after the other. Default deadline 10 s.
+    Errors: the policy, Ignore by default (the host asks the next plugin). A violation: a nomination of a pod that is no
+      member to place, a nominated node that does not exist, a victim that is on no node, or whose priority is not below
+      the group's (of a pod in a group the priority of its group counts).
+    Repeat: no. What the plugin did through HandleService may have happened.
     """
     PostBind: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PostBindRequest, _scheduling_pb2.PostBindResponse]
     """Reports pods that are bound. Their reservations are over: from now on the pod itself counts.
@@ -268,7 +320,9 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     """
     Reserve: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ReserveRequest, _scheduling_pb2.ReserveResponse]  # type: ignore[assignment]
     """Takes what the pod will use on the chosen node. The cycle_id is the name of this reservation; "reservation" in
-    common.proto says when it ends.
+    common.proto says when it ends. In a group's cycle `trial` is set. A tentative reservation counts for the later
+    members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds, it
+    calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`.
 
     Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
       Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
@@ -325,6 +379,56 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
       same, as after DEADLINE_EXCEEDED, the host reads it first: the attempt has succeeded if the pod is bound to the
       chosen node. An answer without a code is a violation.
     Repeat: no. A duplicate gets SUCCESS if the pod is bound to that node.
+    """
+    PlacementGenerate: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PlacementGenerateRequest, _scheduling_pb2.PlacementGenerateResponse]  # type: ignore[assignment]
+    """Divides the nodes into placements; the whole group is placed in one of them. Without such a plugin the group has one
+    placement, with all nodes. No placement: the group is rejected.
+
+    Caller: the host, as the first call of a group's cycle, with all nodes of the snapshot; for the groups of a
+      CompositePodGroup with the nodes of each placement. Default deadline 1 s.
+    Errors: the policy, Fail by default; with Ignore there is one placement, with all nodes. A violation: two placements
+      with one name, a node that is not in `parent`, more than 10,000 placements (or nodes of `parent`, if there are
+      more).
+    Repeat: yes, pure.
+    """
+    PlacementScore: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PlacementScoreRequest, _scheduling_pb2.PlacementScoreResponse]  # type: ignore[assignment]
+    """Scores one feasible placement of a group, with all members that have a node in it. A code other than SUCCESS ends the
+    attempt in an error.
+
+    Caller: the host, once for each feasible placement, if there are at least two. Default deadline 250 ms.
+    Errors: the policy, Fail by default; with Ignore or Neutral the plugin gives every placement the same score. A
+      violation: a score outside 0..100, without NORMALIZE_PLACEMENT_SCORE.
+    Repeat: yes, pure.
+    """
+    NormalizePlacementScore: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.NormalizePlacementScoreRequest, _scheduling_pb2.NormalizePlacementScoreResponse]  # type: ignore[assignment]
+    """Brings this plugin's own scores of placements into 0..100. A code other than SUCCESS ends the attempt in an error.
+
+    Caller: the host, after the last PlacementScore of the group. Default deadline 250 ms.
+    Errors: as PlacementScore. A violation: scores of the wrong number, a score outside 0..100.
+    Repeat: yes, pure.
+    """
+    PlacementFeasible: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PlacementFeasibleRequest, _scheduling_pb2.PlacementFeasibleResponse]  # type: ignore[assignment]
+    """Says for many steps of a trial at once whether the group is complete. A step is a pair: how many members have a node,
+    how many are still to try. SUCCESS: the group may run. WAIT: it needs more members. UNSCHEDULABLE: the members that
+    remain cannot suffice; the host tries none of them.
+
+    Caller: the host, before the first member of a trial, about the steps in which few members fail; and again, about
+      further ones, when more members have failed. Never once for each pod. Default deadline 250 ms.
+    Errors: the policy, Fail by default; with Ignore the steps count as SUCCESS. Runs that do not add up to the number of
+      steps are a violation.
+    Repeat: yes, pure.
+    """
+    PodGroupPostFilter: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PodGroupPostFilterRequest, _scheduling_pb2.PodGroupPostFilterResponse]  # type: ignore[assignment]
+    """A group has no feasible placement: can the plugin make room? SUCCESS: the group may fit once the victims are gone.
+    UNSCHEDULABLE or PENDING: the plugin cannot help, and the host asks the next one. UNSCHEDULABLE_AND_UNRESOLVABLE: it
+    cannot, and the host asks no further plugin. HandleService.TryPodGroup answers where the group would fit without some
+    pods.
+
+    Caller: the host, when the group is UNSCHEDULABLE, one plugin after the other. Default deadline 10 s.
+    Errors: the policy, Ignore by default (the host asks the next plugin). A violation: a nomination of a pod that is no
+      member to place, a nominated node that does not exist, a victim that is on no node, or whose priority is not below
+      the group's (of a pod in a group the priority of its group counts).
+    Repeat: no. What the plugin did through HandleService may have happened.
     """
     PostBind: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PostBindRequest, _scheduling_pb2.PostBindResponse]  # type: ignore[assignment]
     """Reports pods that are bound. Their reservations are over: from now on the pod itself counts.
@@ -461,7 +565,9 @@ class SchedulingServiceServicer:
         context: _ServicerContext,
     ) -> _typing.Union[_scheduling_pb2.ReserveResponse, _abc.Awaitable[_scheduling_pb2.ReserveResponse]]:
         """Takes what the pod will use on the chosen node. The cycle_id is the name of this reservation; "reservation" in
-        common.proto says when it ends.
+        common.proto says when it ends. In a group's cycle `trial` is set. A tentative reservation counts for the later
+        members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds, it
+        calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`.
 
         Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
           Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
@@ -543,6 +649,81 @@ class SchedulingServiceServicer:
           same, as after DEADLINE_EXCEEDED, the host reads it first: the attempt has succeeded if the pod is bound to the
           chosen node. An answer without a code is a violation.
         Repeat: no. A duplicate gets SUCCESS if the pod is bound to that node.
+        """
+
+    def PlacementGenerate(
+        self,
+        request: _scheduling_pb2.PlacementGenerateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduling_pb2.PlacementGenerateResponse, _abc.Awaitable[_scheduling_pb2.PlacementGenerateResponse]]:
+        """Divides the nodes into placements; the whole group is placed in one of them. Without such a plugin the group has one
+        placement, with all nodes. No placement: the group is rejected.
+
+        Caller: the host, as the first call of a group's cycle, with all nodes of the snapshot; for the groups of a
+          CompositePodGroup with the nodes of each placement. Default deadline 1 s.
+        Errors: the policy, Fail by default; with Ignore there is one placement, with all nodes. A violation: two placements
+          with one name, a node that is not in `parent`, more than 10,000 placements (or nodes of `parent`, if there are
+          more).
+        Repeat: yes, pure.
+        """
+
+    def PlacementScore(
+        self,
+        request: _scheduling_pb2.PlacementScoreRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduling_pb2.PlacementScoreResponse, _abc.Awaitable[_scheduling_pb2.PlacementScoreResponse]]:
+        """Scores one feasible placement of a group, with all members that have a node in it. A code other than SUCCESS ends the
+        attempt in an error.
+
+        Caller: the host, once for each feasible placement, if there are at least two. Default deadline 250 ms.
+        Errors: the policy, Fail by default; with Ignore or Neutral the plugin gives every placement the same score. A
+          violation: a score outside 0..100, without NORMALIZE_PLACEMENT_SCORE.
+        Repeat: yes, pure.
+        """
+
+    def NormalizePlacementScore(
+        self,
+        request: _scheduling_pb2.NormalizePlacementScoreRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduling_pb2.NormalizePlacementScoreResponse, _abc.Awaitable[_scheduling_pb2.NormalizePlacementScoreResponse]]:
+        """Brings this plugin's own scores of placements into 0..100. A code other than SUCCESS ends the attempt in an error.
+
+        Caller: the host, after the last PlacementScore of the group. Default deadline 250 ms.
+        Errors: as PlacementScore. A violation: scores of the wrong number, a score outside 0..100.
+        Repeat: yes, pure.
+        """
+
+    def PlacementFeasible(
+        self,
+        request: _scheduling_pb2.PlacementFeasibleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduling_pb2.PlacementFeasibleResponse, _abc.Awaitable[_scheduling_pb2.PlacementFeasibleResponse]]:
+        """Says for many steps of a trial at once whether the group is complete. A step is a pair: how many members have a node,
+        how many are still to try. SUCCESS: the group may run. WAIT: it needs more members. UNSCHEDULABLE: the members that
+        remain cannot suffice; the host tries none of them.
+
+        Caller: the host, before the first member of a trial, about the steps in which few members fail; and again, about
+          further ones, when more members have failed. Never once for each pod. Default deadline 250 ms.
+        Errors: the policy, Fail by default; with Ignore the steps count as SUCCESS. Runs that do not add up to the number of
+          steps are a violation.
+        Repeat: yes, pure.
+        """
+
+    def PodGroupPostFilter(
+        self,
+        request: _scheduling_pb2.PodGroupPostFilterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduling_pb2.PodGroupPostFilterResponse, _abc.Awaitable[_scheduling_pb2.PodGroupPostFilterResponse]]:
+        """A group has no feasible placement: can the plugin make room? SUCCESS: the group may fit once the victims are gone.
+        UNSCHEDULABLE or PENDING: the plugin cannot help, and the host asks the next one. UNSCHEDULABLE_AND_UNRESOLVABLE: it
+        cannot, and the host asks no further plugin. HandleService.TryPodGroup answers where the group would fit without some
+        pods.
+
+        Caller: the host, when the group is UNSCHEDULABLE, one plugin after the other. Default deadline 10 s.
+        Errors: the policy, Ignore by default (the host asks the next plugin). A violation: a nomination of a pod that is no
+          member to place, a nominated node that does not exist, a victim that is on no node, or whose priority is not below
+          the group's (of a pod in a group the priority of its group counts).
+        Repeat: no. What the plugin did through HandleService may have happened.
         """
 
     def PostBind(

@@ -1,0 +1,243 @@
+"""Runs the points about groups of pods for the plugins of one profile, by the rules of the status codes.
+
+`Framework.groups`. Called by the cycle of a group.
+Source: kube-scheduler `framework/runtime/framework.go` (RunPlacementGeneratePlugin, RunPlacementScorePlugins,
+RunPlacementFeasiblePlugin, RunPodGroupPostFilterPlugins), v1.37. Two differences: any plugin may take part in
+PlacementFeasible, several too; and any plugin may normalise its scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from berth_sdk.errors import HandleError
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.pod import Pod
+from berth_sdk.pod_group import GroupView, Placement, PlacementProgress
+from berth_sdk.results import PodGroupPostFilterResult, Trial
+from berth_sdk.status import SUCCESS, Code, Status
+from numpy.typing import NDArray
+
+from berth_host.framework.score_table import WeightedPlugin
+from berth_host.metrics.points import PointTimes
+from berth_host.metrics.series import instant_s
+from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import CycleEnd, CycleRecord
+from berth_host.rpc.group_cycle import GroupCycle, PlacementCycle
+
+MAX_TRIES = 32
+"""The most what-ifs in one call of PodGroupPostFilter."""
+Try = Callable[[Sequence[Pod]], Awaitable[Trial]]
+"""Places the group in the snapshot without some pods, and leaves the snapshot as it was."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacementScores:
+    """The scores of one plugin (int64[n]) for the n placements: as answered, and after normalisation."""
+
+    plugin: str
+    weight: int
+    raw: NDArray[np.int64]
+    normalized: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacementTotals:
+    """The scores of n placements. `total`: the sum of score times weight."""
+
+    total: NDArray[np.int64]
+    plugins: tuple[PlacementScores, ...]
+
+
+class OpenTries:
+    """`berth_sdk.results.Tries` of one call of PodGroupPostFilter: at most MAX_TRIES, one at a time."""
+
+    def __init__(self, cycle: GroupCycle, plugin: str, schedule: Try) -> None:
+        self.cycle_id = cycle.cycle_id
+        self.plugin = plugin
+        self._cycle = cycle
+        self._schedule = schedule
+        self._left = MAX_TRIES
+        self._is_trying = False
+
+    async def schedule(self, removed: Sequence[Pod]) -> Trial:
+        """Place the group without the pods `removed`. Raises HandleError, as `Tries` says."""
+        if self._cycle.part(self.plugin).open_call is not ExtensionPoint.POD_GROUP_POST_FILTER:
+            raise HandleError(f"no PodGroupPostFilter of {self.plugin} is open in cycle {self.cycle_id}")
+        if self._is_trying:
+            raise HandleError("another try of this call runs: wait for its outcome")
+        if not self._left:
+            raise HandleError(f"this call of PodGroupPostFilter has made its {MAX_TRIES} tries: answer it")
+        self._left -= 1
+        self._is_trying = True
+        try:
+            return await self._schedule(removed)
+        finally:
+            self._is_trying = False
+
+
+class GroupPoints:
+    """The plugins of one profile at the points about groups. Each point is measured."""
+
+    def __init__(
+        self,
+        plugins: Mapping[ExtensionPoint, Sequence[WeightedPlugin]],
+        times: PointTimes,
+        served: Sequence[PluginClient],
+        patches: Callable[[PluginClient, CycleRecord, PodGroupPostFilterResult], PodGroupPostFilterResult],
+    ) -> None:
+        """`served`: the served plugins of the profile. `patches`: checks and keeps the patches of an answer."""
+        self._plugins = plugins
+        self._times = times
+        self._served = served
+        self._patches = patches
+        self._tries: OpenTries | None = None
+
+    @property
+    def open_tries(self) -> OpenTries | None:
+        """The what-ifs of the call of PodGroupPostFilter that is open; None: no call is open."""
+        return self._tries
+
+    def has(self, point: ExtensionPoint) -> bool:
+        """Return True if a plugin is configured at the point."""
+        return bool(self._plugins.get(point))
+
+    def end_cycle(self, cycle: CycleRecord, outcome: CycleEnd) -> None:
+        """Let every served plugin that got a call of this cycle drop its state of it."""
+        for client in self._served:
+            client.end_cycle(cycle, outcome)
+
+    async def run_placement_generate(
+        self, cycle: GroupCycle, parent: Placement
+    ) -> Sequence[Placement] | Status:
+        """Return the placements to try in `parent`; `parent` alone where no plugin divides it.
+
+        A Status is the plugin's rejection or error.
+        """
+        started_s = instant_s()
+        found: Sequence[Placement] | Status = [parent]
+        for plugin in self._asked(cycle, ExtensionPoint.PLACEMENT_GENERATE):
+            found = await plugin.client.placement_generate(cycle, parent)
+            if isinstance(found, Status):
+                found = found.with_plugin(plugin.client.name)
+            break
+        code = found.code if isinstance(found, Status) else Code.SUCCESS
+        self._times.placement_generate[code].since(started_s)
+        return found
+
+    async def run_placement_feasible(self, one: PlacementCycle, step: PlacementProgress) -> Status:
+        """Return SUCCESS if the group is complete with the members of this step.
+
+        UNSCHEDULABLE and errors of the first plugin that answers so end it. WAIT counts if no later plugin
+        answers otherwise. Without a plugin: SUCCESS.
+        """
+        started_s = instant_s()
+        status = SUCCESS
+        for plugin in self._asked(one, ExtensionPoint.PLACEMENT_FEASIBLE):
+            answer = await plugin.client.placement_feasible(one, step)
+            if answer.code is Code.WAIT:
+                status = answer.with_plugin(plugin.client.name) if status.is_success else status
+            elif not answer.is_success:
+                status = answer.with_plugin(plugin.client.name)
+                break
+        self._times.placement_feasible[status.code].since(started_s)
+        return status
+
+    async def run_placement_score(
+        self, cycle: GroupCycle, tried: Sequence[PlacementCycle]
+    ) -> PlacementTotals | Status:
+        """Return the scores of feasible placements, each with its `assignments`. A Status is an error."""
+        started_s = instant_s()
+        found = await self._placement_score(cycle, tried)
+        code = found.code if isinstance(found, Status) else Code.SUCCESS
+        self._times.placement_score[code].since(started_s)
+        return found
+
+    async def _placement_score(
+        self, cycle: GroupCycle, tried: Sequence[PlacementCycle]
+    ) -> PlacementTotals | Status:
+        total = np.zeros(len(tried), dtype=np.int64)
+        scores: list[PlacementScores] = []
+        for plugin in self._asked(cycle, ExtensionPoint.PLACEMENT_SCORE):
+            client = plugin.client
+            raw: NDArray[np.int64] | None = np.zeros(len(tried), dtype=np.int64)
+            for row, one in enumerate(tried):
+                scored = await client.placement_score(one)
+                if scored is None:
+                    raw = None
+                    break
+                if not scored.status.is_success:
+                    return scored.status
+                if raw is not None:
+                    raw[row] = scored.score
+            if raw is None:
+                continue
+            final: NDArray[np.int64] | Status | None = raw
+            if client.normalizes_placements(cycle):
+                final = await client.normalize_placement_score(cycle, raw, [one.placement for one in tried])
+            if isinstance(final, Status):
+                return final
+            if final is None:
+                continue
+            scores.append(PlacementScores(client.name, plugin.weight, raw, final))
+            total += final * plugin.weight
+        return PlacementTotals(total, tuple(scores))
+
+    async def run_pod_group_post_filter(
+        self, cycle: GroupCycle, schedule: Try
+    ) -> tuple[str, PodGroupPostFilterResult]:
+        """Run PodGroupPostFilter; return (plugin, result) of the plugin that ends it, else why none could help.
+
+        `schedule`: the what-ifs that plugins may ask for.
+        """
+        started_s = instant_s()
+        plugin, result = await self._post_filter(cycle, schedule)
+        self._times.pod_group_post_filter[result.status.code].since(started_s)
+        return plugin, result
+
+    async def _post_filter(self, cycle: GroupCycle, schedule: Try) -> tuple[str, PodGroupPostFilterResult]:
+        reasons: list[str] = []
+        first = ""
+        for plugin in self._asked(cycle, ExtensionPoint.POD_GROUP_POST_FILTER):
+            client = plugin.client
+            first = first or client.name
+            self._tries = OpenTries(cycle, client.name, schedule)
+            try:
+                result = await client.pod_group_post_filter(cycle, self._tries)
+            finally:
+                self._tries = None
+            result = self._patches(client, cycle, result)
+            status = result.status
+            if status.code in (Code.SUCCESS, Code.UNSCHEDULABLE_AND_UNRESOLVABLE):
+                return client.name, result
+            if not status.is_rejected:
+                text = f'error in "{client.name}" PodGroupPostFilter plugins: {status.message}'
+                return client.name, PodGroupPostFilterResult(Status(Code.ERROR, (text,), client.name))
+            reasons.extend(status.reasons)
+        return first, PodGroupPostFilterResult(Status(Code.UNSCHEDULABLE, tuple(reasons), first))
+
+    def _asked(self, cycle: CycleRecord, point: ExtensionPoint) -> Sequence[WeightedPlugin]:
+        """Return the plugins to call about the cycle's group, in order."""
+        return [
+            plugin
+            for plugin in self._plugins.get(point, ())
+            if plugin.client.always_asked_at(point)
+            or (
+                point in plugin.client.descriptor_in(cycle).points
+                and _in_scope(plugin.client, cycle.subject)
+            )
+        ]
+
+
+def _in_scope(client: PluginClient, group: GroupView) -> bool:
+    """Return True if the plugin is called about the group: about one of its pods, or if it has none."""
+    pods = list(_pods(group))
+    return not pods or any(client.in_scope(pod) for pod in pods)
+
+
+def _pods(group: GroupView) -> Sequence[Pod]:
+    return [*group.pods, *(pod for child in group.children for pod in _pods(child))]
+
+

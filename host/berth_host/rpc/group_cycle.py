@@ -1,0 +1,122 @@
+"""`GroupCycle` and `PlacementCycle`: the records of one attempt of a group of pods, and of the placements tried.
+
+    the group's record <- the record of a placement <- the record of a pod (`rpc.cycle.Cycle`)
+
+Each has the plugins' states of its own, whose `parent` is the state of the record above. The scheduler makes the
+records (`scheduler.schedule_group` adds its own parts). All calls of a group's cycle go to the instances of its
+first calls, and the record of the group pays for them: its budget is that of one pod for each member.
+Source: kube-scheduler `schedule_one_podgroup.go`, v1.37.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from berth_sdk.cycle_state import GroupState, PlacementState, TrialRef
+from berth_sdk.pod_group import Assignment, GroupView, Placement, PlacementProgress
+from berth_sdk.runtime.group_runtime import FeasibleSteps
+from berth_sdk.status import Status
+from berth_sdk.tables import NodeTable, StateVersion
+
+from berth_host.rpc.cycle import DEFAULT_BUDGET_S, NO_NODES, NO_VERSION, Cycle, CycleRecord
+
+
+class GroupCycle(CycleRecord):
+    """One attempt of a group. `subject` and `group`: what plugins get of it. `nodes`: the whole snapshot."""
+
+    state_class = GroupState
+
+    def __init__(
+        self,
+        cycle_id: str,
+        group: GroupView,
+        profile: str,
+        *,
+        nodes: NodeTable = NO_NODES,
+        version: StateVersion = NO_VERSION,
+        budget_s: float = DEFAULT_BUDGET_S,
+        parent: PlacementCycle | None = None,
+    ) -> None:
+        """Make the record.
+
+        Args:
+            budget_s: The budget of one pod, in seconds.
+            parent: The placement in which a child group of a composite group is tried; None: a root group.
+        """
+        super().__init__(cycle_id, group, profile, budget_s * max(count_members(group), 1))
+        self.group = group
+        self.nodes = nodes
+        self.version = version
+        self.trials = 0
+        """The number of trials so far; counted by the root group."""
+        self.parent = parent
+        self.payer = None if parent is None else parent.payer
+
+    def placement(self, placement: Placement) -> PlacementCycle:
+        """Return the record of the next trial: of one placement, from the start."""
+        root = self.root
+        number = 1
+        if isinstance(root, GroupCycle):
+            number = root.trials = root.trials + 1
+        return PlacementCycle(self, placement, number)
+
+
+class PlacementCycle(CycleRecord):
+    """One trial of a group: its members in one placement. Attributes: group_cycle, placement, number."""
+
+    state_class = PlacementState
+    is_placement = True
+
+    def __init__(self, group_cycle: GroupCycle, placement: Placement, number: int) -> None:
+        super().__init__(
+            f"{group_cycle.root.cycle_id}.{number}",
+            group_cycle.group,
+            group_cycle.profile,
+            group_cycle.budget_s,
+        )
+        self.group_cycle = group_cycle
+        self.placement = placement
+        self.number = number
+        self.version = group_cycle.version
+        self.parent = group_cycle
+        self.payer = group_cycle.payer or group_cycle
+        self.assignments: Sequence[Assignment] = ()
+        """The members that have a node in this placement, in the order in which they got it."""
+        self.judged: dict[str, JudgedSteps] = {}
+        """The answers of served plugins to PlacementFeasible, by plugin."""
+
+    def take(self, member: Cycle) -> None:
+        """Make the cycle of a member a part of this trial. Called before the first call of that cycle."""
+        member.parent, member.payer = self, self.payer
+        member.trial = TrialRef(self.group_cycle.group.group.key, self.placement.name, self.number, True)
+
+
+class JudgedSteps:
+    """What a plugin answered to PlacementFeasible about `steps`, one status for each."""
+
+    def __init__(self, steps: FeasibleSteps, statuses: Sequence[Status]) -> None:
+        self.steps = steps
+        self._statuses = statuses
+
+    def at(self, step: PlacementProgress) -> Status | None:
+        """Return the status of a step; None if the plugin was not asked about it."""
+        position = self.steps.position(step)
+        return None if position is None else self._statuses[position]
+
+
+def count_members(group: GroupView) -> int:
+    """Return the number of unscheduled pods of a group and of the groups in it."""
+    return len(group.pods) + sum(map(count_members, group.children))
+
+
+def filled(status: Status, step: PlacementProgress) -> Status:
+    """Return a status with the numbers of a step in place of `{scheduled}` and `{remaining}`."""
+    if not any("{" in reason for reason in status.reasons):
+        return status
+    reasons = tuple(
+        reason.replace("{scheduled}", str(step.scheduled)).replace("{remaining}", str(step.remaining))
+        for reason in status.reasons
+    )
+    return Status(status.code, reasons, status.plugin)
+
+
