@@ -97,6 +97,15 @@ class ClusterState:
         pod = self.cache.get_pod(uid)
         return pod if pod is not None and pod.node_name == node_name else None
 
+    def pod_on_some_node(self, uid: str) -> Pod | None:
+        """The pod, if it is on a node."""
+        pod = self.cache.get_pod(uid)
+        return pod if pod is not None and pod.node_name else None
+
+    def preemption_priority(self, pod: Pod) -> int:
+        """Its own."""
+        return pod.priority
+
 
 class Witness:
     """Notes what attachments report."""

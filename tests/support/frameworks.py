@@ -33,6 +33,14 @@ class NoFacts:
         """Nobody."""
         return None
 
+    def pod_on_some_node(self, uid: str) -> Pod | None:
+        """Nobody."""
+        return None
+
+    def preemption_priority(self, pod: Pod) -> int:
+        """Its own."""
+        return pod.priority
+
 
 def local_client(plugin: object, *, settings: ClientSettings | None = None, name: str = "") -> PluginClient:
     """Return a client of a plugin instance in this process."""

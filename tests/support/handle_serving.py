@@ -20,6 +20,8 @@ from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc
+from berth_sdk.pod import Pod
+from berth_sdk.pod_group import Assignment
 from berth_sdk.results import (
     Cancellation,
     Decision,
@@ -28,6 +30,7 @@ from berth_sdk.results import (
     Nomination,
     PluginNodeScores,
     PostFilterResult,
+    Trial,
     WaitingPod,
 )
 from berth_sdk.runtime.descriptor import Descriptor
@@ -139,6 +142,14 @@ class Filters:
             SUCCESS if len(item.added) < 2 else Status.unschedulable(f"{item.node_name} is full")
             for item in scenarios
         ]
+
+    async def try_pod_group(self, plugin: str, cycle_id: str, removed: Sequence[ObjectRef]) -> Trial:
+        """The group fits without two pods, and its member `worker` is then on n1."""
+        if cycle_id != "open":
+            raise NoOpenCallError(cycle_id)
+        if len(removed) < 2:
+            return Trial(Status.unschedulable(f"{len(removed)} pods are too few"))
+        return Trial(SUCCESS, (Assignment(Pod(name="worker", uid="uid-worker"), "n1"),))
 
 
 class Serving:

@@ -29,6 +29,12 @@ class Facts:
     def pod_on_node(self, node_name: str, uid: str) -> Pod | None:
         return next((pod for pod in self.nodes.get(node_name, []) if pod.uid == uid), None)
 
+    def pod_on_some_node(self, uid: str) -> Pod | None:
+        return next((pod for pods in self.nodes.values() for pod in pods if pod.uid == uid), None)
+
+    def preemption_priority(self, pod: Pod) -> int:
+        return pod.priority
+
 
 def local_client(
     plugin: object,

@@ -140,7 +140,7 @@ class HostParts:
             self.preempting,
             self.extenders,
         )
-        self.open_calls = OpenCalls(self.evaluator, later)
+        self.open_calls = OpenCalls(self.evaluator, self.snapshot, later)
         self.backend = Backend(
             BackendSeams(
                 objects=self.objects,

@@ -159,8 +159,9 @@ class Snapshot:
         return None if row is None else self.pods.pod(row)
 
     def preemption_priority(self, pod: Pod) -> int:
-        """Return the priority that decides whether the pod may be preempted."""
-        return pod.priority
+        """Return the priority that decides whether the pod may be preempted: that of its root group."""
+        root = self.groups.root(pod.group_key) if pod.group_key else None
+        return pod.priority if root is None else root.priority
 
     @property
     def order(self) -> NDArray[np.intp]:

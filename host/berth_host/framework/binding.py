@@ -20,7 +20,7 @@ from berth_sdk.tables import ObjectStore
 from berth_host.metrics.plugin_work import CLAIMS, PluginWork
 from berth_host.model.clock import Clock, sleep
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import POD_DELETED, Cycle
+from berth_host.rpc.cycle import POD_DELETED, Cycle, CycleRecord
 
 CUT_OFF: Final = Status.error("PreBind was cut off")
 """The status for the watcher of a PreBind that was cancelled."""
@@ -29,12 +29,12 @@ CUT_OFF: Final = Status.error("PreBind was cut off")
 class PatchExecutor(Protocol):
     """Checks and applies a plugin's patches in order. After the first failure the others are SKIPPED."""
 
-    def refusal(self, client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> str:
+    def refusal(self, client: PluginClient, cycle: CycleRecord, patch: ObjectPatch) -> str:
         """Return why the plugin may not ask for this patch; "" if it may."""
         ...
 
     async def apply(
-        self, client: PluginClient, cycle: Cycle, patches: Sequence[ObjectPatch]
+        self, client: PluginClient, cycle: CycleRecord, patches: Sequence[ObjectPatch]
     ) -> list[PatchResult]:
         """Apply the patches; return one result per patch, in order."""
         ...

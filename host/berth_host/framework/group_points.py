@@ -62,14 +62,21 @@ class OpenTries:
         self._left = MAX_TRIES
         self._is_trying = False
 
+    @property
+    def refusal(self) -> str:
+        """Why no try can be made now; empty if one can."""
+        if self._is_trying:
+            return "another try of this call of PodGroupPostFilter runs: wait for its outcome"
+        if not self._left:
+            return f"this call of PodGroupPostFilter has made its {MAX_TRIES} tries: answer it"
+        return ""
+
     async def schedule(self, removed: Sequence[Pod]) -> Trial:
         """Place the group without the pods `removed`. Raises HandleError, as `Tries` says."""
         if self._cycle.part(self.plugin).open_call is not ExtensionPoint.POD_GROUP_POST_FILTER:
             raise HandleError(f"no PodGroupPostFilter of {self.plugin} is open in cycle {self.cycle_id}")
-        if self._is_trying:
-            raise HandleError("another try of this call runs: wait for its outcome")
-        if not self._left:
-            raise HandleError(f"this call of PodGroupPostFilter has made its {MAX_TRIES} tries: answer it")
+        if self.refusal:
+            raise HandleError(self.refusal)
         self._left -= 1
         self._is_trying = True
         try:
@@ -88,7 +95,12 @@ class GroupPoints:
         served: Sequence[PluginClient],
         patches: Callable[[PluginClient, CycleRecord, PodGroupPostFilterResult], PodGroupPostFilterResult],
     ) -> None:
-        """`served`: the served plugins of the profile. `patches`: checks and keeps the patches of an answer."""
+        """Prepare the points.
+
+        Args:
+            served: The served plugins of the profile.
+            patches: Checks and keeps the patches of an answer.
+        """
         self._plugins = plugins
         self._times = times
         self._served = served
@@ -188,7 +200,7 @@ class GroupPoints:
     async def run_pod_group_post_filter(
         self, cycle: GroupCycle, schedule: Try
     ) -> tuple[str, PodGroupPostFilterResult]:
-        """Run PodGroupPostFilter; return (plugin, result) of the plugin that ends it, else why none could help.
+        """Run PodGroupPostFilter; return (plugin, result) of the plugin that ends it, else why none helps.
 
         `schedule`: the what-ifs that plugins may ask for.
         """
@@ -225,8 +237,7 @@ class GroupPoints:
             for plugin in self._plugins.get(point, ())
             if plugin.client.always_asked_at(point)
             or (
-                point in plugin.client.descriptor_in(cycle).points
-                and _in_scope(plugin.client, cycle.subject)
+                point in plugin.client.descriptor_in(cycle).points and _in_scope(plugin.client, cycle.subject)
             )
         ]
 
@@ -239,5 +250,3 @@ def _in_scope(client: PluginClient, group: GroupView) -> bool:
 
 def _pods(group: GroupView) -> Sequence[Pod]:
     return [*group.pods, *(pod for child in group.children for pod in _pods(child))]
-
-

@@ -36,6 +36,10 @@ class UnknownNodesError(HostError):
     """The snapshot does not have a node that the question names."""
 
 
+class UnknownPodError(HostError):
+    """No node of the snapshot has a pod that the question names."""
+
+
 class HandleBackend(Protocol):
     """One host. `plugin` is always the caller's name; a handle cannot speak for another plugin."""
 

@@ -25,6 +25,7 @@ from berth_sdk.results import (
     NominatedPod,
     Nomination,
     PostFilterResult,
+    Trial,
     WaitingPod,
 )
 from berth_sdk.runtime.descriptor import Descriptor
@@ -32,6 +33,7 @@ from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.groups import encode_assignments
 from berth_sdk.wire.status import encode_status
 
 from berth_host.attach.feed import HostState
@@ -53,12 +55,19 @@ _EVENT_TYPES: Final = frozenset({"", "Normal", "Warning"})
 
 
 class FilterRunner(Protocol):
-    """The Filter plugins of a cycle, for the plugin that runs PostFilter. Implemented by `host_backend`."""
+    """What-ifs, for plugins whose PostFilter or PodGroupPostFilter is open. Implemented by `host_backend`."""
 
     async def run_filters(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
         """Return per scenario SUCCESS or the first rejection of the other plugins, in configured order.
 
         Raises NoOpenCallError.
+        """
+        ...
+
+    async def try_pod_group(self, plugin: str, cycle_id: str, removed: Sequence[ObjectRef]) -> Trial:
+        """Place the group of an open PodGroupPostFilter in the snapshot without some pods.
+
+        Raises NoOpenCallError, QuestionUnderWayError and UnknownPodError.
         """
         ...
 
@@ -270,6 +279,17 @@ def _scores(_request: Any, answers: list[NodeScores]) -> handle_pb2.RunScoresRes
     )
 
 
+async def _try_pod_group(
+    host: HandleSeams, request: handle_pb2.TryPodGroupRequest
+) -> handle_pb2.TryPodGroupResponse:
+    removed = [wire.decode_ref(ref) for ref in request.removed]
+    found = await host.filters.try_pod_group(request.plugin, request.cycle_id, removed)
+    return handle_pb2.TryPodGroupResponse(
+        status=encode_status(found.status), assignments=encode_assignments(found.assignments)
+    )
+
+
+TRY_POD_GROUP: Final = ServedCall(rpc="TryPodGroup", open_in="PodGroupPostFilter", answer=_try_pod_group)
 RUN_FILTERS: Final = ServedCall(rpc="RunFilters", open_in="PostFilter", answer=_run_filters)
 EVALUATE_PREEMPTION: Final[HandleCall[str, int, int, PostFilterResult]] = HandleCall(
     rpc="EvaluatePreemption",
@@ -410,6 +430,7 @@ HANDLE_CALLS: Final[tuple[AnyHandleCall, ...]] = (
     RUN_FILTERS,
     EVALUATE_PREEMPTION,
     RUN_SCORES,
+    TRY_POD_GROUP,
     NOMINATED_PODS,
     NOMINATE,
     REQUEUE,

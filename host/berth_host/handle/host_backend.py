@@ -14,6 +14,7 @@ from berth_sdk.errors import HandleError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.pod import Pod
 from berth_sdk.results import (
     Cancellation,
     Decision,
@@ -22,6 +23,7 @@ from berth_sdk.results import (
     Nomination,
     PluginNodeScores,
     PostFilterResult,
+    Trial,
     WaitingPod,
 )
 from berth_sdk.runtime.descriptor import Descriptor
@@ -36,7 +38,12 @@ from berth_host.cache.snapshot import Snapshot
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.framework.filtering import filter_scenarios
 from berth_host.framework.waiting_pods import WaitingPods
-from berth_host.handle.backend import NoOpenCallError, QuestionUnderWayError, UnknownNodesError
+from berth_host.handle.backend import (
+    NoOpenCallError,
+    QuestionUnderWayError,
+    UnknownNodesError,
+    UnknownPodError,
+)
 from berth_host.log import get_logger
 from berth_host.plugins.clients import Clients
 from berth_host.queue.events import PluginRequest
@@ -182,12 +189,13 @@ class Backend:
 class OpenCalls:
     """Filters, preemption and scores that a plugin may run during a call to it, for the pod of that call.
 
-    During PostFilter all three; during Reserve and Permit scores only. Implements
-    `handle.calls.FilterRunner`.
+    During PostFilter all three; during Reserve and Permit scores only. During PodGroupPostFilter, tries of
+    the group. Implements `handle.calls.FilterRunner`.
     """
 
-    def __init__(self, evaluator: Evaluator, later: LateParts) -> None:
+    def __init__(self, evaluator: Evaluator, snapshot: Snapshot, later: LateParts) -> None:
         self._evaluator = evaluator
+        self._snapshot = snapshot
         self._later = later
         self._scoring: set[str] = set()
         """The plugin for which scores are being run, if any."""
@@ -240,6 +248,32 @@ class OpenCalls:
             PluginNodeScores(item.plugin, item.weight, item.normalized.take(back)) for item in table.plugins
         )
         return NodeScores(SUCCESS, tuple(node_names), table.total.take(back), plugins)
+
+    async def try_pod_group(self, plugin: str, cycle_id: str, removed: Sequence[ObjectRef]) -> Trial:
+        """Place the group of an open PodGroupPostFilter in the snapshot without some pods.
+
+        Raises NoOpenCallError, QuestionUnderWayError and UnknownPodError.
+        """
+        tries = next(
+            (
+                open_tries
+                for profile in self._later.scheduler.profiles.values()
+                if (open_tries := profile.framework.groups.open_tries) is not None
+                and (open_tries.plugin, open_tries.cycle_id) == (plugin, cycle_id)
+            ),
+            None,
+        )
+        if tries is None:
+            raise NoOpenCallError(f"no PodGroupPostFilter of {plugin} is open in cycle {cycle_id}")
+        if tries.refusal:
+            raise QuestionUnderWayError(tries.refusal)
+        pods: list[Pod] = []
+        for ref in removed:
+            pod = self._snapshot.pod_on_some_node(ref.uid)
+            if pod is None:
+                raise UnknownPodError(f"pod {ref.namespace}/{ref.name} ({ref.uid}) is on no node")
+            pods.append(pod)
+        return await tries.schedule(pods)
 
     def _attempt(self, plugin: str, cycle_id: str, *points: ExtensionPoint) -> Attempt:
         attempt = self._later.scheduler.in_cycle

@@ -24,6 +24,7 @@ from berth_host.handle.backend import (
     NoOpenCallError,
     QuestionUnderWayError,
     UnknownNodesError,
+    UnknownPodError,
 )
 from berth_host.handle.calls import (
     HANDLE_CALLS,
@@ -50,6 +51,7 @@ _CODES: Final[dict[type[Exception], StatusCode]] = {
     UndeclaredError: StatusCode.PERMISSION_DENIED,
     QuestionUnderWayError: StatusCode.RESOURCE_EXHAUSTED,
     UnknownNodesError: StatusCode.INVALID_ARGUMENT,
+    UnknownPodError: StatusCode.INVALID_ARGUMENT,
     ScenarioError: StatusCode.INVALID_ARGUMENT,
     ValueError: StatusCode.INVALID_ARGUMENT,
 }

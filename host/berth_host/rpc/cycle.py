@@ -159,8 +159,8 @@ class CycleRecord:
     subject: Any
     """The pod, or the group (`GroupView`), that calls of the cycle are about."""
     parent: CycleRecord | None = None
-    """The record that this one belongs to in a group's cycle: a pod's to that of a placement, a placement's to
-    that of the group. None: there is none."""
+    """The record that this one belongs to in a group's cycle: of a placement, or of a group. None: there is
+    none."""
     payer: CycleRecord | None = None
     """The record whose budget pays for the calls: that of the group. None: this record's own."""
     trial: TrialRef | None = None
@@ -173,6 +173,8 @@ class CycleRecord:
     """The attempt has been restarted once, and is not restarted again."""
     binding: bool = False
     """The binding cycle has begun."""
+    idle: bool = False
+    """The binding cycle waits for time to pass, or for a decision on Permit, and for nothing else."""
     pod_deleted: bool = False
     """The pod was deleted while a PreBind plugin was between two rounds."""
     state_class: type[CycleState] = CycleState
@@ -349,8 +351,6 @@ class Cycle(CycleRecord):
     outcome is known. A bound pod is not undone."""
     is_told: bool = False
     """The event of the pod's binding is written."""
-    idle: bool = False
-    """The binding cycle waits for time to pass, or for a decision on Permit, and for nothing else."""
     aborted: str = ""
     """Why the attempt was cut short."""
     task: asyncio.Task[None] | None = None

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from berth_host.rpc.call import AnyCall, Call
 from berth_host.rpc.cycle import CycleRecord
+from berth_host.rpc.group_checks import GroupChecks
 from berth_host.rpc.validate import VERDICT_CODES, Checker
 
 Args = TypeVarTuple("Args")
@@ -77,7 +78,7 @@ PLACEMENT_GENERATE: Final[Call[Placement, PlacementsGenerated, PlacementsGenerat
     local=PluginRuntime.placement_generate,
     sends=("parent",),
     answer=PlacementsGenerated,
-    check=lambda checker, call, group, answer, parent: checker.groups.placements(call, answer, parent),
+    check=lambda checker, call, group, answer, parent: GroupChecks(checker).placements(call, answer, parent),
 )
 PLACEMENT_SCORE: Final[Call[Placement, Sequence[Assignment], PlacementScored, PlacementScored]] = _group(
     "PlacementScore",
@@ -86,7 +87,7 @@ PLACEMENT_SCORE: Final[Call[Placement, Sequence[Assignment], PlacementScored, Pl
     local=PluginRuntime.placement_score,
     sends=("placement", "assignments"),
     answer=PlacementScored,
-    check=lambda checker, call, group, answer, *_: checker.groups.score(call, answer),
+    check=lambda checker, call, group, answer, *_: GroupChecks(checker).score(call, answer),
 )
 NORMALIZE_PLACEMENT_SCORE: Final[
     Call[NDArray[np.int64], Sequence[Placement], PlacementsNormalized, PlacementsNormalized]
@@ -98,7 +99,7 @@ NORMALIZE_PLACEMENT_SCORE: Final[
     local=PluginRuntime.normalize_placements,
     sends=("raw_scores", "placements"),
     answer=PlacementsNormalized,
-    check=lambda checker, call, group, answer, scores, placements: checker.groups.scores(
+    check=lambda checker, call, group, answer, scores, placements: GroupChecks(checker).scores(
         call, answer, len(placements)
     ),
 )
@@ -110,7 +111,7 @@ PLACEMENT_FEASIBLE: Final[Call[FeasibleSteps, StepsJudged, Sequence[Status]]] = 
     local=PluginRuntime.placement_feasible,
     sends=("steps",),
     answer=StepsJudged,
-    check=lambda checker, call, group, answer, steps: checker.groups.steps(call, answer, steps),
+    check=lambda checker, call, group, answer, steps: GroupChecks(checker).steps(call, answer, steps),
 )
 POD_GROUP_POST_FILTER: Final[Call[Tries, PodGroupPostFilterResult, PodGroupPostFilterResult]] = _group(
     "PodGroupPostFilter",
@@ -123,7 +124,7 @@ POD_GROUP_POST_FILTER: Final[Call[Tries, PodGroupPostFilterResult, PodGroupPostF
     answer=PodGroupPostFilterResult,
     unset=Code.UNSCHEDULABLE,
     full=None,
-    check=lambda checker, call, group, answer, tries: checker.groups.post_filter(call, answer, group),
+    check=lambda checker, call, group, answer, tries: GroupChecks(checker).post_filter(call, answer, group),
 )
 
 GROUP_CALLS: Final[tuple[AnyCall, ...]] = (

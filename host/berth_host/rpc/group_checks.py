@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
 from berth_sdk.pod import Pod
@@ -20,15 +20,13 @@ from berth_sdk.runtime.group_runtime import (
 from berth_sdk.status import Status
 
 from berth_host.rpc.call import AnyCall
-
-if TYPE_CHECKING:
-    from berth_host.rpc.validate import Checker
+from berth_host.rpc.validate import Checker
 
 MAX_PLACEMENTS: Final = 10_000
 """The most placements of an answer, where the parent has no more nodes than that."""
 MAX_NAME_BYTES: Final = 256
 MAX_STEPS: Final = 32_768
-"""The most steps in one question about PlacementFeasible: its failures are limited so that there are no more."""
+"""The most steps in one question about PlacementFeasible: the host limits the failures for that."""
 MIN_INT64: Final = -(2**63)
 MAX_INT64: Final = 2**63 - 1
 

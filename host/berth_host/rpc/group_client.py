@@ -1,7 +1,8 @@
 """`GroupClient`: the calls of `PluginClient` that are about groups of pods.
 
-PlacementFeasible is asked step by step in process. A served plugin is asked about many steps in one call, before
-they happen: those with few failed members first, and again, with twice as many, when a cycle gets beyond them.
+The client asks an in-process plugin about PlacementFeasible step by step. It asks a served plugin about many
+steps in one call, before they happen: about steps with few failed members first. When a cycle gets beyond
+them, the client asks again, with twice as many failures.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import numpy as np
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod_group import Placement, PlacementProgress
 from berth_sdk.results import PodGroupPostFilterResult, Tries
-from berth_sdk.runtime.group_runtime import FeasibleSteps, PlacementScored, PlacementsNormalized
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.runtime.group_runtime import FeasibleSteps, PlacementScored, PlacementsNormalized
 from berth_sdk.status import SUCCESS, Code, Status
 from numpy.typing import NDArray
 
@@ -56,18 +57,18 @@ class GroupClient:
         def stand_in(policy: Policy, failure: PluginError) -> Sequence[Placement] | Status:
             return self._stand_in(policy, failure) if policy is Policy.FAIL else [parent]
 
-        answer = await self._relay.ask(
+        return await self._relay.ask(
             calls.PLACEMENT_GENERATE,
             cycle,
             (parent,),
             stand_in,
             lambda _checker, found: found.placements if found.status.is_success else found.status,
         )
-        return answer
 
     async def placement_score(self, one: PlacementCycle) -> PlacementScored | None:
-        """Return the raw score of one placement, or an error with its text; None: the policy leaves the plugin's
-        scores out.
+        """Return the raw score of one placement, or an error with its text.
+
+        None: the policy leaves the plugin's scores out.
         """
 
         def scored(checker: Checker, found: PlacementScored) -> PlacementScored:
@@ -116,9 +117,8 @@ class GroupClient:
         return self._score_error(failure.text)
 
     def _score_error(self, text: str) -> Status:
-        return Status(
-            Code.ERROR, (f'running PlacementScore plugins: plugin "{self.name}" failed with: {text}',), self.name
-        )
+        reason = f'running PlacementScore plugins: plugin "{self.name}" failed with: {text}'
+        return Status(Code.ERROR, (reason,), self.name)
 
     async def placement_feasible(self, one: PlacementCycle, step: PlacementProgress) -> Status:
         """Return SUCCESS, WAIT, UNSCHEDULABLE or an error about one step of a trial."""

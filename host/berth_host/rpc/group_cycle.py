@@ -1,10 +1,10 @@
-"""`GroupCycle` and `PlacementCycle`: the records of one attempt of a group of pods, and of the placements tried.
+"""`GroupCycle` and `PlacementCycle`: the records of one attempt of a group of pods, and of its placements.
 
     the group's record <- the record of a placement <- the record of a pod (`rpc.cycle.Cycle`)
 
-Each has the plugins' states of its own, whose `parent` is the state of the record above. The scheduler makes the
-records (`scheduler.schedule_group` adds its own parts). All calls of a group's cycle go to the instances of its
-first calls, and the record of the group pays for them: its budget is that of one pod for each member.
+Each record has states of its own, whose `parent` is the state of the record above. The scheduler makes the
+records, and adds its own parts. All calls of a group's cycle to a plugin go to the instance of the first one.
+The record of the group pays for them: its budget is that of one pod for each member.
 Source: kube-scheduler `schedule_one_podgroup.go`, v1.37.
 """
 
@@ -118,5 +118,3 @@ def filled(status: Status, step: PlacementProgress) -> Status:
         for reason in status.reasons
     )
     return Status(status.code, reasons, status.plugin)
-
-

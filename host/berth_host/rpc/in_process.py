@@ -34,7 +34,7 @@ from berth_host.errors.plugins import (
 from berth_host.errors.state import InvariantError
 from berth_host.log.hidden import without_hidden
 from berth_host.rpc.call import AnyCall, Call, Lane
-from berth_host.rpc.cycle import CycleRecord, CycleEnd, Reserved
+from berth_host.rpc.cycle import CycleEnd, CycleRecord, Reserved
 
 Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")

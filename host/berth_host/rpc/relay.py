@@ -389,7 +389,9 @@ class PluginRelay:
             raise PluginTimeoutError(self._name, call.rpc, deadline_s)
         raise BudgetSpentError(self._name, call.rpc, cycle.budget_s)
 
-    def _failed(self, call: AnyCall, rule: CallRule, cycle: CycleRecord | None, failure: PluginError) -> Policy:
+    def _failed(
+        self, call: AnyCall, rule: CallRule, cycle: CycleRecord | None, failure: PluginError
+    ) -> Policy:
         """Count and log the failure, and return the policy that applies."""
         if isinstance(failure, PluginAbsentError | CircuitOpenError):
             policy = rule.unasked

@@ -14,7 +14,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.rpc.call import Call
 from berth_host.rpc.conduct import Conduct
-from berth_host.rpc.cycle import CycleRecord, CycleEnd
+from berth_host.rpc.cycle import CycleEnd, CycleRecord
 
 Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")

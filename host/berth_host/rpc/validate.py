@@ -37,7 +37,6 @@ from berth_host.config.berth.points import POINT_RULES
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.cycle import Reserved
-from berth_host.rpc.group_checks import GroupChecks
 
 MAX_PERMIT_WAIT_S: Final = 15 * 60.0
 MAX_PATCHES: Final = 64
@@ -89,11 +88,6 @@ class Checker:
 
     descriptor: Descriptor
     facts: ClusterFacts
-
-    @property
-    def groups(self) -> GroupChecks:
-        """The checks of answers about groups of pods."""
-        return GroupChecks(self)
 
     # --- the queue ---------------------------------------------------------------------------------
 
@@ -304,7 +298,7 @@ class Checker:
         return Status(Code.ERROR, reasons, status.plugin)
 
     def patches(self, call: AnyCall, patches: Sequence[ObjectPatch], pod: Pod | None) -> None:
-        """Check that there are at most 64 patches, each of a declared resource or of `pod` (None: of no pod)."""
+        """Check that there are at most 64 patches, of declared resources or of `pod` (None: of no pod)."""
         if len(patches) > MAX_PATCHES:
             self.violation(call, f"answered {len(patches)} patches; {MAX_PATCHES} is the limit")
         for patch in patches:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import NeedKind
+from berth_sdk.pod import Pod
 from berth_sdk.results import ObjectPatch, PatchAction, PatchOutcome, PatchResult
 
 from berth_host.cache.objects import ObjectStores
@@ -21,7 +22,7 @@ from berth_host.errors.cluster import ClusterError, ConflictError, NotFoundError
 from berth_host.model.clock import Clock, sleep
 from berth_host.model.merge_patch import merged
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.cycle import CycleRecord
 from berth_host.scheduler.cluster_calls import ClusterCalls
 
 READ_TRIES: Final = 4
@@ -46,12 +47,12 @@ class PatchRunner:
         self._clock = clock
         self._created = created
 
-    def refusal(self, client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> str:
+    def refusal(self, client: PluginClient, cycle: CycleRecord, patch: ObjectPatch) -> str:
         """Return why the plugin may not ask for this patch; "" if it may."""
         return _refusal(client, cycle, patch)
 
     async def apply(
-        self, client: PluginClient, cycle: Cycle, patches: Sequence[ObjectPatch]
+        self, client: PluginClient, cycle: CycleRecord, patches: Sequence[ObjectPatch]
     ) -> list[PatchResult]:
         """Apply the patches and return one result per patch. Raises no ClusterError."""
         results: list[PatchResult] = []
@@ -62,7 +63,7 @@ class PatchRunner:
                 results.append(await self._apply_one(client, cycle, patch))
         return results
 
-    async def _apply_one(self, client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> PatchResult:
+    async def _apply_one(self, client: PluginClient, cycle: CycleRecord, patch: ObjectPatch) -> PatchResult:
         problem = _refusal(client, cycle, patch)
         if problem:
             return PatchResult(outcome=PatchOutcome.REFUSED, ref=patch.ref, message=problem)
@@ -71,7 +72,7 @@ class PatchRunner:
             self._created(patch.resource, result.outcome is not PatchOutcome.APPLIED)
         return result
 
-    async def _sent(self, cycle: Cycle, patch: ObjectPatch) -> PatchResult:
+    async def _sent(self, cycle: CycleRecord, patch: ObjectPatch) -> PatchResult:
         try:
             changed = await self._change(patch)
         except NotFoundError as err:
@@ -95,7 +96,7 @@ class PatchRunner:
 
     # --- after a conflict, or without an answer --------------------------------------------------
 
-    async def _as_it_is(self, cycle: Cycle, patch: ObjectPatch, err: ClusterError) -> PatchResult:
+    async def _as_it_is(self, cycle: CycleRecord, patch: ObjectPatch, err: ClusterError) -> PatchResult:
         """Read the object after `err`, and return whether the patch was applied."""
         unknown = PatchResult(outcome=PatchOutcome.UNKNOWN, ref=patch.ref, message=str(err))
         if patch.action is PatchAction.CREATE and patch.ref.name.endswith("-"):
@@ -113,7 +114,7 @@ class PatchRunner:
             return PatchResult(outcome=PatchOutcome.APPLIED, ref=now.ref, object=now)
         return PatchResult(outcome=PatchOutcome.CONFLICT, ref=patch.ref, object=now, message=str(err))
 
-    async def _read(self, cycle: Cycle, patch: ObjectPatch) -> KubeObject | None:
+    async def _read(self, cycle: CycleRecord, patch: ObjectPatch) -> KubeObject | None:
         """Read the object; return None if it is gone. Raises ClusterError after READ_TRIES tries."""
         pause_s = FIRST_PAUSE_S
         # Read any version: the expected version may be the one before the patch.
@@ -151,9 +152,11 @@ def _says(now: object, wanted: Mapping[str, Any]) -> bool:
     return True
 
 
-def _refusal(client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> str:
+def _refusal(client: PluginClient, cycle: CycleRecord, patch: ObjectPatch) -> str:
     if patch.resource == "pods":
-        own = cycle.pod.ref
+        if not isinstance(cycle.subject, Pod):
+            return f"pod {patch.ref.key} is not of this cycle, which is about a group"
+        own = cycle.subject.ref
         same = (patch.ref.namespace, patch.ref.name) == (own.namespace, own.name)
         if not same or (patch.ref.uid and patch.ref.uid != own.uid):
             return f"pod {patch.ref.key} is not the pod of this cycle ({own.key})"

@@ -190,7 +190,6 @@ class Declared:
             return lambda state, pod, nodes: about_pod(state, pod, nodes.seen_as(table))
         return about_pod
 
-
     def _about_group(self, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
         rest_of = _ABOUT_GROUP[method]
 

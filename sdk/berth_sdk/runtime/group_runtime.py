@@ -34,7 +34,7 @@ class PlacementsGenerated:
 
 @dataclass(frozen=True, slots=True)
 class PlacementScored:
-    """The answer of PlacementScore: the raw score. A `status` that is no success is the plugin's own error."""
+    """The answer of PlacementScore: the raw score. A `status` of ERROR: the plugin's own error."""
 
     status: Status
     score: int = 0
@@ -54,7 +54,7 @@ class FeasibleSteps:
 
     `max_failures`: the most members that fail in a step that is asked about; None: the present step alone.
 
-    The order of the steps: by failures, then by members tried. After k tried members, f of which failed (k from
+    The order of the steps: by failures, then by members tried. After k tried members, of which f failed (k is
     f to `remaining`), a step has `scheduled + k - f` scheduled members and `remaining - k` left.
     """
 

@@ -41,7 +41,7 @@ does not know the cycle, the plugin's state is lost.
 class PluginCycle:
     """One plugin's part of one cycle. `shared`: values that other plugins published; `state` reads them.
 
-    `subject`: the pod or the group of the cycle; None: a group's cycle of which only its pods' calls are known.
+    `subject`: the pod or the group of the cycle; None: not known yet, of a cycle that others belong to.
     `first_replies`: the replies to Reserve and Permit, for duplicates of these calls.
     """
 

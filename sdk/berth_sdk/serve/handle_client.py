@@ -8,8 +8,9 @@ while PostFilter waits for the host's preemption. An `async def` method uses the
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import grpc
@@ -19,6 +20,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
@@ -29,6 +31,7 @@ from berth_sdk.results import (
     Nomination,
     PluginNodeScores,
     PostFilterResult,
+    Trial,
     WaitingPod,
 )
 from berth_sdk.runtime.descriptor import Descriptor
@@ -37,6 +40,7 @@ from berth_sdk.serve.lanes import waiting_for_host
 from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.groups import decode_assignments
 from berth_sdk.wire.pushback import pushback_s
 from berth_sdk.wire.requests import decode_status
 
@@ -61,14 +65,21 @@ class LocalCopy(Protocol):
 
 
 class PodGroupTries:
-    """`berth_sdk.results.Tries` of one call. The deadline of the open call applies."""
+    """`berth_sdk.results.Tries` of one call. The deadline of the open call applies.
+
+    `schedule` blocks in a plain method. An `async def` method awaits its answer, as in process.
+    """
 
     def __init__(self, schedule: Callable[[Sequence[Pod]], Trial]) -> None:
         self._schedule = schedule
 
-    def schedule(self, removed: Sequence[Pod]) -> Trial:
+    def schedule(self, removed: Sequence[Pod]) -> Trial | Awaitable[Trial]:
         """Place the group in the snapshot without some pods. Raises HandleError."""
-        return self._schedule(removed)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._schedule(removed)
+        return asyncio.to_thread(self._schedule, removed)
 
 
 class HandleClient:

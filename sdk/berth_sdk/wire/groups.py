@@ -1,4 +1,4 @@
-"""Groups of pods as messages of the contract: `GroupView`, `PodGroup`, assignments and trials, in both directions.
+"""Groups of pods, assignments and trials: records of the SDK <-> messages of the contract.
 
 Source: the contract's common.proto and scheduling.proto.
 """

@@ -21,7 +21,7 @@ from berth_host.errors.plugins import CycleRestartError, PluginError, PluginProt
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle, CycleEnd
+from berth_host.rpc.cycle import Cycle, CycleEnd, CycleRecord
 from berth_host.rpc.route import ClientSettings
 from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.grpc_transport import GrpcTransport
@@ -126,13 +126,13 @@ class Asked:
         )
         self.client = PluginClient(NAME, PROFILE, self, STATE, settings=ClientSettings(points=points))
 
-    def for_cycle(self, cycle: Cycle) -> GrpcTransport:
+    def for_cycle(self, cycle: CycleRecord) -> GrpcTransport:
         return self.transport
 
     def for_batch(self, point: ExtensionPoint) -> GrpcTransport:
         return self.transport
 
-    def cycle_ended(self, cycle: Cycle) -> None:
+    def cycle_ended(self, cycle: CycleRecord) -> None:
         """Nothing is on trial."""
 
     def forget(self, asking: str) -> None:

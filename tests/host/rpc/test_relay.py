@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.client import OWN_WORKLOAD_LABEL, PluginClient
-from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.route import ClientSettings
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
@@ -179,13 +179,13 @@ class Away:
     def __init__(self) -> None:
         self.descriptor = local_client(Breaks()).descriptor
 
-    def for_cycle(self, cycle: Cycle) -> Any:
+    def for_cycle(self, cycle: CycleRecord) -> Any:
         return self.transport
 
     def for_batch(self, point: ExtensionPoint) -> Any:
         return self.transport
 
-    def cycle_ended(self, cycle: Cycle) -> None:
+    def cycle_ended(self, cycle: CycleRecord) -> None:
         """Nothing is on trial."""
 
     def forget(self, asking: str) -> None:

@@ -20,7 +20,7 @@ from berth_sdk.wire.groups import encode_group
 
 from berth_host.errors.plugins import CycleRestartError, PluginProtocolError, PluginRaisedError
 from berth_host.rpc.call import AnyCall
-from berth_host.rpc.cycle import CycleRecord, CycleEnd
+from berth_host.rpc.cycle import CycleEnd, CycleRecord
 from berth_host.rpc.served.link import InstanceLink
 from berth_host.rpc.validate import MAX_TOKEN_BYTES
 

@@ -30,7 +30,7 @@ from berth_host.errors.state import InvariantError
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.calls import UNRESERVE
 from berth_host.rpc.conduct import Conduct
-from berth_host.rpc.cycle import CycleRecord, CycleEnd
+from berth_host.rpc.cycle import CycleEnd, CycleRecord
 from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.contexts import ContextWriter
 from berth_host.rpc.served.link import InstanceLink
