@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from berth_sdk import sort_keys
-from berth_sdk.cycle_state import Cloneable, CycleState, StateNotFoundError
+from berth_sdk.cycle_state import Cloneable, CycleState, StateNotFoundError, TrialRef
 from berth_sdk.errors import (
     BerthError,
     HandleError,
@@ -33,6 +33,7 @@ from berth_sdk.node import Node, NodeImage, Taint
 from berth_sdk.pod import HostPort, OwnerRef, Pod, Toleration
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 from berth_sdk.pod_fields import PodField
+from berth_sdk.pod_group import Assignment, GroupView, Placement, PlacementProgress, PodGroup
 from berth_sdk.results import (
     BindResult,
     Cancellation,
@@ -49,12 +50,15 @@ from berth_sdk.results import (
     PatchResult,
     PermitResult,
     PluginNodeScores,
+    PodGroupPostFilterResult,
     PostFilterResult,
     PreBindResult,
     PreFilterResult,
     PreFlightResult,
     QueuedPod,
     ReserveResult,
+    Trial,
+    Tries,
     WaitingPod,
 )
 from berth_sdk.scenarios import Scenario, Scenarios
@@ -65,6 +69,7 @@ from berth_sdk.tables import NodeTable, NodeUsage, NodeView, PodChanges, PodCoun
 __all__ = [
     "MAX_NODE_SCORE",
     "MIN_NODE_SCORE",
+    "Assignment",
     "BerthError",
     "BindResult",
     "Cancellation",
@@ -77,6 +82,7 @@ __all__ = [
     "EventInterest",
     "ExtensionPoint",
     "FilterResult",
+    "GroupView",
     "Handle",
     "HandleError",
     "Hint",
@@ -104,6 +110,8 @@ __all__ = [
     "PatchOutcome",
     "PatchResult",
     "PermitResult",
+    "Placement",
+    "PlacementProgress",
     "Plugin",
     "PluginAnswerError",
     "PluginArgsError",
@@ -115,6 +123,8 @@ __all__ = [
     "PodChanges",
     "PodCounts",
     "PodField",
+    "PodGroup",
+    "PodGroupPostFilterResult",
     "PodSensitivity",
     "PodTable",
     "PodsWith",
@@ -136,6 +146,9 @@ __all__ = [
     "Taint",
     "Tally",
     "Toleration",
+    "Trial",
+    "TrialRef",
+    "Tries",
     "UndeclaredError",
     "Verdicts",
     "WaitingPod",

@@ -26,25 +26,29 @@ POINTS = [
 ]
 """The extension points of the scheduling framework, in the order of their numbers from 1."""
 
-GROUP_POINTS = (
-    *("PLACEMENT_GENERATE", "PLACEMENT_FEASIBLE", "PLACEMENT_SCORE", "PLACEMENT_NORMALIZE_SCORE"),
-    *("POD_GROUP_POST_FILTER", "SIGN"),
-)
-"""Those for groups of pods, which a minor may add."""
+GROUP_POINTS = [
+    "PLACEMENT_GENERATE",
+    "PLACEMENT_SCORE",
+    "NORMALIZE_PLACEMENT_SCORE",
+    "PLACEMENT_FEASIBLE",
+    "POD_GROUP_POST_FILTER",
+]
+"""The points about groups of pods, in the order of their numbers from 14."""
 
 
-def test_extension_points_are_the_thirteen_of_the_framework() -> None:
-    want = {f"EXTENSION_POINT_{name}": number for number, name in enumerate(["UNSPECIFIED", *POINTS])}
+def test_extension_points_are_those_of_pods_and_those_of_groups() -> None:
+    names = ["UNSPECIFIED", *POINTS, *GROUP_POINTS]
+    want = {f"EXTENSION_POINT_{name}": number for number, name in enumerate(names)}
 
     assert dict(identity_pb2.ExtensionPoint.items()) == want
 
 
-def test_extension_points_of_pod_groups_are_reserved(contract: FileDescriptorSet) -> None:
+def test_further_extension_points_are_reserved(contract: FileDescriptorSet) -> None:
     identity = next(file for file in contract.file if file.name.endswith("identity.proto"))
     point = next(enum for enum in identity.enum_type if enum.name == "ExtensionPoint")
 
-    assert [(span.start, span.end) for span in point.reserved_range] == [(14, 25)]
-    assert list(point.reserved_name) == [f"EXTENSION_POINT_{name}" for name in GROUP_POINTS]
+    assert [(span.start, span.end) for span in point.reserved_range] == [(19, 25)]
+    assert list(point.reserved_name) == ["EXTENSION_POINT_SIGN"]
 
 
 def test_protobuf_encoding_of_objects_is_reserved(contract: FileDescriptorSet) -> None:
@@ -80,6 +84,11 @@ def test_services_and_calls_are_complete(contract: FileDescriptorSet) -> None:
             "PreBindPreFlight",
             "PreBind",
             "Bind",
+            "PlacementGenerate",
+            "PlacementScore",
+            "NormalizePlacementScore",
+            "PlacementFeasible",
+            "PodGroupPostFilter",
             "PostBind",
             "EndCycles",
         ],
@@ -91,6 +100,7 @@ def test_services_and_calls_are_complete(contract: FileDescriptorSet) -> None:
             "RunFilters",
             "EvaluatePreemption",
             "RunScores",
+            "TryPodGroup",
             "ListNominatedPods",
             "Nominate",
             "Requeue",

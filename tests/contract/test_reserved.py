@@ -1,4 +1,4 @@
-"""Names for scheduling groups of pods stay free until a minor takes them."""
+"""Names of calls stay free until a minor takes them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ def test_contract_uses_no_reserved_name(contract: FileDescriptorSet) -> None:
     assert reserved.check(contract) == []
 
 
-def test_reserved_names_are_those_of_pod_groups() -> None:
-    want = {"SignPod", "GeneratePlacements", "ScorePlacement", "PodGroupPostFilter"}
-    assert want == reserved.KEPT_FREE
+def test_reserved_name_is_that_of_signatures() -> None:
+    assert {"SignPod"} == reserved.KEPT_FREE
 
 
 @pytest.mark.parametrize("name", sorted(reserved.KEPT_FREE))

@@ -16,6 +16,7 @@ from berth_sdk.extension_points import ScoreNormalization
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
 from berth_sdk.runtime.descriptor import EARLY
+from berth_sdk.runtime.group_runtime import FeasibleSteps
 from berth_sdk.wire.frames import FEATURE
 from berth_sdk.wire.records import encode_bitmap
 
@@ -72,7 +73,9 @@ class HonestAnswers:
 
     def _candidates(self, request: Any) -> list[int]:
         """Slots; of a request by name the places in it."""
-        asked = request.candidates
+        return self._listed(request.candidates)
+
+    def _listed(self, asked: pb.NodeSet) -> list[int]:
         if asked.names:
             return [self._nodes.index(name) for name in asked.names]
         if asked.complement:
@@ -136,7 +139,7 @@ class HonestAnswers:
         message = identity_pb2.PluginDescriptor(
             name=NAME,
             version="1.0",
-            points=range(1, 14),  # type: ignore[arg-type]  # the numbers of the enum
+            points=range(1, 19),  # type: ignore[arg-type]  # the numbers of the enum
             node_mode=self._rng.choice([identity_pb2.NODE_MODE_NAMES, identity_pb2.NODE_MODE_SNAPSHOT]),
             needs=[identity_pb2.DeclaredNeed(kind=identity_pb2.DeclaredNeed.KIND_NODE_SUMMARY)],
             normalization=self._rng.randrange(7),  # type: ignore[arg-type]  # likewise
@@ -221,6 +224,50 @@ class HonestAnswers:
         reply.victims.extend(victims[: self._rng.randint(0, len(victims))])
         if self._maybe():
             reply.patches.extend(self._patches(request))
+        return reply
+
+    def _PlacementGenerate(  # noqa: N802
+        self, request: Any
+    ) -> scheduling_pb2.PlacementGenerateResponse:
+        reply = scheduling_pb2.PlacementGenerateResponse(ctx=self._ctx(*_REJECTING))
+        slots = self._listed(request.parent.nodes)
+        for number in range(self._rng.randint(0, 4)):
+            chosen = sorted(self._rng.sample(slots, self._rng.randint(0, len(slots))))
+            reply.placements.add(name=f"zone-{number}", nodes=self._set(chosen))
+        return reply
+
+    def _PlacementScore(self, _request: Any) -> scheduling_pb2.PlacementScoreResponse:  # noqa: N802
+        return scheduling_pb2.PlacementScoreResponse(ctx=self._ctx(), score=self._rng.randint(-5, 1000))
+
+    def _NormalizePlacementScore(  # noqa: N802
+        self, request: Any
+    ) -> scheduling_pb2.NormalizePlacementScoreResponse:
+        scores = [self._rng.randint(0, 100) for _ in request.placements]
+        return scheduling_pb2.NormalizePlacementScoreResponse(ctx=self._ctx(), scores=scores)
+
+    def _PlacementFeasible(  # noqa: N802
+        self, request: Any
+    ) -> scheduling_pb2.PlacementFeasibleResponse:
+        left = len(FeasibleSteps(request.scheduled, request.remaining, request.max_failures))
+        reply = scheduling_pb2.PlacementFeasibleResponse(ctx=self._ctx())
+        while left:
+            count = self._rng.randint(1, left)
+            code = self._rng.choice((_CODE.CODE_SUCCESS, _CODE.CODE_WAIT, _CODE.CODE_UNSCHEDULABLE))
+            reply.runs.add(count=count, status=pb.Status(code=code, reasons=["{scheduled} of them"]))
+            left -= count
+        return reply
+
+    def _PodGroupPostFilter(  # noqa: N802
+        self, request: Any
+    ) -> scheduling_pb2.PodGroupPostFilterResponse:
+        reply = scheduling_pb2.PodGroupPostFilterResponse(ctx=self._ctx(_CODE.CODE_UNSCHEDULABLE))
+        if reply.ctx.status.code == _CODE.CODE_SUCCESS:
+            for pod in request.ctx.group.pods:
+                if self._maybe():
+                    node = self._rng.choice(self._nodes)
+                    reply.nominations.add(pod=pod.summary.ref, node_name=node)
+            victims = [ref for refs in self._on_nodes.values() for ref in refs]
+            reply.victims.extend(victims[: self._rng.randint(0, len(victims))])
         return reply
 
     def _PreScore(self, request: Any) -> scheduling_pb2.PreScoreResponse:  # noqa: N802

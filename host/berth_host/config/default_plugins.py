@@ -39,6 +39,11 @@ messages use for it. The order is the one in which a profile is assembled, so th
 
 EXTENSION_POINTS: Final[tuple[str, ...]] = tuple(POINT_INTERFACES)
 
+UNLISTED_POINTS: Final = ("placementFeasible",)
+"""The points for which KubeSchedulerConfiguration has no list. A plugin that has one takes part in it if the
+profile enables the plugin at multiPoint or at another point. In kube-scheduler, GangScheduling alone does.
+"""
+
 EXTENDER: Final = "Extender"
 """The name under which a pod counts as rejected by extenders. No plugin has this name beside extenders.
 Source: kube-scheduler `framework/interface.go` (ExtenderName), v1.36.

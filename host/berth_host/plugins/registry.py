@@ -22,6 +22,8 @@ from berth_host.log import get_logger
 from berth_host.log.hidden import without_hidden
 
 GROUP: Final = "berth.plugins"
+_PARTS: Final = frozenset({"normalizeScore", "normalizePlacementScore"})
+"""The points of the contract that are parts of other points in a profile."""
 _LOG = get_logger()
 _WORKING_FOLDER: Final = ""
 """The current working folder, as `sys.path` spells it."""
@@ -113,7 +115,7 @@ def points_of_class(name: str, cls: type) -> frozenset[str]:
         raise
     except BaseException as err:  # a metaclass of the plugin's may raise anything
         raise not_loaded(name, place_of_class(cls), err) from err
-    return frozenset(point.config_name for point in descriptor.points) - {"normalizeScore"}
+    return frozenset(point.config_name for point in descriptor.points) - _PARTS
 
 
 def not_loaded(name: str, where: str, err: BaseException) -> PluginLoadError:

@@ -139,7 +139,7 @@ class GroupClient:
         found = judged.at(step)
         if found is None:
             raise InvariantError(f"{self.name} was not asked about {step}")
-        return filled(found, step).with_plugin(self.name) if not found.is_success else found
+        return filled(found, step)
 
     async def _judged(self, one: PlacementCycle, steps: FeasibleSteps) -> JudgedSteps | Status:
         """Ask about `steps`. A Status stands for an answer that did not come."""

@@ -28,6 +28,7 @@ REQUESTS = {
     "RunFilters": handle_pb2.RunFiltersRequest,
     "EvaluatePreemption": handle_pb2.EvaluatePreemptionRequest,
     "RunScores": handle_pb2.RunScoresRequest,
+    "TryPodGroup": handle_pb2.TryPodGroupRequest,
     "Nominate": handle_pb2.NominateRequest,
     "Requeue": handle_pb2.RequeueRequest,
     "InvalidateSortKeys": handle_pb2.InvalidateSortKeysRequest,

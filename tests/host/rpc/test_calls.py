@@ -8,6 +8,7 @@ from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
 
 BY_RPC = {call.rpc: call for call in CALLS}
 PURE = {"PreFilter", "Filter", "SimulateFilter", "PreScore", "Score", "NormalizeScore", "SortKeys"}
+PURE |= {"PlacementGenerate", "PlacementScore", "NormalizePlacementScore", "PlacementFeasible"}
 
 
 def test_every_rpc_that_stands_for_a_decision_has_a_row() -> None:

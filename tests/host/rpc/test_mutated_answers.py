@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle, CycleEnd, CycleRecord
+from berth_host.rpc.group_cycle import GroupCycle
 from berth_host.rpc.route import ClientSettings
 from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.grpc_transport import GrpcTransport
@@ -39,7 +40,9 @@ from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import ExtensionPoint, NodeMode, ScoreNormalization
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
-from berth_sdk.results import NodeRejections, QueuedPod
+from berth_sdk.pod import Pod
+from berth_sdk.pod_group import Assignment, GroupView, Placement, PlacementProgress, PodGroup
+from berth_sdk.results import NodeRejections, QueuedPod, Trial
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import Code, Status, Verdicts
@@ -59,6 +62,10 @@ NODES = 11
 NODE_CODES = VERDICT_CODES
 NEEDS = (Need.nodes(), Need.objects("services"))
 PREEMPTOR = make_pod("web", uid="uid-web", priority=10)
+GROUP = GroupView(
+    PodGroup(name="train", uid="uid-train", is_gang=True, min_count=3, priority=10),
+    tuple(make_pod(f"worker-{i}", uid=f"worker-{i}", priority=10) for i in range(6)),
+)
 Spoil = Callable[[Any, random.Random], bytes]
 
 
@@ -115,6 +122,7 @@ class Asked:
         )
         self.is_readable = self.names_cycle = True
         self.cycle = Cycle("cycle-1", PREEMPTOR, PROFILE, version=STATE.version, budget_s=60.0)
+        self.group = GroupCycle("group-1", GROUP, PROFILE, version=STATE.version, budget_s=60.0)
         self._rpc, self._rng, self._spoil = rpc, rng, spoil
         self._answers = HonestAnswers(rng, LOW, names=mode is NodeMode.NAMES, normalization=how)
         self.channel = LyingChannel(self._answer)
@@ -150,7 +158,8 @@ class Asked:
         except DecodeError:
             self.is_readable = False
         else:
-            self.names_cycle = not hasattr(read, "ctx") or read.ctx.cycle_id == self.cycle.cycle_id
+            cycle_id = request.ctx.cycle_id if hasattr(request, "ctx") else ""
+            self.names_cycle = not hasattr(read, "ctx") or read.ctx.cycle_id == cycle_id
         return raw
 
     @property
@@ -287,6 +296,71 @@ async def bind(asked: Asked, _rng: random.Random) -> bool:
     return is_legal(result.status, NODE_CODES | {Code.SKIP})
 
 
+async def placement_generate(asked: Asked, _rng: random.Random) -> bool:
+    parent = Placement("", STATE.nodes)
+    found = await asked.client.placement_generate(asked.group, parent)
+    if isinstance(found, Status):
+        return is_legal(found, NODE_CODES - {Code.SUCCESS})
+    names = [placement.name for placement in found]
+    return len(set(names)) == len(names) and all(
+        set(placement.nodes.names) <= set(NODE_NAMES) for placement in found
+    )
+
+
+async def placement_score(asked: Asked, rng: random.Random) -> bool:
+    one = asked.group.placement(Placement("zone-a", candidates(rng)))
+    one.assignments = (Assignment(asked.group.group.pods[0], "n1"),)
+    scored = await asked.client.placement_score(one)
+    return scored is None or is_legal(scored.status, {Code.SUCCESS, Code.ERROR})
+
+
+async def normalize_placements(asked: Asked, rng: random.Random) -> bool:
+    placements = [Placement(name, candidates(rng)) for name in ("zone-a", "zone-b")]
+    raw = np.array([7, -3], dtype=np.int64)
+    final = await asked.client.normalize_placement_score(asked.group, raw, placements)
+    if final is None or isinstance(final, Status):
+        return final is None or is_legal(final, {Code.ERROR})
+    return final.shape == (2,) and bool(int(final.min()) >= 0 and int(final.max()) <= 100)
+
+
+async def placement_feasible(asked: Asked, rng: random.Random) -> bool:
+    """Walk through a trial in which some members fail."""
+    one = asked.group.placement(Placement("", STATE.nodes))
+    remaining, scheduled = 6, 1
+    codes = {Code.SUCCESS, Code.WAIT, Code.UNSCHEDULABLE, Code.ERROR}
+    while remaining >= 0:
+        status = await asked.client.placement_feasible(one, PlacementProgress(remaining, scheduled))
+        if not is_legal(status, codes) or "{scheduled}" in status.message:
+            return False
+        if status.code is Code.ERROR:  # the cycle of the group ends
+            return True
+        remaining -= 1
+        scheduled += rng.randrange(2)
+    return True
+
+
+class NoTries:
+    """What-ifs that nobody asks for: the plugin is at the other end of a channel."""
+
+    async def schedule(self, removed: Sequence[Pod]) -> Trial:
+        raise AssertionError("asked for a try")
+
+
+async def pod_group_post_filter(asked: Asked, _rng: random.Random) -> bool:
+    result = await asked.client.pod_group_post_filter(asked.group, NoTries())
+    victims = [STATE.pod_on_some_node(ref.uid) for ref in result.victims]
+    members = {pod.uid for pod in asked.group.group.pods}
+    nominated = [one.pod.uid for one in result.nominations]
+    return (
+        is_legal(result.status, NODE_CODES)
+        and set(nominated) <= members
+        and len(set(nominated)) == len(nominated)
+        and all(one.node_name in NODE_NAMES for one in result.nominations)
+        and all(victim is not None and victim.priority < GROUP.group.priority for victim in victims)
+        and len(result.patches) <= MAX_PATCHES
+    )
+
+
 async def unreserve(asked: Asked, _rng: random.Random) -> bool:
     try:
         done = await LinkSender(asked.link, NAME).send_unreserve(
@@ -340,6 +414,11 @@ QUESTIONS: dict[str, Callable[[Asked, random.Random], Coroutine[Any, Any, bool]]
     "PreBindPreFlight": pre_flight,
     "PreBind": pre_bind,
     "Bind": bind,
+    "PlacementGenerate": placement_generate,
+    "PlacementScore": placement_score,
+    "NormalizePlacementScore": normalize_placements,
+    "PlacementFeasible": placement_feasible,
+    "PodGroupPostFilter": pod_group_post_filter,
     "PostBind": post_bind,
     "EndCycles": end_cycles,
     "SyncState": sync_state,
@@ -386,6 +465,9 @@ def test_honest_answers_are_taken(rpc: str, runner: asyncio.Runner) -> None:
         ("PostFilter", ("patches",), "patches"),
         ("Score", ("scores", "named"), "scores"),
         ("PreBind", ("patches",), "patches"),
+        ("PlacementGenerate", ("placements",), "placements"),
+        ("PlacementFeasible", ("runs",), "runs"),
+        ("PodGroupPostFilter", ("nominations",), "nominations"),
     ],
 )
 def test_list_without_end_is_refused_by_its_length(

@@ -37,7 +37,11 @@ def made(**attributes: Any) -> type:
     [pytest.param(point, method, id=method) for point, methods in METHODS.items() for method in methods],
 )
 def test_each_method_makes_its_point(point: ExtensionPoint, method: str) -> None:
-    partners = {"normalize": {"score": nothing}, "unreserve": {"reserve": nothing}}.get(method, {})
+    partners = {
+        "normalize": {"score": nothing},
+        "normalize_placements": {"placement_score": nothing},
+        "unreserve": {"reserve": nothing},
+    }.get(method, {})
     got = describe(type("Made", (Plugin,), {method: nothing, **partners}))
     assert point in got.points
 

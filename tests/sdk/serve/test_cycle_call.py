@@ -230,5 +230,5 @@ def test_cycle_of_several_pods_is_refused_in_plain_words(serve: Serve) -> None:
     host.give_nodes(*NODES)
     context = host.ctx("Keeper", POD)
     context.pods.add().CopyFrom(context.pods[0])
-    with pytest.raises(grpc.RpcError, match="a cycle about 2 pods"):
+    with pytest.raises(grpc.RpcError, match="a call about 2 pods"):
         host.scheduling.Filter(spb.FilterRequest(ctx=context))

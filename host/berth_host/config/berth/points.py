@@ -126,8 +126,8 @@ POINT_RULES: Final[Mapping[str, PointRules]] = {
     "placementGenerate": _cycle(1_000, _FAIL, "placementGenerate"),
     "placementScore": _score("placementScore"),
     "normalizePlacementScore": _score("placementScore"),
-    "placementFeasible": _cycle(250, _FAIL, "placementFeasible"),
-    "podGroupPostFilter": _cycle(10_000, _IGNORE, "podGroupPostFilter"),
+    "placementFeasible": _cycle(250, _FAIL, None),
+    "podGroupPostFilter": _cycle(10_000, _IGNORE, None),
     "preBindPreFlight": _binding(60_000, "preBind"),
     "preBind": _binding(60_000, "preBind"),
     "bind": PointRules(

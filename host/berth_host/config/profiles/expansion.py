@@ -10,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from berth_host.config.configuration import EnabledPlugin
-from berth_host.config.default_plugins import EXTENSION_POINTS, POINT_INTERFACES, WEIGHTED_POINTS
+from berth_host.config.default_plugins import (
+    EXTENSION_POINTS,
+    POINT_INTERFACES,
+    UNLISTED_POINTS,
+    WEIGHTED_POINTS,
+)
 from berth_host.config.defaulting import MULTI_POINT, DefaultedProfile, PluginRef, PluginSet
 from berth_host.config.errors import Finding, nearest
 
@@ -49,6 +54,8 @@ class _Expansion:
             self._check_explicit(point, self._profile.plugins[point].enabled)
         names = {point: self._expand(point, self._profile.plugins[point]) for point in EXTENSION_POINTS}
         self._check_counts(names)
+        for point in UNLISTED_POINTS:
+            names[point] = self._unlisted(point, names)
         weights = {point: self._weights(point) for point in EXTENSION_POINTS if point in WEIGHTED_POINTS}
         return {
             point: tuple(
@@ -93,6 +100,17 @@ class _Expansion:
                 added.append(ref.name)
         first = [name for name in explicit if name in overridden]
         return [*first, *added, *(name for name in explicit if name not in overridden)]
+
+    def _unlisted(self, point: str, names: Mapping[str, Sequence[str]]) -> list[str]:
+        """Return the enabled plugins that have a point without a list, those of multiPoint first."""
+        disabled = self._profile.plugins[MULTI_POINT].disabled
+        of_multi_point = [ref.name for ref in self._multi_point if ref.name not in disabled]
+        enabled = [name for listed in names.values() for name in listed]
+        return [
+            name
+            for name in dict.fromkeys((*of_multi_point, *enabled))
+            if point in self._known.get(name, frozenset())
+        ]
 
     def _check_counts(self, names: Mapping[str, Sequence[str]]) -> None:
         profile = f'for profile with scheduler name "{self._profile.scheduler_name}"'

@@ -14,6 +14,7 @@ from berth_host.config.berth.points import POINT_RULES
 from berth_host.config.default_plugins import (
     DEFAULT_PLUGINS_BY_NAME,
     EXTENSION_POINTS,
+    UNLISTED_POINTS,
     DefaultPlugin,
 )
 from berth_host.config.defaulting import MULTI_POINT, DefaultedProfile
@@ -22,9 +23,9 @@ from berth_host.config.profiles.expansion import ProfileError
 
 UNTIL_ATTACHED: Final = "which ones it implements is known when it is attached"
 """The end of the warning about a served plugin. A command that attaches plugins leaves the warning out."""
-_OF_MULTI_POINT: Final = frozenset(EXTENSION_POINTS) - {"queueSort", "placementGenerate", "placementScore"}
-"""The points at which a served plugin may be called that a profile enables at multiPoint. The queue has one
-order, so a plugin replaces the order only where the profile names the plugin at queueSort.
+_OF_MULTI_POINT: Final = frozenset((*EXTENSION_POINTS, *UNLISTED_POINTS)) - {"queueSort", "placementGenerate"}
+"""The points at which a served plugin may be called that a profile enables at multiPoint. A profile has one
+plugin at queueSort and at most one at placementGenerate, so the profile names the plugin there.
 """
 
 
@@ -67,7 +68,7 @@ def plugin_registry(
 def _check_registered(registered: Mapping[str, frozenset[str]], berth: BerthConfiguration) -> None:
     for name, points in registered.items():
         for point in points:
-            if point not in EXTENSION_POINTS:
+            if point not in (*EXTENSION_POINTS, *UNLISTED_POINTS):
                 cure = nearest(point, EXTENSION_POINTS) or ", ".join(EXTENSION_POINTS)
                 raise ValueError(f'plugin "{name}": no extension point "{point}"; did you mean {cure}?')
         if name in DEFAULT_PLUGINS_BY_NAME and berth.plugin(name) is None:

@@ -6,7 +6,7 @@ from berth_host.config.berth.points import POINT_RULES, FailurePolicy
 from berth_host.config.default_plugins import EXTENSION_POINTS
 from berth_sdk.extension_points import ExtensionPoint
 
-SCORING = {"preScore", "score", "normalizeScore"}
+SCORING = {"preScore", "score", "normalizeScore", "placementScore", "normalizePlacementScore"}
 
 
 def test_every_point_of_the_contract_has_a_line() -> None:
@@ -42,6 +42,11 @@ def test_defaults_are_those_of_the_contract() -> None:
         "reserve": (1_000, "Fail"),
         "unreserve": (1_000, "Ignore"),
         "permit": (1_000, "Fail"),
+        "placementGenerate": (1_000, "Fail"),
+        "placementScore": (250, "Fail"),
+        "normalizePlacementScore": (250, "Fail"),
+        "placementFeasible": (250, "Fail"),
+        "podGroupPostFilter": (10_000, "Ignore"),
         "preBindPreFlight": (60_000, "Fail"),
         "preBind": (60_000, "Fail"),
         "bind": (10_000, "Fail"),
