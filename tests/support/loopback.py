@@ -80,11 +80,17 @@ class LoopbackChannel:
         raise KeyError(path)
 
 
-def loopback_link(instance: Instance, feed: StateFeed | None) -> InstanceLink:
-    """Return a link to an instance in this process. It still has to be configured and synchronised."""
+def loopback_link(instance: Instance, feed: StateFeed | None, calls: list[str] | None = None) -> InstanceLink:
+    """Return a link to an instance in this process. It still has to be configured and synchronised.
+
+    `calls`: gets the name of each call.
+    """
     identity = LinkIdentity(instance_id=instance.instance_id, attachment_id="loopback", endpoint="loopback:")
     channel = cast(grpc.aio.Channel, LoopbackChannel(instance))
-    return InstanceLink(channel, identity, feed, _nothing)
+    made = [] if calls is None else calls
+    return InstanceLink(
+        channel, identity, feed, _nothing, lambda _plugin, call, _sent, _received: made.append(call)
+    )
 
 
 class _Details(grpc.HandlerCallDetails):
