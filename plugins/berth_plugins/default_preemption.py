@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.events import ASSIGNED_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import Answer, DependsOn, Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
@@ -36,7 +36,9 @@ class DefaultPreemption(Plugin):
     needs: ClassVar[Sequence[Need]] = ()
     depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
     # The hint never returns True: the event only makes the queue run PreEnqueue of a gated pod again.
-    events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),)
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest(ASSIGNED_POD, ("delete",), Hint.ASK_PLUGIN),
+    )
     deadlines: ClassVar[Mapping[str, float]] = {"postFilter": 10.0}
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:

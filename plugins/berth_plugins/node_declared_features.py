@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.events import TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
@@ -60,7 +60,7 @@ class NodeDeclaredFeatures(Plugin):
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.declaredFeatures"), Hint.ASK_PLUGIN),
-        EventInterest("Pod", ("update",), Hint.ASK_PLUGIN),
+        EventInterest(TARGET_POD, ("update",), Hint.ASK_PLUGIN),
     )
 
     def sign_spec(self, pod: Pod) -> Hashable:

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.events import ASSIGNED_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
@@ -36,7 +36,7 @@ class NodePorts(Plugin):
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.HOST_PORTS, PodField.PRIORITY)
     events: ClassVar[Sequence[EventInterest] | None] = (
-        EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
+        EventInterest(ASSIGNED_POD, ("delete",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add",)),
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 from typing import ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.events import TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.node import Taint
 from berth_sdk.pod import Pod
@@ -33,7 +33,7 @@ class NodeUnschedulable(Plugin):
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.TOLERATIONS,)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),
-        EventInterest("Pod", ("update.tolerations",), Hint.ASK_PLUGIN),
+        EventInterest(TARGET_POD, ("update.tolerations",), Hint.ASK_PLUGIN),
     )
 
     def sign_spec(self, pod: Pod) -> Hashable:

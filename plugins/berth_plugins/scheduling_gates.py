@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.events import TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
@@ -26,7 +26,7 @@ class SchedulingGates(Plugin):
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.SCHEDULING_GATES,)
     events: ClassVar[Sequence[EventInterest] | None] = (
-        EventInterest("Pod", ("update.schedulingGates",), Hint.ASK_PLUGIN),
+        EventInterest(TARGET_POD, ("update.schedulingGates",), Hint.ASK_PLUGIN),
     )
 
     def pre_enqueue(self, pod: QueuedPod) -> Status:

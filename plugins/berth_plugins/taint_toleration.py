@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.events import TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.node import Taint
@@ -46,7 +46,7 @@ class TaintToleration(Plugin):
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.TOLERATIONS,)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),
-        EventInterest("Pod", ("update.tolerations",), Hint.ASK_PLUGIN),
+        EventInterest(TARGET_POD, ("update.tolerations",), Hint.ASK_PLUGIN),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:

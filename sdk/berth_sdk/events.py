@@ -3,7 +3,7 @@
 A `ClusterEvent` has happened. An `EventInterest` is declared in a plugin's `events`. The module also defines
 the action bits, their words and the matching rule.
 
-Source: kube-scheduler `framework/types.go` and `events.go`, v1.36.
+Source: kube-scheduler `framework/types.go` and `events.go`, v1.37.
 """
 
 from __future__ import annotations
@@ -33,11 +33,31 @@ class ActionType(IntFlag):
     UPDATE_NODE_DECLARED_FEATURE = 128
     UPDATE_POD_LABEL = 256
     UPDATE_POD_SCALE_DOWN = 512
-    UPDATE_POD_TOLERATION = 1024
-    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 2048
-    UPDATE_POD_GENERATED_RESOURCE_CLAIM = 4096
-    UPDATE = 8188
-    ALL = 8191
+    UPDATE_POD_SCALE_UP = 1024
+    UPDATE_POD_TOLERATION = 2048
+    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 4096
+    UPDATE_POD_GENERATED_RESOURCE_CLAIM = 8192
+    UPDATE = 16380
+    ALL = 16383
+
+
+ASSIGNED_POD: Final = "AssignedPod"
+"""A pod on a node. An assumed pod, too, whose reservation is undone."""
+UNSCHEDULED_POD: Final = "UnscheduledPod"
+"""Another pod without a node. The host has such events only for pod groups."""
+TARGET_POD: Final = "TargetPod"
+"""The waiting pod itself, when it is updated."""
+POD_RESOURCES: Final = (ASSIGNED_POD, UNSCHEDULED_POD, TARGET_POD)
+"""The parts of `Pod` that an EventInterest may name. `Pod` itself is all of them."""
+
+_POD_WORDS: Final = {
+    "update.labels": ActionType.UPDATE_POD_LABEL,
+    "update.scaleDown": ActionType.UPDATE_POD_SCALE_DOWN,
+    "update.scaleUp": ActionType.UPDATE_POD_SCALE_UP,
+    "update.tolerations": ActionType.UPDATE_POD_TOLERATION,
+    "update.schedulingGates": ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
+    "update.generatedResourceClaim": ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM,
+}
 
 
 # The words of EventInterest.actions and of the contract's ClusterEvent.action, per resource.
@@ -50,13 +70,7 @@ WORDS: Final[dict[str, dict[str, ActionType]]] = {
         "update.annotations": ActionType.UPDATE_NODE_ANNOTATION,
         "update.declaredFeatures": ActionType.UPDATE_NODE_DECLARED_FEATURE,
     },
-    "Pod": {
-        "update.labels": ActionType.UPDATE_POD_LABEL,
-        "update.scaleDown": ActionType.UPDATE_POD_SCALE_DOWN,
-        "update.tolerations": ActionType.UPDATE_POD_TOLERATION,
-        "update.schedulingGates": ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
-        "update.generatedResourceClaim": ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM,
-    },
+    **dict.fromkeys(("Pod", *POD_RESOURCES), _POD_WORDS),
 }
 COMMON: Final = {
     "add": ActionType.ADD,
@@ -94,6 +108,7 @@ class Hint(Enum):
 class EventInterest:
     """One kind of change that can make a pod schedulable which the plugin rejected.
 
+    `resource`: a kind; for pods `Pod`, or the part of POD_RESOURCES that matters, which costs fewer hints.
     `actions` are words (`add`, `delete`, `update`, `update.labels`, ...); empty: all actions.
     `label_selector` limits the interest to new objects with matching labels; the host evaluates the selector.
     """
@@ -118,7 +133,8 @@ class EventInterest:
 class ClusterEvent:
     """One change of one object. `old` is None for an add, `new` is None for a delete.
 
-    Pods and nodes come as `Pod` and `Node` records, other kinds as KubeObject. `action` is a word.
+    Pods and nodes come as `Pod` and `Node` records, other kinds as KubeObject. `action` is a word. `resource`
+    is the object's kind: `Pod`, whichever part of it the plugin registered for.
     """
 
     resource: str

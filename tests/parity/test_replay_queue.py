@@ -130,7 +130,7 @@ BROKEN_LINES = [
     (backoff.Backoff.duration_us, "self._initial_us << shift", "self._initial_us", "backoff"),
     (backoff.Backoff.duration_us, "info.consecutive_errors_count or ", "", "backoff"),
     (places.Places.pop, " or self.backoff.pop_early()", "", "backoff-pop"),
-    (places.Places._to_active, "if label in (POD_ADD, POD_UPDATE):", "if False:", "nominated"),
+    (places.Places._to_active, "if label in self._nominating", "if False", "nominated"),
     (in_flight.InFlight.remember, "if self._markers:", "if False:", ""),
     (in_flight.InFlight.end, "if kept_from > self._first_number:", "if False:", ""),
     (nominator.Nominator.update, "kept = self._node_of.get(old.uid)", "pass", "nominated"),

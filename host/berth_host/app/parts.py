@@ -64,6 +64,7 @@ from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.preempting import Preempting
 from berth_host.scheduler.preemption.evaluator import Evaluator
 from berth_host.scheduler.readback import ReadBack
+from berth_host.scheduler.repeating import RepeatingBinder
 from berth_host.scheduler.running_attempts import CyclesUnderWay, RunningAttempts
 from berth_host.scheduler.schedule_one import Algorithm, Profile, Scheduler
 from berth_host.scheduler.victim_calls import VictimCalls
@@ -109,6 +110,7 @@ class HostParts:
         self.options = options
         self.clock = options.clock
         self.metrics = options.metrics
+        self.metrics.expose(configuration.gates.is_enabled, configuration.emulation.metrics)
         self.fate = Fate()
         self.extenders = Extenders(configuration.scheduler.extenders)
         self._know_the_cluster()
@@ -215,7 +217,9 @@ class HostParts:
     def _make_cycles(self, later: LateParts) -> None:
         """Make the queue, the frameworks, and the cycles that run pods through both."""
         plugins = plugins_by_profile(self.configuration, self.clients)
-        told = QueueMetrics(self.metrics, self.options.queue_observer, SortReports(self.status.event))
+        rules = self.configuration.emulation.rules
+        reports = SortReports(self.status.event)
+        told = QueueMetrics(self.metrics, self.options.queue_observer, reports, rules)
         self.queue = later.queue = self._make_queue(plugins, told)
         self.wiring.connect(self.queue)
         self.failures = FailureHandler(self.queue, self.objects, self.cache.forget_if_assumed, self.status)
@@ -224,7 +228,7 @@ class HostParts:
         self.binding = later.binding = BindingCycle(
             self.queue,
             self.cache,
-            self.cluster,
+            RepeatingBinder(self.cluster) if rules.retries_bind else self.cluster,
             self.failures,
             self.status,
             self.diagnoses,
@@ -251,11 +255,12 @@ class HostParts:
                 queue=self.queue,
                 attempts=RunningAttempts(self.waiting_pods, self.scheduler, self.binding),
                 report=self.cluster.create_event,
+                rules=rules,
             ),
             frameworks.keys(),
             groups=self.configuration.gates.is_enabled(POD_GROUPS),
         )
-        self.handle_change = HandlerMetrics(self.metrics, told.labels, self.handlers.handle).handle
+        self.handle_change = HandlerMetrics(self.metrics, told.labels, self.handlers.handle, rules).handle
         """Handles one change of the cluster; raises InvariantError."""
         self.collector = Collector(lambda: self.queue.scheduling_cycle)
 
@@ -273,6 +278,7 @@ class HostParts:
             pod_max_backoff_s=given.pod_max_backoff_s,
             pod_max_in_unschedulable_pods_s=self.options.max_in_pool_s,
             ask_every_plugin=self.options.ask_every_plugin,
+            rules=self.configuration.emulation.rules,
         )
         return SchedulingQueue(limits, self.clock, seams)
 
@@ -316,5 +322,6 @@ class HostParts:
             preempt_binding=self.binding.preempt_pod,
             fate=self.fate,
             metrics=self.metrics.preemption,
+            rules=self.configuration.emulation.rules,
         )
         return Evictions(VictimCalls(self.cluster, self.clock), self.status, seams)

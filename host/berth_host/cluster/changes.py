@@ -1,7 +1,7 @@
 """Turns an object's old and new version into the queue's events, one per kind of change.
 
 Called by `handlers`. Source: kube-scheduler `framework/events.go` (PodSchedulingPropertiesChange,
-NodeSchedulingPropertiesChange), v1.36. The order of the kinds is part of the behaviour.
+NodeSchedulingPropertiesChange), v1.37. The order of the kinds is part of the behaviour.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from berth_sdk.events import ActionType
+from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ActionType
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 
-from berth_host.queue.events import ASSIGNED_POD, UNSCHEDULABLE_POD, QueueEvent
+from berth_host.config.host_rules import HostRules
+from berth_host.queue.events import QueueEvent, label_of
 
 RESOURCE_OF_KIND = {
     "ReplicaSet": "apps/ReplicaSet",
@@ -34,17 +35,17 @@ RESOURCE_OF_KIND = {
 """Kinds whose events carry their API group; kinds of the core group go by the kind alone."""
 
 
-def pod_changes(old: Pod, new: Pod) -> list[QueueEvent]:
-    """Return the events of an updated pod: AssignedPod if the pod is on a node, else UnschedulablePod.
+def pod_changes(old: Pod, new: Pod, rules: HostRules) -> list[QueueEvent]:
+    """Return the events of an updated pod: AssignedPod if the pod is on a node, else TargetPod.
 
     Never empty: an update that fits no kind of change becomes one event with the action UPDATE.
     """
-    resource = ASSIGNED_POD if new.node_name else UNSCHEDULABLE_POD
     found = [
         action
         for action, changed in (
             (ActionType.UPDATE_POD_LABEL, dict(old.labels) != dict(new.labels)),
             (ActionType.UPDATE_POD_SCALE_DOWN, _scaled_down(old, new)),
+            (ActionType.UPDATE_POD_SCALE_UP, rules.sees_scale_up and _scaled_down(new, old)),
             (
                 ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
                 bool(old.scheduling_gates) and not new.scheduling_gates,
@@ -54,8 +55,12 @@ def pod_changes(old: Pod, new: Pod) -> list[QueueEvent]:
             (ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, old.generated_claims != new.generated_claims),
         )
         if changed
+    ] or [ActionType.UPDATE]
+    if new.node_name:
+        return [QueueEvent(ASSIGNED_POD, action, old, new) for action in found]
+    return [
+        QueueEvent(TARGET_POD, action, old, new, label=label_of(rules.target_pod, action)) for action in found
     ]
-    return [QueueEvent(resource, action, old, new) for action in found or (ActionType.UPDATE,)]
 
 
 def node_changes(old: Node, new: Node) -> list[QueueEvent]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from berth_sdk.errors import BerthError
-from berth_sdk.events import ActionType
+from berth_sdk.events import ASSIGNED_POD, ActionType
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -24,24 +24,18 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
 from berth_host.cluster.changes import event_resource, node_changes, nomination_changed, pod_changes
 from berth_host.cluster.port import EventRecord, WatchEvent
+from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.errors.state import CacheError, InvariantError
 from berth_host.log import get_logger
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.metrics.series import SeriesBy, instant_s
-from berth_host.queue.events import (
-    ASSIGNED_POD,
-    UNSCHEDULABLE_POD,
-    QueueEvent,
-    assigned_pod_deleted,
-    reservation_freed,
-)
+from berth_host.queue.events import QueueEvent, assigned_pod_deleted, label_of, reservation_freed
 from berth_host.queue.scheduling_queue import SchedulingQueue
 
 log = get_logger()
 
 REFUSED: Final = "FailedParsing"
 """The reason of the Kubernetes event about an object that cannot be read."""
-_POD_DELETE: Final = QueueEvent(UNSCHEDULABLE_POD, ActionType.DELETE).label
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _GROUPS: Final = frozenset({POD_GROUP, COMPOSITE_POD_GROUP})
 
@@ -62,7 +56,8 @@ class Attempts(Protocol):
 class Handled:
     """The parts that receive the changes.
 
-    `report` writes a Kubernetes event about an object that cannot be read.
+    `report` writes a Kubernetes event about an object that cannot be read. `rules`: those of the version of
+    kube-scheduler that is followed.
     """
 
     stores: ObjectStores
@@ -70,6 +65,7 @@ class Handled:
     queue: SchedulingQueue
     attempts: Attempts
     report: Callable[[EventRecord], None] = field(default=lambda _: None)
+    rules: HostRules = RULES_1_37
 
 
 class EventHandlers:
@@ -86,6 +82,7 @@ class EventHandlers:
         self._queue = targets.queue
         self._attempts = targets.attempts
         self._report = targets.report
+        self._rules = targets.rules
         self._scheduler_names = frozenset(scheduler_names)
         self._reporter = next(iter(scheduler_names), "")
         self._groups = groups
@@ -187,7 +184,7 @@ class EventHandlers:
         if old.node_name:
             with _logging_refusal(new.key):
                 self._cache.update_pod(old, new)
-            for event in pod_changes(old, new):
+            for event in pod_changes(old, new, self._rules):
                 self._queue.move_all(event)
         elif new.node_name:
             self._assigned(new)
@@ -217,7 +214,7 @@ class EventHandlers:
             if new.terminating and not old.terminating:
                 self._assumed_pod_leaves(new)
             return
-        self._queue.update(old, new, pod_changes(old, new))
+        self._queue.update(old, new, pod_changes(old, new, self._rules))
         if nomination_changed(old, new):
             self._nomination_freed(old)
 
@@ -376,11 +373,16 @@ class HandlerMetrics:
     """
 
     def __init__(
-        self, metrics: SchedulerMetrics, labels: list[str], handle: Callable[[WatchEvent], None]
+        self,
+        metrics: SchedulerMetrics,
+        labels: list[str],
+        handle: Callable[[WatchEvent], None],
+        rules: HostRules = RULES_1_37,
     ) -> None:
         self._durations: SeriesBy[str] = metrics.event_durations.by(lambda label: (label,))
         self._labels = labels
         self._handle = handle
+        self._pod_delete = label_of(rules.unscheduled_pod, ActionType.DELETE)
 
     def handle(self, event: WatchEvent) -> None:
         """Handle the event. An event for which no plugin is registered, and an update that changes nothing
@@ -393,6 +395,6 @@ class HandlerMetrics:
         self._handle(event)
         seconds = instant_s() - started_s
         if not labels and event.kind == "Pod" and event.new is None:
-            labels.append(_POD_DELETE)  # the queue removes the pod without a report
+            labels.append(self._pod_delete)  # the queue removes the pod without a report
         for label in labels:
             self._durations[label].observe(seconds)

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
+from berth_sdk.events import POD_RESOURCES
 from berth_sdk.needs import NeedKind
 from berth_sdk.runtime.descriptor import Descriptor
 
@@ -159,7 +160,7 @@ def _of_event(name: str) -> Iterator[str]:
         for each in ANY_RESOURCE:
             yield from _of_event(each)
         return
-    kind = name.rpartition("/")[2]
+    kind = "Pod" if name in POD_RESOURCES else name.rpartition("/")[2]
     if kind in _RESOURCE_OF_KIND:
         yield _RESOURCE_OF_KIND[kind]
     elif kind.count(".") > 1:

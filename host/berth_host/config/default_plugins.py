@@ -33,6 +33,7 @@ POINT_INTERFACES: Final[Mapping[str, str]] = {
     "queueSort": "QueueSortPlugin",
     "placementGenerate": "PlacementGeneratePlugin",
     "placementScore": "PlacementScorePlugin",
+    "podGroupPostFilter": "PodGroupPostFilterPlugin",
 }
 """Every extension point as KubeSchedulerConfiguration spells it, with the name that kube-scheduler's
 messages use for it. The order is the one in which a profile is assembled, so the first error agrees."""
@@ -43,14 +44,15 @@ UNLISTED_POINTS: Final = ("placementFeasible",)
 """The points for which KubeSchedulerConfiguration has no list. A plugin that has one takes part in it if the
 profile enables the plugin at multiPoint or at another point. In kube-scheduler, GangScheduling alone does.
 """
+ALL_POINTS: Final = (*EXTENSION_POINTS, *UNLISTED_POINTS)
 
 EXTENDER: Final = "Extender"
 """The name under which a pod counts as rejected by extenders. No plugin has this name beside extenders.
 Source: kube-scheduler `framework/interface.go` (ExtenderName), v1.36.
 """
 
-WEIGHTED_POINTS: Final[frozenset[str]] = frozenset({"score", "placementScore"})
-"""The points at which a plugin has a weight."""
+WEIGHTED_POINTS: Final[Mapping[str, str]] = {"score": "score", "placementScore": "placement score"}
+"""The points at which a plugin has a weight, with the name in kube-scheduler's messages about weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +130,19 @@ DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
     ),
     DefaultPlugin(
         name="DynamicResources",
-        points=frozenset({"preEnqueue", "preFilter", "filter", "postFilter", "score", "reserve", "preBind"}),
+        points=frozenset(
+            {
+                *("preEnqueue", "preFilter", "filter", "postFilter", "podGroupPostFilter"),
+                *("score", "reserve", "preBind"),
+            }
+        ),
         weight=2,
         args_kind="DynamicResourcesArgs",
         feature_gate="DynamicResourceAllocation",
     ),
     DefaultPlugin(
         name="DefaultPreemption",
-        points=frozenset({"postFilter", "preEnqueue"}),
+        points=frozenset({"postFilter", "preEnqueue", "podGroupPostFilter"}),
         args_kind="DefaultPreemptionArgs",
     ),
     DefaultPlugin(
@@ -153,12 +160,13 @@ DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
     ),
     DefaultPlugin(
         name="GangScheduling",
-        points=frozenset({"preEnqueue", "permit"}),
+        points=frozenset({"preEnqueue", "permit", "placementFeasible"}),
         events=(
-            EventInterest("Pod", ("add",), Hint.ASK_PLUGIN),
-            EventInterest("scheduling.k8s.io/PodGroup", ("add",), Hint.ASK_PLUGIN),
+            EventInterest("UnscheduledPod", ("add",), Hint.ASK_PLUGIN),
+            EventInterest("AssignedPod", ("add",), Hint.ASK_PLUGIN),
+            EventInterest("scheduling.k8s.io/PodGroup", ("add", "update"), Hint.ASK_PLUGIN),
         ),
-        feature_gate="GangScheduling",
+        feature_gate="GenericWorkload",
     ),
     DefaultPlugin(
         name="TopologyPlacementGenerator",

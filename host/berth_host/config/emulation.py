@@ -19,7 +19,11 @@ from berth_sdk.events import EventInterest, Hint
 
 from berth_host.config.default_plugins import DEFAULT_PLUGINS, DefaultPlugin
 from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest
-from berth_host.config.feature_gates import KNOWN_GATES, FeatureGate
+from berth_host.config.gate_tables import KNOWN_GATES, KNOWN_GATES_1_36, FeatureGate
+from berth_host.config.host_rules import RULES_1_36, RULES_1_37, HostRules
+from berth_host.metrics import families
+from berth_host.metrics.family import Family
+from berth_host.metrics.group_families import GROUP_FAMILIES
 
 VERSIONS: Final = ("1.36", "1.37")
 """The versions that can be emulated, oldest first."""
@@ -58,6 +62,13 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         source="kubernetes 138951",
     ),
     Difference(
+        name="AnyAntiAffinityTermHints",
+        since="1.37",
+        readers=frozenset({"InterPodAffinity"}),
+        summary="A pod that matched one of several terms of anti-affinity wakes the pods that it kept away.",
+        source="kubernetes 139161",
+    ),
+    Difference(
         name=EXACT_HINTS,
         since=MEND,
         readers=frozenset(
@@ -84,6 +95,9 @@ class Emulation:
     """The facts about one version. `version`: empty without emulation. `off`: the rows that the version does
     not have. `plugins`: the default plugins in their order. `gates`: all feature gates, by name. `events`:
     by plugin, the events that the plugin of that version registers for, in place of those of the class.
+    `rules`: what the host itself does. `metrics`: by name, the metric families that are described otherwise
+    than in `metrics.families`; None: not shown. `absent_fields`: the ends of the paths of fields that the
+    version's KubeSchedulerConfiguration does not have.
     """
 
     version: str = ""
@@ -91,6 +105,9 @@ class Emulation:
     plugins: tuple[DefaultPlugin, ...] = DEFAULT_PLUGINS
     gates: Mapping[str, FeatureGate] = field(default_factory=lambda: KNOWN_GATES)
     events: Mapping[str, tuple[EventInterest, ...]] = field(default_factory=dict)
+    rules: HostRules = RULES_1_37
+    metrics: Mapping[str, Family | None] = field(default_factory=lambda: METRICS_1_37)
+    absent_fields: frozenset[str] = frozenset()
 
     def told_to(self, plugin: str) -> dict[str, bool]:
         """Return the rows that `plugin` reads and that are off, as feature gates."""
@@ -101,20 +118,91 @@ def _without(version: str) -> tuple[Difference, ...]:
     return tuple(row for row in DIFFERENCES if not row.is_in(version))
 
 
-# Plugins, feature gates and events: DEFAULT_PLUGINS, KNOWN_GATES and the classes say 1.37's. What follows is
-# what differs in an older version.
+# Plugins, feature gates, events, rules and metrics: DEFAULT_PLUGINS, KNOWN_GATES, the classes, HostRules and
+# `metrics.families` say 1.37's. What follows is what differs in an older version.
 
 _POINTS_1_36: Final[Mapping[str, frozenset[str]]] = {
     "NodeName": frozenset({"filter"}),
     "NodeUnschedulable": frozenset({"filter"}),
     "TaintToleration": frozenset({"filter", "preScore", "score"}),
+    "DynamicResources": frozenset(
+        {"preEnqueue", "preFilter", "filter", "postFilter", "score", "reserve", "preBind"}
+    ),
+    "DefaultPreemption": frozenset({"postFilter", "preEnqueue"}),
+    "GangScheduling": frozenset({"preEnqueue", "permit"}),
 }
+_GATES_OF_PLUGINS_1_36: Final = {"GangScheduling": "GangScheduling"}
 _FIRST_1_36: Final = ("SchedulingGates", "PrioritySort", "NodeUnschedulable", "NodeName")
 """The plugins at the top of the default order; the others follow as in 1.37."""
-_GATES_1_36: Final[Mapping[str, FeatureGate]] = {}
-"""The feature gates whose stage, default or lock differs from 1.37's, or that 1.37 no longer has."""
-_GATES_NEW_IN_1_37: Final[frozenset[str]] = frozenset()
+_UNMENDED_EVENTS: Final[Mapping[str, tuple[EventInterest, ...]]] = {
+    "VolumeBinding": (
+        EventInterest("storage.k8s.io/StorageClass", ("add", "update"), _ASK),
+        EventInterest("PersistentVolumeClaim", ("add", "update"), _ASK),
+        EventInterest("PersistentVolume", ("add", "update")),
+        EventInterest("Node", ("add", "update.labels")),
+        EventInterest("storage.k8s.io/CSINode", ("add", "update"), _ASK),
+        EventInterest("storage.k8s.io/CSIDriver", ("update",), _ASK),
+        EventInterest("storage.k8s.io/CSIStorageCapacity", ("add", "update"), _ASK),
+    ),
+}
+"""The events of both versions for plugins whose hints this build mends."""
+_EVENTS_1_37: Final[Mapping[str, tuple[EventInterest, ...]]] = {
+    **_UNMENDED_EVENTS,
+    "InterPodAffinity": (
+        EventInterest("AssignedPod", ("add", "update.labels", "delete"), _ASK),
+        EventInterest("TargetPod", ("update.labels",), _ASK),
+        EventInterest("Node", ("add", "update.labels"), _ASK),
+    ),
+    "PodTopologySpread": (
+        EventInterest("AssignedPod", ("add", "update.labels", "delete"), _ASK),
+        EventInterest("TargetPod", ("update.labels", "update.tolerations"), _ASK),
+        EventInterest("Node", ("add", "delete", "update.labels", "update.taints"), _ASK),
+    ),
+    "VolumeRestrictions": (
+        EventInterest("AssignedPod", ("delete",), _ASK),
+        EventInterest("Node", ("add",)),
+        EventInterest("PersistentVolumeClaim", ("add",), _ASK),
+    ),
+    "NodeVolumeLimits": (
+        EventInterest("storage.k8s.io/CSINode", ("add",)),
+        EventInterest("storage.k8s.io/CSINode", ("update",), _ASK),
+        EventInterest("AssignedPod", ("delete",), _ASK),
+        EventInterest("PersistentVolumeClaim", ("add",), _ASK),
+        EventInterest("storage.k8s.io/VolumeAttachment", ("delete",), _ASK),
+    ),
+    "DynamicResources": (
+        EventInterest("Node", ("add", "update.labels", "update.allocatable")),
+        EventInterest("resource.k8s.io/ResourceClaim", ("add", "update", "delete"), _ASK),
+        EventInterest("TargetPod", ("update.generatedResourceClaim",), _ASK),
+        EventInterest("resource.k8s.io/DeviceClass", ("add", "update")),
+        EventInterest("resource.k8s.io/ResourceSlice", ("add", "update")),
+    ),
+}
 _EVENTS_1_36: Final[Mapping[str, tuple[EventInterest, ...]]] = {
+    **_UNMENDED_EVENTS,
+    "SchedulingGates": (EventInterest("Pod", ("update.schedulingGates",), _ASK),),
+    "NodeUnschedulable": (
+        EventInterest("Node", ("add", "update.taints"), _ASK),
+        EventInterest("Pod", ("update.tolerations",), _ASK),
+    ),
+    "TaintToleration": (
+        EventInterest("Node", ("add", "update.taints"), _ASK),
+        EventInterest("Pod", ("update.tolerations",), _ASK),
+    ),
+    "NodePorts": (
+        EventInterest("Pod", ("delete",), _ASK),
+        EventInterest("Node", ("add",)),
+    ),
+    "NodeResourcesFit": (
+        EventInterest("Pod", ("delete", "update.scaleDown"), _ASK),
+        EventInterest("Node", ("add", "update.allocatable"), _ASK),
+        EventInterest("resource.k8s.io/DeviceClass", ("add", "update"), _ASK),
+    ),
+    "NodeDeclaredFeatures": (
+        EventInterest("Node", ("add", "update.declaredFeatures"), _ASK),
+        EventInterest("Pod", ("update",), _ASK),
+    ),
+    "DefaultPreemption": (EventInterest("Pod", ("delete",), _ASK),),
     "InterPodAffinity": (
         EventInterest("Pod", ("add", "update.labels", "delete"), _ASK),
         EventInterest("Node", ("add", "update.labels"), _ASK),
@@ -135,15 +223,6 @@ _EVENTS_1_36: Final[Mapping[str, tuple[EventInterest, ...]]] = {
         EventInterest("PersistentVolumeClaim", ("add",), _ASK),
         EventInterest("storage.k8s.io/VolumeAttachment", ("delete",), _ASK),
     ),
-    "VolumeBinding": (
-        EventInterest("storage.k8s.io/StorageClass", ("add", "update"), _ASK),
-        EventInterest("PersistentVolumeClaim", ("add", "update"), _ASK),
-        EventInterest("PersistentVolume", ("add", "update")),
-        EventInterest("Node", ("add", "update.labels")),
-        EventInterest("storage.k8s.io/CSINode", ("add", "update"), _ASK),
-        EventInterest("storage.k8s.io/CSIDriver", ("update",), _ASK),
-        EventInterest("storage.k8s.io/CSIStorageCapacity", ("add", "update"), _ASK),
-    ),
     "DynamicResources": (
         EventInterest("Node", ("add", "update.labels", "update.allocatable")),
         EventInterest("resource.k8s.io/ResourceClaim", ("add", "update"), _ASK),
@@ -153,19 +232,37 @@ _EVENTS_1_36: Final[Mapping[str, tuple[EventInterest, ...]]] = {
     ),
 }
 
+METRICS_1_37: Final[Mapping[str, Family | None]] = {families.CLAIM_CREATES_1_36.name: None}
+_METRICS_1_36: Final[Mapping[str, Family | None]] = {
+    **dict.fromkeys(
+        family.name
+        for family in (
+            families.BATCH_RESCORE,
+            families.BATCH_RESCORES,
+            families.CLAIM_CREATES,
+            families.INCOMING_ENTITIES,
+            families.PRE_HINTS,
+            families.QUEUED_ENTITIES,
+            *(family for family in GROUP_FAMILIES if "podgroup" not in family.name),
+        )
+    ),
+    families.ALGORITHM_DURATION.name: replace(families.ALGORITHM_DURATION, stability="ALPHA"),
+    families.PLUGIN_EXECUTION.name: replace(families.PLUGIN_EXECUTION, stability="ALPHA"),
+    families.PREEMPTION_TASK_DURATION.name: replace(families.PREEMPTION_TASK_DURATION, deprecated_since=""),
+}
+
 
 def _plugins_1_36() -> tuple[DefaultPlugin, ...]:
     by_name = {
-        plugin.name: replace(plugin, points=_POINTS_1_36.get(plugin.name, plugin.points))
+        plugin.name: replace(
+            plugin,
+            points=_POINTS_1_36.get(plugin.name, plugin.points),
+            feature_gate=_GATES_OF_PLUGINS_1_36.get(plugin.name, plugin.feature_gate),
+        )
         for plugin in DEFAULT_PLUGINS
     }
     first = [by_name.pop(name) for name in _FIRST_1_36]
     return (*first, *by_name.values())
-
-
-def _gates_1_36() -> dict[str, FeatureGate]:
-    shared = {name: gate for name, gate in KNOWN_GATES.items() if name not in _GATES_NEW_IN_1_37}
-    return {**shared, **_GATES_1_36}
 
 
 NO_EMULATION: Final = Emulation()
@@ -174,10 +271,13 @@ EMULATIONS: Final[Mapping[str, Emulation]] = {
         version="1.36",
         off=_without("1.36"),
         plugins=_plugins_1_36(),
-        gates=_gates_1_36(),
+        gates=KNOWN_GATES_1_36,
         events=_EVENTS_1_36,
+        rules=RULES_1_36,
+        metrics=_METRICS_1_36,
+        absent_fields=frozenset({"plugins.podGroupPostFilter"}),
     ),
-    "1.37": Emulation(version="1.37", off=_without("1.37"), events=_EVENTS_1_36),
+    "1.37": Emulation(version="1.37", off=_without("1.37"), events=_EVENTS_1_37),
 }
 
 

@@ -26,7 +26,8 @@ from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.defaulting import DefaultedScheduler, apply_defaults
 from berth_host.config.emulation import Emulation, emulation_of
 from berth_host.config.errors import ConfigurationError, Finding, together
-from berth_host.config.feature_gates import FEATURE_GATES, FeatureGates, resolve_feature_gates
+from berth_host.config.feature_gates import FeatureGates, resolve_feature_gates
+from berth_host.config.gate_tables import FEATURE_GATES
 from berth_host.config.profiles.building import build_profiles, extender_warnings
 from berth_host.config.profiles.expansion import ProfileError
 from berth_host.config.profiles.registry import plugin_registry
@@ -248,7 +249,12 @@ def _decode_and_validate(documents: Documents, given: _Given) -> DefaultedSchedu
         config = KubeSchedulerConfiguration(kind=KIND, api_version=API_VERSION)
         decoded = DecodedScheduler(config=config, plugin_config=())
     else:
-        decoded = decode_scheduler(root, is_yaml=documents.is_yaml, source=given.source)
+        decoded = decode_scheduler(
+            root,
+            is_yaml=documents.is_yaml,
+            source=given.source,
+            absent_fields=given.emulation.absent_fields,
+        )
     defaulted = apply_defaults(decoded, gates, given.emulation.plugins)
     defaulted = replace(defaulted, config=given.overrides.applied(defaulted.config))
     findings = [

@@ -5,7 +5,7 @@ The completed document is shown by the endpoint `/configz` and by `berth schedul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from berth_host.config.configuration import EnabledPlugin, LoadedConfiguration, ResolvedProfile
 from berth_host.config.decoding.scheduler_v1 import PluginConfig
@@ -34,14 +34,16 @@ def completed_document(loaded: LoadedConfiguration) -> dict[str, Json]:
     """
     document = dict(loaded.scheduler_json)
     extenders = document.pop("extenders", None)
-    document["profiles"] = [_completed_profile(profile) for profile in loaded.profiles]
+    absent = loaded.emulation.absent_fields
+    points = [point for point in PLUGIN_SETS if f"plugins.{point}" not in absent]
+    document["profiles"] = [_completed_profile(profile, points) for profile in loaded.profiles]
     if extenders:
         document["extenders"] = extenders
     return {"kind": document.pop("kind"), "apiVersion": document.pop("apiVersion"), **document}
 
 
-def _completed_profile(profile: ResolvedProfile) -> Json:
-    sets: dict[str, Json] = {point: profile.merged_plugins.get(point, {}) for point in PLUGIN_SETS}
+def _completed_profile(profile: ResolvedProfile, points: Iterable[str]) -> Json:
+    sets: dict[str, Json] = {point: profile.merged_plugins.get(point, {}) for point in points}
     shown: dict[str, Json] = {"schedulerName": profile.scheduler_name}
     if profile.percentage_of_nodes_to_score is not None:
         shown["percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score

@@ -93,6 +93,12 @@ class UnavailableError(ClusterError):
     outcome_known = False
 
 
+class RepeatableError(UnavailableError):
+    """500, 503 or a refused connection: kube-scheduler sends a Binding again. Source: kube-scheduler
+    `util/utils.go` (Retriable), v1.37.
+    """
+
+
 class TimedOutError(UnavailableError):
     """No answer in time: the outcome is unknown."""
 

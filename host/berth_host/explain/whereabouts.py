@@ -12,6 +12,7 @@ from berth_sdk.pod import Pod
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.host_rules import RULES_1_36, RULES_1_37
 from berth_host.explain.diagnosis import Diagnoses, Diagnosis, Outcome
 from berth_host.explain.pod_answer import PermitState, PodState, QueueState, Step, Waking
 from berth_host.framework.waiting_pods import WaitingPods
@@ -38,8 +39,8 @@ _STATES: Final = {
 _LAST_SECOND: Final = 253_402_300_799
 """The last second of the year 9999. In a simulation pods are flushed after that time, which is not shown."""
 _CAUSES: Final[Mapping[str, str]] = {
-    events.POD_ADD: "the pod was added",
-    events.POD_UPDATE: "the pod was changed",
+    **{rules.late_pod_add: "the pod was changed" for rules in (RULES_1_36, RULES_1_37)},
+    **{rules.pod_add: "the pod was added" for rules in (RULES_1_36, RULES_1_37)},
     events.BACKOFF_COMPLETE: "its backoff is over",
     events.FORCE_ACTIVATE: "a plugin activated it",
     events.UNSCHEDULABLE_TIMEOUT: "it has waited too long for an event",

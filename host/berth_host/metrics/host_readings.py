@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from berth_host.metrics import families
-from berth_host.metrics.families import Family
+from berth_host.metrics.family import Family
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.metrics.series import Labels, Values
@@ -91,6 +91,7 @@ class _Cache(Protocol):
 
 class _Counts(Protocol):
     def pods(self) -> Mapping[str, int]: ...
+    def entities(self) -> Mapping[tuple[str, str], int]: ...
 
 
 class _Places(Protocol):
@@ -221,6 +222,7 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     metrics.read(families.CACHE_NODES, lambda: [((), cache.node_count)])
     metrics.read(families.CACHE_PODS, lambda: [((), cache.pod_count)])
     metrics.read(families.PENDING_PODS, _ThoseSeen(lambda: _pending(host)))
+    metrics.read(families.QUEUED_ENTITIES, _ThoseSeen(lambda: host.queue.counts.entities().items()))
     metrics.read(families.UNSCHEDULABLE_PODS, _ThoseSeen(lambda: host.queue.places.blamed().items()))
     metrics.read(families.IN_FLIGHT_EVENTS, _ThoseSeen(lambda: _in_flight(host)))
     metrics.read(families.GOROUTINES, _ThoseSeen(lambda: _binding(host)))

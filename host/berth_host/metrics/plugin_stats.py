@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from berth_host.metrics.families import exponential
+from berth_host.metrics.family import exponential
 from berth_host.metrics.series import Histogram
 
 _BOUNDS_S: Final = exponential(1e-6, 2, 31)

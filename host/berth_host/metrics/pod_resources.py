@@ -14,7 +14,8 @@ from berth_sdk.errors import BerthError
 from berth_sdk.pod import Pod
 from berth_sdk.pod_requests import requests_of
 
-from berth_host.metrics.families import POD_LIMIT, POD_REQUEST, Family
+from berth_host.metrics.families import POD_LIMIT, POD_REQUEST
+from berth_host.metrics.family import Family
 
 _PODS_PER_TURN: Final = 50
 _BYTES: Final = frozenset({"memory", "storage", "ephemeral-storage"})

@@ -3,7 +3,7 @@
 `framework` writes them for every pod, so each observation is a look-up and a bisection. Participation is
 counted per set of plugins, and split by plugin only when the metrics are read.
 
-Source: kube-scheduler `framework/runtime/framework.go` and `metrics_recorder.go`, v1.36. Two differences:
+Source: kube-scheduler `framework/runtime/framework.go` and `metrics_recorder.go`, v1.37. Two differences:
 
 - Filter is one call for all nodes, so a plugin counts once per attempt and not once per node.
 - A plugin takes part also if its kept answer is used, without a call.

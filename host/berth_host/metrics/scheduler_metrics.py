@@ -1,42 +1,44 @@
 """`SchedulerMetrics`: all metrics of the scheduler. One per process, shared by its hosts.
 
-Each part writes its own series: `points(profile)` of a Framework, `preemption` of evictions, `rest_client`
-of the adapter of a real cluster. Sizes of queue and cache are read when the metrics are read (`read`).
+Each part writes its own series: `points(profile)` of a Framework, `preemption` of evictions, `groups` of the
+cycle of pod groups, `rest_client` of the adapter of a real cluster. Sizes of queue and cache are read when
+the metrics are read (`read`). `expose` says which families are shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from berth_host.metrics import families
-from berth_host.metrics.families import Family
+from berth_host.metrics.family import Family
+from berth_host.metrics.group_metrics import GroupMetrics, PreemptionMetrics
 from berth_host.metrics.plugin_work import PluginWork
 from berth_host.metrics.points import PointTimes
 from berth_host.metrics.rest_client import RestClientMetrics
-from berth_host.metrics.series import Counters, Histograms, Labels, Readings, Values, instant_s
+from berth_host.metrics.series import Counters, Histograms, Labels, Readings, Values
+
+# The first scrape imports it, and not the start.
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 Source = Histograms | Counters | Readings
 _LAST_ATTEMPTS = 15
 
 
-class PreemptionMetrics:
-    """The metrics of evictions."""
+class Shown:
+    """The series of one family, under the description of the version of kube-scheduler that is followed."""
 
-    def __init__(self) -> None:
-        self.victims = Histograms(families.PREEMPTION_VICTIMS)
-        self.durations = Histograms(families.PREEMPTION_TASK_DURATION)
-        self.tasks = Counters(families.PREEMPTION_TASKS)
+    def __init__(self, source: Source, family: Family) -> None:
+        self._source = source
+        self.family = family
 
-    def begun(self, victims: int) -> float:
-        """Count the victims of a chosen node; return the reading of the clock for `ended`."""
-        self.victims.of().observe(victims)
-        return instant_s()
-
-    def ended(self, started_s: float, *, failed: bool) -> None:
-        """Count an eviction of victims that ended, or failed."""
-        result = "error" if failed else "success"
-        self.durations.of(result).since(started_s)
-        self.tasks.add((result,))
+    def collect(self) -> Metric | None:
+        """Return the family for prometheus-client; None without a series."""
+        metric = self._source.collect()
+        if metric is not None:
+            metric.documentation = self.family.text
+        return metric
 
 
 class SchedulerMetrics:
@@ -53,9 +55,11 @@ class SchedulerMetrics:
         self.plugin_durations = Histograms(families.PLUGIN_EXECUTION)
         self.permit_waits = Histograms(families.PERMIT_WAIT)
         self.incoming_pods = Counters(families.INCOMING_PODS)
+        self.incoming_entities = Counters(families.INCOMING_ENTITIES)
         self.hint_durations = Histograms(families.HINT_DURATION)
         self.event_durations = Histograms(families.EVENT_HANDLING)
         self.preemption = PreemptionMetrics()
+        self.groups = GroupMetrics()
         self.plugin_work = PluginWork()
         self.rest_client = RestClientMetrics()
         self._points: dict[str, PointTimes] = {}
@@ -64,6 +68,9 @@ class SchedulerMetrics:
         self.read(families.ATTEMPTS, self._attempts)
         self.read(families.PLUGIN_EVALUATIONS, self._taking_part)
         self.read(families.BATCH_ATTEMPTS, self._without_batch)
+        self.read(families.CLAIM_CREATES_1_36, self.plugin_work.claim_creates_of_1_36)
+        self._is_on: Callable[[str], bool] = lambda gate: False
+        self._changes: Mapping[str, Family | None] = {families.CLAIM_CREATES_1_36.name: None}
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -90,10 +97,26 @@ class SchedulerMetrics:
 
     # --- showing -------------------------------------------------------------------------------
 
+    def expose(self, is_on: Callable[[str], bool], changes: Mapping[str, Family | None]) -> None:
+        """Set which families are shown, and as what. Before the first call no family with a gate is shown.
+
+        `is_on`: returns True for a feature gate that is on. `changes`: by name, the family of another version
+        of kube-scheduler in place of the one in `families`, None to hide it.
+        """
+        self._is_on = is_on
+        self._changes = changes
+
     @property
-    def sources(self) -> Iterable[Source]:
-        """All series, in any order, one item per family."""
-        preemption, work = self.preemption, self.plugin_work
+    def sources(self) -> Iterator[Shown]:
+        """The series of the families that are shown, in any order, one item per family."""
+        for source in self._all:
+            family = self._changes.get(source.family.name, source.family)
+            if family is not None and (not family.gate or self._is_on(family.gate)):
+                yield Shown(source, family)
+
+    @property
+    def _all(self) -> Iterable[Source]:
+        work = self.plugin_work
         return (
             self.attempt_durations,
             self.algorithm_durations,
@@ -104,11 +127,11 @@ class SchedulerMetrics:
             self.plugin_durations,
             self.permit_waits,
             self.incoming_pods,
+            self.incoming_entities,
             self.hint_durations,
             self.event_durations,
-            preemption.victims,
-            preemption.durations,
-            preemption.tasks,
+            *self.preemption.sources,
+            *self.groups.sources,
             work.claim_creates,
             work.device_allocations,
             work.device_waits,
@@ -119,7 +142,7 @@ class SchedulerMetrics:
 
     def clear(self) -> None:
         """Reset all series, for `DELETE /metrics`. Counters that other objects keep count from now on."""
-        for source in self.sources:
+        for source in self._all:
             if isinstance(source, Readings) and source.family is families.PLUGIN_EVALUATIONS:
                 continue
             source.clear()

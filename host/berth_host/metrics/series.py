@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from berth_host.metrics.families import Family, Kind
+from berth_host.metrics.family import Family, Kind
 
 # The first scrape imports it, and not the start.
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Histograms:
         from prometheus_client.utils import floatToGoString
 
         bounds = [*map(floatToGoString, self.family.buckets), "+Inf"]
-        metric = HistogramMetricFamily(self.family.name, _help(self.family), labels=self.family.labels)
+        metric = HistogramMetricFamily(self.family.name, self.family.text, labels=self.family.labels)
         for labels, series in self.items():
             buckets = list(zip(bounds, map(float, itertools.accumulate(series.counts)), strict=True))
             metric.add_metric(labels, buckets, series.total)
@@ -169,6 +169,10 @@ class Counters:
     def value(self, labels: Labels = ()) -> float:
         """Return the count so far."""
         return self._values.get(labels, 0)
+
+    def items(self) -> Iterator[tuple[Labels, float]]:
+        """Yield the label values and the count of each series."""
+        yield from self._values.items()
 
     def clear(self) -> None:
         """Drop all counts."""
@@ -213,11 +217,7 @@ def metric_of(family: Family, values: Values) -> Metric | None:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     made = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
-    metric: CounterMetricFamily | GaugeMetricFamily = made(family.name, _help(family), labels=family.labels)
+    metric: CounterMetricFamily | GaugeMetricFamily = made(family.name, family.text, labels=family.labels)
     for labels, value in values:
         metric.add_metric(labels, value)
     return metric if metric.samples else None
-
-
-def _help(family: Family) -> str:
-    return f"[{family.stability}] {family.help}"

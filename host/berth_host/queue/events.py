@@ -1,7 +1,7 @@
 """Cluster events as the queue handles them, with their labels, and the requests of plugins.
 
 Created by `cluster.handlers` (with `cluster.changes`), by the failure handler and by the queue.
-Source: kube-scheduler `framework/types.go` and `framework/events.go`, v1.36.
+Source: kube-scheduler `framework/types.go` and `framework/events.go`, v1.37.
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from berth_sdk.events import ActionType, ClusterEvent, EventObject, word_of_action
+from berth_sdk.events import (
+    ASSIGNED_POD,
+    POD_RESOURCES,
+    ActionType,
+    ClusterEvent,
+    EventObject,
+    word_of_action,
+)
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import POD_GROUP, PodGroup
 
-ASSIGNED_POD: Final = "AssignedPod"
-UNSCHEDULABLE_POD: Final = "UnschedulablePod"
 WILDCARD: Final = "*"
 
 _ACTION_TEXT: Final = {
@@ -26,8 +31,6 @@ _ACTION_TEXT: Final = {
 # Labels of moves that no cluster event causes.
 BACKOFF_COMPLETE: Final = "BackoffComplete"
 FORCE_ACTIVATE: Final = "ForceActivate"
-POD_ADD: Final = "UnschedulablePodAdd"
-POD_UPDATE: Final = "UnschedulablePodUpdate"
 POP_FROM_BACKOFF: Final = "PopFromBackoffQ"
 ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
 UNSCHEDULABLE_TIMEOUT: Final = "UnschedulableTimeout"
@@ -35,11 +38,16 @@ PLUGIN_REQUEST: Final = "PluginRequest"
 PLUGIN_RECOVERED: Final = "PluginRecovered"
 
 
+def label_of(resource: str, action: ActionType) -> str:
+    """Return the label of an event, such as `NodeUpdateNodeLabel`."""
+    return resource + _ACTION_TEXT[int(action)]
+
+
 class QueueEvent:
     """A cluster event. `old` is None for an add, `new` for a delete.
 
-    `resource` is a resource of EventInterest, AssignedPod or UnschedulablePod. Plugins cannot register for
-    the last two: both match a registration for Pod.
+    `resource` is a resource of EventInterest; of a pod it is the part of POD_RESOURCES, which a registration
+    for Pod matches too. `label`: the event's name in metrics and histories.
     """
 
     __slots__ = ("_cluster_event", "action", "label", "new", "old", "resource")
@@ -57,7 +65,7 @@ class QueueEvent:
         self.action = int(action)
         self.old = old
         self.new = new
-        self.label = label or resource + _ACTION_TEXT[self.action]
+        self.label = label or label_of(resource, action)
         self._cluster_event: ClusterEvent | None = None
 
     @property
@@ -67,8 +75,8 @@ class QueueEvent:
 
     @property
     def registered_resource(self) -> str:
-        """The resource for which a plugin registers to get this event."""
-        return "Pod" if self.resource in (ASSIGNED_POD, UNSCHEDULABLE_POD) else self.resource
+        """The kind of the object, for which a plugin may register to get this event."""
+        return "Pod" if self.resource in POD_RESOURCES else self.resource
 
     @property
     def cluster_event(self) -> ClusterEvent:

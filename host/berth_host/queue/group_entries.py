@@ -15,17 +15,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
+from berth_sdk.events import UNSCHEDULED_POD, ActionType
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 
-from berth_host.queue import events
+from berth_host.config.host_rules import RULES_1_37
+from berth_host.queue.events import ATTEMPT_FAILED, label_of
 from berth_host.queue.group_forest import GroupForest
 from berth_host.queue.hints import Strategy
 from berth_host.queue.places import Place, Places
 from berth_host.queue.queued_group import GroupOutcome, QueuedGroupInfo, member_order
 from berth_host.queue.queued_pod import INCOMPLETE, QueuedEntity, QueuedPodInfo
 
+_ADDED: Final = RULES_1_37.pod_add
+_UPDATED: Final = label_of(UNSCHEDULED_POD, ActionType.UPDATE)
 _BACK: dict[Place, Strategy] = {
     Place.ACTIVE: Strategy.IMMEDIATELY,
     Place.BACKOFF: Strategy.AFTER_BACKOFF,
@@ -138,7 +143,7 @@ class GroupEntries:
                 initial_attempt_timestamp_us=info.initial_attempt_timestamp_us,
                 members=[info],
             )
-            self._places.requeue(entry, Strategy.IMMEDIATELY, events.POD_ADD)
+            self._places.requeue(entry, Strategy.IMMEDIATELY, _ADDED)
 
     def remove(self, pod: Pod) -> bool:
         """Remove a member that was deleted or bound; return True if it was here."""
@@ -163,7 +168,7 @@ class GroupEntries:
             entity.sort()
 
     def _put_back(
-        self, place: Place, entry: QueuedGroupInfo, change: Callable[[], None], label: str = events.POD_ADD
+        self, place: Place, entry: QueuedGroupInfo, change: Callable[[], None], label: str = _ADDED
     ) -> None:
         """Take an entry out of its place, change its members, and put it back; drop it without members.
 
@@ -227,7 +232,7 @@ class GroupEntries:
             for info in left:
                 entry.remove(info)
 
-        self._put_back(place, entry, drop, events.POD_UPDATE)
+        self._put_back(place, entry, drop, _UPDATED)
         for info in left:
             self.add(info)
 
@@ -272,5 +277,5 @@ class GroupEntries:
                 retried.consecutive_errors_count += 1
             retried.backoff_expiration_us = None
             retried.timestamp_us = now_us
-        place = self._places.requeue(retried, strategy, events.ATTEMPT_FAILED)
+        place = self._places.requeue(retried, strategy, ATTEMPT_FAILED)
         return failed_plugin if place is Place.BACKOFF else ""

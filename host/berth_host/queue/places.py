@@ -19,7 +19,7 @@ from enum import Enum
 from berth_sdk.pod import Pod
 
 from berth_host.queue.backoff import Backoff, BackoffQueue
-from berth_host.queue.events import BACKOFF_COMPLETE, POD_ADD, POD_UPDATE
+from berth_host.queue.events import BACKOFF_COMPLETE
 from berth_host.queue.gates import Gates, Passed
 from berth_host.queue.heap import KeyedHeap
 from berth_host.queue.hints import Strategy
@@ -58,6 +58,8 @@ class Places:
         self.pool = UnschedulablePool(seams.evicting, seams.profiles)
         self._observer = seams.observer
         self._nominator = nominator
+        rules = config.rules
+        self._nominating = () if rules.nominates_gated_pods else (rules.pod_add, rules.late_pod_add)
         self._now_us = now_us
 
     def find(self, key: str) -> tuple[Place, QueuedEntity] | None:
@@ -195,8 +197,8 @@ class Places:
         self.backoff.remove(key)
         self.order.assign(info)
         self.active.push(key, info.sort_key, info)
-        self._observer.pod_entered(Place.ACTIVE.value, label, len(info.pods()))
-        if label in (POD_ADD, POD_UPDATE) and isinstance(info, QueuedPodInfo):
+        self.entered(Place.ACTIVE, label, info)
+        if label in self._nominating and isinstance(info, QueuedPodInfo):
             self._nominator.nominate(info.pod)
 
     def _to_backoff(self, info: QueuedEntity, label: str) -> None:
@@ -204,7 +206,7 @@ class Places:
         self.order.assign(info)
         self.backoff.push(info)
         info.note(self._now_us(), Place.BACKOFF.value, label)
-        self._observer.pod_entered(Place.BACKOFF.value, label, len(info.pods()))
+        self.entered(Place.BACKOFF, label, info)
 
     def note_gated(self, info: QueuedEntity) -> None:
         """Record in the history of each pod that the gate of the entity is closed."""
@@ -219,4 +221,11 @@ class Places:
                 self.note_gated(info)
         elif not was_here:
             info.note(self._now_us(), Place.POOL.value, label)
-        self._observer.pod_entered(Place.POOL.value, label, len(info.pods()))
+        self.entered(Place.POOL, label, info)
+
+    def entered(self, place: Place, label: str, info: QueuedEntity) -> None:
+        """Report that an entity came into a place. `label`: the cause."""
+        if info.is_group:
+            self._observer.group_entered(place.value, label, len(info.pods()))
+        else:
+            self._observer.pod_entered(place.value, label)

@@ -52,6 +52,8 @@ class QueuedEntity(ABC):
     backoff_expiration_us: when its backoff ends, in a whole second; None until computed after an attempt.
     gating_plugin: the plugin whose PreEnqueue gates the entity; gating_plugin_events: its registrations;
     gating_message: its answer, "" while it has not answered.
+    was_flushed_from_unschedulable: the periodic flush, and no event, brought the entity to its next attempt.
+    flushed_at_us: when the flush last took the entity out of the pool; None since its last attempt.
     sort_key: the key in QueueSort's order; None if it must be requested.
     """
 
@@ -67,6 +69,7 @@ class QueuedEntity(ABC):
     gating_plugin_events: tuple[Registration, ...] = ()
     gating_message: str = ""
     was_flushed_from_unschedulable: bool = False
+    flushed_at_us: int | None = None
     sort_key: SortKey | None = None
 
     @property

@@ -2,7 +2,7 @@
 
 Built once per profile by `wiring` from the plugins' declarations; read by `hints` and `gates`. Source:
 kube-scheduler `framework/events.go` (MatchClusterEvents), `scheduler.go` (buildQueueingHintMap,
-registration of node taints) and `framework/interface.go` (EnqueueExtensions), v1.36.
+registration of node taints) and `framework/interface.go` (EnqueueExtensions), v1.37.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Registration:
         """
         if self.resource == WILDCARD:
             return True
-        if self.resource != event.registered_resource:
+        if self.resource not in (event.resource, event.registered_resource):
             return False
         return bool(self.action & event.action) and event.action <= self.action
 

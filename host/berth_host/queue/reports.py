@@ -1,6 +1,6 @@
 """The queue's reports: as metrics (`QueueMetrics`), and as log lines and Events (`SortReports`).
 
-Sources: kube-scheduler `metrics/metrics.go` and `schedule_one.go`, v1.36.
+Sources: kube-scheduler `metrics/metrics.go` and `schedule_one.go`, v1.37.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Final
 
+from berth_sdk.events import ActionType
 from berth_sdk.pod import Pod
 from berth_sdk.status import Code
 
+from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.log import get_logger
+from berth_host.metrics.group_metrics import GROUP, POD
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.metrics.series import SeriesBy
-from berth_host.queue.events import POD_ADD, QueueEvent
+from berth_host.queue.events import QueueEvent, label_of
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.seams import HintVerdict, QueueObserver
 
@@ -55,8 +58,15 @@ class QueueMetrics(QueueObserver):
     `labels`: the labels of the events reported since the list was last cleared.
     """
 
-    def __init__(self, metrics: SchedulerMetrics, told: QueueObserver, sorts: SortReports) -> None:
+    def __init__(
+        self,
+        metrics: SchedulerMetrics,
+        told: QueueObserver,
+        sorts: SortReports,
+        rules: HostRules = RULES_1_37,
+    ) -> None:
         self._metrics = metrics
+        self._rules = rules
         self._sorts = sorts
         # An observer that ignores everything is not called.
         self._told = None if type(told) is QueueObserver else told
@@ -68,7 +78,9 @@ class QueueMetrics(QueueObserver):
 
     def event_received(self, event: QueueEvent, *, own_update: bool) -> None:
         """See QueueObserver."""
-        self.labels.append(event.label)
+        # The metric of the handling does not tell the pod itself from other pending pods.
+        resource = self._rules.unscheduled_pod
+        self.labels.append(label_of(resource, ActionType(event.action)) if own_update else event.label)
         if self._told is not None:
             self._told.event_received(event, own_update=own_update)
 
@@ -90,10 +102,18 @@ class QueueMetrics(QueueObserver):
     def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
         """See QueueObserver."""
         self._metrics.incoming_pods.add((label, queue), count)
-        if label == POD_ADD:
+        self._metrics.incoming_entities.add((label, queue, POD), count)
+        if label == self._rules.pod_add:
             self.labels.append(label)
         if self._told is not None:
             self._told.pod_entered(queue, label, count)
+
+    def group_entered(self, queue: str, label: str, members: int) -> None:
+        """See QueueObserver."""
+        self._metrics.incoming_pods.add((label, queue), members)
+        self._metrics.incoming_entities.add((label, queue, GROUP))
+        if self._told is not None:
+            self._told.group_entered(queue, label, members)
 
     def pod_rejected(self, plugin: str, profile: str, count: int = 1) -> None:
         """See QueueObserver."""

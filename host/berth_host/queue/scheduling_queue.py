@@ -73,6 +73,7 @@ class SchedulingQueue:
         self._now_us = now_us = steady_us(clock)
         self._seams = seams
         self._observer = seams.observer
+        self._rules = config.rules
         self._max_in_pool_us = round(config.pod_max_in_unschedulable_pods_s * SECOND_US)
         self.nominator = Nominator(seams.pods)
         self.in_flight = InFlight()
@@ -91,7 +92,7 @@ class SchedulingQueue:
 
     def add(self, pod: Pod) -> None:
         """Add a new pending pod."""
-        self._enter(pod, events.POD_ADD)
+        self._enter(pod, self._rules.pod_add)
 
     def update(self, old: Pod, new: Pod, own_events: Iterable[QueueEvent]) -> None:
         """Apply an update of a pending pod. `own_events`: the changes, at least one.
@@ -109,7 +110,7 @@ class SchedulingQueue:
             return
         held = self.find(new)
         if held is None:
-            self._enter(new, events.POD_UPDATE)
+            self._enter(new, self._rules.late_pod_add)
             return
         self.groups.replace_pod(held, new)
         self.nominator.update(old, new)
@@ -213,7 +214,7 @@ class SchedulingQueue:
         if not entity.pods():
             return None
         if early:
-            self._observer.pod_entered(Place.ACTIVE.value, events.POP_FROM_BACKOFF, len(entity.pods()))
+            self.places.entered(Place.ACTIVE, events.POP_FROM_BACKOFF, entity)
         entity.count_attempt()
         self.scheduling_cycle += 1
         now_us = self._now_us()
@@ -253,6 +254,7 @@ class SchedulingQueue:
         info.backoff_expiration_us = None
         info.sort_key = None
         info.was_flushed_from_unschedulable = False
+        info.flushed_at_us = None
         for plugin in info.unschedulable_plugins | info.pending_plugins:
             self._observer.pod_rejected(plugin, info.pod.scheduler_name)
         if info.pod.group_key:
@@ -421,12 +423,17 @@ class SchedulingQueue:
     def flush_leftover(self) -> int:
         """Requeue the pods that have waited too long in the pool; return their number."""
         now_us = self._now_us()
-        due = [info for info in self.places.pool if now_us - info.timestamp_us > self._max_in_pool_us]
+        due = [info for info in self.places.pool if now_us > self.flush_at_us(info)]
         for info in due:
             info.was_flushed_from_unschedulable = True
+            if self._rules.remembers_flushes:
+                info.flushed_at_us = now_us
         if due:
             event = events.timed_out()
             self._moves.each(due, event)
+            for info in due:
+                if info.is_gated and self._rules.remembers_flushes:
+                    info.was_flushed_from_unschedulable = False  # no attempt follows this flush
             self.in_flight.remember(event)
             self._settle()
         return len(due)
@@ -457,7 +464,7 @@ class SchedulingQueue:
 
     def flush_at_us(self, info: QueuedEntity) -> int:
         """Return when an entity in the pool is retried without an event (Unix microseconds)."""
-        return info.timestamp_us + self._max_in_pool_us
+        return max(info.timestamp_us, info.flushed_at_us or 0) + self._max_in_pool_us
 
     @property
     def next_backoff_flush_s(self) -> float | None:
@@ -483,8 +490,9 @@ class SchedulingQueue:
 
     def _enter(self, pod: Pod, label: str) -> None:
         info = QueuedPodInfo(pod, timestamp_us=self._now_us())
-        if pod.group_key:
+        if pod.group_key or self._rules.nominates_gated_pods:
             self.nominator.nominate(pod)
+        if pod.group_key:
             self.groups.add(info)
             self._settle()
             return

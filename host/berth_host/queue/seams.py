@@ -17,6 +17,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
 from berth_sdk.status import Code, Status
 
+from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.queue.events import QueueEvent
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration
@@ -111,13 +112,15 @@ class QueueConfig:
     """The queue's limits, in seconds. `pod_max_backoff_s` 0 disables the backoff.
 
     `ask_every_plugin`: call the hint of every plugin that rejected a pod, for a record of all hints;
-    otherwise the calls end with the first deciding answer. The result is the same.
+    otherwise the calls end with the first deciding answer. The result is the same. `rules`: those of the
+    version of kube-scheduler that is followed.
     """
 
     pod_initial_backoff_s: int = 1
     pod_max_backoff_s: int = 10
     pod_max_in_unschedulable_pods_s: float = 300.0
     ask_every_plugin: bool = False
+    rules: HostRules = RULES_1_37
 
 
 class PodLister(Protocol):
@@ -162,7 +165,11 @@ class QueueObserver:
         """Take the result of a profile's PreEnqueue plugins; not called if a plugin answers later."""
 
     def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
-        """Take that pods entered `active`, `backoff` or `unschedulable`. `label`: the cause."""
+        """Take that pods of no group entered `active`, `backoff` or `unschedulable`. `label`: the cause."""
+
+    def group_entered(self, queue: str, label: str, members: int) -> None:
+        """Take that a pod group entered such a queue, with its queued `members`. `label`: the cause."""
+        self.pod_entered(queue, label, members)
 
     def pod_rejected(self, plugin: str, profile: str, count: int = 1) -> None:
         """Take that a plugin rejected or gated pods."""

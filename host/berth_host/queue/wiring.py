@@ -149,7 +149,8 @@ class QueueWiring:
             if name in clients:
                 result[name] = self._declared(name, clients[name])
             elif name in DEFAULT_PLUGINS_BY_NAME:
-                result[name] = registrations_of(DEFAULT_PLUGINS_BY_NAME[name].events)
+                own = DEFAULT_PLUGINS_BY_NAME[name].events
+                result[name] = registrations_of(self._emulation.events.get(name, own))
         return result
 
     def _declared(self, name: str, client: PluginClient) -> tuple[Registration, ...]:

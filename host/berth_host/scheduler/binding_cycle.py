@@ -34,10 +34,10 @@ from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.rpc.cycle import POD_DELETED, CycleEnd
 from berth_host.rpc.relay import LOST
 from berth_host.scheduler.attempt import CUT_OFF, HOST_STOPS, Attempt, Failed, unexpected
-from berth_host.scheduler.cluster_calls import ClusterCalls
 from berth_host.scheduler.failure import Failure, FailureHandler
 from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.readback import ReadBack
+from berth_host.scheduler.repeating import Binder
 from berth_host.scheduler.until import all_ended
 
 log = get_logger()
@@ -56,7 +56,7 @@ class BindingCycle:
         self,
         queue: SchedulingQueue,
         cache: Cache,
-        binder: ClusterCalls,
+        binder: Binder,
         failures: FailureHandler,
         status: PodStatusWriter,
         diagnoses: Diagnoses,

@@ -25,11 +25,12 @@ from berth_sdk.pod import Pod
 from berth_sdk.results import PatchOutcome, PatchResult, PostFilterResult
 
 from berth_host.cache.cache import Cache
+from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.state import InvariantError
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.log import get_logger
-from berth_host.metrics.scheduler_metrics import PreemptionMetrics
+from berth_host.metrics.group_metrics import PreemptionMetrics
 from berth_host.model.fate import Fate
 from berth_host.queue.events import PluginRequest
 from berth_host.queue.seams import PodLister
@@ -73,7 +74,8 @@ class Waker(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionSeams:
     """The parts of the host that evictions use. `preempt_binding`: aborts a pod's binding cycle during
-    PreBind; returns False if the pod is not in PreBind.
+    PreBind; returns False if the pod is not in PreBind. `rules`: those of the version of kube-scheduler that
+    is followed.
     """
 
     cache: Cache
@@ -84,6 +86,7 @@ class EvictionSeams:
     preempt_binding: Callable[[str, str], bool]
     fate: Fate
     metrics: PreemptionMetrics = field(default_factory=PreemptionMetrics)
+    rules: HostRules = RULES_1_37
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +237,7 @@ class Evictions:
                 self._status.in_order(other, partial(_after, marks))
         task = asyncio.ensure_future(self._run(eviction, marks))
         self._tasks.add(task)
-        begun_s = self._seams.metrics.begun(len(eviction.victims))
+        begun_s = self._seams.metrics.begun(len(eviction.victims), preemptor=preemptor.type)
         task.add_done_callback(lambda done: self._ended(eviction, begun_s, done))
 
     def _ended(self, eviction: _Eviction, begun_s: float, task: asyncio.Future[None]) -> None:
@@ -246,7 +249,8 @@ class Evictions:
             # forever.
             resource = "pods" if preemptor.type == POD else f"{preemptor.type}s"
             err = ClusterError(resource, preemptor.key, "the eviction was cancelled by the client")
-        self._seams.metrics.ended(begun_s, failed=task.cancelled() or err is not None)
+        failed = task.cancelled() or err is not None
+        self._seams.metrics.ended(begun_s, failed=failed, preemptor=preemptor.type)
         if err is None:
             return
         self.preempting.end(preemptor.uid)
@@ -284,9 +288,13 @@ class Evictions:
         *others, last = eviction.victims
         deleted = await self._together([self._evict(eviction, victim) for victim in others])
         self.preempting.last(preemptor.uid, last)
-        deleted.append(await self._evict(eviction, last))
+        last_one = await self._evict(eviction, last)
+        deleted.append(last_one)
         gone = tuple(victim for victim in deleted if victim is not None)
         self.preempting.deleted(preemptor.uid, gone)
+        if last_one is None and self._seams.rules.activates_after_undone_victim:
+            # No pod is deleted, so no event of a deletion wakes the preemptor.
+            self._seams.queue.activate(preemptor.pods)
 
     async def _mark(self, eviction: _Eviction, changes: asyncio.Future[None] | None) -> None:
         if changes is not None:

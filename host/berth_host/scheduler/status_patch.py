@@ -2,14 +2,12 @@
 
 Called by `pod_status` and `victim_calls`. The patch holds only the changed fields, so it
 overwrites no field of other writers and needs no resourceVersion. Source: kube-scheduler `util/utils.go`
-(PatchPodStatus, Retriable), `pkg/api/v1/pod/util.go` (UpdatePodCondition); apimachinery
+(PatchPodStatus), `pkg/api/v1/pod/util.go` (UpdatePodCondition); apimachinery
 `util/strategicpatch/patch.go` (CreateTwoWayMergePatch), v1.36.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -18,11 +16,8 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_host.errors.cluster import ConflictError, TimedOutError, UnavailableError
 from berth_host.model.patch_type import PatchType
 from berth_host.scheduler.cluster_calls import ClusterCalls
+from berth_host.scheduler.repeating import repeated
 
-TRIES: Final = 4
-FIRST_WAIT_S: Final = 0.01
-WAIT_FACTOR: Final = 5
-WAIT_JITTER: Final = 0.1
 _COMPARED: Final = ("status", "reason", "message", "lastProbeTime", "lastTransitionTime")
 Json = dict[str, Any]
 
@@ -60,19 +55,11 @@ async def patch_status(
 ) -> KubeObject:
     """Send a status patch, up to TRIES times where a repetition may help; return the changed object.
 
-    Raises ClusterError. The pauses between tries are real time, as deadlines of calls are, also in a
-    simulation.
+    Raises ClusterError.
     """
-    wait_s = FIRST_WAIT_S
-    tries_left = TRIES
-    while True:
-        tries_left -= 1
-        try:
-            return await cluster.patch(
-                resource, ref, {"status": status}, patch_type=PatchType.STRATEGIC, subresource="status"
-            )
-        except (ConflictError, UnavailableError) as err:
-            if not tries_left or isinstance(err, TimedOutError):
-                raise
-        await asyncio.sleep(wait_s * (1 + WAIT_JITTER * random.random()))
-        wait_s *= WAIT_FACTOR
+    return await repeated(
+        lambda: cluster.patch(
+            resource, ref, {"status": status}, patch_type=PatchType.STRATEGIC, subresource="status"
+        ),
+        lambda err: isinstance(err, (ConflictError, UnavailableError)) and not isinstance(err, TimedOutError),
+    )

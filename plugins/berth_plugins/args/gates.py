@@ -18,6 +18,8 @@ KEY = "featureGates"
 # does not have them.
 IMAGE_VOLUMES = "ImageVolumesCountAsImages"
 """1.37: the number of image volumes counts in the size that gives the highest score."""
+ANY_ANTI_TERM_HINTS = "AnyAntiAffinityTermHints"
+"""1.37: a pod that matched one of several terms of anti-affinity requeues the pods that it kept away."""
 EXACT_HINTS = "ExactQueueingHints"
 """A mend of this build: every change that turns the plugin's Filter from no to yes requeues the pod. Off: the
 hints of kube-scheduler, which miss some changes.

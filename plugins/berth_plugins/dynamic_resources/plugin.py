@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import BerthError, SelectorError
-from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
     DependsOn,
     NoConcern,
@@ -83,7 +83,8 @@ class DynamicResources(Plugin):
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.labels", "update.allocatable")),
         EventInterest(CLAIM_KIND, ("add", "update", "delete"), Hint.ASK_PLUGIN),
-        EventInterest("Pod", ("update.generatedResourceClaim", "delete"), Hint.ASK_PLUGIN),
+        EventInterest(TARGET_POD, ("update.generatedResourceClaim",), Hint.ASK_PLUGIN),
+        EventInterest(ASSIGNED_POD, ("delete",), Hint.ASK_PLUGIN),
         EventInterest(CLASS_KIND, ("add", "update", "delete")),
         EventInterest(SLICE_KIND, ("add", "update", "delete")),
     )

@@ -1,10 +1,10 @@
 """The hints of InterPodAffinity: the changes of pods, nodes and namespaces that may help a rejected pod.
 
-`Hints` returns True for every change that can turn Filter from no to yes. `pod_helped_in_1_36` and
-`node_helped_in_1_36` miss some changes, and are for a host that emulates that version.
+`Hints` returns True for every change that can turn Filter from no to yes. `pod_helped` and `node_helped` miss
+some changes, as kube-scheduler does, and are for a host that emulates a version.
 
 Source: `pkg/scheduler/framework/plugins/interpodaffinity/plugin.go` (isSchedulableAfterPodChange,
-isSchedulableAfterNodeChange), v1.36; kubernetes 139161, 141953.
+isSchedulableAfterNodeChange), v1.36 and v1.37; kubernetes 139161, 141953.
 """
 
 from __future__ import annotations
@@ -111,28 +111,30 @@ class Hints:
         return self._namespaces.labels_of(pod.namespace)
 
 
-def pod_helped_in_1_36(event: ClusterEvent, pod: Pod) -> bool:
-    """Return version 1.36's answer for a pod that was added, deleted or changed its labels.
+def pod_helped(event: ClusterEvent, pod: Pod, *, by_any_term: bool) -> bool:
+    """Return kube-scheduler's answer for a pod that was added, deleted or changed its labels.
 
-    In 1.36, anti-affinity counts only where all terms match, and namespaces have no labels. Raises
-    SelectorError where required terms cannot be read.
+    `by_any_term` True: anti-affinity counts where one of its terms matches, as in 1.37; False: only where all
+    of them do, as in 1.36. Namespaces have no labels here. Raises SelectorError where required terms cannot
+    be read.
     """
+    matches = _in_any if by_any_term else _in_all
     known = _about_pod(event, pod)
     if isinstance(known, bool):
         return known
     other, wanted = known
     if event.new is None:
-        return _in_all(wanted.required_anti, other) or _in_all(_readable(other).required_anti, pod)
+        return matches(wanted.required_anti, other) or matches(_readable(other).required_anti, pod)
     if event.old is None:
         return _in_all(wanted.required, other)
     before = as_pod(event.old)
     if not _in_all(wanted.required, before) and _in_all(wanted.required, other):
         return True
-    return _in_all(wanted.required_anti, before) and not _in_all(wanted.required_anti, other)
+    return matches(wanted.required_anti, before) and not matches(wanted.required_anti, other)
 
 
-def node_helped_in_1_36(event: ClusterEvent, pod: Pod) -> bool:
-    """Return version 1.36's answer for a node that was added, or whose labels changed. Raises SelectorError
+def node_helped(event: ClusterEvent, pod: Pod) -> bool:
+    """Return kube-scheduler's answer for a node that was added, or whose labels changed. Raises SelectorError
     where required terms cannot be read.
     """
     wanted = _readable(pod)
@@ -171,6 +173,10 @@ def _readable(pod: Pod) -> PodAffinity:
     if stanza.broken_required:
         raise SelectorError(", ".join(stanza.errors))
     return stanza
+
+
+def _in_any(terms: Sequence[PodAffinityTerm], pod: Pod) -> bool:
+    return any(term.matches(pod.namespace, pod.labels, _NO_LABELS) for term in terms)
 
 
 def _in_all(terms: Sequence[PodAffinityTerm], pod: Pod) -> bool:

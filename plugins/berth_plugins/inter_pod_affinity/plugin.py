@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
     DependsOn,
     NoConcern,
@@ -31,8 +31,8 @@ from berth_sdk.tables import NodeTable, PodCounts, Tally
 from numpy.typing import NDArray
 
 from berth_plugins.args.findings import Findings, integer
-from berth_plugins.args.gates import EXACT_HINTS, is_on
-from berth_plugins.inter_pod_affinity.hints import Hints, node_helped_in_1_36, pod_helped_in_1_36
+from berth_plugins.args.gates import ANY_ANTI_TERM_HINTS, EXACT_HINTS, is_on
+from berth_plugins.inter_pod_affinity.hints import Hints, node_helped, pod_helped
 from berth_plugins.inter_pod_affinity.index import CarriedTerms
 from berth_plugins.inter_pod_affinity.neighbours import ByKey, Neighbours, Numbers
 from berth_plugins.inter_pod_affinity.wishes import RESOURCE, Namespaces
@@ -59,7 +59,8 @@ class InterPodAffinity(Plugin):
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MIN_MAX
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     events: ClassVar[Sequence[EventInterest] | None] = (
-        EventInterest("Pod", ("add", "update.labels", "delete"), Hint.ASK_PLUGIN),
+        EventInterest(ASSIGNED_POD, ("add", "update.labels", "delete"), Hint.ASK_PLUGIN),
+        EventInterest(TARGET_POD, ("update.labels",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.labels", "delete"), Hint.ASK_PLUGIN),
         EventInterest("Namespace", ("add", "update", "delete"), Hint.ASK_PLUGIN),
     )
@@ -80,6 +81,7 @@ class InterPodAffinity(Plugin):
         self._hints = (
             Hints(self._namespaces, self._carried) if is_on(args, EXACT_HINTS, default=True) else None
         )
+        self._by_any_term = is_on(args, ANY_ANTI_TERM_HINTS, default=True)
 
     # --- Filter --------------------------------------------------------------------------------
 
@@ -174,7 +176,9 @@ class InterPodAffinity(Plugin):
         """
         if self._hints is not None:
             return self._hints.may_help(event, pod)
-        return pod_helped_in_1_36(event, pod) if event.resource == "Pod" else node_helped_in_1_36(event, pod)
+        if event.resource == "Pod":
+            return pod_helped(event, pod, by_any_term=self._by_any_term)
+        return node_helped(event, pod)
 
     # --- counting ------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
@@ -144,7 +144,8 @@ class NodeResourcesFit(Plugin):
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.REQUESTS,)
     events: ClassVar[Sequence[EventInterest] | None] = (
-        EventInterest("Pod", ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),
+        EventInterest(ASSIGNED_POD, ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),
+        EventInterest(TARGET_POD, ("update.scaleDown",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.allocatable"), Hint.ASK_PLUGIN),
         EventInterest(CLASS_KIND, ("add", "update"), Hint.ASK_PLUGIN),
     )

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import SelectorError
-from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
     DependsOn,
     NoConcern,
@@ -59,7 +59,8 @@ class PodTopologySpread(Plugin):
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.RPC
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     events: ClassVar[Sequence[EventInterest] | None] = (
-        EventInterest("Pod", ("add", "update", "delete"), Hint.ASK_PLUGIN),
+        EventInterest(ASSIGNED_POD, ("add", "update", "delete"), Hint.ASK_PLUGIN),
+        EventInterest(TARGET_POD, ("update",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "delete", "update.labels", "update.taints"), Hint.ASK_PLUGIN),
         *default_selector.EVENTS,
     )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.events import ASSIGNED_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodSensitivity
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
@@ -74,7 +74,7 @@ class NodeVolumeLimits(Plugin):
         EventInterest(CSI_NODE_EVENT, ("update", "delete"), Hint.ASK_PLUGIN),
         EventInterest(CSI_DRIVER_EVENT, ("update", "delete"), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add",)),
-        EventInterest("Pod", ("add", "delete"), Hint.ASK_PLUGIN),
+        EventInterest(ASSIGNED_POD, ("add", "delete"), Hint.ASK_PLUGIN),
         EventInterest(CLAIM_EVENT, ("add", "update", "delete"), Hint.ASK_PLUGIN),
         EventInterest(VOLUME_EVENT, ("add", "update", "delete"), Hint.ASK_PLUGIN),
         EventInterest(CLASS_EVENT, ("add", "update", "delete"), Hint.ASK_PLUGIN),
@@ -87,7 +87,7 @@ class NodeVolumeLimits(Plugin):
         """
         super().__init__(args, handle)
         self._exact_hints = is_on(args, EXACT_HINTS, default=True)
-        self._scaling = is_on(args, "VolumeLimitScaling", default=False)
+        self._scaling = is_on(args, "VolumeLimitScaling", default=True)
         self._stores = Stores(handle)
         self._names = VolumeNames(self._stores)
         self._attached = AttachedVolumes(handle, self._names, self._stores)

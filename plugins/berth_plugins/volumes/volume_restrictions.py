@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.events import ASSIGNED_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
@@ -114,7 +114,7 @@ class VolumeRestrictions(Plugin):
         Need.objects(CLAIMS),
     )
     events: ClassVar[Sequence[EventInterest] | None] = (
-        EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
+        EventInterest(ASSIGNED_POD, ("delete",), Hint.ASK_PLUGIN),
         EventInterest(CLAIM_EVENT, ("add",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add",)),
         EventInterest("Node", ("delete",), Hint.ASK_PLUGIN),

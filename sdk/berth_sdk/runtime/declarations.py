@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from berth_sdk import extension_points
 from berth_sdk.errors import PluginDefinitionError
-from berth_sdk.events import EventInterest
+from berth_sdk.events import POD_RESOURCES, EventInterest
 from berth_sdk.extension_points import (
     DependsOn,
     ExtensionPoint,
@@ -75,6 +75,7 @@ _LISTS: Final[Mapping[str, tuple[type, str]]] = {
 _EVENT_RESOURCES: Final = (
     "*",
     "Pod",
+    *POD_RESOURCES,
     "Node",
     "Namespace",
     "PersistentVolume",

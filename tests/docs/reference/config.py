@@ -14,11 +14,11 @@ from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.config.decoding import types_v1
 from berth_host.config.decoding.duration import format_duration
 from berth_host.config.decoding.go_types import json_fields
-from berth_host.config.default_plugins import DEFAULT_PLUGINS, EXTENSION_POINTS
+from berth_host.config.default_plugins import ALL_POINTS, DEFAULT_PLUGINS
 from berth_host.config.emulation import DIFFERENCES, EMULATIONS, VERSIONS
-from berth_host.config.feature_gates import FEATURE_GATES
+from berth_host.config.gate_tables import FEATURE_GATES
 from berth_host.plugins.registry import GROUP
-from berth_sdk.events import COMMON, EventInterest
+from berth_sdk.events import COMMON, POD_RESOURCES, EventInterest
 
 from docs.reference.markdown import code, codes, table
 
@@ -90,12 +90,17 @@ def emulated_events() -> str:
     for version, found in EMULATIONS.items():
         for plugin in sorted(found.events):
             added = _changes(classes[plugin].load().events) - _changes(found.events[plugin])
-            rows.append((code(version), code(plugin), codes(sorted(added))))
+            if added:
+                rows.append((code(version), code(plugin), codes(sorted(added))))
     return table(("Version", "Plugin", "Events that do not wake a pod"), rows)
 
 
 def _changes(events: Iterable[EventInterest]) -> set[str]:
-    return {f"{one.resource} {action}" for one in events for action in one.actions or COMMON}
+    return {
+        f"{'Pod' if one.resource in POD_RESOURCES else one.resource} {action}"
+        for one in events
+        for action in one.actions or COMMON
+    }
 
 
 def default_plugins() -> str:
@@ -105,7 +110,7 @@ def default_plugins() -> str:
         (
             code(plugin.name),
             "yes" if plugin.name in here else "**not yet**",
-            codes(point for point in EXTENSION_POINTS if point in plugin.points),
+            codes(point for point in ALL_POINTS if point in plugin.points),
             str(plugin.weight) if plugin.weight else "",
             code(plugin.args_kind or ""),
             code(plugin.feature_gate or ""),

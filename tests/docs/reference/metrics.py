@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from berth_host.metrics.families import BERTH, KUBE_SCHEDULER, POD_LIMIT, POD_REQUEST, Family
+from berth_host.metrics.families import BERTH, KUBE_SCHEDULER, POD_LIMIT, POD_REQUEST
+from berth_host.metrics.family import Family
 
 from docs.reference.markdown import code, codes, table
 
@@ -31,7 +32,7 @@ def _families(families: Iterable[Family]) -> str:
             family.kind.value,
             family.stability,
             codes(family.labels),
-            family.help if not family.gate else f"{family.help} Not shown: needs {code(family.gate)}.",
+            family.help if not family.gate else f"{family.help} Needs {code(family.gate)}.",
         )
         for family in sorted(families, key=lambda family: family.name)
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from berth_host.cluster.changes import event_resource, node_changes, nomination_changed, pod_changes
+from berth_host.config.host_rules import RULES_1_36, RULES_1_37
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.testing.builders import NodeFields, PodFields, make_node, make_pod
@@ -21,7 +22,14 @@ def pod(**fields: Any) -> Pod:
         pytest.param({}, {}, ["Update"], id="nothing of interest"),
         pytest.param({"labels": {"a": "1"}}, {"labels": {"a": "2"}}, ["UpdatePodLabel"], id="label"),
         pytest.param({"cpu": "2"}, {"cpu": "1"}, ["UpdatePodScaleDown"], id="request shrinks"),
-        pytest.param({"cpu": "1"}, {"cpu": "2"}, ["Update"], id="request grows"),
+        pytest.param({"cpu": "1"}, {"cpu": "2"}, ["UpdatePodScaleUp"], id="request grows"),
+        pytest.param({}, {"memory": "1Gi"}, ["UpdatePodScaleUp"], id="request appears"),
+        pytest.param(
+            {"cpu": "1", "memory": "2Gi"},
+            {"cpu": "2", "memory": "1Gi"},
+            ["UpdatePodScaleDown", "UpdatePodScaleUp"],
+            id="one request shrinks, one grows",
+        ),
         pytest.param({"memory": "1Gi"}, {}, ["UpdatePodScaleDown"], id="request vanishes"),
         pytest.param({"gates": ["a", "b"]}, {}, ["UpdatePodSchedulingGatesEliminated"], id="last gate goes"),
         pytest.param({"gates": ["a", "b"]}, {"gates": ["a"]}, ["Update"], id="one gate of two goes"),
@@ -48,14 +56,24 @@ def pod(**fields: Any) -> Pod:
 )
 @pytest.mark.parametrize(
     ("node", "resource"),
-    [pytest.param("", "UnschedulablePod", id="pending"), pytest.param("n1", "AssignedPod", id="bound")],
+    [pytest.param("", "TargetPod", id="pending"), pytest.param("n1", "AssignedPod", id="bound")],
 )
 def test_pod_update_says_what_changed(
     before: PodFields, after: PodFields, want: list[str], node: str, resource: str
 ) -> None:
     place: PodFields = {"node": node} if node else {}
-    events = pod_changes(make_pod("a", **before | place), make_pod("a", **after | place))
+    events = pod_changes(make_pod("a", **before | place), make_pod("a", **after | place), RULES_1_37)
     assert [event.label for event in events] == [f"{resource}{action}" for action in want]
+    assert {event.resource for event in events} == {resource}
+
+
+@pytest.mark.parametrize(("node", "name"), [("", "UnschedulablePod"), ("n1", "AssignedPod")])
+def test_pod_update_has_the_names_of_1_36_where_that_version_is_emulated(node: str, name: str) -> None:
+    place = {"node": node} if node else {}
+    grown = pod_changes(pod(cpu="1", **place), pod(cpu="2", **place), RULES_1_36)
+    assert [event.label for event in grown] == [f"{name}Update"]
+    relabelled = pod_changes(pod(**place), pod(labels={"a": "1"}, **place), RULES_1_36)
+    assert [event.label for event in relabelled] == [f"{name}UpdatePodLabel"]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +129,7 @@ def test_pod_changes_are_found_after_its_parsed_form_was_released() -> None:
     old = pod(node="n1", status={"resourceClaimStatuses": [{"name": "gpu"}]})
     assert old.object is not None
     old.object.release()
-    assert [event.label for event in pod_changes(old, pod(node="n1"))] == [
+    assert [event.label for event in pod_changes(old, pod(node="n1"), RULES_1_37)] == [
         "AssignedPodUpdatePodGeneratedResourceClaim"
     ]
 

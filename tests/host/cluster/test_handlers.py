@@ -49,8 +49,8 @@ def test_changes_of_a_queued_pod_reach_it(host: WatchedHost) -> None:
     host.pod("a", labels={"x": "1"}, tolerations=["k"])
     assert host.queued == {"a": "backoff"}
     assert host.notes.events == [
-        "self:UnschedulablePodUpdatePodLabel",
-        "self:UnschedulablePodUpdatePodToleration",
+        "self:TargetPodUpdatePodLabel",
+        "self:TargetPodUpdatePodToleration",
     ]
 
 
@@ -184,7 +184,7 @@ def test_assumed_pod_that_is_being_deleted_frees_its_node(host: WatchedHost, wai
     # A rejected wait ends in the failure handler, which forgets the pod itself.
     assert host.cache.is_assumed(info.uid) is waits
     host.pod("a", meta=DELETING, labels={"x": "1"})
-    assert host.notes.events[1:] == ([] if waits else ["self:UnschedulablePodUpdatePodLabel"])
+    assert host.notes.events[1:] == ([] if waits else ["self:TargetPodUpdatePodLabel"])
 
 
 def test_assumed_pod_that_is_gone_frees_its_node(host: WatchedHost) -> None:
@@ -214,7 +214,7 @@ def test_changed_nomination_helps_pods_of_equal_or_lower_priority(
         info.unschedulable_plugins = {"NodeResourcesFit"}
         host.queue.add_unschedulable(info)
     host.pod("nominated", priority=5, **change)
-    assert host.notes.events == ["self:UnschedulablePodUpdate", "AssignedPodDelete"]
+    assert host.notes.events == ["self:TargetPodUpdate", "AssignedPodDelete"]
     assert host.queued == {"low": "backoff", "equal": "backoff", "high": "pool", "nominated": "backoff"}
 
 
@@ -230,7 +230,7 @@ def test_deleted_nominated_pod_helps_pods_of_equal_or_lower_priority(host: Watch
 def test_new_nomination_is_no_event(host: WatchedHost) -> None:
     host.pod("a")
     host.pod("a", nominated="n1")
-    assert host.notes.events == ["self:UnschedulablePodUpdate"]
+    assert host.notes.events == ["self:TargetPodUpdate"]
     assert host.nominated == {"n1": ["a"]}
 
 

@@ -35,15 +35,8 @@ DEFAULTS = [
 
 def test_default_profile_has_all_plugins_whose_gates_are_on() -> None:
     assert multi_point("{}") == DEFAULTS
-    with_dependents = (
-        "NodeDeclaredFeatures",
-        "ExtendWebSocketsToKubelet",
-        "InPlacePodLevelResourcesVerticalScaling",
-        "InPlacePodVerticalScalingInitContainers",
-        "RestartAllContainersOnContainerExits",
-    )
-    assert multi_point("{}", **dict.fromkeys(with_dependents, False)) == DEFAULTS[:-1]
-    gates = {"GenericWorkload": True, "GangScheduling": True, "TopologyAwareWorkloadScheduling": True}
+    assert multi_point("{}", GenericWorkload=True) == [*DEFAULTS, "GangScheduling:0"]
+    gates = {"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True}
     added = ["GangScheduling:0", "TopologyPlacementGenerator:0", "PodGroupPodsCount:1"]
     assert multi_point("{}", **gates) == [*DEFAULTS, *added]
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pytest
 from berth_host.config.errors import ConfigurationError
-from berth_host.config.feature_gates import KNOWN_GATES, resolve_feature_gates
+from berth_host.config.feature_gates import resolve_feature_gates
+from berth_host.config.gate_tables import FEATURE_GATES, KNOWN_GATES, KNOWN_GATES_1_36, FeatureGate, Stage
 
 RECORDED: Final[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "golden/feature_gates.json").read_text()
@@ -17,42 +18,114 @@ RECORDED: Final[dict[str, Any]] = json.loads(
 
 
 def test_given_gates_are_merged_over_the_defaults() -> None:
-    gates = resolve_feature_gates({"StorageCapacityScoring": True}, source="f")
-    assert gates.is_enabled("StorageCapacityScoring")
-    assert gates.is_enabled("NodeDeclaredFeatures")
-    assert not gates.is_enabled("GangScheduling")
+    gates = resolve_feature_gates({"StorageCapacityScoring": False}, source="f")
+    assert not gates.is_enabled("StorageCapacityScoring")
+    assert gates.is_enabled("VolumeLimitScaling")
+    assert not gates.is_enabled("GenericWorkload")
     assert gates.warnings == ()
 
 
 def test_all_of_a_stage_can_be_switched_and_single_gates_still_win() -> None:
     gates = resolve_feature_gates(
-        {"AllBeta": False, "NodeDeclaredFeatures": True, "AllAlpha": True}, source="f"
+        {"AllBeta": False, "PodLevelResources": True, "AllAlpha": False}, source="f"
     )
-    assert gates.is_enabled("NodeDeclaredFeatures")
+    assert gates.is_enabled("PodLevelResources")
     assert not gates.is_enabled("DRASchedulerFilterTimeout")
-    assert gates.is_enabled("GangScheduling")
+    assert not gates.is_enabled("SchedulerPreQueueingHints")
     assert gates.is_enabled("DynamicResourceAllocation")
 
 
-def test_gate_that_needs_another_one_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        (("TopologyAwareWorkloadScheduling",), "GenericWorkload"),
+        (("PodGroupPreemptionPolicy",), "GenericWorkload"),
+        (("DRAWorkloadResourceClaims",), "GenericWorkload"),
+        (("WorkloadWithJob",), "GenericWorkload"),
+        (("CompositePodGroup",), "GenericWorkload TopologyAwareWorkloadScheduling"),
+        (("CompositePodGroup", "GenericWorkload"), "TopologyAwareWorkloadScheduling"),
+    ],
+    ids=str,
+)
+def test_gate_that_needs_another_one_is_refused(given: tuple[str, ...], missing: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        resolve_feature_gates({"GangScheduling": True}, source="f")
-    assert "GangScheduling is enabled, but depends on features that are disabled: [GenericWorkload]" in (
+        resolve_feature_gates(dict.fromkeys(given, True), source="f")
+    assert f"{given[0]} is enabled, but depends on features that are disabled: [{missing}]" in (
         caught.value.text
     )
 
 
+def test_all_gates_of_pod_groups_may_be_on_together() -> None:
+    names = (
+        *("GenericWorkload", "TopologyAwareWorkloadScheduling", "CompositePodGroup"),
+        *("PodGroupPreemptionPolicy", "DRAWorkloadResourceClaims"),
+    )
+    gates = resolve_feature_gates(dict.fromkeys(names, True), source="f")
+    assert all(map(gates.is_enabled, names))
+
+
+_ALPHA_OFF = FeatureGate(False, Stage.ALPHA)
+_BETA_ON = FeatureGate(True, Stage.BETA)
+_GA = FeatureGate(True, Stage.GA)
+_LOCKED = FeatureGate(True, Stage.GA, is_locked=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "in_1_36", "in_1_37"),
+    [
+        ("GenericWorkload", _ALPHA_OFF, FeatureGate(False, Stage.BETA)),
+        ("GangScheduling", FeatureGate(False, Stage.ALPHA, requires=("GenericWorkload",)), None),
+        ("WorkloadAwarePreemption", FeatureGate(False, Stage.ALPHA, requires=("GangScheduling",)), None),
+        ("StorageCapacityScoring", _ALPHA_OFF, _BETA_ON),
+        ("VolumeLimitScaling", _ALPHA_OFF, _BETA_ON),
+        ("DRADeviceTaints", _BETA_ON, _GA),
+        ("DRAExtendedResource", _BETA_ON, _LOCKED),
+        ("DRAResourceClaimDeviceStatus", _BETA_ON, _LOCKED),
+        ("NodeDeclaredFeatures", _BETA_ON, _LOCKED),
+        ("DRAPrioritizedList", _GA, _LOCKED),
+        ("DRADerivedAttributes", None, _ALPHA_OFF),
+        ("DRAOptionalNodeOperations", None, _ALPHA_OFF),
+        ("SchedulerPreQueueingHints", None, _ALPHA_OFF),
+        ("InterPodAffinityHostnameFastPath", None, _ALPHA_OFF),
+        ("InPlacePodVerticalScalingSchedulerPreemption", None, _ALPHA_OFF),
+        ("SchedulerQueueingHints", _LOCKED, None),
+        ("SidecarContainers", _LOCKED, None),
+        ("SchedulerAsyncPreemption", _BETA_ON, _BETA_ON),
+        ("SchedulerPopFromBackoffQ", _BETA_ON, _BETA_ON),
+        ("OpportunisticBatching", _BETA_ON, _BETA_ON),
+        ("NominatedNodeNameForExpectation", _BETA_ON, _BETA_ON),
+        ("ClearingNominatedNodeNameAfterBinding", _BETA_ON, _BETA_ON),
+        ("SchedulerAsyncAPICalls", FeatureGate(False, Stage.BETA), FeatureGate(False, Stage.BETA)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_gate_has_the_stage_default_and_lock_of_its_version(
+    name: str, in_1_36: FeatureGate | None, in_1_37: FeatureGate | None
+) -> None:
+    assert KNOWN_GATES_1_36.get(name) == in_1_36
+    assert KNOWN_GATES.get(name) == in_1_37
+
+
+def test_gate_that_a_version_does_not_have_is_off_there_and_unknown() -> None:
+    gates = resolve_feature_gates({}, source="f", known=KNOWN_GATES_1_36)
+    assert not gates.is_enabled("CompositePodGroup")
+    with pytest.raises(ConfigurationError, match="unrecognized feature gate: CompositePodGroup"):
+        resolve_feature_gates({"CompositePodGroup": True}, source="f", known=KNOWN_GATES_1_36)
+    with pytest.raises(ConfigurationError, match="unrecognized feature gate: GangScheduling"):
+        resolve_feature_gates({"GangScheduling": True}, source="f")
+
+
 def test_gates_that_will_go_are_warned_of() -> None:
-    gates = resolve_feature_gates({"DRAPrioritizedList": False, "KMSv1": True}, source="f")
+    gates = resolve_feature_gates({"DRADeviceTaints": True, "KMSv1": True}, source="f")
     assert [text.split(":")[0] for text in gates.warnings] == [
-        "feature gate DRAPrioritizedList is GA",
+        "feature gate DRADeviceTaints is GA",
         "feature gate KMSv1 is DEPRECATED",
     ]
 
 
 def test_stages_and_defaults_are_those_of_kube_scheduler() -> None:
     switches = {"AllAlpha", "AllBeta"}
-    assert {name: (gate.stage.value, gate.default) for name, gate in KNOWN_GATES.items()} == {
+    assert {name: (gate.stage.value, gate.default) for name, gate in KNOWN_GATES_1_36.items()} == {
         name: (gate["stage"], gate["default"]) for name, gate in RECORDED.items() if name not in switches
     }
 
@@ -64,7 +137,7 @@ def test_every_gate_is_taken_or_refused_as_by_kube_scheduler(value: bool) -> Non
     for name, gate in RECORDED.items():
         said = gate[str(value).lower()]
         try:
-            warnings = resolve_feature_gates({name: value}, source="f").warnings
+            warnings = resolve_feature_gates({name: value}, source="f", known=KNOWN_GATES_1_36).warnings
             errors: list[str] = []
         except ConfigurationError as err:
             warnings = ()
@@ -82,14 +155,20 @@ def test_every_gate_is_taken_or_refused_as_by_kube_scheduler(value: bool) -> Non
 
 def test_unknown_and_locked_gates_are_refused() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        resolve_feature_gates({"GangSchedulin": True, "DynamicResourceAllocation": False}, source="cmd")
+        given = {"GenericWorkloa": True, "DynamicResourceAllocation": False}
+        resolve_feature_gates(given, source="cmd")
     assert caught.value.text.splitlines() == [
-        "cmd: featureGates[GangSchedulin]: unrecognized feature gate: GangSchedulin "
-        '(did you mean "GangScheduling"?)',
+        "cmd: featureGates[GenericWorkloa]: unrecognized feature gate: GenericWorkloa "
+        '(did you mean "GenericWorkload"?)',
         "cmd: featureGates[DynamicResourceAllocation]: cannot set feature gate DynamicResourceAllocation "
         "to false, feature is locked to true",
     ]
 
 
-def test_gates_need_gates_that_exist() -> None:
-    assert all(required in KNOWN_GATES for gate in KNOWN_GATES.values() for required in gate.requires)
+@pytest.mark.parametrize("known", [KNOWN_GATES, KNOWN_GATES_1_36], ids=["1.37", "1.36"])
+def test_gates_need_gates_that_exist(known: dict[str, FeatureGate]) -> None:
+    assert all(required in known for gate in known.values() for required in gate.requires)
+
+
+def test_gates_that_bear_on_scheduling_are_known() -> None:
+    assert FEATURE_GATES.items() <= KNOWN_GATES.items()

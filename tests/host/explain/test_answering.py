@@ -111,7 +111,8 @@ async def test_resource_that_node_resources_fit_leaves_out_is_no_shortage() -> N
         assert [
             (item.resource, item.actions, item.asks) for item in found.wakes if "/" not in item.resource
         ] == [
-            ("Pod", ("delete", "update.scaleDown"), True),
+            ("AssignedPod", ("delete", "update.scaleDown"), True),
+            ("TargetPod", ("update.scaleDown",), True),
             ("Node", ("add", "update.allocatable"), True),
             ("Node", ("update.taints",), False),
         ]
@@ -130,7 +131,7 @@ async def test_timeline_tells_the_event_that_woke_the_pod_and_where_it_went_then
         found = await answer(world, "huge", attempts=5)
         assert (found.state.value, found.explanation.node) == ("bound", "c")
         assert [(item.step, item.cause) for item in found.timeline] == [
-            ("queued", "UnschedulablePodAdd"),
+            ("queued", "UnscheduledPodAdd"),
             ("tried", ""),
             ("rejected", "NodeResourcesFit"),
             ("unschedulable", "ScheduleAttemptFailure"),

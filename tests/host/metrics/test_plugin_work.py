@@ -22,7 +22,7 @@ def test_only_created_resource_claims_are_counted() -> None:
     work = PluginWork()
     work.created("resource.k8s.io/resourceclaims", False)
     work.created("example.com/widgets", False)
-    assert work.claim_creates.value(("success",)) == 1
+    assert work.claim_creates.value(("false", "", "Pod", "success")) == 1
 
 
 def test_all_devices_of_a_wait_are_timed_and_those_with_conditions_counted() -> None:

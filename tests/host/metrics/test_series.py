@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from berth_host.metrics.exposition import Exposition, Source
-from berth_host.metrics.families import Family, Kind
+from berth_host.metrics.family import Family, Kind
 from berth_host.metrics.series import Counters, Histogram, Histograms, Readings, instant_s
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from berth_host.queue.events import ASSIGNED_POD, UNSCHEDULABLE_POD, QueueEvent, assigned_pod_deleted
+from berth_host.queue.events import QueueEvent, assigned_pod_deleted
 from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import DEFERRED, Deferred, GateQuestion, HintQuestion
-from berth_sdk.events import ActionType
+from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ActionType
 from berth_sdk.pod import Pod
 from berth_sdk.signature import wishes
 from berth_sdk.status import Status
@@ -163,7 +163,7 @@ class Life:
                 app, gated = details
                 labels = {"app": app} | ({"gate": "closed"} if gated else {})
                 new = pods.put(replace(pod, labels=labels, resource_version=f"{pod.resource_version}0"))
-                event = QueueEvent(UNSCHEDULABLE_POD, ActionType.UPDATE_POD_LABEL, pod, new)
+                event = QueueEvent(TARGET_POD, ActionType.UPDATE_POD_LABEL, pod, new)
                 queue.update(pod, new, [event])
             case "is activated":
                 queue.activate([pod])

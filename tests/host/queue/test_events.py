@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.queue.events import (
-    ASSIGNED_POD,
-    UNSCHEDULABLE_POD,
-    QueueEvent,
-    assigned_pod_deleted,
-    force_activated,
-    timed_out,
-)
-from berth_sdk.events import ActionType
+from berth_host.queue.events import QueueEvent, assigned_pod_deleted, force_activated, timed_out
+from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ActionType
 from support.queue_parts import a_pod, node_added
 
 
@@ -21,8 +14,8 @@ from support.queue_parts import a_pod, node_added
         pytest.param(node_added(), "NodeAdd", id="add"),
         pytest.param(QueueEvent("Node", ActionType.UPDATE_NODE_TAINT), "NodeUpdateNodeTaint", id="one kind"),
         pytest.param(
-            QueueEvent(UNSCHEDULABLE_POD, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED),
-            "UnschedulablePodUpdatePodSchedulingGatesEliminated",
+            QueueEvent(TARGET_POD, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED),
+            "TargetPodUpdatePodSchedulingGatesEliminated",
             id="gates",
         ),
         pytest.param(QueueEvent(ASSIGNED_POD, ActionType.UPDATE), "AssignedPodUpdate", id="general update"),
@@ -43,7 +36,7 @@ def test_hints_see_a_pod_event_whoever_the_pod_is() -> None:
     old = a_pod("a", node_name="n1")
     seen = assigned_pod_deleted(old).cluster_event
     assert (seen.resource, seen.action, seen.old, seen.new) == ("Pod", "delete", old, None)
-    own = QueueEvent(UNSCHEDULABLE_POD, ActionType.UPDATE_POD_LABEL, old, old).cluster_event
+    own = QueueEvent(TARGET_POD, ActionType.UPDATE_POD_LABEL, old, old).cluster_event
     assert (own.resource, own.action) == ("Pod", "update.labels")
 
 

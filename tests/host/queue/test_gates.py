@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from berth_host.queue.events import UNSCHEDULABLE_POD, QueueEvent
+from berth_host.queue.events import QueueEvent
 from berth_host.queue.queued_pod import pods_of
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import Gate, GateQuestion
-from berth_sdk.events import ActionType
+from berth_sdk.events import TARGET_POD, ActionType
 from berth_sdk.status import Status
 from support.queue_parts import NODE_ADD, Plugins, QueueBench, SlowPlugin, a_pod, node_added
 
@@ -33,13 +33,13 @@ def bench_with(**gates: Gate) -> QueueBench:
 
 
 def label_changed(name: str) -> QueueEvent:
-    return QueueEvent(UNSCHEDULABLE_POD, ActionType.UPDATE_POD_LABEL, a_pod(name), a_pod(name))
+    return QueueEvent(TARGET_POD, ActionType.UPDATE_POD_LABEL, a_pod(name), a_pod(name))
 
 
 def update(bench: QueueBench, name: str, action: ActionType = ActionType.UPDATE_POD_LABEL) -> None:
     old = bench.pods.by_key[f"default/{name}"]
     new = bench.pods.put(replace(old, resource_version=old.resource_version + "0"))
-    bench.queue.update(old, new, [QueueEvent(UNSCHEDULABLE_POD, action, old, new)])
+    bench.queue.update(old, new, [QueueEvent(TARGET_POD, action, old, new)])
 
 
 def test_closed_gate_keeps_the_pod_in_the_pool() -> None:
@@ -164,7 +164,7 @@ def test_history_calls_a_pod_gated_only_after_a_served_gate_closed() -> None:
     bench.queue.gate_answered(slow.gate_questions[1], Status.unschedulable("not yet"))
     known = {info.pod.name: info for info in (*bench.queue.places.active, *bench.queue.places.pool)}
     told = {name: [entry[1:] for entry in info.history] for name, info in known.items()}
-    assert told == {"a": [("active", "UnschedulablePodAdd")], "b": [("gated", "Slow")]}
+    assert told == {"a": [("active", "UnscheduledPodAdd")], "b": [("gated", "Slow")]}
 
 
 def test_served_gate_that_closes_keeps_the_pod_as_rejected_by_its_plugin() -> None:

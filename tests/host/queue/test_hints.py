@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.queue.events import ASSIGNED_POD, QueueEvent
+from berth_host.queue.events import QueueEvent
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import HintQuestion, HintVerdict, QueueConfig
-from berth_sdk.events import ActionType
+from berth_sdk.events import ASSIGNED_POD, ActionType
 from berth_sdk.selectors import LabelSelector
 from support.queue_parts import ASK_NODE_ADD, NODE_ADD, Plugins, QueueBench, SlowPlugin, a_pod, node_added
 

@@ -18,7 +18,7 @@ def test_every_place_is_kept_with_the_event_that_brought_the_pod_there() -> None
     host.clock.advance(2)
     host.queue.flush_backoff()
     assert [(what, about) for _, what, about in info.history] == [
-        ("active", "UnschedulablePodAdd"),
+        ("active", "UnscheduledPodAdd"),
         ("tried", "1"),
         ("unschedulable", "ScheduleAttemptFailure"),
         ("backoff", "NodeAdd"),

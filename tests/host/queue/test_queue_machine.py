@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
-from berth_host.queue.events import UNSCHEDULABLE_POD, QueueEvent
+from berth_host.queue.events import QueueEvent
 from berth_host.queue.queued_group import QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import GateQuestion, QueueConfig
-from berth_sdk.events import ActionType
+from berth_sdk.events import TARGET_POD, ActionType
 from berth_sdk.status import Status
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -32,6 +32,7 @@ class Model:
     priority: int
     arrived_ms: int
     place: str = "active"  # or backoff, pool, flight
+    flushed_ms: int = 0
     attempts: int = 0
     rejections: int = 0
     errors: int = 0
@@ -124,9 +125,11 @@ class QueueMachine(RuleBasedStateMachine):
         due = [
             (name, model)
             for name, model in self.models.items()
-            if model.place == "pool" and self.now_ms - model.arrived_ms > MAX_IN_POOL_MS
+            if model.place == "pool"
+            and self.now_ms - max(model.arrived_ms, model.flushed_ms) > MAX_IN_POOL_MS
         ]
         for name, model in due:
+            model.flushed_ms = self.now_ms
             if not model.gated:
                 self.settle(name, 1)
         if due:
@@ -280,7 +283,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.settle(name, strength)
         old = self.bench.pods.by_key[f"default/{name}"]
         new = self.bench.pods.put(replace(old, resource_version=f"{old.resource_version}0"))
-        self.queue.update(old, new, [QueueEvent(UNSCHEDULABLE_POD, ActionType.UPDATE_POD_LABEL, old, new)])
+        self.queue.update(old, new, [QueueEvent(TARGET_POD, ActionType.UPDATE_POD_LABEL, old, new)])
 
     @precondition(lambda self: self.models)
     @rule(data=st.data())

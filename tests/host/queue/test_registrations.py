@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.queue.events import ASSIGNED_POD, UNSCHEDULABLE_POD, QueueEvent, timed_out
+from berth_host.queue.events import QueueEvent, timed_out
 from berth_host.queue.registrations import (
     ANY_RESOURCE,
     Registration,
     RegistrationIndex,
     registrations_of,
 )
-from berth_sdk.events import ActionType, EventInterest, Hint
+from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ActionType, EventInterest, Hint
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
 from support.queue_parts import a_pod, node_added
@@ -43,7 +43,7 @@ LABEL, TAINT = ActionType.UPDATE_NODE_LABEL, ActionType.UPDATE_NODE_TAINT
         pytest.param(
             "Pod",
             ActionType.UPDATE,
-            QueueEvent(UNSCHEDULABLE_POD, ActionType.UPDATE),
+            QueueEvent(TARGET_POD, ActionType.UPDATE),
             True,
             id="pending pod",
         ),

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from berth_host.queue.events import UNSCHEDULABLE_POD, QueueEvent, assigned_pod_deleted
+from berth_host.queue.events import QueueEvent, assigned_pod_deleted
 from berth_host.queue.queued_pod import pods_of
 from berth_host.queue.registrations import Registration
-from berth_sdk.events import ActionType
+from berth_sdk.events import TARGET_POD, ActionType
 from berth_sdk.pod import Pod
 from support.queue_parts import START_S, Plugins, QueueBench, a_pod, node_added
 
@@ -28,7 +28,7 @@ def updated(bench: QueueBench, name: str, action: ActionType = LABEL, **changes:
     old = bench.pods.by_key[f"default/{name}"]
     fields = {"resource_version": f"{old.resource_version}0", **changes}
     new = bench.pods.put(replace(old, **fields))  # type: ignore[arg-type]  # fields of Pod
-    bench.queue.update(old, new, [QueueEvent(UNSCHEDULABLE_POD, action, old, new)])
+    bench.queue.update(old, new, [QueueEvent(TARGET_POD, action, old, new)])
     return new
 
 
@@ -151,7 +151,7 @@ def test_update_of_an_unknown_pod_is_an_arrival(bench: QueueBench) -> None:
     bench.pods.put(a_pod("a"))
     updated(bench, "a")
     assert bench.active == ["a"]
-    assert bench.notes.entered == [("active", "UnschedulablePodUpdate")]
+    assert bench.notes.entered == [("active", "UnscheduledPodAdd")]
 
 
 def test_queued_pod_is_replaced_where_it_is(bench: QueueBench) -> None:

@@ -186,7 +186,7 @@ async def test_nomination_that_was_lost_or_taken_back_is_written_again(
     with monkeypatch.context() as patched:
         if lost:
             patched.setattr(written.cluster, "is_cut", True)
-            patched.setattr("berth_host.scheduler.status_patch.FIRST_WAIT_S", 0.0)
+            patched.setattr("berth_host.scheduler.repeating.FIRST_WAIT_S", 0.0)
         written.writer.attempt_failed(known, failure)
         await written.writer.flush(60)
     if not lost:

@@ -18,7 +18,8 @@ from berth_host.errors.cluster import (
 )
 from berth_host.model.clock import ManualClock
 from berth_host.model.patch_type import PatchType
-from berth_host.scheduler.status_patch import TRIES, condition_patch, patch_status
+from berth_host.scheduler.repeating import TRIES
+from berth_host.scheduler.status_patch import condition_patch, patch_status
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from hypothesis import given
 from hypothesis import strategies as st
@@ -171,7 +172,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def pause(duration_s: float) -> None:
         taken.append(duration_s)
 
-    monkeypatch.setattr("berth_host.scheduler.status_patch.asyncio.sleep", pause)
+    monkeypatch.setattr("berth_host.scheduler.repeating.asyncio.sleep", pause)
     return taken
 
 

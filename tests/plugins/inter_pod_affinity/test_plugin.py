@@ -374,8 +374,25 @@ async def test_hint_for_events_of_nodes(ask: Ask, pod: Pod, event: ClusterEvent,
     ],
 )
 async def test_emulating_1_36_keeps_its_hints(ask: Ask, pod: Pod, event: ClusterEvent) -> None:
-    emulating = Plug(InterPodAffinity, args={"featureGates": {"ExactQueueingHints": False}})
+    off = ("ExactQueueingHints", "AnyAntiAffinityTermHints")
+    emulating = Plug(InterPodAffinity, args={"featureGates": dict.fromkeys(off, False)})
     assert not await ask.hint(emulating, event, pod)
+
+
+@pytest.mark.parametrize(
+    ("pod", "event", "want"),
+    [
+        pytest.param(APART, deleted(on_node(DB)), True, id="one in the way of one term leaves"),
+        pytest.param(APART, relabelled(DB, {}), True, id="was in the way of one term"),
+        pytest.param(APART, relabelled({}, DB), False, id="comes in the way of one term"),
+        pytest.param(PLAIN, moved(None, {"zone": "1"}), False, id="a new node beside one that others hold"),
+    ],
+)
+async def test_emulating_1_37_has_the_hints_of_any_term(
+    ask: Ask, pod: Pod, event: ClusterEvent, want: bool
+) -> None:
+    emulating = Plug(InterPodAffinity, args={"featureGates": {"ExactQueueingHints": False}})
+    assert await ask.hint(emulating, event, pod) is want
 
 
 async def test_unreadable_required_terms_make_the_hint_raise() -> None:

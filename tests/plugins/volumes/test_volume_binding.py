@@ -34,7 +34,7 @@ from support.storage import (
 Json = dict[str, Any]
 ZONES = [make_node(name, labels={"zone": zone}) for name, zone in (("a", "x"), ("b", "y"))]
 LOCAL = storage_class("local", provisioner="kubernetes.io/no-provisioner")
-GATE = {"featureGates": {"StorageCapacityScoring": True}}
+GATE = "StorageCapacityScoring"
 
 
 def table() -> NodeTable:
@@ -226,8 +226,8 @@ def test_another_process_restores_the_reservation_from_the_token() -> None:
     ("args", "path"),
     [
         ({"bindTimeoutSeconds": -1}, "bindTimeoutSeconds"),
-        ({"shape": [{"utilization": 0, "score": 1}]}, "shape"),
-        ({**GATE, "shape": [{"utilization": 0, "score": 11}]}, "shape\\[0\\].score"),
+        ({"featureGates": {GATE: False}, "shape": [{"utilization": 0, "score": 1}]}, GATE),
+        ({"shape": [{"utilization": 0, "score": 11}]}, "shape\\[0\\].score"),
     ],
 )
 def test_invalid_arguments_are_named(args: Json, path: str) -> None:
@@ -243,7 +243,7 @@ def test_invalid_arguments_are_named(args: Json, path: str) -> None:
     ],
 )
 def test_scores_follow_the_shape(shape: list[tuple[int, int]] | None, want: dict[str, int]) -> None:
-    args: Json = dict(GATE)
+    args: Json = {}
     if shape:
         args["shape"] = [{"utilization": used, "score": score} for used, score in shape]
     volumes = [volume("small", size="2Gi", zones=["x"]), volume("large", size="4Gi", zones=["y"])]
@@ -262,7 +262,7 @@ def test_scores_of_volumes_to_provision_follow_the_free_space() -> None:
         CSI_DRIVERS: [csi_driver(storageCapacity=True)],
         CSI_CAPACITIES: pools,
     }
-    world = PluginHost(VolumeBinding, GATE, nodes=ZONES, objects=objects)
+    world = PluginHost(VolumeBinding, {}, nodes=ZONES, objects=objects)
     attempt = world.attempt(pod_using("web", "data", "more"))
     attempt.filter()
     assert attempt.score() == {"a": 0, "b": 80}

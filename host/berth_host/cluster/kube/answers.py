@@ -19,6 +19,7 @@ from berth_host.errors.cluster import (
     GoneError,
     InvalidError,
     NotFoundError,
+    RepeatableError,
     TimedOutError,
     TooManyRequestsError,
     UnauthorizedError,
@@ -66,6 +67,8 @@ def error_of_status(
             return TooManyRequestsError(resource, key, text, retry_after_s=wait_s, server_message=message)
         case 504:
             return TimedOutError(resource, key, text, server_message=message)
+        case 500 | 503:
+            return RepeatableError(resource, key, text, server_message=message)
         case _ if 400 <= code < 500:
             problems = [FieldProblem(path="", problem=text)]
             return InvalidError(resource, key, problems, server_message=message)

@@ -8,6 +8,7 @@ checks of the secure port. Bodies are bytes or plain JSON values, without models
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import socket
 import time
@@ -26,7 +27,7 @@ from berth_host.cluster.kube.answers import error_of, retry_after_s
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.credentials import Credentials
 from berth_host.cluster.kube.limiter import TokenBucket
-from berth_host.errors.cluster import ClusterError, TimedOutError, UnavailableError
+from berth_host.errors.cluster import ClusterError, RepeatableError, TimedOutError, UnavailableError
 from berth_host.metrics.rest_client import RestClientMetrics
 from berth_host.metrics.series import instant_s
 from berth_host.model.clock import Clock, RealClock, sleep
@@ -322,6 +323,8 @@ class KubeClient:
         elif isinstance(err, aiohttp.ClientConnectorError):
             cause = err.os_error.strerror or err.os_error
             text = f"cannot connect to {host}: {cause}; is the API server running, and the address right?"
+            if err.os_error.errno == errno.ECONNREFUSED:
+                return RepeatableError(resource, key, text)
         else:
             text = f"the connection to {host} was lost: {err or type(err).__name__}"
         return UnavailableError(resource, key, text)

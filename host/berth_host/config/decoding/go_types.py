@@ -23,9 +23,12 @@ from berth_host.config.source.node import Json, SourceNode, child
 
 @dataclass(slots=True)
 class Context:
-    """One decoding run. `is_yaml`: repeated keys are errors even where the type is unknown."""
+    """One decoding run. `is_yaml`: repeated keys are errors even where the type is unknown. `absent_fields`:
+    the ends of the paths of fields that count as unknown.
+    """
 
     is_yaml: bool
+    absent_fields: frozenset[str] = frozenset()
     findings: list[Finding] = field(default_factory=list)
 
     def reject(self, path: str, node: SourceNode, wanted: str) -> None:
@@ -139,7 +142,7 @@ def _decode_members(
     values: dict[str, object] = {}
     for key, member in node.members.items():
         where = child(path, key)
-        if key in types:
+        if key in types and not where.endswith(tuple(context.absent_fields)):
             values[key] = decode_value(types[key], member.node, where, context)
             continue
         suggestion = nearest(key, types) if len(context.findings) < MAX_SUGGESTIONS else None

@@ -53,12 +53,18 @@ class DecodedScheduler:
     plugin_config: tuple[tuple[PluginConfig, ...], ...]
 
 
-def decode_scheduler(root: SourceNode, *, is_yaml: bool, source: str) -> DecodedScheduler:
-    """Decode a document. Raises ConfigurationError of kind "decode" with every error in it."""
+def decode_scheduler(
+    root: SourceNode, *, is_yaml: bool, source: str, absent_fields: frozenset[str] = frozenset()
+) -> DecodedScheduler:
+    """Decode a document. Raises ConfigurationError of kind "decode" with every error in it.
+
+    `absent_fields`: the ends of the paths of fields that the emulated version does not have, as
+    `plugins.podGroupPostFilter`.
+    """
     findings = _check_version_and_kind(root)
     if findings:
         raise ConfigurationError("decode", findings, source=source)
-    context = Context(is_yaml=is_yaml)
+    context = Context(is_yaml=is_yaml, absent_fields=absent_fields)
     config: KubeSchedulerConfiguration = decode_value(
         struct_of(KubeSchedulerConfiguration), root, "", context
     )

@@ -103,6 +103,7 @@ class PluginsV1:
     multi_point: PluginSetV1 = json_field("multiPoint", _PLUGIN_SET)
     placement_generate: PluginSetV1 = json_field("placementGenerate", _PLUGIN_SET)
     placement_score: PluginSetV1 = json_field("placementScore", _PLUGIN_SET)
+    pod_group_post_filter: PluginSetV1 = json_field("podGroupPostFilter", _PLUGIN_SET)
 
 
 PLUGIN_SETS: Final = tuple(json_fields(PluginsV1))

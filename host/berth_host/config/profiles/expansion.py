@@ -1,7 +1,7 @@
 """One profile -> the plugins that run at every point, in order, with weights. Called by `building`.
 
 Explicit entries of a point come first where they override multiPoint, then multiPoint's entries, then the
-other explicit ones. Source: `pkg/scheduler/framework/runtime/framework.go` (NewFramework), v1.36.
+other explicit ones. Source: `pkg/scheduler/framework/runtime/framework.go` (NewFramework), v1.37.
 """
 
 from __future__ import annotations
@@ -114,14 +114,14 @@ class _Expansion:
 
     def _check_counts(self, names: Mapping[str, Sequence[str]]) -> None:
         profile = f'for profile with scheduler name "{self._profile.scheduler_name}"'
-        if len(names["placementGenerate"]) > 1:
-            message = "at most one placement generate plugin is allowed"
-            raise ProfileError(Finding(f"{message} {profile}", field="plugins.placementGenerate"))
         if len(names["queueSort"]) != 1:
             message = f"only one queue sort plugin required {profile}, but got {len(names['queueSort'])}"
             raise ProfileError(Finding(message, field="plugins.queueSort"))
         if not names["bind"]:
             raise ProfileError(Finding(f"at least one bind plugin is needed {profile}", field="plugins.bind"))
+        if len(names["placementGenerate"]) > 1:
+            message = "at most one placement generate plugin is allowed"
+            raise ProfileError(Finding(f"{message} {profile}", field="plugins.placementGenerate"))
 
     def _weights(self, point: str) -> dict[str, int]:
         """Weights by name: the point's own entry counts before multiPoint's; 0 means 1.
@@ -138,7 +138,7 @@ class _Expansion:
             score = weights[ref.name] * _MAX_SCORE
             # The sum wraps around as Go's int64 does: so a negative weight is an "overflow".
             if score > _wrap(_MAX_TOTAL - total):
-                message = f"{point} plugins: total score of {point.capitalize()} plugins could overflow"
+                message = f"{WEIGHTED_POINTS[point]} plugins: total score of Score plugins could overflow"
                 raise ProfileError(Finding(message, field=f"plugins.{point}"))
             total = _wrap(total + score)
         return weights

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.events import ASSIGNED_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
     DependsOn,
     NoConcern,
@@ -89,7 +89,7 @@ class VolumeBinding(Plugin):
         EventInterest(CSI_NODE_EVENT, ("add", "update", "delete"), Hint.ASK_PLUGIN),
         EventInterest(CSI_DRIVER_EVENT, ("update", "delete"), Hint.ASK_PLUGIN),
         EventInterest(CSI_CAPACITY_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
-        EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
+        EventInterest(ASSIGNED_POD, ("delete",), Hint.ASK_PLUGIN),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -102,7 +102,7 @@ class VolumeBinding(Plugin):
         if timeout_s < 0:
             findings.invalid("bindTimeoutSeconds", timeout_s, "should not be a negative value")
         self._score: CapacityScore | None = None
-        if is_on(args, "StorageCapacityScoring", default=False):
+        if is_on(args, "StorageCapacityScoring", default=True):
             self._score = CapacityScore(args, findings)
         elif args.get("shape") is not None:
             findings.forbidden("shape", "turn on the feature gate StorageCapacityScoring, or remove it")

@@ -778,7 +778,13 @@ class EventInterest(_message.Message):
     LABEL_SELECTOR_FIELD_NUMBER: _builtins.int
     HINT_FIELD_NUMBER: _builtins.int
     resource: _builtins.str
-    """REQUIRED: the kind of object, spelled as in kube-scheduler's events: "Pod", "Node", "storage.k8s.io/CSINode"."""
+    """REQUIRED: the kind of object, spelled as in kube-scheduler's events: "Node", "storage.k8s.io/CSINode". "Pod" is any
+    pod, and three narrower names are a part of it, for which the host asks fewer hints:
+      "AssignedPod": a pod on a node, or a reservation that was undone;
+      "TargetPod": an update of the very pod that the plugin rejected;
+      "UnscheduledPod": another pod without a node; the host has such events only while it schedules pod groups.
+    The ClusterEvent of QueueingHints says "Pod" for all of them.
+    """
     label_selector: _builtins.str
     """OPTIONAL: a label selector in Kubernetes' string form. The host evaluates it on the object. Empty: every object.
     If the host cannot read it, it reads it as empty, with a warning.
@@ -791,8 +797,8 @@ class EventInterest(_message.Message):
         and for one kind of change
           Node: "update.allocatable", "update.labels", "update.taints", "update.conditions", "update.annotations",
                 "update.declaredFeatures";
-          Pod:  "update.labels", "update.scaleDown", "update.tolerations", "update.schedulingGates",
-                "update.generatedResourceClaim".
+          Pod and its parts: "update.labels", "update.scaleDown", "update.scaleUp", "update.tolerations",
+                "update.schedulingGates", "update.generatedResourceClaim".
         Only "update" matches every other change. If the host does not know a word, it reads the list as empty, with a
         warning.
         """

@@ -11,6 +11,7 @@ from berth_host.cli.main import berth
 from berth_host.cli.scheduler.flag_kinds import gate_values
 from berth_host.cli.scheduler.parsing import parse
 from berth_host.config.feature_gates import resolve_feature_gates
+from berth_host.config.gate_tables import KNOWN_GATES_1_36
 from click.testing import CliRunner
 from support.places import TESTS
 
@@ -32,7 +33,8 @@ def reasons(said: str) -> list[str]:
 
 @pytest.mark.parametrize("line", REFUSED)
 def test_gates_are_refused_with_the_reasons_and_exit_code_of_kube_scheduler(line: str) -> None:
-    result = CliRunner().invoke(berth, ["scheduler", "--secure-port=0", f"--feature-gates={line}"])
+    flags = ["--secure-port=0", "--emulated-version=1.36", f"--feature-gates={line}"]
+    result = CliRunner().invoke(berth, ["scheduler", *flags])
 
     assert result.exit_code == RECORDED[line]["exit"]
     for reason in reasons(RECORDED[line]["said"]):
@@ -41,7 +43,8 @@ def test_gates_are_refused_with_the_reasons_and_exit_code_of_kube_scheduler(line
 
 @pytest.mark.parametrize("line", TAKEN)
 def test_gates_that_kube_scheduler_accepts_are_accepted(line: str) -> None:
-    resolve_feature_gates(gate_values(parse([f"--feature-gates={line}"]).texts("feature-gates")), source="f")
+    given = gate_values(parse([f"--feature-gates={line}"]).texts("feature-gates"))
+    resolve_feature_gates(given, source="f", known=KNOWN_GATES_1_36)
 
 
 def test_gate_may_have_the_component_prefix() -> None:

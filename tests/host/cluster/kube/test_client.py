@@ -11,6 +11,7 @@ from berth_host.cluster.kube.client import MAX_UNDER_WAY, KubeClient, path_of
 from berth_host.cluster.kube.connection import Connection
 from berth_host.errors.cluster import (
     ForbiddenError,
+    RepeatableError,
     TimedOutError,
     TooManyRequestsError,
     UnavailableError,
@@ -104,6 +105,7 @@ async def test_refused_connection_says_where_and_what_to_look_at(api: KubeApi) -
         await client.request("GET", "/version", resource="version")
     await client.close()
     text = str(caught.value)
+    assert isinstance(caught.value, RepeatableError)
     assert "cannot connect to http://127.0.0.1:9" in text
     assert text.endswith("is the API server running, and the address right?")
     assert "\n" not in text

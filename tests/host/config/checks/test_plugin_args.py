@@ -62,12 +62,6 @@ def test_defaults_are_valid(kind: str) -> None:
             ],
             id="spread: type, key, action",
         ),
-        pytest.param(
-            "VolumeBindingArgs",
-            "{shape: []}",
-            [("Invalid", "shape")],
-            id="an empty shape is a shape",
-        ),
         pytest.param("VolumeBindingArgs", "{bindTimeoutSeconds: 0}", [], id="no waiting for volumes"),
         pytest.param(
             "DynamicResourcesArgs",
@@ -85,6 +79,12 @@ def test_defaults_are_valid(kind: str) -> None:
 )
 def test_rejected_fields(kind: str, text: str, want: list[tuple[str, str]]) -> None:
     assert findings_of(kind, text) == want
+
+
+def test_empty_shape_is_a_shape_where_the_gate_is_off() -> None:
+    assert findings_of("VolumeBindingArgs", "{shape: []}", StorageCapacityScoring=False) == [
+        ("Invalid", "shape")
+    ]
 
 
 @pytest.mark.parametrize(

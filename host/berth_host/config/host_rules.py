@@ -1,0 +1,57 @@
+"""What the host itself does differently from version to version of kube-scheduler: names of events, rules of
+the queue, retries. `emulation` has a row for each version; `app` hands it to the parts.
+
+Source: kube-scheduler v1.37.2 and v1.36.2, `framework/events.go`, `backend/queue/scheduling_queue.go`,
+`framework/preemption/executor.go`, `util/utils.go`; component kube-scheduler `framework/types.go`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRules:
+    """The rules of one version. The defaults are 1.37's.
+
+    `unscheduled_pod`: the resource of events about a pending pod. `target_pod`: that of an update of the very
+    pod that waits. `sees_scale_up`: a pod whose requests grow has an event of its own kind.
+    `nominates_gated_pods`: the nomination of a new pod counts although the pod is gated.
+    `remembers_flushes`: a pod is flushed again only after another whole period, even if it is gated.
+    `activates_after_undone_victim`: a preemptor whose last victim lost only its reservation is tried at once.
+    `retries_bind`: a Binding is sent again after an internal error, an unavailable service or a refused
+    connection. `has_pod_groups`: the gate GenericWorkload brings pod groups as 1.37 has them.
+    """
+
+    unscheduled_pod: str = "UnscheduledPod"
+    target_pod: str = "TargetPod"
+    sees_scale_up: bool = True
+    nominates_gated_pods: bool = True
+    remembers_flushes: bool = True
+    activates_after_undone_victim: bool = True
+    retries_bind: bool = True
+    has_pod_groups: bool = True
+
+    @property
+    def pod_add(self) -> str:
+        """The label of a pod that comes into the queue."""
+        return self.unscheduled_pod + "Add"
+
+    @property
+    def late_pod_add(self) -> str:
+        """The label of a pod that comes into the queue with an update, as the queue did not have it."""
+        return self.pod_add if self.target_pod != self.unscheduled_pod else self.unscheduled_pod + "Update"
+
+
+RULES_1_37: Final = HostRules()
+RULES_1_36: Final = HostRules(
+    unscheduled_pod="UnschedulablePod",
+    target_pod="UnschedulablePod",
+    sees_scale_up=False,
+    nominates_gated_pods=False,
+    remembers_flushes=False,
+    activates_after_undone_victim=False,
+    retries_bind=False,
+    has_pod_groups=False,
+)

@@ -1,0 +1,116 @@
+"""`GroupMetrics` and `PreemptionMetrics`: the series of pod groups and of preemptions.
+
+The cycle of pod groups, the group's preemption and `evictions` write them. kube-scheduler registers the
+families of pod groups only with their feature gates; `SchedulerMetrics.expose` decides that.
+Source: kube-scheduler `schedule_one_podgroup.go`, `framework/preemption/executor.go`, v1.37.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from berth_sdk.status import Code
+
+from berth_host.metrics import families, group_families
+from berth_host.metrics.series import Counters, Histograms, instant_s
+
+POD: Final = "pod"
+GROUP: Final = "podgroup"
+"""The type of an entity in labels: pod groups, composite ones too."""
+
+
+class GroupMetrics:
+    """The metrics of the scheduling of pod groups. Durations are in seconds."""
+
+    def __init__(self) -> None:
+        self.attempts = Counters(group_families.GROUP_ATTEMPTS)
+        self.attempt_durations = Histograms(group_families.GROUP_DURATION)
+        self.algorithm_durations = Histograms(group_families.GROUP_ALGORITHM)
+        self.preemptions = Counters(group_families.WORKLOAD_PREEMPTIONS)
+        self.placements = Counters(group_families.PLACEMENTS)
+        self.placement_evaluations = Counters(group_families.PLACEMENT_EVALUATIONS)
+        self.placement_durations = Histograms(group_families.PLACEMENT_DURATION)
+        self.sources: Final = (
+            self.attempts,
+            self.attempt_durations,
+            self.algorithm_durations,
+            self.preemptions,
+            self.placements,
+            self.placement_evaluations,
+            self.placement_durations,
+        )
+
+    def attempted(self, profile: str, result: str, seconds: float) -> None:
+        """Count an attempt that ended. `result`: `scheduled`, `unschedulable`, `waiting_on_preemption` or
+        `error`, of the root group.
+        """
+        self.attempts.add((profile, result))
+        self.attempt_durations.of(profile, result).observe(seconds)
+
+    def placed(self, seconds: float) -> None:
+        """Count a run of the root algorithm."""
+        self.algorithm_durations.of().observe(seconds)
+
+    def preempted(self, code: Code) -> None:
+        """Count a PodGroupPostFilter call of DefaultPreemption, by the code of its status."""
+        self.preemptions.add((code.kube_name,))
+
+    def placements_generated(self, profile: str, count: int) -> None:
+        """Count the placements that PlacementGenerate returned for one group."""
+        self.placements.add((profile,), count)
+
+    def placement_tried(self, profile: str, *, feasible: bool, seconds: float) -> None:
+        """Count a try of one placement. `feasible`: the group fits into it."""
+        labels = profile, "feasible" if feasible else "infeasible"
+        self.placement_evaluations.add(labels)
+        self.placement_durations.of(*labels).observe(seconds)
+
+
+class PreemptionMetrics:
+    """The metrics of preemptions. `preemptor` is POD or GROUP."""
+
+    def __init__(self) -> None:
+        self.victims = Histograms(families.PREEMPTION_VICTIMS)
+        self.victims_of_groups = Histograms(group_families.WORKLOAD_VICTIMS)
+        self.disruptions = Histograms(group_families.PREEMPTION_DISRUPTIONS)
+        self.budgets = Counters(group_families.PREEMPTION_BUDGETS)
+        self.evaluations = Histograms(group_families.PREEMPTION_EVALUATION)
+        self.executions = Histograms(group_families.PREEMPTION_EXECUTION)
+        self.durations = Histograms(families.PREEMPTION_TASK_DURATION)
+        self.tasks = Counters(families.PREEMPTION_TASKS)
+        self.sources: Final = (
+            self.victims,
+            self.victims_of_groups,
+            self.disruptions,
+            self.budgets,
+            self.evaluations,
+            self.executions,
+            self.durations,
+            self.tasks,
+        )
+
+    def evaluated(self, code: Code, seconds: float, *, preemptor: str = POD) -> None:
+        """Count a search for victims that took `seconds`, by the code of its status."""
+        self.evaluations.of(preemptor, code.kube_name).observe(seconds)
+
+    def begun(
+        self, victims: int, *, preemptor: str = POD, disruptions: int = 0, budget_violations: int = 0
+    ) -> float:
+        """Count the victims that were chosen; return the reading of the clock for `ended`.
+
+        `disruptions`: the number of pod groups that lose pods. `budget_violations`: the number of victims
+        whose eviction violates a PodDisruptionBudget. 0 is not counted.
+        """
+        (self.victims if preemptor == POD else self.victims_of_groups).of().observe(victims)
+        if disruptions:
+            self.disruptions.of(preemptor).observe(disruptions)
+        if budget_violations:
+            self.budgets.add((preemptor,), budget_violations)
+        return instant_s()
+
+    def ended(self, started_s: float, *, failed: bool, preemptor: str = POD) -> None:
+        """Count an eviction of victims that ended, or failed."""
+        result = "error" if failed else "success"
+        self.durations.of(result).since(started_s)
+        self.executions.of(preemptor, result).since(started_s)
+        self.tasks.add((result,))
