@@ -13,15 +13,15 @@ from support.emptying import empty
 from support.observed.audit import POLICY
 
 HERE = Path(__file__).parent
-NEEDS = "servers"
-"""The fixture that all tests of the real API server use, directly or indirectly."""
+NEEDS = frozenset({"servers", "pod_group_servers"})
+"""The fixtures of which every test of the real API server uses one, directly or indirectly."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the suite without the programs, and say how to get them; in CI the tests fail instead."""
     problem = missing_programs()
     for item in items:
-        if HERE not in item.path.parents or NEEDS not in getattr(item, "fixturenames", ()):
+        if HERE not in item.path.parents or NEEDS.isdisjoint(getattr(item, "fixturenames", ())):
             continue
         item.add_marker(pytest.mark.cluster)
         if problem and not os.environ.get("CI"):
@@ -47,3 +47,20 @@ def empty_servers(servers: RealServers) -> RealServers:
     """Return the servers without the objects of earlier tests."""
     empty(servers)
     return servers
+
+
+@pytest.fixture(scope="session")
+def pod_group_servers(
+    tmp_path_factory: pytest.TempPathFactory, authority: Authority
+) -> Iterator[RealServers]:
+    """Start an API server like that of `servers` that serves pod groups. Raises if a program is missing."""
+    folder = tmp_path_factory.mktemp("pod-group-servers")
+    with RealServers(folder, audit_policy=POLICY, client_ca=authority.pem, pod_groups=True) as running:
+        yield running
+
+
+@pytest.fixture
+def empty_pod_group_servers(pod_group_servers: RealServers) -> RealServers:
+    """Return the servers with pod groups, without the objects of earlier tests."""
+    empty(pod_group_servers)
+    return pod_group_servers

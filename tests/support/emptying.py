@@ -20,6 +20,10 @@ _NAMESPACED: Final = (
     "/apis/storage.k8s.io/v1/{ns}/csistoragecapacities",
     "/apis/events.k8s.io/v1/{ns}/events",
     "/apis/coordination.k8s.io/v1/{ns}/leases",
+    # Served by a server with pod groups alone.
+    "/apis/scheduling.k8s.io/v1beta1/{ns}/workloads",
+    "/apis/scheduling.k8s.io/v1beta1/{ns}/podgroups",
+    "/apis/scheduling.k8s.io/v1alpha3/{ns}/compositepodgroups",
 )
 _GLOBAL: Final = (
     "/api/v1/nodes",
@@ -78,7 +82,13 @@ def _drop_namespace(servers: RealServers, name: str) -> None:
 
 
 def _items(servers: RealServers, path: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = servers.request("GET", path).get("items") or []
+    """Return the objects of a collection; none where the server does not serve the collection."""
+    try:
+        found: list[dict[str, Any]] = servers.request("GET", path).get("items") or []
+    except urllib.error.HTTPError as err:
+        if err.code != 404:
+            raise
+        return []
     return found
 
 

@@ -37,6 +37,14 @@ SCHEDULER: Final = "system:kube-scheduler"
 """The user that the stock cluster roles of the scheduler are bound to."""
 NOBODY: Final = "nobody"
 """A user without any rights of its own."""
+POD_GROUP_FLAGS: Final = (
+    "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true,"
+    "CompositePodGroup=true,PodGroupPreemptionPolicy=true",
+    "--runtime-config=scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true",
+)
+"""Flags by which kube-apiserver serves Workload and PodGroup (v1beta1) and CompositePodGroup (v1alpha3),
+and keeps `spec.schedulingGroup` of a pod. All of it is off by default.
+"""
 
 
 def programs_folder() -> Path:
@@ -75,9 +83,9 @@ class RealServers:
     """One API server with its etcd. Not for use by several threads.
 
     `audit_policy`: the server writes `audit_log` by this policy, before it answers a request. `rbac` False:
-    every user may do everything. `client_ca`: in PEM, the authority of trusted client certificates. `more`:
-    further flags of kube-apiserver. `controllers`: the caller runs kube-controller-manager, so nothing that
-    depends on it is switched off.
+    every user may do everything. `client_ca`: in PEM, the authority of trusted client certificates.
+    `pod_groups`: serve pod groups, with POD_GROUP_FLAGS. `more`: further flags of kube-apiserver.
+    `controllers`: the caller runs kube-controller-manager, so nothing that depends on it is switched off.
     """
 
     def __init__(
@@ -88,6 +96,7 @@ class RealServers:
         rbac: bool = True,
         client_ca: bytes = b"",
         controllers: bool = False,
+        pod_groups: bool = False,
         more: Sequence[str] = (),
     ) -> None:
         self.folder = folder
@@ -101,7 +110,7 @@ class RealServers:
         admission = (
             () if controllers else ("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",)
         )
-        self._more = (*admission, *more)
+        self._more = (*admission, *(POD_GROUP_FLAGS if pod_groups else ()), *more)
         self._client_ca = client_ca
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.tokens = {user: secrets.token_hex(16) for user in (ADMIN, SCHEDULER, NOBODY)}
