@@ -9,11 +9,12 @@ Source: kube-scheduler `framework/preemption/preemption.go` (Evaluator.Preempt),
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
+from berth_sdk.extension_points import PodSensitivity
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.results import PostFilterResult
@@ -24,18 +25,21 @@ from numpy.typing import NDArray
 from berth_host.errors.extenders import ExtenderError
 from berth_host.explain.fit_error import fit_error_message
 from berth_host.extenders.extenders import NO_EXTENDERS, Extenders, Victims
+from berth_host.framework.filtering import sensitive
 from berth_host.framework.framework import Framework
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.cycle import Cycle
 from berth_host.scheduler.chooser import Chooser
 from berth_host.scheduler.preemption import selection
+from berth_host.scheduler.preemption.apart import victims_on
 from berth_host.scheduler.preemption.budgets import Budget, Budgets, BudgetStore
 from berth_host.scheduler.preemption.dry_run import DryRun
 from berth_host.scheduler.preemption.eligibility import UNDER_WAY, ineligible_reason
 from berth_host.scheduler.preemption.kept_outcomes import KeptOutcomes, Outcomes
+from berth_host.scheduler.preemption.reprieve import TrialSnapshot
 from berth_host.scheduler.preemption.selection import Candidates
-from berth_host.scheduler.preemption.units import GroupObjects, Units, has_groups, units_of
-from berth_host.scheduler.preemption.victims import potential_victims
+from berth_host.scheduler.preemption.units import Units, has_groups, units_of
+from berth_host.scheduler.preemption.victims import PotentialVictims, potential_victims
 
 NO_CANDIDATE: Final = Status.unschedulable("no candidate node for preemption")
 NOT_HELPFUL: Final = Status.unresolvable("Preemption is not helpful for scheduling")
@@ -121,10 +125,10 @@ class Evaluator:
         budgets: BudgetStore,
         pods: PodsAndPreemptions,
         extenders: Extenders = NO_EXTENDERS,
-        groups: GroupObjects | None = None,
+        groups_in: TrialSnapshot | None = None,
     ) -> None:
-        """Make the evaluator. `groups`: the groups of the snapshot; None: groups do not count."""
-        self._groups = groups
+        """Make the evaluator. `groups_in`: the snapshot, if pod groups count; None: they do not."""
+        self._snapshot = groups_in
         self._chooser = chooser
         self._extenders = extenders
         self._budgets = Budgets(budgets)
@@ -142,7 +146,8 @@ class Evaluator:
         if current is None or statuses is None:
             found.status = Status.error(f'pod "{cycle.pod.name}" not found')
             return found
-        found.ineligible = ineligible_reason(current, nodes, statuses, self._groups)
+        groups = None if self._snapshot is None else self._snapshot.groups
+        found.ineligible = ineligible_reason(current, nodes, statuses, groups)
         if not found.ineligible and self._pods.is_preempting(current.uid):
             found.ineligible = UNDER_WAY
         if found.ineligible:
@@ -162,7 +167,9 @@ class Evaluator:
     async def _choose(
         self, framework: Framework, cycle: Cycle, limits: SearchLimits, found: Evaluation
     ) -> Choice | None:
-        search = _Search(framework, cycle, found, self._budgets.read(), self.kept, self._units(cycle.nodes))
+        search = _Search(
+            framework, cycle, found, self._budgets.read(), self.kept, self._units(cycle.nodes), self._snapshot
+        )
         count = len(found.potential)
         offset, wanted = self._chooser.offset(count), limits.wanted(count)
         part = wanted + wanted // 4
@@ -181,9 +188,9 @@ class Evaluator:
 
     def _units(self, nodes: NodeTable) -> Units | None:
         """Return the units of the snapshot's pods; None while each pod is a unit."""
-        if self._groups is None or not has_groups(nodes.pods):
+        if self._snapshot is None or not has_groups(nodes.pods):
             return None
-        return units_of(nodes.pods, self._groups)
+        return units_of(nodes.pods, self._snapshot.groups)
 
     async def _best(self, cycle: Cycle, found: Evaluation, candidates: Candidates) -> Choice | None:
         """Return the best of the candidates that the extenders leave; None if they leave none. Raises
@@ -215,8 +222,10 @@ class _Search:
         budgets: Sequence[Budget],
         shared: KeptOutcomes,
         units: Units | None,
+        snapshot: TrialSnapshot | None,
     ) -> None:
         self._units = units
+        self._snapshot = snapshot
         self._framework = framework
         self._cycle = cycle
         self._found = found
@@ -257,20 +266,65 @@ class _Search:
         return outcomes.candidates(slots, places)
 
     async def _try(self, places: NDArray[np.intp]) -> None:
-        cycle, statuses = self._cycle, self._found.statuses
-        rows, slots = self._found.potential[places], self._slots[places]
+        cycle = self._cycle
+        rows = self._found.potential[places]
         victims = potential_victims(cycle.pod, cycle.nodes, rows, self._budgets, self._units)
-        passed, away = await DryRun(self._framework, cycle, rows, victims, statuses).run()
-        counts = np.diff(np.concatenate([[0], np.cumsum(away)])[victims.starts])
-        for place in passed[counts[passed] == 0].tolist():
-            row = int(rows[place])
-            text = f'expected at least one victim pod on node "{cycle.nodes.name(row)}"'
-            statuses.groups[row] = statuses.group_of(Status.error(text))
-        candidates = selection.candidates_of(victims, passed[counts[passed] > 0], away)
-        self._outcomes.put(slots, candidates, rows, statuses)
+        wide = victims.reaches_further()
+        if self._snapshot is not None and wide.any() and self._looks_further():
+            # Trials move the rows of the table of pods, so the other nodes come first.
+            if not wide.all():
+                await self._try(places[~wide])
+                await self._try(places[wide])
+                return
+            candidates = await self._try_apart(rows, victims, self._snapshot)
+        else:
+            passed, away = await DryRun(self._framework, cycle, rows, victims, self._found.statuses).run()
+            counts = np.diff(np.concatenate([[0], np.cumsum(away)])[victims.starts])
+            for place in passed[counts[passed] == 0].tolist():
+                self._without_victims(int(rows[place]))
+            candidates = selection.candidates_of(victims, passed[counts[passed] > 0], away)
+        self._outcomes.put(self._slots[places], candidates, rows, self._found.statuses)
         if any(client.is_failing for client in self._framework.filters_of(cycle)):
             # The failure policy may have replaced a plugin's answer.
-            self._outcomes.keep_for_now(slots)
+            self._outcomes.keep_for_now(self._slots[places])
+
+    def _without_victims(self, row: int) -> None:
+        """Write the error about a node that no evictions are needed on."""
+        text = f'expected at least one victim pod on node "{self._cycle.nodes.name(row)}"'
+        statuses = self._found.statuses
+        statuses.groups[row] = statuses.group_of(Status.error(text))
+
+    def _looks_further(self) -> bool:
+        """Return True if a plugin that judges the pod looks at other nodes than the one it judges."""
+        clients = sensitive(self._framework.filters_of(self._cycle))
+        return any(client.descriptor.pod_sensitivity is PodSensitivity.CLUSTER for client in clients)
+
+    async def _try_apart(
+        self, rows: NDArray[np.intp], victims: PotentialVictims, snapshot: TrialSnapshot
+    ) -> Candidates:
+        """Return the candidates of a dry run for the units' pods on other nodes too, node after node."""
+        nodes, statuses = self._cycle.nodes, self._found.statuses
+        units = [victims.unit_pods(i) for i in range(len(victims))]
+        works: dict[str, tuple[list[Pod], int]] = {}
+        for place, row in enumerate(rows.tolist()):
+            start, end = int(victims.starts[place]), int(victims.starts[place + 1])
+            name = nodes.name(row)
+            found = await victims_on(self._framework, self._cycle, name, units[start:end], snapshot)
+            if isinstance(found, Status):
+                statuses.groups[row] = statuses.group_of(found)
+                continue
+            away = start + np.flatnonzero(found)
+            if not len(away):
+                self._without_victims(row)
+                continue
+            by_importance = away[np.argsort(victims.importance[away])]
+            pods = [pod for i in by_importance.tolist() for pod in units[i]]
+            works[name] = pods, int(victims.violations[away].sum())
+        self._units = units_of(nodes.pods, snapshot.groups)
+        if not works:
+            return selection.nobody()
+        at, candidates = selection.named(nodes, works)
+        return replace(candidates, places=rows.searchsorted(at))
 
 
 class _Tied:

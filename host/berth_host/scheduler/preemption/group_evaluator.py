@@ -27,28 +27,11 @@ from numpy.typing import NDArray
 from berth_host.framework.framework import Framework
 from berth_host.scheduler.preemption.budgets import Budgets, BudgetStore, violating
 from berth_host.scheduler.preemption.eligibility import NEVER, makes_room
-from berth_host.scheduler.preemption.reprieve import MakeAttempts, Placed, WhatIfSnapshot, victims_among
+from berth_host.scheduler.preemption.reprieve import MakeAttempts, Placed, TrialSnapshot, victims_among
 from berth_host.scheduler.preemption.units import GroupObjects, Units, units_of
 
 NO_VICTIMS: Final = Status.unresolvable("No preemption victims found for incoming preemptor")
 ONGOING: Final = Status(SUCCESS.code, ("ongoing preemption on nominated nodes",))
-
-
-class TrialSnapshot(WhatIfSnapshot, Protocol):
-    """The snapshot of a group's cycle, with its groups."""
-
-    @property
-    def groups(self) -> GroupObjects:
-        """The group objects."""
-        ...
-
-    def mark(self) -> int:
-        """Return the state that `revert` returns to."""
-        ...
-
-    def revert(self, mark: int) -> None:
-        """Undo the changes since `mark`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

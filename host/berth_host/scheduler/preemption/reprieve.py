@@ -24,7 +24,7 @@ from berth_sdk.extension_points import ExtensionPoint, PodSensitivity
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.signature import signature
-from berth_sdk.tables import NodeTable, PodChanges, PodTable
+from berth_sdk.tables import NodeTable, PodChanges, PodTable, StateVersion
 from numpy.typing import NDArray
 
 from berth_host.framework.filtering import filter_rows, filter_scenarios, nominated_pass, sensitive
@@ -32,6 +32,7 @@ from berth_host.framework.framework import Framework
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle, CycleEnd
+from berth_host.scheduler.preemption.units import GroupObjects
 
 WHAT_IF_ENDS: Final = "the what-if of a preemption ends"
 Unit = Sequence[Pod]
@@ -46,12 +47,30 @@ class Placed:
     node_name: str
 
 
-class WhatIfSnapshot(Protocol):
-    """The snapshot of a group's cycle: pods leave, come back and are assumed for the length of a what-if."""
+class TrialSnapshot(Protocol):
+    """The snapshot that a cycle holds: pods leave, come back and are assumed for the length of a what-if."""
 
     @property
     def nodes(self) -> NodeTable:
         """The table of all nodes; a new object after each change."""
+        ...
+
+    @property
+    def version(self) -> StateVersion:
+        """The version of the table."""
+        ...
+
+    @property
+    def groups(self) -> GroupObjects:
+        """The group objects."""
+        ...
+
+    def mark(self) -> int:
+        """Return the state that `revert` returns to."""
+        ...
+
+    def revert(self, mark: int) -> None:
+        """Undo the changes since `mark`."""
         ...
 
     def assume(self, pod: Pod) -> None:
@@ -86,7 +105,7 @@ async def victims_among(
     framework: Framework,
     members: Sequence[Placed],
     units: Sequence[Unit],
-    snapshot: WhatIfSnapshot,
+    snapshot: TrialSnapshot,
     attempts: MakeAttempts,
 ) -> NDArray[np.bool_]:
     """Return bool[u]: the units that cannot stay.
@@ -95,11 +114,11 @@ async def victims_among(
     in this order. At the end the snapshot may lack some of the units or all of them.
     """
     asked = [sensitive(framework.filters_of(placed.cycle)) for placed in members]
-    way = OneByOne if any(_looks_further(client) for clients in asked for client in clients) else NodeByNode
+    way = OneByOne if any(looks_further(client) for clients in asked for client in clients) else NodeByNode
     return await way(framework, members, asked, snapshot, attempts).run(units)
 
 
-def _looks_further(client: PluginClient) -> bool:
+def looks_further(client: PluginClient) -> bool:
     """Return True if more counts for the plugin than a node and the pods on it: other nodes, or what the
     plugin itself keeps about reserved pods.
     """
@@ -137,7 +156,7 @@ class NodeByNode:
         framework: Framework,
         members: Sequence[Placed],
         asked: Sequence[Sequence[PluginClient]],
-        snapshot: WhatIfSnapshot,
+        snapshot: TrialSnapshot,
         attempts: MakeAttempts,
     ) -> None:
         self._framework = framework
@@ -269,13 +288,13 @@ class OneByOne:
         framework: Framework,
         members: Sequence[Placed],
         asked: Sequence[Sequence[PluginClient]],
-        snapshot: WhatIfSnapshot,
+        snapshot: TrialSnapshot,
         attempts: MakeAttempts,
     ) -> None:
         self._framework = framework
         self._members = members
         self._asked = asked
-        self._further = [[one for one in clients if _looks_further(one)] for clients in asked]
+        self._further = [[one for one in clients if looks_further(one)] for clients in asked]
         self._snapshot = snapshot
         self._attempts = attempts
 

@@ -67,7 +67,7 @@ def candidates_of(
 ) -> Candidates:
     """Return the candidates of a dry run: the places `works`, each with at least one victim in `away`."""
     if not len(works):
-        return _nobody()
+        return nobody()
     owner = np.repeat(np.arange(len(potential.counts)), potential.counts)
     is_candidate = np.zeros(len(potential.counts), dtype=np.bool_)
     is_candidate[works] = True
@@ -100,8 +100,8 @@ def candidates_of(
 
 
 def named(nodes: NodeTable, victims: Victims) -> tuple[NDArray[np.intp], Candidates]:
-    """Return the candidates that extenders named: rows of `nodes`, and the candidates, whose places are
-    positions in these rows. `victims`: at least one pod on each node, in the extender's order.
+    """Return candidates by the names of their nodes: rows of `nodes`, and the candidates, whose places are
+    positions in these rows. `victims`: at least one pod for each node, in the given order.
 
     As in kube-scheduler, the first victim counts as the one of the highest priority.
     """
@@ -126,7 +126,8 @@ def named(nodes: NodeTable, victims: Victims) -> tuple[NDArray[np.intp], Candida
     return np.asarray([row for row, _ in by_row], dtype=np.intp), candidates
 
 
-def _nobody() -> Candidates:
+def nobody() -> Candidates:
+    """Return no candidates."""
     costs: dict[str, NDArray[Any]] = {name: np.zeros(0, dtype=kind) for name, kind in CRITERIA.items()}
     none = np.zeros(0, dtype=np.intp)
     return Candidates(none, (), none, **costs)

@@ -67,6 +67,10 @@ class PotentialVictims:
         rows, starts = self.pods.units.pods_of(self.pods.unit.take(chosen))
         return rows, np.diff(starts)
 
+    def unit_pods(self, entry: int) -> list[Pod]:
+        """Return all pods of a unit, as records."""
+        return self.table.several(self.all_pods(np.asarray([entry], dtype=np.intp))[0])
+
     def reaches_further(self) -> NDArray[np.bool_]:
         """Return bool[c]: the nodes with a unit that has pods on other nodes too."""
         found = np.zeros(len(self.starts) - 1, dtype=np.bool_)

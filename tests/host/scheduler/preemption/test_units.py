@@ -18,6 +18,7 @@ from berth_host.scheduler.chooser import SmallestName
 from berth_host.scheduler.preemption.eligibility import TERMINATING
 from berth_host.scheduler.preemption.evaluator import Evaluation, Evaluator, SearchLimits
 from berth_host.scheduler.preemption.units import eviction_priority, units_of
+from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.status import Status
@@ -55,23 +56,27 @@ class Known:
         return False
 
 
-def cluster(nodes: Sequence[PlainNode], groups: Sequence[PodGroup]) -> FrameworkAlone:
+def cluster(nodes: Sequence[Node], pods: Sequence[Pod], groups: Sequence[PodGroup]) -> FrameworkAlone:
     alone = FrameworkAlone(CONFIGURATION)
     alone.cache.groups = PodGroups(alone.cache.generations, composite=True)
     for group in groups:
         alone.cache.groups.put_object(group)
     for one in nodes:
-        alone.add_node(make_node(one.name, cpu=f"{one.cpu_milli}m", pods=one.pod_limit))
-        for other in one.pods:
-            alone.add_pod(other)
+        alone.add_node(one)
+    for other in pods:
+        alone.add_pod(other)
     alone.snapshot.update(alone.cache)
     return alone
 
 
 def evaluate(
-    pod: Pod, nodes: Sequence[PlainNode], groups: Sequence[PodGroup], budgets: Sequence[PlainBudget] = ()
+    pod: Pod,
+    nodes: Sequence[Node],
+    pods: Sequence[Pod],
+    groups: Sequence[PodGroup],
+    budgets: Sequence[PlainBudget] = (),
 ) -> Evaluation:
-    alone = cluster(nodes, groups)
+    alone = cluster(nodes, pods, groups)
 
     async def run() -> Evaluation:
         cycle = alone.cycle(pod)
@@ -81,10 +86,15 @@ def evaluate(
             cycle, cycle.statuses, all_rows(cycle.nodes), cycle.nominated
         )
         cycle.statuses.groups[passed] = cycle.statuses.group_of(NOT_ASKED)
-        evaluator = Evaluator(SmallestName(), store_of(budgets), Known(), groups=alone.snapshot.groups)
+        alone.snapshot.hold()
+        evaluator = Evaluator(SmallestName(), store_of(budgets), Known(), groups_in=alone.snapshot)
         return await evaluator.evaluate(alone.framework, cycle, SearchLimits(100, 0))
 
     return asyncio.run(run())
+
+
+def made(nodes: Sequence[PlainNode]) -> list[Node]:
+    return [make_node(one.name, cpu=f"{one.cpu_milli}m", pods=one.pod_limit) for one in nodes]
 
 
 @pytest.mark.slow
@@ -92,7 +102,7 @@ def evaluate(
 @given(nodes=clusters(), groups=old_groups())
 def test_units_are_the_pods_that_leave_together(nodes: list[PlainNode], groups: dict[str, PodGroup]) -> None:
     pods = [pod for node in nodes for pod in node.pods]
-    alone = cluster(nodes, list(groups.values()))
+    alone = cluster(made(nodes), pods, list(groups.values()))
     table = alone.snapshot.pods
     units = units_of(table, alone.snapshot.groups)
     found = {
@@ -126,7 +136,8 @@ def test_a_pod_evicts_the_units_that_the_rules_name(
         for _ in range(data.draw(st.integers(0, 2)))
     ]
     want = plain_pod_preempts(pod, nodes, groups, budgets)
-    got = evaluate(pod, nodes, list(groups.values()), budgets)
+    there = [other for node in nodes for other in node.pods]
+    got = evaluate(pod, made(nodes), there, list(groups.values()), budgets)
     assert sorted(got.statuses.table.take(got.potential).names) == sorted(want.tried)
     rejected = {name: got.statuses.status_of(name).reasons for name in set(want.tried) - set(want.candidates)}
     assert rejected == want.rejected
@@ -151,11 +162,9 @@ def test_a_pod_evicts_the_units_that_the_rules_name(
 # --- single cases -----------------------------------------------------------------------------------------
 
 
-def spread(count: int, **fields: int) -> list[PlainNode]:
-    return [
-        PlainNode(f"n{i}", 1000, 9, (running(f"old-{i}", f"n{i}", group="old", minute=i, **fields),))
-        for i in range(count)
-    ]
+def spread(count: int, **fields: int) -> tuple[list[Node], list[Pod]]:
+    nodes = [make_node(f"n{i}", cpu=1) for i in range(count)]
+    return nodes, [running(f"old-{i}", f"n{i}", group="old", minute=i, **fields) for i in range(count)]
 
 
 def victims(found: Evaluation) -> list[str]:
@@ -166,15 +175,38 @@ def victims(found: Evaluation) -> list[str]:
 def test_a_group_that_leaves_as_a_whole_leaves_every_node() -> None:
     pod = make_pod("new", uid="u", cpu=1, priority=5)
     whole = PodGroup(name="old", priority=1, disrupts_all=True)
-    assert victims(evaluate(pod, spread(3), [whole])) == ["old-0", "old-1", "old-2"]
+    assert victims(evaluate(pod, *spread(3), [whole])) == ["old-0", "old-1", "old-2"]
     single = replace(whole, disrupts_all=False)
-    assert len(victims(evaluate(pod, spread(3), [single]))) == 1
+    assert len(victims(evaluate(pod, *spread(3), [single]))) == 1
+
+
+def test_pods_of_the_unit_on_other_nodes_are_gone_for_plugins_that_look_there() -> None:
+    apart = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "old"}}, "topologyKey": "zone"}
+            ]
+        }
+    }
+    pod = make_pod("new", uid="u", cpu=1, priority=5, affinity=apart, node_selector={"room": "yes"})
+    nodes = [
+        make_node("n0", cpu=1, labels={"zone": "a", "room": "yes"}),
+        make_node("n1", cpu=1, labels={"zone": "a"}),
+    ]
+    there = [running(f"old-{i}", f"n{i}", group="old", minute=i, labels={"app": "old"}) for i in range(2)]
+    whole = PodGroup(name="old", priority=1, disrupts_all=True)
+    single = replace(whole, disrupts_all=False)
+    found = evaluate(pod, nodes, there, [whole])
+    assert victims(found) == ["old-0", "old-1"]
+    assert victims(evaluate(pod, nodes, [there[0]], [whole])) == ["old-0"]
+    # The pod on the other node stays, and with it the reason not to be in its zone.
+    assert evaluate(pod, nodes, there, [single]).choice is None
 
 
 def test_the_priority_of_the_group_protects_its_pods() -> None:
     pod = make_pod("new", uid="u", cpu=1, priority=5)
-    assert evaluate(pod, spread(2, priority=1), [PodGroup(name="old", priority=5)]).choice is None
-    assert len(victims(evaluate(pod, spread(2, priority=9), [PodGroup(name="old", priority=4)]))) == 1
+    assert evaluate(pod, *spread(2, priority=1), [PodGroup(name="old", priority=5)]).choice is None
+    assert len(victims(evaluate(pod, *spread(2, priority=9), [PodGroup(name="old", priority=4)]))) == 1
 
 
 def test_a_leaving_pod_of_a_group_of_lower_priority_is_waited_for() -> None:
@@ -190,6 +222,6 @@ def test_a_leaving_pod_of_a_group_of_lower_priority_is_waited_for() -> None:
     )
     full = running("full", "n0", minute=1, priority=1)
     pod = make_pod("new", uid="u", cpu=1, priority=5, nominated="n0")
-    nodes = [PlainNode("n0", 1000, 9, (leaving, full))]
-    assert evaluate(pod, nodes, [PodGroup(name="old", priority=1)]).ineligible == TERMINATING
-    assert evaluate(pod, nodes, [PodGroup(name="old", priority=7)]).ineligible == ""
+    cluster = [make_node("n0", cpu=1)], [leaving, full]
+    assert evaluate(pod, *cluster, [PodGroup(name="old", priority=1)]).ineligible == TERMINATING
+    assert evaluate(pod, *cluster, [PodGroup(name="old", priority=7)]).ineligible == ""
