@@ -1,16 +1,17 @@
-"""DefaultPreemption: makes room for a pod that fits on no node, by evicting pods of lower priority.
+"""DefaultPreemption: makes room for a pod or a pod group without a place, by evicting pods of lower priority.
 
-Called at PostFilter and PreEnqueue. The host does the search (`Handle.evaluate_preemption`) and calls every
-Filter plugin with what-if questions. The host evicts the victims, and sets `QueuedPod.victims_pending`
-meanwhile.
+Called at PostFilter, PodGroupPostFilter and PreEnqueue. The host does the search
+(`Handle.evaluate_preemption`, `Tries.preempt`) and calls every Filter plugin with what-if questions. The host
+evicts the victims, and sets `QueuedPod.victims_pending` meanwhile.
 
-Source: `pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go`, v1.36.
+Source: `pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go`, v1.37.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
@@ -19,12 +20,14 @@ from berth_sdk.extension_points import Answer, DependsOn, Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
-from berth_sdk.results import NodeRejections, PostFilterResult, QueuedPod
+from berth_sdk.pod_group import GroupView
+from berth_sdk.results import NodeRejections, PodGroupPostFilterResult, PostFilterResult, QueuedPod, Tries
 from berth_sdk.status import Status
 
 from berth_plugins.args.findings import Findings, integer
 
 WAITING: Final = Status.unresolvable("waiting for the preemption for this pod to be finished")
+GROUP_WAITING: Final = Status.unresolvable("waiting for the preemption for this pod group to be finished")
 _PERCENTAGE: Final = "minCandidateNodesPercentage"
 _ABSOLUTE: Final = "minCandidateNodesAbsolute"
 _DEFAULTS: Final = {_PERCENTAGE: 10, _ABSOLUTE: 100}
@@ -58,8 +61,10 @@ class DefaultPreemption(Plugin):
         findings.check()
 
     def pre_enqueue(self, pod: QueuedPod) -> Status:
-        """Return UNSCHEDULABLE_AND_UNRESOLVABLE while the host evicts pods for this one."""
-        return WAITING if pod.victims_pending else Status.success()
+        """Return UNSCHEDULABLE_AND_UNRESOLVABLE while the host evicts pods for this one or its group."""
+        if not pod.victims_pending:
+            return Status.success()
+        return GROUP_WAITING if pod.pod.group_key else WAITING
 
     def post_filter(
         self, state: CycleState, pod: Pod, rejections: NodeRejections
@@ -72,9 +77,16 @@ class DefaultPreemption(Plugin):
         )
         return _signed_later(found) if inspect.isawaitable(found) else _signed(found)
 
+    def pod_group_post_filter(
+        self, state: CycleState, group: GroupView, tries: Tries
+    ) -> Answer[PodGroupPostFilterResult | Status | None]:
+        """Return the result of the host's preemption, with `pod group preemption: ` before its message."""
+        found = tries.preempt()
+        return _group_signed_later(found) if inspect.isawaitable(found) else _group_signed(found)
+
     def sign_queue(self, pod: Pod) -> Hashable:
-        """Return a constant: only the eviction of the pod's victims counts, nothing of the pod."""
-        return ()
+        """Return whether the pod has a group: only that and the eviction of victims counts."""
+        return bool(pod.group_key)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """Return False: the plugins that rejected the pod decide whether room helps the pod."""
@@ -90,3 +102,15 @@ def _signed(found: PostFilterResult) -> PostFilterResult:
         return found
     status = Status(found.status.code, (f"preemption: {found.status.message}",))
     return PostFilterResult(status, found.nominated_node, found.clear_nomination, found.victims)
+
+
+async def _group_signed_later(found: Awaitable[PodGroupPostFilterResult]) -> PodGroupPostFilterResult:
+    return _group_signed(await found)
+
+
+def _group_signed(found: PodGroupPostFilterResult) -> PodGroupPostFilterResult:
+    if not found.status.message:
+        return found
+    return replace(
+        found, status=Status(found.status.code, (f"pod group preemption: {found.status.message}",))
+    )

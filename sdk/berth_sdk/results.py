@@ -358,7 +358,8 @@ class NodeRejections:
 class PodGroupPostFilterResult:
     """The answer of PodGroupPostFilter. SUCCESS: the group may fit once `victims` are gone.
 
-    - `nominations`: the node for each member that gets one. Other members keep what they have.
+    - `nominations`: the node for each member that gets one, "" to clear its nomination. Other members keep
+      what they have.
     - `victims`: pods on any nodes, of lower priority than the group. The host evicts them.
     - `patches`: changes to objects of declared kinds, made with any status.
     """
@@ -386,5 +387,14 @@ class Tries(Protocol):
         Nothing is scheduled or evicted. In an in-process plugin, await the result. At most 32 tries per call,
         one after the other. Raises HandleError after the call, for one try too many, and for a pod that is
         not on a node of the snapshot.
+        """
+        ...
+
+    def preempt(self) -> PodGroupPostFilterResult | Awaitable[PodGroupPostFilterResult]:
+        """Run the host's own preemption for the group: find pods of lower priority in whose place the group
+        fits.
+
+        The host evicts no pod until `pod_group_post_filter` returns this result or another one. Counts as a
+        try, and raises HandleError as `schedule` does. In an in-process plugin, await the result.
         """
         ...

@@ -101,6 +101,7 @@ def test_services_and_calls_are_complete(contract: FileDescriptorSet) -> None:
             "EvaluatePreemption",
             "RunScores",
             "TryPodGroup",
+            "EvaluatePodGroupPreemption",
             "ListNominatedPods",
             "Nominate",
             "Requeue",

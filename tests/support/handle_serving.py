@@ -29,6 +29,7 @@ from berth_sdk.results import (
     NominatedPod,
     Nomination,
     PluginNodeScores,
+    PodGroupPostFilterResult,
     PostFilterResult,
     Trial,
     WaitingPod,
@@ -132,6 +133,9 @@ class Backend:
         return self.events_left >= 0
 
 
+LOW = ObjectRef(namespace="default", name="low", uid="low-uid")
+
+
 class Filters:
     """The other plugins: they reject whatever would have more than one pod added."""
 
@@ -150,6 +154,11 @@ class Filters:
         if len(removed) < 2:
             return Trial(Status.unschedulable(f"{len(removed)} pods are too few"))
         return Trial(SUCCESS, (Assignment(Pod(name="worker", uid="uid-worker"), "n1"),))
+
+    async def preempt_for_pod_group(self, plugin: str, cycle_id: str) -> PodGroupPostFilterResult:
+        """The group fits in the place of the pod `low`; its member `worker` is then on n1."""
+        trial = await self.try_pod_group(plugin, cycle_id, [LOW, LOW])
+        return PodGroupPostFilterResult(trial.status, trial.assignments, (LOW,))
 
 
 class Serving:

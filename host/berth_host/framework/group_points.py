@@ -8,8 +8,10 @@ PlacementFeasible, several too; and any plugin may normalise its scores.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from berth_sdk.errors import HandleError
@@ -29,8 +31,18 @@ from berth_host.rpc.group_cycle import GroupCycle, PlacementCycle
 
 MAX_TRIES = 32
 """The most what-ifs in one call of PodGroupPostFilter."""
-Try = Callable[[Sequence[Pod]], Awaitable[Trial]]
-"""Places the group in the snapshot without some pods, and leaves the snapshot as it was."""
+
+
+class WhatIfs(Protocol):
+    """What the host can try for a group. The snapshot is the same afterwards."""
+
+    async def run_without(self, removed: Sequence[Pod]) -> Trial:
+        """Place the group in the snapshot without some pods. Raises HandleError for a pod on no node."""
+        ...
+
+    async def preempt(self) -> PodGroupPostFilterResult:
+        """Run the host's own preemption for the group."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,11 +66,11 @@ class PlacementTotals:
 class OpenTries:
     """`berth_sdk.results.Tries` of one call of PodGroupPostFilter: at most MAX_TRIES, one at a time."""
 
-    def __init__(self, cycle: GroupCycle, plugin: str, schedule: Try) -> None:
+    def __init__(self, cycle: GroupCycle, plugin: str, what_ifs: WhatIfs) -> None:
         self.cycle_id = cycle.cycle_id
         self.plugin = plugin
         self._cycle = cycle
-        self._schedule = schedule
+        self._what_ifs = what_ifs
         self._left = MAX_TRIES
         self._is_trying = False
 
@@ -73,6 +85,17 @@ class OpenTries:
 
     async def schedule(self, removed: Sequence[Pod]) -> Trial:
         """Place the group without the pods `removed`. Raises HandleError, as `Tries` says."""
+        with self._one_try():
+            return await self._what_ifs.run_without(removed)
+
+    async def preempt(self) -> PodGroupPostFilterResult:
+        """Run the host's own preemption for the group. Raises HandleError, as `Tries` says."""
+        with self._one_try():
+            return await self._what_ifs.preempt()
+
+    @contextmanager
+    def _one_try(self) -> Iterator[None]:
+        """Count a try, which lasts for the block. Raises HandleError if none can be made."""
         if self._cycle.part(self.plugin).open_call is not ExtensionPoint.POD_GROUP_POST_FILTER:
             raise HandleError(f"no PodGroupPostFilter of {self.plugin} is open in cycle {self.cycle_id}")
         if self.refusal:
@@ -80,7 +103,7 @@ class OpenTries:
         self._left -= 1
         self._is_trying = True
         try:
-            return await self._schedule(removed)
+            yield
         finally:
             self._is_trying = False
 
@@ -198,24 +221,26 @@ class GroupPoints:
         return PlacementTotals(total, tuple(scores))
 
     async def run_pod_group_post_filter(
-        self, cycle: GroupCycle, schedule: Try
+        self, cycle: GroupCycle, what_ifs: WhatIfs
     ) -> tuple[str, PodGroupPostFilterResult]:
         """Run PodGroupPostFilter; return (plugin, result) of the plugin that ends it, else why none helps.
 
-        `schedule`: the what-ifs that plugins may ask for.
+        `what_ifs`: what plugins may ask for.
         """
         started_s = instant_s()
-        plugin, result = await self._post_filter(cycle, schedule)
+        plugin, result = await self._post_filter(cycle, what_ifs)
         self._times.pod_group_post_filter[result.status.code].since(started_s)
         return plugin, result
 
-    async def _post_filter(self, cycle: GroupCycle, schedule: Try) -> tuple[str, PodGroupPostFilterResult]:
+    async def _post_filter(
+        self, cycle: GroupCycle, what_ifs: WhatIfs
+    ) -> tuple[str, PodGroupPostFilterResult]:
         reasons: list[str] = []
         first = ""
         for plugin in self._asked(cycle, ExtensionPoint.POD_GROUP_POST_FILTER):
             client = plugin.client
             first = first or client.name
-            self._tries = OpenTries(cycle, client.name, schedule)
+            self._tries = OpenTries(cycle, client.name, what_ifs)
             try:
                 result = await client.pod_group_post_filter(cycle, self._tries)
             finally:

@@ -24,6 +24,7 @@ from berth_sdk.results import (
     NodeScores,
     NominatedPod,
     Nomination,
+    PodGroupPostFilterResult,
     PostFilterResult,
     Trial,
     WaitingPod,
@@ -68,6 +69,13 @@ class FilterRunner(Protocol):
         """Place the group of an open PodGroupPostFilter in the snapshot without some pods.
 
         Raises NoOpenCallError, QuestionUnderWayError and UnknownPodError.
+        """
+        ...
+
+    async def preempt_for_pod_group(self, plugin: str, cycle_id: str) -> PodGroupPostFilterResult:
+        """Run the host's preemption for the group of an open PodGroupPostFilter.
+
+        Raises NoOpenCallError and QuestionUnderWayError.
         """
         ...
 
@@ -289,7 +297,21 @@ async def _try_pod_group(
     )
 
 
+async def _preempt_for_pod_group(
+    host: HandleSeams, request: handle_pb2.EvaluatePodGroupPreemptionRequest
+) -> handle_pb2.EvaluatePodGroupPreemptionResponse:
+    found = await host.filters.preempt_for_pod_group(request.plugin, request.cycle_id)
+    return handle_pb2.EvaluatePodGroupPreemptionResponse(
+        status=encode_status(found.status),
+        nominations=encode_assignments(found.nominations),
+        victims=[wire.encode_ref(ref) for ref in found.victims],
+    )
+
+
 TRY_POD_GROUP: Final = ServedCall(rpc="TryPodGroup", open_in="PodGroupPostFilter", answer=_try_pod_group)
+PREEMPT_FOR_POD_GROUP: Final = ServedCall(
+    rpc="EvaluatePodGroupPreemption", open_in="PodGroupPostFilter", answer=_preempt_for_pod_group
+)
 RUN_FILTERS: Final = ServedCall(rpc="RunFilters", open_in="PostFilter", answer=_run_filters)
 EVALUATE_PREEMPTION: Final[HandleCall[str, int, int, PostFilterResult]] = HandleCall(
     rpc="EvaluatePreemption",
@@ -431,6 +453,7 @@ HANDLE_CALLS: Final[tuple[AnyHandleCall, ...]] = (
     EVALUATE_PREEMPTION,
     RUN_SCORES,
     TRY_POD_GROUP,
+    PREEMPT_FOR_POD_GROUP,
     NOMINATED_PODS,
     NOMINATE,
     REQUEUE,

@@ -22,6 +22,7 @@ from berth_sdk.results import (
     NominatedPod,
     Nomination,
     PluginNodeScores,
+    PodGroupPostFilterResult,
     PostFilterResult,
     Trial,
     WaitingPod,
@@ -37,6 +38,7 @@ from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.framework.filtering import filter_scenarios
+from berth_host.framework.group_points import OpenTries
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.backend import (
     NoOpenCallError,
@@ -189,8 +191,8 @@ class Backend:
 class OpenCalls:
     """Filters, preemption and scores that a plugin may run during a call to it, for the pod of that call.
 
-    During PostFilter all three; during Reserve and Permit scores only. During PodGroupPostFilter, tries of
-    the group. Implements `handle.calls.FilterRunner`.
+    During PostFilter all three; during Reserve and Permit scores only. During PodGroupPostFilter, tries and
+    the preemption of the group. Implements `handle.calls.FilterRunner`.
     """
 
     def __init__(self, evaluator: Evaluator, snapshot: Snapshot, later: LateParts) -> None:
@@ -254,6 +256,23 @@ class OpenCalls:
 
         Raises NoOpenCallError, QuestionUnderWayError and UnknownPodError.
         """
+        tries = self._tries(plugin, cycle_id)
+        pods: list[Pod] = []
+        for ref in removed:
+            pod = self._snapshot.pod_on_some_node(ref.uid)
+            if pod is None:
+                raise UnknownPodError(f"pod {ref.namespace}/{ref.name} ({ref.uid}) is on no node")
+            pods.append(pod)
+        return await tries.schedule(pods)
+
+    async def preempt_for_pod_group(self, plugin: str, cycle_id: str) -> PodGroupPostFilterResult:
+        """Run the host's preemption for the group of an open PodGroupPostFilter.
+
+        Raises NoOpenCallError and QuestionUnderWayError.
+        """
+        return await self._tries(plugin, cycle_id).preempt()
+
+    def _tries(self, plugin: str, cycle_id: str) -> OpenTries:
         tries = next(
             (
                 open_tries
@@ -267,13 +286,7 @@ class OpenCalls:
             raise NoOpenCallError(f"no PodGroupPostFilter of {plugin} is open in cycle {cycle_id}")
         if tries.refusal:
             raise QuestionUnderWayError(tries.refusal)
-        pods: list[Pod] = []
-        for ref in removed:
-            pod = self._snapshot.pod_on_some_node(ref.uid)
-            if pod is None:
-                raise UnknownPodError(f"pod {ref.namespace}/{ref.name} ({ref.uid}) is on no node")
-            pods.append(pod)
-        return await tries.schedule(pods)
+        return tries
 
     def _attempt(self, plugin: str, cycle_id: str, *points: ExtensionPoint) -> Attempt:
         attempt = self._later.scheduler.in_cycle

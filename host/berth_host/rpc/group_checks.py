@@ -120,7 +120,7 @@ class GroupChecks:
             if one.pod.uid in nominated:
                 self._violation(call, f"nominated {one.pod.key} twice")
             nominated.add(one.pod.uid)
-            if not facts.has_node(one.node_name):
+            if one.node_name and not facts.has_node(one.node_name):
                 self._violation(call, f"nominated the unknown node {one.node_name!r}")
         if (answer.victims or answer.nominations) and not status.is_success and not status.is_rejected:
             self._violation(call, f"named victims or nominations with the code {status.code.kube_name}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import grpc
 import numpy as np
@@ -30,6 +30,7 @@ from berth_sdk.results import (
     NominatedPod,
     Nomination,
     PluginNodeScores,
+    PodGroupPostFilterResult,
     PostFilterResult,
     Trial,
     WaitingPod,
@@ -64,22 +65,37 @@ class LocalCopy(Protocol):
         ...
 
 
+T = TypeVar("T")
+
+
 class PodGroupTries:
     """`berth_sdk.results.Tries` of one call. The deadline of the open call applies.
 
-    `schedule` blocks in a plain method. An `async def` method awaits its answer, as in process.
+    The methods block in a plain method of the plugin. An `async def` method awaits them, as in process.
     """
 
-    def __init__(self, schedule: Callable[[Sequence[Pod]], Trial]) -> None:
+    def __init__(
+        self, schedule: Callable[[Sequence[Pod]], Trial], preempt: Callable[[], PodGroupPostFilterResult]
+    ) -> None:
         self._schedule = schedule
+        self._preempt = preempt
 
     def schedule(self, removed: Sequence[Pod]) -> Trial | Awaitable[Trial]:
         """Place the group in the snapshot without some pods. Raises HandleError."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return self._schedule(removed)
-        return asyncio.to_thread(self._schedule, removed)
+        return _here_or_beside(self._schedule, removed)
+
+    def preempt(self) -> PodGroupPostFilterResult | Awaitable[PodGroupPostFilterResult]:
+        """Run the host's own preemption for the group. Raises HandleError."""
+        return _here_or_beside(self._preempt)
+
+
+def _here_or_beside(call: Callable[..., T], *args: Any) -> T | Awaitable[T]:
+    """Return the answer of a call that blocks; on an event loop an awaitable of it."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return call(*args)
+    return asyncio.to_thread(call, *args)
 
 
 class HandleClient:
@@ -188,7 +204,19 @@ class HandleClient:
 
     def tries(self, cycle_id: str, members: Mapping[str, Pod]) -> PodGroupTries:
         """Return the what-ifs of an open PodGroupPostFilter. `members`: the pods to place, by uid."""
-        return PodGroupTries(lambda removed: self._try_pod_group(cycle_id, members, removed))
+        return PodGroupTries(
+            lambda removed: self._try_pod_group(cycle_id, members, removed),
+            lambda: self._preempt_for_group(cycle_id, members),
+        )
+
+    def _preempt_for_group(self, cycle_id: str, members: Mapping[str, Pod]) -> PodGroupPostFilterResult:
+        request = handle_pb2.EvaluatePodGroupPreemptionRequest(plugin=self._plugin, cycle_id=cycle_id)
+        reply = self._call("EvaluatePodGroupPreemption", request, deadline_s=EVALUATION_DEADLINE_S)
+        return PodGroupPostFilterResult(
+            decode_status(reply.status, Code.UNSCHEDULABLE),
+            decode_assignments(reply.nominations, members),
+            tuple(wire.decode_ref(ref) for ref in reply.victims),
+        )
 
     def _try_pod_group(self, cycle_id: str, members: Mapping[str, Pod], removed: Sequence[Pod]) -> Trial:
         request = handle_pb2.TryPodGroupRequest(

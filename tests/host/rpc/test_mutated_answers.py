@@ -42,7 +42,7 @@ from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import Assignment, GroupView, Placement, PlacementProgress, PodGroup
-from berth_sdk.results import NodeRejections, QueuedPod, Trial
+from berth_sdk.results import NodeRejections, PodGroupPostFilterResult, QueuedPod, Trial
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import Code, Status, Verdicts
@@ -345,6 +345,9 @@ class NoTries:
     async def schedule(self, removed: Sequence[Pod]) -> Trial:
         raise AssertionError("asked for a try")
 
+    async def preempt(self) -> PodGroupPostFilterResult:
+        raise AssertionError("asked for a preemption")
+
 
 async def pod_group_post_filter(asked: Asked, _rng: random.Random) -> bool:
     result = await asked.client.pod_group_post_filter(asked.group, NoTries())
@@ -355,7 +358,7 @@ async def pod_group_post_filter(asked: Asked, _rng: random.Random) -> bool:
         is_legal(result.status, NODE_CODES)
         and set(nominated) <= members
         and len(set(nominated)) == len(nominated)
-        and all(one.node_name in NODE_NAMES for one in result.nominations)
+        and all(not one.node_name or one.node_name in NODE_NAMES for one in result.nominations)
         and all(victim is not None and victim.priority < GROUP.group.priority for victim in victims)
         and len(result.patches) <= MAX_PATCHES
     )

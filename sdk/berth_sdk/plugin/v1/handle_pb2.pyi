@@ -669,6 +669,70 @@ class TryPodGroupResponse(_message.Message):
 Global___TryPodGroupResponse: _TypeAlias = TryPodGroupResponse  # noqa: Y015
 
 @_typing.final
+class EvaluatePodGroupPreemptionRequest(_message.Message):
+    """The group of a cycle."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    CYCLE_ID_FIELD_NUMBER: _builtins.int
+    plugin: _builtins.str
+    """REQUIRED: the plugin that asks."""
+    cycle_id: _builtins.str
+    """REQUIRED: the cycle whose PodGroupPostFilter is open."""
+    def __init__(
+        self,
+        *,
+        plugin: _builtins.str = ...,
+        cycle_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "plugin", b"plugin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EvaluatePodGroupPreemptionRequest: _TypeAlias = EvaluatePodGroupPreemptionRequest  # noqa: Y015
+
+@_typing.final
+class EvaluatePodGroupPreemptionResponse(_message.Message):
+    """The result of the group's preemption. The fields mean what they mean in PodGroupPostFilterResponse."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    NOMINATIONS_FIELD_NUMBER: _builtins.int
+    VICTIMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def status(self) -> _common_pb2.Status:
+        """REQUIRED: SUCCESS: the group fits without the victims; another code, with the reason: it does not. Unspecified:
+        UNSCHEDULABLE.
+        """
+
+    @_builtins.property
+    def nominations(self) -> _containers.RepeatedCompositeFieldContainer[_scheduling_pb2.PlacementAssignment]:
+        """REQUIRED with SUCCESS, else empty: members with their nodes."""
+
+    @_builtins.property
+    def victims(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ObjectRef]:
+        """OPTIONAL: the pods to evict; empty: none."""
+
+    def __init__(
+        self,
+        *,
+        status: _common_pb2.Status | None = ...,
+        nominations: _abc.Iterable[_scheduling_pb2.PlacementAssignment] | None = ...,
+        victims: _abc.Iterable[_common_pb2.ObjectRef] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nominations", b"nominations", "status", b"status", "victims", b"victims"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EvaluatePodGroupPreemptionResponse: _TypeAlias = EvaluatePodGroupPreemptionResponse  # noqa: Y015
+
+@_typing.final
 class RunScoresRequest(_message.Message):
     """Nodes to score for the pod of a cycle."""
 

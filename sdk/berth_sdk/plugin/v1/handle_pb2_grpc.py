@@ -87,6 +87,11 @@ class HandleServiceStub(object):
                 request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.TryPodGroupRequest.SerializeToString,
                 response_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.TryPodGroupResponse.FromString,
                 _registered_method=True)
+        self.EvaluatePodGroupPreemption = channel.unary_unary(
+                '/berth.plugin.v1.HandleService/EvaluatePodGroupPreemption',
+                request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePodGroupPreemptionRequest.SerializeToString,
+                response_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePodGroupPreemptionResponse.FromString,
+                _registered_method=True)
         self.ListNominatedPods = channel.unary_stream(
                 '/berth.plugin.v1.HandleService/ListNominatedPods',
                 request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ListNominatedPodsRequest.SerializeToString,
@@ -235,6 +240,18 @@ class HandleServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EvaluatePodGroupPreemption(self, request, context):
+        """Runs the host's own preemption for the group of the cycle: in the place of which pods the group fits. Nothing is
+        evicted; the plugin may return the result from PodGroupPostFilter.
+
+        Caller: the plugin, while its PodGroupPostFilter of that cycle is open. Counts as one TryPodGroup.
+        Errors: as of TryPodGroup.
+        Repeat: yes, pure. Each one counts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListNominatedPods(self, request, context):
         """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of one
         moment. Each is smaller than the agreed size.
@@ -341,6 +358,11 @@ def add_HandleServiceServicer_to_server(servicer, server):
                     servicer.TryPodGroup,
                     request_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.TryPodGroupRequest.FromString,
                     response_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.TryPodGroupResponse.SerializeToString,
+            ),
+            'EvaluatePodGroupPreemption': grpc.unary_unary_rpc_method_handler(
+                    servicer.EvaluatePodGroupPreemption,
+                    request_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePodGroupPreemptionRequest.FromString,
+                    response_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePodGroupPreemptionResponse.SerializeToString,
             ),
             'ListNominatedPods': grpc.unary_stream_rpc_method_handler(
                     servicer.ListNominatedPods,
@@ -597,6 +619,33 @@ class HandleService(object):
             '/berth.plugin.v1.HandleService/TryPodGroup',
             berth_dot_plugin_dot_v1_dot_handle__pb2.TryPodGroupRequest.SerializeToString,
             berth_dot_plugin_dot_v1_dot_handle__pb2.TryPodGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EvaluatePodGroupPreemption(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/berth.plugin.v1.HandleService/EvaluatePodGroupPreemption',
+            berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePodGroupPreemptionRequest.SerializeToString,
+            berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePodGroupPreemptionResponse.FromString,
             options,
             channel_credentials,
             insecure,

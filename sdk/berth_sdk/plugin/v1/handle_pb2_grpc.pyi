@@ -119,6 +119,14 @@ class HandleServiceStub:
       names it.
     Repeat: yes, pure. Each one counts.
     """
+    EvaluatePodGroupPreemption: _grpc.UnaryUnaryMultiCallable[_handle_pb2.EvaluatePodGroupPreemptionRequest, _handle_pb2.EvaluatePodGroupPreemptionResponse]
+    """Runs the host's own preemption for the group of the cycle: in the place of which pods the group fits. Nothing is
+    evicted; the plugin may return the result from PodGroupPostFilter.
+
+    Caller: the plugin, while its PodGroupPostFilter of that cycle is open. Counts as one TryPodGroup.
+    Errors: as of TryPodGroup.
+    Repeat: yes, pure. Each one counts.
+    """
     ListNominatedPods: _grpc.UnaryStreamMultiCallable[_handle_pb2.ListNominatedPodsRequest, _handle_pb2.ListNominatedPodsResponse]
     """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of one
     moment. Each is smaller than the agreed size.
@@ -253,6 +261,14 @@ class HandleServiceAsyncStub(HandleServiceStub):
     Errors: FAILED_PRECONDITION: no PodGroupPostFilter of the plugin is open in that cycle. RESOURCE_EXHAUSTED: another
       try of the call runs, or it has made 32. INVALID_ARGUMENT: a pod is not on a node of the snapshot; the message
       names it.
+    Repeat: yes, pure. Each one counts.
+    """
+    EvaluatePodGroupPreemption: _aio.UnaryUnaryMultiCallable[_handle_pb2.EvaluatePodGroupPreemptionRequest, _handle_pb2.EvaluatePodGroupPreemptionResponse]  # type: ignore[assignment]
+    """Runs the host's own preemption for the group of the cycle: in the place of which pods the group fits. Nothing is
+    evicted; the plugin may return the result from PodGroupPostFilter.
+
+    Caller: the plugin, while its PodGroupPostFilter of that cycle is open. Counts as one TryPodGroup.
+    Errors: as of TryPodGroup.
     Repeat: yes, pure. Each one counts.
     """
     ListNominatedPods: _aio.UnaryStreamMultiCallable[_handle_pb2.ListNominatedPodsRequest, _handle_pb2.ListNominatedPodsResponse]  # type: ignore[assignment]
@@ -426,6 +442,19 @@ class HandleServiceServicer:
         Errors: FAILED_PRECONDITION: no PodGroupPostFilter of the plugin is open in that cycle. RESOURCE_EXHAUSTED: another
           try of the call runs, or it has made 32. INVALID_ARGUMENT: a pod is not on a node of the snapshot; the message
           names it.
+        Repeat: yes, pure. Each one counts.
+        """
+
+    def EvaluatePodGroupPreemption(
+        self,
+        request: _handle_pb2.EvaluatePodGroupPreemptionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handle_pb2.EvaluatePodGroupPreemptionResponse, _abc.Awaitable[_handle_pb2.EvaluatePodGroupPreemptionResponse]]:
+        """Runs the host's own preemption for the group of the cycle: in the place of which pods the group fits. Nothing is
+        evicted; the plugin may return the result from PodGroupPostFilter.
+
+        Caller: the plugin, while its PodGroupPostFilter of that cycle is open. Counts as one TryPodGroup.
+        Errors: as of TryPodGroup.
         Repeat: yes, pure. Each one counts.
         """
 

@@ -1372,7 +1372,9 @@ class PodGroupPostFilterResponse(_message.Message):
 
     @_builtins.property
     def nominations(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlacementAssignment]:
-        """OPTIONAL: members that may fit, each once, with their nodes. Other members keep the nominations that they have."""
+        """OPTIONAL: members that may fit, each once, with their nodes; an empty node_name clears the nomination. Other
+        members keep the nominations that they have.
+        """
 
     @_builtins.property
     def victims(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ObjectRef]:
