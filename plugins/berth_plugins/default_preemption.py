@@ -111,6 +111,5 @@ async def _group_signed_later(found: Awaitable[PodGroupPostFilterResult]) -> Pod
 def _group_signed(found: PodGroupPostFilterResult) -> PodGroupPostFilterResult:
     if not found.status.message:
         return found
-    return replace(
-        found, status=Status(found.status.code, (f"pod group preemption: {found.status.message}",))
-    )
+    text = f"pod group preemption: {found.status.message}"
+    return replace(found, status=Status(found.status.code, (text,)))

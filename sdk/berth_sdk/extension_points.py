@@ -695,7 +695,8 @@ class PodGroupPostFilterPlugin(Protocol):
         """Return SUCCESS with nominations and victims, which ends the search, or UNSCHEDULABLE.
 
         `tries.schedule` answers where the group would fit without some pods, `tries.preempt` what the host's
-        own preemption would do. UNSCHEDULABLE: no help; the host calls the next plugin. None reads as UNSCHEDULABLE. UNSCHEDULABLE_AND_UNRESOLVABLE ends the search.
+        own preemption would do. UNSCHEDULABLE: no help; the host calls the next plugin. None reads as
+        UNSCHEDULABLE. UNSCHEDULABLE_AND_UNRESOLVABLE ends the search.
         """
         ...
 

@@ -381,6 +381,14 @@ class Trial:
 class Tries(Protocol):
     """What-ifs of PodGroupPostFilter. Usable while that call runs."""
 
+    @property
+    def reached_pre_filter(self) -> bool:
+        """True if PreFilter of some member got as far as this plugin in the cycle.
+
+        False where the cycle tried no member, or a plugin before this one rejected each of them.
+        """
+        ...
+
     def schedule(self, removed: Sequence[Pod]) -> Trial | Awaitable[Trial]:
         """Place the group in the snapshot without the pods `removed`, and return the outcome.
 

@@ -36,6 +36,10 @@ MAX_TRIES = 32
 class WhatIfs(Protocol):
     """What the host can try for a group. The snapshot is the same afterwards."""
 
+    def reached_pre_filter(self, plugin: str) -> bool:
+        """Return True if PreFilter of some member got as far as a plugin."""
+        ...
+
     async def run_without(self, removed: Sequence[Pod]) -> Trial:
         """Place the group in the snapshot without some pods. Raises HandleError for a pod on no node."""
         ...
@@ -73,6 +77,11 @@ class OpenTries:
         self._what_ifs = what_ifs
         self._left = MAX_TRIES
         self._is_trying = False
+
+    @property
+    def reached_pre_filter(self) -> bool:
+        """True if PreFilter of some member got as far as this plugin in the cycle."""
+        return self._what_ifs.reached_pre_filter(self.plugin)
 
     @property
     def refusal(self) -> str:

@@ -37,6 +37,13 @@ class PreFilterOutcome:
         return tuple(plugin for plugin, _ in self.narrowed)
 
     @property
+    def ended_by(self) -> str:
+        """The plugin whose answer ended PreFilter, so that those after it were not called; "" for none."""
+        if self.status.is_success or self.status.code is Code.UNSCHEDULABLE:
+            return ""
+        return self.status.plugin or self.narrowed[-1][0]
+
+    @property
     def message(self) -> str:
         """The message of a rejection; empty if PreFilter did not reject the pod."""
         return self.status.message if self.status.is_rejected else ""

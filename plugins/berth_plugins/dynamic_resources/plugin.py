@@ -27,14 +27,18 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import Need
 from berth_sdk.node_selectors import NodeSelector
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import GroupView
 from berth_sdk.results import (
     LiveReservation,
     NodeRejections,
+    ObjectPatch,
     PatchResult,
+    PodGroupPostFilterResult,
     PostFilterResult,
     PreBindResult,
     PreFlightResult,
     QueuedPod,
+    Tries,
 )
 from berth_sdk.signature import wishes
 from berth_sdk.status import SUCCESS, Status, Verdicts
@@ -57,6 +61,9 @@ from berth_plugins.objects.of_events import as_object, as_pod, may_give_reservat
 SLICE_KIND: Final = "resource.k8s.io/ResourceSlice"
 NOT_FOUND: Final = "not found"
 _ATTEMPT: Final = "attempt"
+_MEMBERS: Final = "members"
+"""In the state of a group's cycle: the attempts of its members with wishes, by uid."""
+TOPOLOGY_GATE: Final = "TopologyAwareWorkloadScheduling"
 _NOTHING: Final = Attempt(Pod(name=""))
 """The state of all pods that need no devices. It holds no reference to a pod."""
 
@@ -93,6 +100,7 @@ class DynamicResources(Plugin):
         """`args`: DynamicResourcesArgs. Raises PluginArgsError for durations that cannot be read."""
         super().__init__(args, handle)
         self._exact_hints = is_on(args, EXACT_HINTS, default=True)
+        self._topology = is_on(args, TOPOLOGY_GATE, default=False)
         self._filter_timeout_s = duration_s(args, "filterTimeout", "filterTimeout", 10.0)
         self._binding_timeout_s = duration_s(args, "bindingTimeout", "bindingTimeout", 600.0)
         self._made: tuple[Allocator, Reservations] | None = None
@@ -151,6 +159,9 @@ class DynamicResources(Plugin):
             return Status.skip()
         attempt = Attempt(pod)
         state.write(_ATTEMPT, attempt)
+        if state.group is not None:
+            members: dict[str, Attempt] = state.group.get_or_make(_MEMBERS, _nobody)
+            members[pod.uid] = attempt
         allocator = self._allocator
         allocator.refresh()
         try:
@@ -200,17 +211,31 @@ class DynamicResources(Plugin):
             return Status.error(NOT_FOUND)
         if attempt.is_empty:
             return Status.unschedulable("no new claims to deallocate")
-        for i in sorted(attempt.unavailable):
-            claim = attempt.claims[i].claim
-            reserved = claim.get("status.reservedFor") or []
-            if len(reserved) <= 1 and all(one.get("uid") == pod.uid for one in reserved):
-                done = Status.unschedulable("deallocation of ResourceClaim completed")
-                return PostFilterResult(done, patches=(deallocation(claim),))
-        stale = attempt.extended.stale if attempt.extended is not None else None
-        if stale is not None:
-            done = Status.unschedulable("deletion of ResourceClaim completed")
-            return PostFilterResult(done, patches=deletion(stale))
-        return Status.unschedulable("still not schedulable")
+        freed = _freed(attempt, pod)
+        if freed is None:
+            return Status.unschedulable("still not schedulable")
+        text, patches = freed
+        return PostFilterResult(Status.unschedulable(text), patches=patches)
+
+    def pod_group_post_filter(
+        self, state: CycleState, group: GroupView, tries: Tries
+    ) -> PodGroupPostFilterResult | Status:
+        """Do for each member with claims what PostFilter does for a pod."""
+        if group.group.is_composite or (self._topology and group.group.topology_key):
+            return Status.unschedulable()
+        if not tries.reached_pre_filter:
+            return Status.error(NOT_FOUND)
+        patches: list[ObjectPatch] = []
+        known: dict[str, Attempt] = state.get(_MEMBERS) or {}
+        for pod in group.pods:
+            attempt = known.get(pod.uid)
+            if attempt is not None and not attempt.is_empty:
+                freed = _freed(attempt, pod)
+                patches += () if freed is None else freed[1]
+        return PodGroupPostFilterResult(
+            Status.unschedulable("deallocation and deletion of ResourceClaims completed"),
+            patches=tuple(patches),
+        )
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         """Return int64[n]: points for early alternatives of prioritised lists."""
@@ -333,6 +358,23 @@ class DynamicResources(Plugin):
             if device_class is not None and class_selectors(device_class):
                 return Status.unresolvable(f"device class {name}: {MISSING}")
         return SUCCESS
+
+
+def _nobody() -> dict[str, Attempt]:
+    return {}
+
+
+def _freed(attempt: Attempt, pod: Pod) -> tuple[str, tuple[ObjectPatch, ...]] | None:
+    """Return a text and the patches that give up a claim which keeps the pod from a node; None for none."""
+    for i in sorted(attempt.unavailable):
+        claim = attempt.claims[i].claim
+        reserved = claim.get("status.reservedFor") or []
+        if len(reserved) <= 1 and all(one.get("uid") == pod.uid for one in reserved):
+            return "deallocation of ResourceClaim completed", (deallocation(claim),)
+    stale = attempt.extended.stale if attempt.extended is not None else None
+    if stale is not None:
+        return "deletion of ResourceClaim completed", deletion(stale)
+    return None
 
 
 def _read(claim: KubeObject) -> PodClaim:

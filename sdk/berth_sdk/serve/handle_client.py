@@ -75,8 +75,14 @@ class PodGroupTries:
     """
 
     def __init__(
-        self, schedule: Callable[[Sequence[Pod]], Trial], preempt: Callable[[], PodGroupPostFilterResult]
+        self,
+        schedule: Callable[[Sequence[Pod]], Trial],
+        preempt: Callable[[], PodGroupPostFilterResult],
+        *,
+        reached_pre_filter: bool,
     ) -> None:
+        """`reached_pre_filter`: as in `Tries`."""
+        self.reached_pre_filter = reached_pre_filter
         self._schedule = schedule
         self._preempt = preempt
 
@@ -202,11 +208,15 @@ class HandleClient:
             raise HandleError(f"the host did not answer one score for each of the {len(names)} nodes")
         return NodeScores(status, names, totals, plugins)
 
-    def tries(self, cycle_id: str, members: Mapping[str, Pod]) -> PodGroupTries:
-        """Return the what-ifs of an open PodGroupPostFilter. `members`: the pods to place, by uid."""
+    def tries(self, cycle_id: str, members: Mapping[str, Pod], *, reached_pre_filter: bool) -> PodGroupTries:
+        """Return the what-ifs of an open PodGroupPostFilter. `members`: the pods to place, by uid.
+
+        `reached_pre_filter`: as in `Tries`.
+        """
         return PodGroupTries(
             lambda removed: self._try_pod_group(cycle_id, members, removed),
             lambda: self._preempt_for_group(cycle_id, members),
+            reached_pre_filter=reached_pre_filter,
         )
 
     def _preempt_for_group(self, cycle_id: str, members: Mapping[str, Pod]) -> PodGroupPostFilterResult:

@@ -225,7 +225,11 @@ def _placement(asked: Asked, message: spb.PlacementNodes) -> Placement:
 def _tries(asked: Asked) -> PodGroupTries:
     call = asked.call
     handle = HandleClient(call.runtime.descriptor, call.instance.connection, call.instance.copy)
-    return handle.tries(call.state.cycle_id, members_of(asked.group))
+    return handle.tries(
+        call.state.cycle_id,
+        members_of(asked.group),
+        reached_pre_filter=asked.request.reached_pre_filter,
+    )
 
 
 _ARGUMENTS: Final[Mapping[str, Callable[[Asked], Any]]] = {

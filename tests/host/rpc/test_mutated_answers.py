@@ -342,6 +342,8 @@ async def placement_feasible(asked: Asked, rng: random.Random) -> bool:
 class NoTries:
     """What-ifs that nobody asks for: the plugin is at the other end of a channel."""
 
+    reached_pre_filter = True
+
     async def schedule(self, removed: Sequence[Pod]) -> Trial:
         raise AssertionError("asked for a try")
 

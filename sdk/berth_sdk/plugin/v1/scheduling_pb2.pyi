@@ -1339,6 +1339,11 @@ class PodGroupPostFilterRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CTX_FIELD_NUMBER: _builtins.int
+    REACHED_PRE_FILTER_FIELD_NUMBER: _builtins.int
+    reached_pre_filter: _builtins.bool
+    """OPTIONAL: true: PreFilter of some member got as far as this plugin. False: the cycle tried no member, or plugins
+    before this one rejected each of them.
+    """
     @_builtins.property
     def ctx(self) -> _common_pb2.CallContext:
         """REQUIRED: the cycle of the group."""
@@ -1347,10 +1352,11 @@ class PodGroupPostFilterRequest(_message.Message):
         self,
         *,
         ctx: _common_pb2.CallContext | None = ...,
+        reached_pre_filter: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "reached_pre_filter", b"reached_pre_filter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
