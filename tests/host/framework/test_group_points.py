@@ -140,32 +140,46 @@ async def test_rejection_of_placement_generate_names_its_plugin() -> None:
     assert (status.code, status.plugin, status.message) == (Code.ERROR, "Divider", "no topology domain")
 
 
-async def nothing_fits(removed: Sequence[Pod]) -> Trial:
-    return Trial(Status.unschedulable("still full"))
+class NothingFits:
+    """What-ifs of a full cluster. `tried`: how many pods were removed in each."""
+
+    def __init__(self) -> None:
+        self.tried: list[int] = []
+
+    def reached_pre_filter(self, plugin: str) -> bool:
+        return plugin == "Keen"
+
+    async def run_without(self, removed: Sequence[Pod]) -> Trial:
+        self.tried.append(len(removed))
+        return Trial(Status.unschedulable("full"))
+
+    async def preempt(self) -> PodGroupPostFilterResult:
+        self.tried.append(-1)
+        return PodGroupPostFilterResult(Status.unschedulable("nobody may leave"))
 
 
 async def test_post_filters_are_asked_until_one_ends_it_and_their_reasons_are_collected() -> None:
     last = says("Last", pod_group_post_filter=PodGroupPostFilterResult(Status.success()))
     first = says("First", pod_group_post_filter=Status.unschedulable("not I"))
     run = framework_of([first, last]).groups.run_pod_group_post_filter
-    assert await run(group_cycle(), nothing_fits) == ("Last", PodGroupPostFilterResult(Status.success()))
+    assert await run(group_cycle(), NothingFits()) == ("Last", PodGroupPostFilterResult(Status.success()))
 
     second = says("Second", pod_group_post_filter=Status.unschedulable("nor I"))
     plugin, result = await framework_of([first, second]).groups.run_pod_group_post_filter(
-        group_cycle(), nothing_fits
+        group_cycle(), NothingFits()
     )
     assert (plugin, result.status.code) == ("First", Code.UNSCHEDULABLE)
     assert result.status.reasons == ("not I", "nor I")
 
     ends = says("Ends", pod_group_post_filter=Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("hopeless",)))
     plugin, result = await framework_of([ends, last]).groups.run_pod_group_post_filter(
-        group_cycle(), nothing_fits
+        group_cycle(), NothingFits()
     )
     assert (plugin, result.status.message) == ("Ends", "hopeless")
 
     broken = says("Broken", pod_group_post_filter=Status.error("not found"))
     plugin, result = await framework_of([broken, last]).groups.run_pod_group_post_filter(
-        group_cycle(), nothing_fits
+        group_cycle(), NothingFits()
     )
     assert result.status.message == 'error in "Broken" PodGroupPostFilter plugins: not found'
 
@@ -180,6 +194,9 @@ async def test_tries_are_bounded_and_end_with_the_call() -> None:
 
         async def pod_group_post_filter(self, state: CycleState, group: GroupView, tries: Tries) -> Status:
             self.kept = tries
+            assert tries.reached_pre_filter
+            found = await tries.preempt()  # type: ignore[misc]  # in process it is awaited
+            assert found.status.message == "nobody may leave"
             try:
                 for _ in range(MAX_TRIES + 1):
                     await tries.schedule([])  # type: ignore[misc]  # in process it is awaited
@@ -188,15 +205,10 @@ async def test_tries_are_bounded_and_end_with_the_call() -> None:
             return Status.unschedulable("tried")
 
     keen = Keen({}, None)
-    tried: list[int] = []
-
-    async def count(removed: Sequence[Pod]) -> Trial:
-        tried.append(len(removed))
-        return Trial(Status.unschedulable("full"))
-
+    what_ifs = NothingFits()
     framework: Framework = framework_of([keen])
-    await framework.groups.run_pod_group_post_filter(group_cycle(), count)
-    assert len(tried) == MAX_TRIES
+    await framework.groups.run_pod_group_post_filter(group_cycle(), what_ifs)
+    assert what_ifs.tried == [-1, *[0] * (MAX_TRIES - 1)]
     assert "has made its 32 tries" in keen.refused
     assert keen.kept is not None and framework.groups.open_tries is None
     with pytest.raises(HandleError, match="no PodGroupPostFilter of Keen is open"):

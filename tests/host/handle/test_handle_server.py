@@ -29,6 +29,7 @@ REQUESTS = {
     "EvaluatePreemption": handle_pb2.EvaluatePreemptionRequest,
     "RunScores": handle_pb2.RunScoresRequest,
     "TryPodGroup": handle_pb2.TryPodGroupRequest,
+    "EvaluatePodGroupPreemption": handle_pb2.EvaluatePodGroupPreemptionRequest,
     "Nominate": handle_pb2.NominateRequest,
     "Requeue": handle_pb2.RequeueRequest,
     "InvalidateSortKeys": handle_pb2.InvalidateSortKeysRequest,

@@ -303,6 +303,11 @@ async def test_nominations_and_victims_are_checked_alike() -> None:
 
 
 class _Tries:
+    reached_pre_filter = True
+
+    async def preempt(self) -> PodGroupPostFilterResult:
+        raise AssertionError("nobody preempts")
+
     async def schedule(self, removed: Sequence[Pod]) -> Trial:
         raise AssertionError("nobody tries")
 
