@@ -18,7 +18,7 @@ from berth_sdk.plugin.v1 import common_pb2, scheduling_pb2
 
 PATH: Final = Path(__file__).with_name("frames.json")
 CALL, FAILURE, CLOSING = 0, 1, 2
-FILTER, RESERVE, PERMIT = 2, 7, 8
+FILTER, RESERVE, PERMIT, FEASIBLE = 2, 7, 8, 12
 INTERNAL, UNAVAILABLE = 13, 14
 LIMIT: Final = 4 * 1024 * 1024
 
@@ -62,11 +62,45 @@ def _reserved() -> bytes:
     return scheduling_pb2.ReserveResponse(ctx=context).SerializeToString(deterministic=True)
 
 
+def _feasible() -> bytes:
+    """Return the question about three members of a gang, of which one may fail: seven steps."""
+    group = common_pb2.CycleGroup(complete=True)
+    group.summary.ref.CopyFrom(common_pb2.ObjectRef(namespace="default", name="g", uid="u-2"))
+    group.summary.gang, group.summary.min_count = True, 2
+    parents = [common_pb2.CycleParent(cycle_id="g-1")]
+    context = common_pb2.CallContext(
+        attachment_id="a-1",
+        plugin="Demo",
+        profile="default-scheduler",
+        cycle_id="g-1.1",
+        group=group,
+        parents=parents,
+    )
+    return scheduling_pb2.PlacementFeasibleRequest(
+        ctx=context, remaining=3, max_failures=1
+    ).SerializeToString(deterministic=True)
+
+
+def _judged() -> bytes:
+    """Return the answer: with no failure it waits until two are scheduled; after one failure too."""
+    wait = common_pb2.Status(code=common_pb2.Status.CODE_WAIT, reasons=["{scheduled} of 2"])
+    runs = [
+        scheduling_pb2.FeasibleRun(count=count, status=status)
+        for count, status in ((2, wait), (2, None), (2, wait), (1, None))
+    ]
+    context = common_pb2.ReplyContext(cycle_id="g-1.1")
+    return scheduling_pb2.PlacementFeasibleResponse(ctx=context, runs=runs).SerializeToString(
+        deterministic=True
+    )
+
+
 def _frames() -> list[tuple[str, str, str, int, str]]:
     rows = [
         ("a request: Reserve of the pod default/p on the node n0", CALL, RESERVE, _reserve()),
         ("its answer: SUCCESS in the cycle c-1", CALL, RESERVE, _reserved()),
         ("an empty message", CALL, PERMIT, b""),
+        ("a request: PlacementFeasible of seven steps in a group's cycle", CALL, FEASIBLE, _feasible()),
+        ("its answer: four runs", CALL, FEASIBLE, _judged()),
         ("a failure: INTERNAL, in UTF-8", FAILURE, FILTER, struct.pack(">I", INTERNAL) + "größer".encode()),
         ("a failure without a text: UNAVAILABLE", FAILURE, FILTER, struct.pack(">I", UNAVAILABLE)),
         ("the server closes", CLOSING, 0, b""),

@@ -23,7 +23,10 @@ from berth_host.rpc.served.grpc_transport import DEFAULT_CONCURRENCY
 from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
 
 # NormalizeScore belongs to Score and has no list of its own in a profile.
-_OF_PROFILE: Final[Mapping[str, str]] = {"normalizeScore": "score"}
+_OF_PROFILE: Final[Mapping[str, str]] = {
+    "normalizeScore": "score",
+    "normalizePlacementScore": "placementScore",
+}
 
 
 def accept(

@@ -18,6 +18,7 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.groups import encode_trial
 
 from berth_host.attach.routes import AttachedPlugin
 from berth_host.attach.seams import LiveCycle, LiveCycles, LostError
@@ -128,7 +129,11 @@ def _pages(listed: Sequence[state_pb2.LiveReservation], limit_bytes: int) -> lis
 
 def _encode(plugin: str, item: LiveCycle) -> state_pb2.LiveReservation:
     cycle = item.cycle
-    message = _reservation(cycle.cycle_id, cycle.pod.ref, cycle.node_name, cycle.state(plugin).token or b"")
+    # A trial has no chosen node yet.
+    node_name = cycle.node_name or cycle.part(plugin).reserved_node or ""
+    message = _reservation(cycle.cycle_id, cycle.pod.ref, node_name, cycle.state(plugin).token or b"")
+    if cycle.trial is not None:
+        message.trial.CopyFrom(encode_trial(cycle.trial))
     if item.permit_deadline_s is not None:
         message.waiting_on_permit = True
         message.permit_deadline.CopyFrom(wire.encode_time(item.permit_deadline_s))

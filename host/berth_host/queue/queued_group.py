@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar
 
-from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.results import QueuedPod
 
@@ -111,18 +110,15 @@ class QueuedGroupInfo(QueuedEntity):
             info.note(now_us, what, about)
 
     def as_queued_pod(self, *, victims_pending: bool = False) -> QueuedPod:
-        """Return the first member with the priority, the time and the attempts of the group."""
+        """Return the entry of the group, for QueueSort: with its first member, its time and its attempts."""
         first_us = self.initial_attempt_timestamp_us
-        pod: Pod = self.members[0].pod
-        if pod.priority != self.priority:
-            pod = replace(pod, priority=self.priority)
         return QueuedPod(
-            pod=pod,
+            pod=self.members[0].pod,
             attempts=self.attempts,
             added_at_s=self.timestamp_us / 1e6,
             first_attempt_at_s=None if first_us is None else first_us / 1e6,
             victims_pending=victims_pending,
-        )
+        ).of_group(self.group)
 
     def attempted(self, group: PodGroup, members: Iterable[QueuedPodInfo]) -> QueuedGroupInfo:
         """Return a new record for the next attempt: the counters of this one, other members."""

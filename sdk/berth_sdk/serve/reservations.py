@@ -94,6 +94,8 @@ class Reservations:
             part.state.token = None if item.plugin_token in (b"", MEMORY_TOKEN) else item.plugin_token
         part.node_name = item.node_name
         part.reserved = True
+        if item.HasField("trial"):
+            part.state.trial = decode_trial(item.trial)
         deadline_s = decode_time(item.permit_deadline) if item.HasField("permit_deadline") else None
         return LiveReservation(
             state=part.state,

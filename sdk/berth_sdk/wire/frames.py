@@ -25,6 +25,10 @@ CALLS: Final = (
     "NormalizeScore",
     "Reserve",
     "Permit",
+    "PlacementGenerate",
+    "PlacementScore",
+    "NormalizePlacementScore",
+    "PlacementFeasible",
 )
 """The calls of SchedulingService that are sent in frames, in the order of their numbers. Append only."""
 NUMBERS: Final = {name: number for number, name in enumerate(CALLS, 1)}

@@ -4,6 +4,7 @@ isort:skip_file
 Cluster state that is too large for a call of a cycle, and the list of live reservations after a restart."""
 
 from berth_sdk.plugin.v1 import common_pb2 as _common_pb2
+from berth_sdk.plugin.v1 import scheduling_pb2 as _scheduling_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -152,6 +153,7 @@ class LiveReservation(_message.Message):
     PLUGIN_TOKEN_FIELD_NUMBER: _builtins.int
     WAITING_ON_PERMIT_FIELD_NUMBER: _builtins.int
     PERMIT_DEADLINE_FIELD_NUMBER: _builtins.int
+    TRIAL_FIELD_NUMBER: _builtins.int
     cycle_id: _builtins.str
     """REQUIRED: the id of the cycle, which is the name of the reservation."""
     node_name: _builtins.str
@@ -168,6 +170,12 @@ class LiveReservation(_message.Message):
     def permit_deadline(self) -> _timestamp_pb2.Timestamp:
         """REQUIRED with waiting_on_permit, else unset: when the wait ends in a rejection."""
 
+    @_builtins.property
+    def trial(self) -> _scheduling_pb2.ReservationTrial:
+        """OPTIONAL: as in the ReserveRequest of the reservation; unset: the pod was scheduled by itself. A tentative
+        reservation is in the list while its trial is under way.
+        """
+
     def __init__(
         self,
         *,
@@ -177,10 +185,11 @@ class LiveReservation(_message.Message):
         plugin_token: _builtins.bytes = ...,
         waiting_on_permit: _builtins.bool = ...,
         permit_deadline: _timestamp_pb2.Timestamp | None = ...,
+        trial: _scheduling_pb2.ReservationTrial | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["permit_deadline", b"permit_deadline", "pod", b"pod"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["permit_deadline", b"permit_deadline", "pod", b"pod", "trial", b"trial"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "node_name", b"node_name", "permit_deadline", b"permit_deadline", "plugin_token", b"plugin_token", "pod", b"pod", "waiting_on_permit", b"waiting_on_permit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "node_name", b"node_name", "permit_deadline", b"permit_deadline", "plugin_token", b"plugin_token", "pod", b"pod", "trial", b"trial", "waiting_on_permit", b"waiting_on_permit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
