@@ -15,7 +15,7 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod_group import Placement, PlacementProgress
 from berth_sdk.results import PodGroupPostFilterResult, Tries
 from berth_sdk.runtime.descriptor import Descriptor
-from berth_sdk.runtime.group_runtime import FeasibleSteps, PlacementScored, PlacementsNormalized
+from berth_sdk.runtime.group_runtime import FeasibleSteps, PlacementScored, PlacementsNormalized, filled
 from berth_sdk.status import SUCCESS, Code, Status
 from numpy.typing import NDArray
 
@@ -25,7 +25,7 @@ from berth_host.rpc import group_calls as calls
 from berth_host.rpc.call_rules import Policy
 from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.group_checks import MAX_STEPS
-from berth_host.rpc.group_cycle import GroupCycle, JudgedSteps, PlacementCycle, filled
+from berth_host.rpc.group_cycle import GroupCycle, JudgedSteps, PlacementCycle
 from berth_host.rpc.relay import PluginRelay
 from berth_host.rpc.validate import Checker, ScoreRangeError
 

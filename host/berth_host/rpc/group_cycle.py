@@ -107,14 +107,3 @@ class JudgedSteps:
 def count_members(group: GroupView) -> int:
     """Return the number of unscheduled pods of a group and of the groups in it."""
     return len(group.pods) + sum(map(count_members, group.children))
-
-
-def filled(status: Status, step: PlacementProgress) -> Status:
-    """Return a status with the numbers of a step in place of `{scheduled}` and `{remaining}`."""
-    if not any("{" in reason for reason in status.reasons):
-        return status
-    reasons = tuple(
-        reason.replace("{scheduled}", str(step.scheduled)).replace("{remaining}", str(step.remaining))
-        for reason in status.reasons
-    )
-    return Status(status.code, reasons, status.plugin)

@@ -180,3 +180,14 @@ class GroupRuntime:
     ) -> Answer[PodGroupPostFilterResult]:
         """Return the answer of PodGroupPostFilter."""
         return self._ask("pod_group_post_filter", self._read.pod_group_post_filter, state, group, tries)
+
+
+def filled(status: Status, step: PlacementProgress) -> Status:
+    """Return a status with the numbers of a step in place of `{scheduled}` and `{remaining}`."""
+    if not any("{" in reason for reason in status.reasons):
+        return status
+    reasons = tuple(
+        reason.replace("{scheduled}", str(step.scheduled)).replace("{remaining}", str(step.remaining))
+        for reason in status.reasons
+    )
+    return Status(status.code, reasons, status.plugin)

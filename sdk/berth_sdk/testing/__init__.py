@@ -10,11 +10,14 @@ The rest of the SDK imports nothing from this package.
 
 from berth_sdk.testing.attempt import Attempt
 from berth_sdk.testing.builders import make_node, make_pod, make_table, node_object, pod_object
+from berth_sdk.testing.group_attempt import GroupAttempt, PlacementTrial
 from berth_sdk.testing.handle import RecordedEvent, RecordedRequeue, RecordingHandle
 from berth_sdk.testing.host import PluginHost
 
 __all__ = [
     "Attempt",
+    "GroupAttempt",
+    "PlacementTrial",
     "PluginHost",
     "RecordedEvent",
     "RecordedRequeue",

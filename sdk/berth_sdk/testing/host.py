@@ -26,6 +26,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import NeedKind
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import GroupView, PodGroup
 from berth_sdk.results import PermitResult, QueuedPod
 from berth_sdk.runtime.descriptor import Descriptor, describe
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
@@ -35,6 +36,7 @@ from berth_sdk.tables import NodeTable, ObjectStore
 from berth_sdk.testing.attempt import Attempt, Cycle, Seat
 from berth_sdk.testing.builders import make_table
 from berth_sdk.testing.clock import TestClock
+from berth_sdk.testing.group_attempt import GroupAttempt
 from berth_sdk.testing.handle import RecordingHandle
 from berth_sdk.testing.waiting import WAITS, WaitingRoom
 from berth_sdk.testing.way import POD_DELETED, Way, failure_of
@@ -161,6 +163,22 @@ class PluginHost:
         self._attempts += 1
         cycle = Cycle(f"cycle-{self._attempts}", pod, self.table(), SharedState())
         return Attempt(self, self._seats[0], cycle, self._seats[1:])
+
+    def attempt_group(
+        self,
+        group: PodGroup,
+        pods: Iterable[Pod],
+        *,
+        scheduled: Iterable[Pod] = (),
+        children: Iterable[GroupView] = (),
+    ) -> GroupAttempt:
+        """Return a new cycle of a group, with the current snapshot. `pods`: the members to place, in order.
+
+        `scheduled`: the members that have a node. `children`: the groups of a CompositePodGroup.
+        """
+        self._attempts += 1
+        view = GroupView(group, tuple(pods), tuple(scheduled), tuple(children))
+        return GroupAttempt(self, self._seats[0], f"group-{self._attempts}", view, self.table())
 
     def advance(self, seconds: float) -> None:
         """Advance the clock. Expired waits at Permit time out, and PreBind is called again where it asked for

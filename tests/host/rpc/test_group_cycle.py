@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from berth_host.rpc.cycle import Cycle
-from berth_host.rpc.group_cycle import GroupCycle, JudgedSteps, filled
+from berth_host.rpc.group_cycle import GroupCycle, JudgedSteps
 from berth_sdk.cycle_state import TrialRef
 from berth_sdk.pod_group import GroupView, Placement, PlacementProgress, PodGroup
-from berth_sdk.runtime.group_runtime import FeasibleSteps
+from berth_sdk.runtime.group_runtime import FeasibleSteps, filled
 from berth_sdk.status import Status
 from berth_sdk.testing.builders import make_pod
 from support.relays import some_nodes
