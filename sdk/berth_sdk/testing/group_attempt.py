@@ -50,10 +50,10 @@ class GroupAttempt:
         return self._runtime.descriptor.name
 
     def generate(self, *names: str) -> dict[str, list[str]] | Status:
-        """Run PlacementGenerate over all nodes, or the named ones. Return the names of the nodes by placement.
+        """Run PlacementGenerate over all nodes, or the named ones. Return the nodes' names by placement.
 
-        A Status is the plugin's rejection. Raises PluginAnswerError for two placements with one name, and for
-        nodes that are not among those given.
+        A Status is the plugin's rejection. Raises PluginAnswerError for two placements with one name, and
+        for nodes that are not among those given.
         """
         parent = self._placement("", names)
         answer = self._host.run(self._runtime.placement_generate(self.state, self.view, parent))
@@ -66,14 +66,14 @@ class GroupAttempt:
                 raise PluginAnswerError(f"{self.name} returned two placements named {placement.name!r}")
             if not set(listed) <= known or len(set(listed)) != len(listed):
                 raise PluginAnswerError(
-                    f"{self.name} returned the placement {placement.name!r} with a node that is twice in it or"
-                    " not among the given nodes: use parent.nodes.take"
+                    f"{self.name} returned the placement {placement.name!r} with a node that is twice in it"
+                    " or not among the given nodes: use parent.nodes.take"
                 )
             found[placement.name] = listed
         return found
 
     def trial(self, name: str = "", nodes: Iterable[str] = ()) -> PlacementTrial:
-        """Return the next trial of the group: the placement `name` with these nodes; none given: all nodes."""
+        """Return the next trial: the placement `name` with these nodes; none given: with all nodes."""
         self._trials += 1
         placement = self._placement(name, tuple(nodes))
         return PlacementTrial(self._host, self._seat, self, placement, self._trials)
@@ -81,8 +81,8 @@ class GroupAttempt:
     def score(self, assigned: Mapping[PlacementTrial, Mapping[str, str]]) -> dict[str, int]:
         """Run PlacementScore for each trial, and the normalisation. Return the scores by placement.
 
-        `assigned`: by trial, the node of each pod that has one, by the pod's name. Raises PluginAnswerError for
-        a score outside 0..100 and for a failed Status.
+        `assigned`: by trial, the node of each pod that has one, by the pod's name. Raises PluginAnswerError
+        for a score outside 0..100 and for a failed Status.
         """
         raw: list[int] = []
         for trial, nodes in assigned.items():

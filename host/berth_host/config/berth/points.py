@@ -127,7 +127,7 @@ POINT_RULES: Final[Mapping[str, PointRules]] = {
     "placementScore": _score("placementScore"),
     "normalizePlacementScore": _score("placementScore"),
     "placementFeasible": _cycle(250, _FAIL, None),
-    "podGroupPostFilter": _cycle(10_000, _IGNORE, None),
+    "podGroupPostFilter": _cycle(10_000, _IGNORE, "podGroupPostFilter"),
     "preBindPreFlight": _binding(60_000, "preBind"),
     "preBind": _binding(60_000, "preBind"),
     "bind": PointRules(

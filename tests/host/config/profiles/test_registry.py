@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from berth_host.config.berth.points import FailurePolicy
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import load_configuration
@@ -93,3 +94,17 @@ def test_names_that_do_nothing_are_named() -> None:
         'profiles[0].pluginConfig[1]: the profile does not enable "NodeAffinty", its args are not used '
         '(did you mean "NodeAffinity"?)',
     )
+
+
+def test_multi_point_enables_a_served_plugin_at_the_points_of_groups_that_may_have_several() -> None:
+    loaded = load("{multiPoint: {enabled: [{name: Gpu}]}}", GPU + "}")
+    points = points_of(loaded, "Gpu")
+    assert {"placementFeasible", "placementScore", "podGroupPostFilter"} <= points
+    assert not {"placementGenerate", "queueSort"} & points
+
+
+def test_policy_of_placement_feasible_stands_in_berths_configuration() -> None:
+    settings = GPU + ", points: {placementFeasible: {policy: Ignore, deadline: 1s}}}"
+    loaded = load("{multiPoint: {enabled: [{name: Gpu}]}}", settings)
+    (plugin,) = loaded.berth.plugins
+    assert plugin.points["placementFeasible"].policy is FailurePolicy.IGNORE
