@@ -30,6 +30,7 @@ from berth_host.cluster.watching import (
     COMPOSITE_POD_GROUPS,
     POD_GROUPS,
     Watching,
+    group_gates,
     watched_resources,
 )
 from berth_host.config.configuration import LoadedConfiguration
@@ -123,7 +124,7 @@ class HostParts:
         """Make the cache of the cluster, and the parts that write to the cluster."""
         generations = Generations()
         self.objects = ObjectStores(generations)
-        composite = self.configuration.gates.values.get(COMPOSITE_POD_GROUPS, False)
+        composite = COMPOSITE_POD_GROUPS in group_gates(self.configuration)
         self.cache = Cache(generations, PodGroups(generations, composite=composite))
         self.snapshot = Snapshot(self.objects)
         self.state = SnapshotState(self.snapshot, self.cache)
@@ -258,7 +259,7 @@ class HostParts:
                 rules=rules,
             ),
             frameworks.keys(),
-            groups=self.configuration.gates.is_enabled(POD_GROUPS),
+            groups=POD_GROUPS in group_gates(self.configuration),
         )
         self.handle_change = HandlerMetrics(self.metrics, told.labels, self.handlers.handle, rules).handle
         """Handles one change of the cluster; raises InvariantError."""

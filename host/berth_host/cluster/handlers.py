@@ -179,6 +179,8 @@ class EventHandlers:
             # The gates count the members of the group, this one among them.
             self._cache.groups.put_unscheduled(pod)
             self._queue.add(pod)
+            if self._groups:
+                self._queue.move_all(QueueEvent(self._rules.unscheduled_pod, ActionType.ADD, new=pod))
 
     def _pod_updated(self, old: Pod, new: Pod) -> None:
         if old.node_name:

@@ -42,7 +42,7 @@ RESOURCE_OF_GATE: Final = {
     POD_GROUPS: "scheduling.k8s.io/podgroups",
     COMPOSITE_POD_GROUPS: "scheduling.k8s.io/compositepodgroups",
 }
-"""The resources of pod groups by the feature gate that makes the host read them."""
+"""The resources of pod groups, by the feature gate that makes the host read them."""
 _RESOURCE_OF_KIND: Final = {kind: resource for resource, kind in KIND_OF_RESOURCE.items()} | {"Node": "nodes"}
 
 
@@ -113,6 +113,13 @@ class ChangeFeed:
         self.to(event)
 
 
+def group_gates(configuration: LoadedConfiguration) -> frozenset[str]:
+    """Return the feature gates of pod groups that are on; none for a version with other pod groups."""
+    if not configuration.emulation.rules.has_pod_groups:
+        return frozenset()
+    return frozenset(gate for gate in RESOURCE_OF_GATE if configuration.gates.is_enabled(gate))
+
+
 def watched_resources(
     configuration: LoadedConfiguration, clients: Mapping[str, Mapping[str, PluginClient]]
 ) -> frozenset[str]:
@@ -120,8 +127,7 @@ def watched_resources(
 
     Served plugins that are not attached yet add theirs later (`Watching.declare`).
     """
-    gates = configuration.gates
-    found = {*ALWAYS, *(resource for gate, resource in RESOURCE_OF_GATE.items() if gates.values.get(gate))}
+    found = {*ALWAYS, *(RESOURCE_OF_GATE[gate] for gate in group_gates(configuration))}
     if configuration.scheduler.extenders:
         # Every change may help a pod that an extender rejected (`queue.wiring`).
         found |= _of_events(registrations_of(None))

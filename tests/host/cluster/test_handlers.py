@@ -439,6 +439,15 @@ def test_members_count_in_their_group_from_the_watch_on(grouping: WatchedHost) -
     assert members(grouping) is None
 
 
+def test_new_pending_pod_is_an_event_for_a_host_with_pod_groups_alone(
+    host: WatchedHost, grouping: WatchedHost
+) -> None:
+    for each in (host, grouping):
+        each.pod("a")
+    assert host.notes.events == []
+    assert grouping.notes.events == ["UnscheduledPodAdd"]
+
+
 def test_deleted_member_counts_no_more_when_it_was_assumed(grouping: WatchedHost) -> None:
     grouping.group()
     grouping.member("a")
