@@ -387,6 +387,16 @@ def test_failed_group_counts_an_error(bench: GroupBench) -> None:
     assert bench.entry() == ("backoff", ["a"])
 
 
+def test_rejection_ends_the_series_of_errors(bench: GroupBench) -> None:
+    popped = popped_group(bench, "a")
+    for outcome in (GroupOutcome.ERROR, GroupOutcome.ERROR, GroupOutcome.REJECTED):
+        bench.give_back(popped, "a", fails=outcome is GroupOutcome.ERROR)
+        bench.queue.group_attempted(popped, outcome)
+        bench.queue.activate([bench.pods.by_key["default/a"]])
+        popped = bench.pop_group()
+    assert (popped.unschedulable_count, popped.consecutive_errors_count, popped.attempts) == (1, 0, 4)
+
+
 def test_members_left_after_a_success_are_tried_at_once_in_the_place_of_the_group(bench: GroupBench) -> None:
     rejected_group(bench, "a", "b")
     bench.clock.advance(2.1)
