@@ -93,7 +93,7 @@ class World:
                 text, source="test.yaml", registered=registered, emulated_version=emulated_version
             )
             if text
-            else default_configuration(registered=registered)
+            else default_configuration(registered=registered, emulated_version=emulated_version)
         )
         self.host = Host(
             loaded,

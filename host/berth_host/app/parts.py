@@ -143,7 +143,7 @@ class HostParts:
             self.preempting,
             self.extenders,
         )
-        self.open_calls = OpenCalls(self.evaluator, self.snapshot, later)
+        self.open_calls = OpenCalls(self.evaluator, self.snapshot, later, self.metrics.preemption)
         self.backend = Backend(
             BackendSeams(
                 objects=self.objects,

@@ -7,8 +7,8 @@ line of kube-scheduler's may name it all the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest
@@ -30,6 +30,10 @@ class FeatureGates:
         have is off.
         """
         return self.values[gate]
+
+    def without(self, gates: Iterable[str]) -> FeatureGates:
+        """Return the gates with these off, whatever was given."""
+        return replace(self, values={**self.values, **dict.fromkeys(gates, False)})
 
 
 def resolve_feature_gates(

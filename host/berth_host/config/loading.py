@@ -39,6 +39,8 @@ from berth_host.log.hidden import hide
 _NO_PLUGINS: Final[Mapping[str, frozenset[str]]] = {}
 _NO_GATES: Final[Mapping[str, bool]] = {}
 _DEFAULT_SOURCE: Final = "defaults"
+POD_GROUP_GATE: Final = "GenericWorkload"
+_GATES_OF_PLACEMENTS: Final = ("TopologyAwareWorkloadScheduling", "CompositePodGroup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,17 +296,24 @@ def _build(
     except ProfileError as err:
         findings = [err.finding.at_line(None if root is None else root.line_of(err.finding.field))]
         raise ConfigurationError("profile", findings, source=given.source, config=scheduler_json) from err
+    gates, group_warnings = given.gates, list[str]()
+    if gates.is_enabled(POD_GROUP_GATE) and not given.emulation.rules.has_pod_groups:
+        gates = gates.without((POD_GROUP_GATE, *_GATES_OF_PLACEMENTS))
+        group_warnings.append(
+            f"feature gate {POD_GROUP_GATE}: pod groups are scheduled as in 1.37 or not at all, so version"
+            f" {given.emulation.version} schedules their members as single pods; emulate 1.37, or no version"
+        )
     return LoadedConfiguration(
         scheduler=defaulted.config,
         profiles=profiles,
         berth=berth,
-        warnings=(*registry.warnings, *extender_warnings(defaulted)),
+        warnings=(*registry.warnings, *extender_warnings(defaulted), *group_warnings),
         scheduler_json=scheduler_json,
         document=_object(root) or {"apiVersion": API_VERSION, "kind": KIND},
         berth_document=_object(documents.berth),
         converted_from=form,
         emulation=given.emulation,
-        gates=given.gates,
+        gates=gates,
     )
 
 

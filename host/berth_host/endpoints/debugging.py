@@ -119,7 +119,7 @@ def _stacks() -> str:
 
 
 COMPONENT: Final = "berth"
-KUBERNETES_MINOR: Final = "1.36"
+KUBERNETES_MINOR: Final = "1.37"
 """The version of kube-scheduler whose behaviour this build has."""
 _WARNING: Final = (
     "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees "
@@ -130,15 +130,20 @@ _VERSIONS: Final = ("v1beta1", "v1alpha1")
 
 
 class Statusz:
-    """The page `/statusz`. `paths`: returns the server's other paths. `now_s`: reads the clock, in Unix
-    seconds.
+    """The page `/statusz`. `paths`: returns the server's other paths. `emulated`: returns the version of
+    kube-scheduler that is emulated; empty for none. `now_s`: reads the clock, in Unix seconds.
     """
 
     def __init__(
-        self, started_s: float, paths: Callable[[], Sequence[str]], now_s: Callable[[], float] = time.time
+        self,
+        started_s: float,
+        paths: Callable[[], Sequence[str]],
+        emulated: Callable[[], str] = str,
+        now_s: Callable[[], float] = time.time,
     ) -> None:
         self._started_s = started_s
         self._paths = paths
+        self._emulated = emulated
         self._now_s = now_s
 
     async def answer(self, request: Request) -> Answer:
@@ -157,7 +162,7 @@ class Statusz:
                     "uptimeSeconds": up_s,
                     "goVersion": f"python{python}",
                     "binaryVersion": KUBERNETES_MINOR,
-                    "emulationVersion": KUBERNETES_MINOR,
+                    "emulationVersion": self._emulated() or KUBERNETES_MINOR,
                     "paths": list(self._paths()),
                 },
             )
@@ -167,7 +172,7 @@ class Statusz:
             "Up": f"{up_s // 3600} hr {up_s // 60 % 60:02d} min {up_s % 60:02d} sec",
             "Python version": python,
             "Binary version": KUBERNETES_MINOR,
-            "Emulation version": KUBERNETES_MINOR,
+            "Emulation version": self._emulated() or KUBERNETES_MINOR,
             "Paths": " ".join(self._paths()),
         }
         lines = "".join(f"{name}  {value}\n" for name, value in rows.items())

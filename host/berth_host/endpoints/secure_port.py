@@ -253,6 +253,9 @@ def _add_pages(
     shown = Exposition(lambda: metrics.sources)
     slis = Exposition(lambda: server.health_metrics.sources, process=False)
 
+    def emulated() -> str:
+        return process.configuration.emulation.version
+
     async def configz(request: Request) -> Answer:
         masked = masked_object(completed_document(process.configuration))
         return as_json({"componentconfig": masked}, sniff=False)
@@ -276,7 +279,7 @@ def _add_pages(
     server.add_page("/metrics", all_metrics, listed=True)
     server.add_page("/metrics/resources", resources)
     server.add_page("/metrics/slis", sli_metrics)
-    server.add_page("/statusz", Statusz(time.time(), lambda: server.paths).answer)
+    server.add_page("/statusz", Statusz(time.time(), lambda: server.paths, emulated).answer)
     server.add_page("/flagz", Flagz(flags).answer, listed=True)
 
 

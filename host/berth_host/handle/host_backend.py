@@ -47,6 +47,8 @@ from berth_host.handle.backend import (
     UnknownPodError,
 )
 from berth_host.log import get_logger
+from berth_host.metrics.group_metrics import PreemptionMetrics
+from berth_host.metrics.series import instant_s
 from berth_host.plugins.clients import Clients
 from berth_host.queue.events import PluginRequest
 from berth_host.queue.scheduling_queue import SchedulingQueue
@@ -195,8 +197,15 @@ class OpenCalls:
     the preemption of the group. Implements `handle.calls.FilterRunner`.
     """
 
-    def __init__(self, evaluator: Evaluator, snapshot: Snapshot, later: LateParts) -> None:
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        snapshot: Snapshot,
+        later: LateParts,
+        metrics: PreemptionMetrics | None = None,
+    ) -> None:
         self._evaluator = evaluator
+        self._metrics = metrics or PreemptionMetrics()
         self._snapshot = snapshot
         self._later = later
         self._scoring: set[str] = set()
@@ -218,7 +227,9 @@ class OpenCalls:
         """Run the host's preemption. Both limits 0: the defaults. Raises NoOpenCallError."""
         attempt = self._attempt(plugin, cycle_id, POST_FILTER)
         limits = SearchLimits(percentage, absolute) if percentage or absolute else None
+        started_s = instant_s()
         found = await self._evaluator.evaluate(attempt.framework, attempt, limits)
+        self._metrics.evaluated(found.status.code, instant_s() - started_s)
         return found.result()
 
     async def run_scores(self, plugin: str, cycle_id: str, node_names: Sequence[str]) -> NodeScores:

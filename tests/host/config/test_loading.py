@@ -140,3 +140,56 @@ def test_rendered_configuration_has_the_four_parts() -> None:
 def test_key_material_is_not_printed() -> None:
     text = HEADER + "extenders: [{tlsConfig: {serverName: s, keyData: Zm9v}}]"
     assert "foo" not in repr(load_configuration(text, source="f").scheduler)
+
+
+def test_version_without_pod_groups_schedules_none_and_says_so() -> None:
+    gates = {"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True}
+    old = default_configuration(feature_gates=gates, emulated_version="1.36")
+    assert not any(old.gates.is_enabled(gate) for gate in gates)
+    assert (
+        "feature gate GenericWorkload: pod groups are scheduled as in 1.37 or not at all" in old.warnings[-1]
+    )
+    for version in ("", "1.37"):
+        loaded = default_configuration(feature_gates=gates, emulated_version=version)
+        assert all(loaded.gates.is_enabled(gate) for gate in gates)
+        assert loaded.warnings == ()
+
+
+def test_list_of_plugins_that_a_version_does_not_have_is_an_unknown_field_there() -> None:
+    text = HEADER + "profiles: [{plugins: {podGroupPostFilter: {disabled: [{name: DynamicResources}]}}}]\n"
+    with pytest.raises(ConfigurationError, match=r'unknown field "profiles\[0\].plugins.podGroupPostFilter"'):
+        load_configuration(text, source="f", emulated_version="1.36")
+    (profile,) = load_configuration(text, source="f").profiles
+    assert [plugin.name for plugin in profile.plugins["podGroupPostFilter"]] == ["DefaultPreemption"]
+
+
+def test_lists_of_pod_groups_are_expanded_from_multi_point() -> None:
+    gates = {"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True}
+    (profile,) = default_configuration(feature_gates=gates).profiles
+    listed = {point: [one.name for one in plugins] for point, plugins in profile.plugins.items()}
+    assert listed["podGroupPostFilter"] == ["DynamicResources", "DefaultPreemption"]
+    assert listed["placementGenerate"] == ["TopologyPlacementGenerator"]
+    assert listed["placementScore"] == ["NodeResourcesFit", "PodGroupPodsCount"]
+    assert listed["placementFeasible"] == ["GangScheduling"]
+    assert {one.weight for one in profile.plugins["placementScore"]} == {1}
+
+
+def test_profile_has_one_plugin_that_generates_placements() -> None:
+    text = (
+        HEADER
+        + "profiles: [{schedulerName: racks, plugins: {placementGenerate: {enabled: [{name: Racks}]}}}]\n"
+    )
+    gates = {"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True}
+    registered = {"Racks": frozenset({"placementGenerate"})}
+    wanted = 'at most one placement generate plugin is allowed for profile with scheduler name "racks"'
+    with pytest.raises(ConfigurationError, match=wanted):
+        load_configuration(text, source="f", feature_gates=gates, registered=registered)
+
+
+def test_volume_binding_scores_by_the_default_shape_where_its_gate_is_on() -> None:
+    shape = [{"utilization": 0, "score": 10}, {"utilization": 100, "score": 0}]
+    for version, wanted in (("", shape), ("1.37", shape), ("1.36", None)):
+        (profile,) = default_configuration(emulated_version=version).profiles
+        args = profile.plugin_args["VolumeBinding"]
+        assert isinstance(args, dict)
+        assert args.get("shape") == wanted

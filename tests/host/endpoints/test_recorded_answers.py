@@ -1,7 +1,7 @@
 """Every answer recorded from kube-scheduler's secure port, asked again of ours over HTTPS.
 
-Differences that are meant: the component's name, the language's version, and the flags' values, which are
-put in from the recording.
+Differences that are meant: the component's name, its version (the recording is of 1.36, which is emulated),
+the language's version, and the flags' values, which are put in from the recording.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.serving import FakeProcess, FakeSettings, KnownUsers, Reply, Served
 
 RECORDED = recorded("endpoints")
 USERS = {"none": "system:anonymous", "authenticatedWithoutRights": "someuser"} | RECORDED["users"]
-MASKED_LINES = ("Started", "Up", "Python version")
+MASKED_LINES = ("Started", "Up", "Python version", "Binary version")
 
 
 def configuration_text() -> str:
@@ -54,7 +54,8 @@ async def world() -> AsyncIterator[World]:
 
 @pytest_asyncio.fixture
 async def process(world: World) -> FakeProcess:
-    return FakeProcess(load_configuration(configuration_text(), source="recorded.yaml"), world.host)
+    loaded = load_configuration(configuration_text(), source="recorded.yaml", emulated_version="1.36")
+    return FakeProcess(loaded, world.host)
 
 
 @pytest_asyncio.fixture
@@ -95,7 +96,7 @@ def check(reply: Reply, wanted: dict[str, Any], credentials: str = "clusterAdmin
         found, expected = json.loads(reply.body), json.loads(text)
         if expected["kind" if "kind" in expected else "componentconfig"] in ("Statusz", "Flagz"):
             expected["metadata"] = {"name": "berth"}
-            for varying in ("startTime", "uptimeSeconds", "goVersion"):
+            for varying in ("startTime", "uptimeSeconds", "goVersion", "binaryVersion"):
                 assert (varying in expected) == (varying in found)
                 expected.pop(varying, None), found.pop(varying, None)
         assert found == expected

@@ -165,7 +165,7 @@ class Handlers:
             self.events_taken += 1
             return _json(201, orjson.loads(await request.read()))
         if request.path == _VERSION:
-            return _json(200, {"major": "1", "minor": "36", "gitVersion": "v1.36.2"})
+            return _json(200, {"major": "1", "minor": "37", "gitVersion": "v1.37.2"})
         if request.path == _REVIEWS:
             # There is no authentication, so every right is granted.
             return _json(201, {**orjson.loads(await request.read()), "status": {"allowed": True}})
