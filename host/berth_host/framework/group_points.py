@@ -148,10 +148,13 @@ class GroupPoints:
         """Return True if a plugin is configured at the point."""
         return bool(self._plugins.get(point))
 
-    def end_cycle(self, cycle: CycleRecord, outcome: CycleEnd) -> None:
-        """Let every served plugin that got a call of this cycle drop its state of it."""
+    def end_cycle(self, cycle: GroupCycle, outcome: CycleEnd) -> None:
+        """Let every served plugin that knows the cycle drop its states of the group and of its placements."""
         for client in self._served:
-            client.end_cycle(cycle, outcome)
+            for record in (*cycle.below, cycle):
+                # A call about a pod has brought the cycles above it, too.
+                record.part(client.name).instance = record.instance(client.name)
+                client.end_cycle(record, outcome)
 
     async def run_placement_generate(
         self, cycle: GroupCycle, parent: Placement

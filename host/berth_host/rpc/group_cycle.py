@@ -40,17 +40,24 @@ class GroupCycle(CycleRecord):
         """Make the record.
 
         Args:
+            cycle_id: The id of the cycle; of a child group, that of `parent`, to which the name is added.
             budget_s: The budget of one pod, in seconds.
             parent: The placement in which a child group of a composite group is tried; None: a root group.
         """
+        if parent is not None:
+            cycle_id = f"{cycle_id}/{group.group.name}"
         super().__init__(cycle_id, group, profile, budget_s * max(count_members(group), 1))
         self.group = group
         self.nodes = nodes
         self.version = version
         self.trials = 0
         """The number of trials so far; counted by the root group."""
+        self.below: list[CycleRecord] = []
+        """The records of all placements and of all child groups, kept by the root group."""
         self.parent = parent
         self.payer = None if parent is None else parent.payer
+        if parent is not None:
+            _keep_below(self)
 
     def placement(self, placement: Placement) -> PlacementCycle:
         """Return the record of the next trial: of one placement, from the start."""
@@ -84,6 +91,7 @@ class PlacementCycle(CycleRecord):
         """The members that have a node in this placement, in the order in which they got it."""
         self.judged: dict[str, JudgedSteps] = {}
         """The answers of served plugins to PlacementFeasible, by plugin."""
+        _keep_below(self)
 
     def take(self, member: Cycle) -> None:
         """Make the cycle of a member a part of this trial. Called before the first call of that cycle."""
@@ -102,6 +110,12 @@ class JudgedSteps:
         """Return the status of a step; None if the plugin was not asked about it."""
         position = self.steps.position(step)
         return None if position is None else self._statuses[position]
+
+
+def _keep_below(record: CycleRecord) -> None:
+    root = record.root
+    if isinstance(root, GroupCycle):
+        root.below.append(record)
 
 
 def count_members(group: GroupView) -> int:

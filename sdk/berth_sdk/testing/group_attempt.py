@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from berth_sdk.testing.attempt import Attempt, Cycle, Seat
 if TYPE_CHECKING:
     from berth_sdk.testing.host import PluginHost
 
+T = TypeVar("T")
 MAX_TRIES: Final = 32
 """The most what-ifs in one call of PodGroupPostFilter, as with a real host."""
 
@@ -109,9 +110,22 @@ class GroupAttempt:
                 )
         return {placement.name: score for placement, score in zip(placements, raw, strict=True)}
 
-    def post_filter(self, schedule: Callable[[Sequence[Pod]], Trial]) -> PodGroupPostFilterResult:
-        """Run PodGroupPostFilter. `schedule`: answers the plugin's what-ifs, in place of the host."""
-        tries = _Tries(schedule)
+    def post_filter(
+        self,
+        schedule: Callable[[Sequence[Pod]], Trial],
+        *,
+        preemption: PodGroupPostFilterResult | None = None,
+        reached_pre_filter: bool = True,
+    ) -> PodGroupPostFilterResult:
+        """Run PodGroupPostFilter.
+
+        Args:
+            schedule: Answers the plugin's what-ifs, in place of the host.
+            preemption: The result of the host's own preemption (`Tries.preempt`); None: it finds no victims.
+            reached_pre_filter: What `Tries` says.
+        """
+        found = preemption or PodGroupPostFilterResult(Status.unschedulable())
+        tries = _Tries(schedule, found, reached_pre_filter)
         try:
             return self._host.run(self._runtime.pod_group_post_filter(self.state, self.view, tries))
         finally:
@@ -180,25 +194,44 @@ class PlacementTrial:
 class _Tries:
     """What-ifs that a function of the test answers."""
 
-    def __init__(self, schedule: Callable[[Sequence[Pod]], Trial]) -> None:
+    def __init__(
+        self,
+        schedule: Callable[[Sequence[Pod]], Trial],
+        preemption: PodGroupPostFilterResult,
+        reached_pre_filter: bool,
+    ) -> None:
+        self.reached_pre_filter = reached_pre_filter
         self._schedule = schedule
+        self._preemption = preemption
         self._left = MAX_TRIES
         self.is_open = True
 
     def schedule(self, removed: Sequence[Pod]) -> Trial | Awaitable[Trial]:
         """Return the answer of the test."""
+        self._count()
+        return _here_or_later(self._schedule(removed))
+
+    def preempt(self) -> PodGroupPostFilterResult | Awaitable[PodGroupPostFilterResult]:
+        """Return the preemption of the test."""
+        self._count()
+        return _here_or_later(self._preemption)
+
+    def _count(self) -> None:
         if not self.is_open:
             raise HandleError("no PodGroupPostFilter is open")
         if not self._left:
             raise HandleError(f"this call of PodGroupPostFilter has made its {MAX_TRIES} tries: answer it")
         self._left -= 1
-        found = self._schedule(removed)
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return found
-        return _awaited(found)
 
 
-async def _awaited(found: Trial) -> Trial:
+def _here_or_later(found: T) -> T | Awaitable[T]:
+    """Return the answer; to an `async def` method, which awaits it, an awaitable of it."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return found
+    return _awaited(found)
+
+
+async def _awaited(found: T) -> T:
     return found

@@ -28,6 +28,7 @@ from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_node, make_pod
 from support.attached import PROFILE, ClusterState
 from support.both_ways import both_ways
+from support.frameworks import framework_of
 
 
 class Racks(Plugin):
@@ -98,6 +99,11 @@ class Racks(Plugin):
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         assert state.read("mine") == pod.name
         self.calls.append(("reserve", state.cycle_id, pod.name, node_name, state.trial))
+        return Status.success()
+
+    def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        assert state.group is not None and state.group.read("nodes")
+        assert state.placement is not None and state.placement.read(pod.name) == "was here"
         return Status.success()
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
@@ -252,6 +258,24 @@ async def test_reservation_of_a_trial_is_given_back_and_made_again_for_the_chose
         ]
         held = ways.instance.cycles.reservations("Racks")
         assert list(held) == ["cycle-1-final"], "nothing tentative is left"
+
+
+async def test_states_above_a_pod_last_as_long_as_its_own() -> None:
+    """The cycle of the group ends when its members are in their binding cycles."""
+    state = cluster()
+    async with both_ways(Racks, state) as ways:
+        for client in ways.clients:
+            group = cycle_about(GROUP, state)
+            one = group.placement(Placement("r0", state.nodes))
+            cycle = await reserved(client, one, MEMBERS[0], "cycle-1")
+            await client.unreserve(cycle, "n2", "the trial is over")
+            cycle.decide("cycle-1-final")
+            assert (await client.reserve(cycle, "n2")).is_success
+            framework_of([client]).groups.end_cycle(group, CycleEnd.UNSCHEDULABLE)
+            result = await client.bind(cycle, "n2")
+            assert result.status.is_success, result.status.message
+        # The last call has brought the ends of the other cycles.
+        assert len(ways.instance.cycles) == 1
 
 
 async def test_late_duplicate_of_a_trials_reserve_is_refused() -> None:

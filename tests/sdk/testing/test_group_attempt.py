@@ -120,6 +120,26 @@ def test_what_ifs_are_answered_by_the_test() -> None:
     assert asked == [["victim"]]
 
 
+def test_preemption_is_what_the_test_says() -> None:
+    class Default(Plugin):
+        def pod_group_post_filter(
+            self, state: CycleState, group: GroupView, tries: Tries
+        ) -> PodGroupPostFilterResult | Status:
+            found = tries.preempt() if tries.reached_pre_filter else Status.error("not found")
+            assert isinstance(found, PodGroupPostFilterResult | Status)
+            return found
+
+    group = host(Default).attempt_group(GANG, MEMBERS)
+    wanted = PodGroupPostFilterResult(Status.success(), (Assignment(MEMBERS[0], "n1"),))
+
+    def nothing_fits(removed: Sequence[Pod]) -> Trial:
+        raise AssertionError("nobody tries")
+
+    assert group.post_filter(nothing_fits, preemption=wanted) == wanted
+    assert group.post_filter(nothing_fits).status == Status.unschedulable()
+    assert group.post_filter(nothing_fits, reached_pre_filter=False).status.message == "not found"
+
+
 def test_async_plugin_awaits_its_what_ifs_and_cannot_ask_later() -> None:
     class Later(Racks):
         kept: ClassVar[list[Tries]] = []

@@ -95,7 +95,8 @@ class ContextWriter:
             message.ended.extend(encode_ended(ended))
         if cycle.continues:
             message.continues = cycle.continues
-        if cycle.parent is not None:
+        if cycle.parent is not None and call.budgeted:
+            # In the binding cycle the group's cycle is over. The state of the pod holds on to those above it.
             self._write_parents(message, cycle)
         if type(cycle.subject) is GroupView:
             complete = self._write_group(message, cycle)

@@ -1158,9 +1158,9 @@ class CallContext(_message.Message):
 
     @_builtins.property
     def parents(self) -> _containers.RepeatedCompositeFieldContainer[Global___CycleParent]:
-        """REQUIRED in a group's cycle: the cycles that this one belongs to, the nearest first. Of a pod: those of its
-        placement and of its group. Of a placement: that of the group. A plugin may keep state for each. Empty: the pod is
-        scheduled by itself, or the call is about the whole cycle of a group.
+        """REQUIRED in a group's cycle up to Permit: the cycles that this one belongs to, the nearest first. Of a pod: those
+        of its placement and of its group. Of a placement: that of the group. A plugin may keep state for each. Empty: the
+        pod is scheduled by itself, or it is in its binding cycle, or the call is about the cycle of a group.
         """
 
     def __init__(
