@@ -31,6 +31,7 @@ from berth_host.errors.state import InvariantError
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.log import get_logger
 from berth_host.metrics.group_metrics import PreemptionMetrics
+from berth_host.metrics.series import instant_s
 from berth_host.model.fate import Fate
 from berth_host.queue.events import PluginRequest
 from berth_host.queue.seams import PodLister
@@ -138,16 +139,28 @@ class Evictions:
         plugin: str,
         victims: Iterable[ObjectRef],
         changes: asyncio.Future[None] | None = None,
+        *,
+        disruptions: int = 0,
+        budget_violations: int = 0,
     ) -> None:
         """Begin the evictions as a task, which runs when the cycle next waits.
 
-        `plugin`: the one that named the victims. `changes`: what must be done first (`change`).
+        `plugin`: the one that named the victims. `changes`: what must be done first (`change`). For metrics,
+        `disruptions`: the victims' units that are groups or pods of groups; `budget_violations`: the victims
+        whose eviction breaks a budget.
         """
-        found = (self._seams.cache.get_pod(ref.uid) for ref in victims)
+        refs = list(victims)
+        begun_s = self._seams.metrics.begun(
+            len(refs),
+            preemptor=preemptor.type,
+            disruptions=disruptions,
+            budget_violations=budget_violations,
+        )
+        found = (self._seams.cache.get_pod(ref.uid) for ref in refs)
         # A victim that was deleted meanwhile needs no eviction.
         left = tuple(pod for pod in found if pod is not None and not pod.terminating)
         if left:
-            self._begin(_Eviction(preemptor, plugin, left), marked=False, changes=changes)
+            self._begin(_Eviction(preemptor, plugin, left), begun_s, marked=False, changes=changes)
 
     def change(self, pods: Sequence[Pod], changes: Sequence[Changes]) -> asyncio.Future[None] | None:
         """Begin the changes that plugins ask for, before any other write about the first of `pods`.
@@ -175,7 +188,7 @@ class Evictions:
             ]
             if left:
                 log.info("preemption.resumed", pod=pod.key, node=pod.nominated_node, victims=len(left))
-                self._begin(_Eviction(preemptor, "", tuple(left)), marked=True)
+                self._begin(_Eviction(preemptor, "", tuple(left)), instant_s(), marked=True)
 
     async def finish(self, timeout_s: float) -> bool:
         """Wait until no preemption is under way, at most `timeout_s` (real time), and cancel the others.
@@ -218,7 +231,12 @@ class Evictions:
     # --- one preemption ----------------------------------------------------------------------------
 
     def _begin(
-        self, eviction: _Eviction, *, marked: bool, changes: asyncio.Future[None] | None = None
+        self,
+        eviction: _Eviction,
+        begun_s: float,
+        *,
+        marked: bool,
+        changes: asyncio.Future[None] | None = None,
     ) -> None:
         preemptor = eviction.preemptor
         self.preempting.begin(preemptor.uid)
@@ -237,7 +255,6 @@ class Evictions:
                 self._status.in_order(other, partial(_after, marks))
         task = asyncio.ensure_future(self._run(eviction, marks))
         self._tasks.add(task)
-        begun_s = self._seams.metrics.begun(len(eviction.victims), preemptor=preemptor.type)
         task.add_done_callback(lambda done: self._ended(eviction, begun_s, done))
 
     def _ended(self, eviction: _Eviction, begun_s: float, task: asyncio.Future[None]) -> None:

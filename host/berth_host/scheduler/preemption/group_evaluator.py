@@ -25,6 +25,8 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_host.framework.framework import Framework
+from berth_host.metrics.group_metrics import PreemptionMetrics
+from berth_host.metrics.series import instant_s
 from berth_host.scheduler.preemption.budgets import Budgets, BudgetStore, violating
 from berth_host.scheduler.preemption.eligibility import NEVER, makes_room
 from berth_host.scheduler.preemption.reprieve import MakeAttempts, Placed, TrialSnapshot, victims_among
@@ -91,8 +93,15 @@ class GroupEvaluator:
     PodGroupPreemptionPolicy), else its pods.
     """
 
-    def __init__(self, budgets: BudgetStore, *, group_policy: bool = False) -> None:
+    def __init__(
+        self,
+        budgets: BudgetStore,
+        metrics: PreemptionMetrics | None = None,
+        *,
+        group_policy: bool = False,
+    ) -> None:
         self._budgets = Budgets(budgets)
+        self._metrics = metrics or PreemptionMetrics()
         self._group_policy = group_policy
 
     async def evaluate(self, attempt: GroupAttempt) -> GroupEvaluation:
@@ -102,6 +111,14 @@ class GroupEvaluator:
             return GroupEvaluation(Status.unschedulable(NEVER))
         if is_ongoing(attempt.pods, root.priority, snapshot.nodes, snapshot.groups):
             return GroupEvaluation(ONGOING, {pod.uid: pod.nominated_node for pod in attempt.pods})
+        started_s = instant_s()
+        found = await self._search(attempt, root)
+        seconds = instant_s() - started_s
+        self._metrics.evaluated(found.status.code, seconds, preemptor=root.kind.lower())
+        return found
+
+    async def _search(self, attempt: GroupAttempt, root: PodGroup) -> GroupEvaluation:
+        snapshot = attempt.snapshot
         units = units_of(snapshot.nodes.pods, snapshot.groups)
         lower = np.flatnonzero(units.priority < root.priority)
         if not len(lower):
