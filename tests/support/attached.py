@@ -102,6 +102,10 @@ class ClusterState:
         pod = self.cache.get_pod(uid)
         return pod if pod is not None and pod.node_name else None
 
+    def evicted_with(self, pod: Pod) -> str:
+        """Nothing: every pod leaves alone."""
+        return ""
+
     def preemption_priority(self, pod: Pod) -> int:
         """Its own."""
         return pod.priority

@@ -37,6 +37,10 @@ class NoFacts:
         """Nobody."""
         return None
 
+    def evicted_with(self, pod: Pod) -> str:
+        """Nothing: every pod leaves alone."""
+        return ""
+
     def preemption_priority(self, pod: Pod) -> int:
         """Its own."""
         return pod.priority

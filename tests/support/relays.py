@@ -32,6 +32,10 @@ class Facts:
     def pod_on_some_node(self, uid: str) -> Pod | None:
         return next((pod for pods in self.nodes.values() for pod in pods if pod.uid == uid), None)
 
+    def evicted_with(self, pod: Pod) -> str:
+        """Nothing: every pod leaves alone."""
+        return ""
+
     def preemption_priority(self, pod: Pod) -> int:
         return pod.priority
 

@@ -142,7 +142,7 @@ class HostParts:
             self.objects.of_resource(BUDGETS),
             self.preempting,
             self.extenders,
-            self.snapshot if self.configuration.gates.is_enabled(POD_GROUPS) else None,
+            self.snapshot if POD_GROUPS in group_gates(self.configuration) else None,
         )
         self.open_calls = OpenCalls(self.evaluator, self.snapshot, later, self.metrics.preemption)
         self.backend = Backend(

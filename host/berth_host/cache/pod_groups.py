@@ -126,6 +126,18 @@ class GroupReader:
             key = group.parent_key
         return tuple(found)
 
+    def known_path(self, key: str) -> Iterator[PodGroup]:
+        """Yield the group's object and its ancestors, up to the first one that does not exist.
+
+        Preemption reads the groups like this. At most MAX_DEPTH groups.
+        """
+        for _ in range(MAX_DEPTH):
+            group = self._objects.get(key) if key else None
+            if group is None:
+                return
+            yield group
+            key = group.parent_key
+
     def root(self, key: str) -> PodGroup | None:
         """Return the root of a group's tree, the group itself if it has no parent.
 

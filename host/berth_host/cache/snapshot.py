@@ -160,8 +160,17 @@ class Snapshot:
 
     def preemption_priority(self, pod: Pod) -> int:
         """Return the priority that decides whether the pod may be preempted: that of its root group."""
-        root = self.groups.root(pod.group_key) if pod.group_key else None
-        return pod.priority if root is None else root.priority
+        priority = pod.priority
+        for group in self.groups.known_path(pod.group_key):
+            priority = group.priority
+        return priority
+
+    def evicted_with(self, pod: Pod) -> str:
+        """Return the key of the group that leaves as a whole when the pod is preempted; "" for none."""
+        key = ""
+        for group in self.groups.known_path(pod.group_key):
+            key = group.key if group.disrupts_all else key
+        return key
 
     @property
     def order(self) -> NDArray[np.intp]:

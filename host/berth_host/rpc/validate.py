@@ -77,6 +77,10 @@ class ClusterFacts(Protocol):
         """Return the pod with this uid; None if it is on no node."""
         ...
 
+    def evicted_with(self, pod: Pod) -> str:
+        """Return the key of the group that leaves as a whole when the pod is preempted; "" for none."""
+        ...
+
     def preemption_priority(self, pod: Pod) -> int:
         """Return the priority that decides whether a pod on a node may be preempted: that of its group."""
         ...
@@ -180,16 +184,21 @@ class Checker:
             self.violation(call, f"nominated the unknown node {node!r}")
         if result.victims and not node:
             self.violation(call, "named victims without a nominated node")
-        for ref in result.victims:
-            victim = self.facts.pod_on_node(node, ref.uid)
-            if victim is None:
+        facts = self.facts
+        here = [facts.pod_on_node(node, ref.uid) for ref in result.victims]
+        # A group that is evicted as a whole leaves other nodes too.
+        whole = {facts.evicted_with(victim) for victim in here if victim is not None} - {""}
+        for ref, on_node in zip(result.victims, here, strict=True):
+            victim = on_node or facts.pod_on_some_node(ref.uid)
+            if victim is None or (on_node is None and facts.evicted_with(victim) not in whole):
                 self.violation(
                     call, f"named the victim {ref.namespace}/{ref.name}, which is not on node {node!r}"
                 )
-            if victim.priority >= pod.priority:
+            priority = facts.preemption_priority(victim)
+            if priority >= pod.priority:
                 self.violation(
                     call,
-                    f"named the victim {victim.key} of priority {victim.priority},"
+                    f"named the victim {victim.key} of priority {priority},"
                     f" not below the pod's {pod.priority}",
                 )
         self.patches(call, result.patches, pod)

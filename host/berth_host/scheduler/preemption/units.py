@@ -8,7 +8,7 @@ MoreImportantVictim), v1.37.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -19,17 +19,15 @@ from berth_sdk.tables import PodTable
 from numpy.typing import NDArray
 
 _COLUMN: Final = "berth/podGroup"
-_DEPTH: Final = 4
-"""The largest number of groups from a leaf to its root."""
 _POD, _GROUP, _COMPOSITE = 1, 2, 3
 """The ranks of units with equal priority. A single pod of a group has the rank of a group."""
 
 
 class GroupObjects(Protocol):
-    """The group objects of a snapshot."""
+    """The group objects of a snapshot (`cache.pod_groups`)."""
 
-    def object(self, key: str) -> PodGroup | None:
-        """Return the group with this key (`podgroup/<namespace>/<name>`), or None."""
+    def known_path(self, key: str) -> Iterator[PodGroup]:
+        """Yield a group and its ancestors, up to the first one that does not exist."""
         ...
 
 
@@ -121,14 +119,10 @@ def units_of(pods: PodTable, groups: GroupObjects) -> Units:
 
 def eviction_priority(pod: Pod, groups: GroupObjects) -> int:
     """Return the priority that decides who may preempt the pod: the root's, where the pod has a group."""
-    path = list(_path(pod.group_key, groups))
-    return path[-1].priority if path else pod.priority
-
-
-def evicted_with(pod: Pod, groups: GroupObjects) -> str:
-    """Return the key of the group that is evicted together with the pod; "" if the pod is evicted alone."""
-    whole = [group.key for group in _path(pod.group_key, groups) if group.disrupts_all]
-    return whole[-1] if whole else ""
+    priority = pod.priority
+    for group in groups.known_path(pod.group_key):
+        priority = group.priority
+    return priority
 
 
 def started_s(pods: PodTable, rows: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -151,7 +145,7 @@ class _Groups:
         self.whole_rank = [_POD]
         numbers: dict[str, int] = {}
         for code in present:
-            path = list(_path(keys[code] or "", groups))
+            path = list(groups.known_path(keys[code] or ""))
             if not path:
                 continue
             self.is_known[code] = True
@@ -165,16 +159,6 @@ class _Groups:
                 self.whole_priority.append(path[-1].priority)
                 self.whole_rank.append(_COMPOSITE if highest.is_composite else _GROUP)
             self.whole[code] = number
-
-
-def _path(key: str, groups: GroupObjects) -> Iterable[PodGroup]:
-    """Yield the group with `key` and its ancestors, up to the first one that does not exist."""
-    for _ in range(_DEPTH):
-        group = groups.object(key) if key else None
-        if group is None:
-            return
-        yield group
-        key = group.parent_key
 
 
 def _group_key(pod: Pod) -> str | None:
