@@ -16,6 +16,7 @@ from typing import Protocol
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import PodGroupReader
 from berth_sdk.results import (
     Cancellation,
     Decision,
@@ -93,6 +94,13 @@ class Handle(Protocol):
 
     def snapshot(self) -> NodeTable:
         """Return the table of all nodes, as the current cycle sees them."""
+        ...
+
+    def pod_groups(self) -> PodGroupReader:
+        """Return the groups of pods and their members as the host knows them now, not as the cycle sees them.
+
+        For all points, PreEnqueue among them (kube-scheduler: PodGroupManager).
+        """
         ...
 
     def evaluate_preemption(

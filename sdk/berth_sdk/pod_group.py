@@ -7,9 +7,9 @@ Source: `k8s.io/api` scheduling/v1beta1 (PodGroup) and v1alpha3 (CompositePodGro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from berth_sdk.errors import ObjectError, QuantityError
 from berth_sdk.kube_object import KubeObject, ObjectRef, object_ref
@@ -211,6 +211,105 @@ class GroupView:
     pods: tuple[Pod, ...] = ()
     scheduled: tuple[Pod, ...] = ()
     children: tuple[GroupView, ...] = ()
+
+
+class GroupMembers(Protocol):
+    """The members of one group now, by uid. A plugin must not change them.
+
+    `all`: every member, also gated, waiting and terminating ones. `assumed`: members that have a node for
+    which the watch has not shown the binding yet. `assigned`: bound members.
+    """
+
+    @property
+    def all(self) -> Mapping[str, Pod]:
+        """Every member."""
+        ...
+
+    @property
+    def unscheduled(self) -> Mapping[str, Pod]:
+        """The members without a node."""
+        ...
+
+    @property
+    def assumed(self) -> Mapping[str, Pod]:
+        """The members with a node whose binding is not known yet."""
+        ...
+
+    @property
+    def assigned(self) -> Mapping[str, Pod]:
+        """The bound members."""
+        ...
+
+    @property
+    def scheduled_count(self) -> int:
+        """The number of assumed and assigned members."""
+        ...
+
+
+class PodGroupReader(Protocol):
+    """Groups and their members as the host knows them now (`Handle.pod_groups`). Keys: see `PodGroup.key`."""
+
+    def object(self, key: str) -> PodGroup | None:
+        """Return the object of a group; None if there is none."""
+        ...
+
+    def state(self, key: str) -> GroupMembers | None:
+        """Return the members of a group; None if there is neither a member nor an object."""
+        ...
+
+    def root(self, key: str) -> PodGroup | None:
+        """Return the group at the top of a group's tree, which is the group itself if it has no parent.
+
+        None while the object of one of the groups is missing.
+        """
+        ...
+
+    def children(self, key: str) -> Sequence[PodGroup]:
+        """Return the child groups of a CompositePodGroup, by creation time, then name."""
+        ...
+
+
+@dataclass(slots=True)
+class LiveMembers:
+    """Implements `GroupMembers`: the members of one group by uid."""
+
+    all: dict[str, Pod] = field(default_factory=dict)
+    unscheduled: dict[str, Pod] = field(default_factory=dict)
+    assumed: dict[str, Pod] = field(default_factory=dict)
+    assigned: dict[str, Pod] = field(default_factory=dict)
+
+    @property
+    def scheduled_count(self) -> int:
+        """The number of assumed and assigned members."""
+        return len(self.assumed) + len(self.assigned)
+
+    def put(self, pod: Pod, *, is_assumed: bool = False) -> None:
+        """Add or replace a member. A pod with a node counts as bound, unless it `is_assumed`."""
+        self.remove(pod.uid)
+        self.all[pod.uid] = pod
+        if not pod.node_name:
+            self.unscheduled[pod.uid] = pod
+        elif is_assumed:
+            self.assumed[pod.uid] = pod
+        else:
+            self.assigned[pod.uid] = pod
+
+    def remove(self, uid: str) -> None:
+        """Remove a member, if it is there."""
+        for part in (self.all, self.unscheduled, self.assumed, self.assigned):
+            part.pop(uid, None)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGroup:
+    """One group as the host knows it at one moment. `children`: the keys of its child groups, in order.
+
+    `group` None: there is no object. `members` None: there is no member either.
+    """
+
+    group: PodGroup | None
+    members: LiveMembers | None
+    children: tuple[str, ...] = ()
 
 
 def _text(parent: Mapping[str, Any], path: str, key: str) -> str:

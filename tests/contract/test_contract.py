@@ -102,6 +102,7 @@ def test_services_and_calls_are_complete(contract: FileDescriptorSet) -> None:
             "RunScores",
             "TryPodGroup",
             "EvaluatePodGroupPreemption",
+            "ReadPodGroup",
             "ListNominatedPods",
             "Nominate",
             "Requeue",

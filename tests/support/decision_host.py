@@ -117,6 +117,9 @@ class Nothing:
     def change(self, pods: Sequence[Pod], changes: Sequence[Changes]) -> None:
         """Nothing is changed either."""
 
+    def evict(self, *_: object) -> None:
+        """Nobody is evicted for a group."""
+
 
 class _Replayed:
     """One host, asked about one pod after the other."""

@@ -39,6 +39,7 @@ from berth_sdk.scenarios import Scenario
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_node, make_pod
+from berth_sdk.testing.groups import GroupBook
 from support.attached import ClusterState
 
 WAITING = WaitingPod(
@@ -65,6 +66,11 @@ class Backend:
         self.decisions = list(Decision)
         self.events_left = 1000
         self.nominated: list[NominatedPod] = []
+        self.groups = GroupBook()
+
+    def pod_groups(self) -> GroupBook:
+        self.asked.append(("pod_groups",))
+        return self.groups
 
     def waiting_pods(self, plugin: str, only_mine: bool) -> list[WaitingPod]:
         self.asked.append(("waiting_pods", plugin, only_mine))

@@ -71,6 +71,7 @@ class World:
         *,
         configuration: str = "",
         emulated_version: str = "",
+        gates: Mapping[str, bool] | None = None,
         faults: Faults | None = None,
         seed: int = 0,
         on_attempt: Callable[[Diagnosis], None] = lambda _: None,
@@ -90,10 +91,16 @@ class World:
         text = configuration or (enabling(classes) if classes else "")
         loaded = (
             load_configuration(
-                text, source="test.yaml", registered=registered, emulated_version=emulated_version
+                text,
+                source="test.yaml",
+                registered=registered,
+                emulated_version=emulated_version,
+                feature_gates=gates or {},
             )
             if text
-            else default_configuration(registered=registered, emulated_version=emulated_version)
+            else default_configuration(
+                registered=registered, emulated_version=emulated_version, feature_gates=gates or {}
+            )
         )
         self.host = Host(
             loaded,

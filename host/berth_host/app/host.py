@@ -121,7 +121,7 @@ class Host(HostParts):
         ends_s = time.monotonic() + timeout_s
         self.scheduler.stop_popping()
         if self.loop_task is not None:
-            if self.scheduler.in_cycle is None:
+            if not self.scheduler.is_busy:
                 self.loop_task.cancel()
             await asyncio.wait({self.loop_task}, timeout=timeout_s)
         is_over = await self.binding.drain(ends_s - time.monotonic())

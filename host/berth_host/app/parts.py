@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from berth_sdk.kube_object import ObjectRef
 
@@ -64,11 +65,15 @@ from berth_host.scheduler.patches import PatchRunner
 from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.preempting import Preempting
 from berth_host.scheduler.preemption.evaluator import Evaluator
+from berth_host.scheduler.preemption.group_evaluator import GroupEvaluator
 from berth_host.scheduler.readback import ReadBack
 from berth_host.scheduler.repeating import RepeatingBinder
 from berth_host.scheduler.running_attempts import CyclesUnderWay, RunningAttempts
 from berth_host.scheduler.schedule_one import Algorithm, Profile, Scheduler
 from berth_host.scheduler.victim_calls import VictimCalls
+
+GROUP_POLICY: Final = "PodGroupPreemptionPolicy"
+"""The feature gate with which the group says whether it preempts, instead of its pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +246,7 @@ class HostParts:
         )
         self.evictions = self._make_evictions()
         frameworks = self._make_frameworks(plugins)
+        group_policy = self.configuration.gates.values.get(GROUP_POLICY, False)
         self.scheduler = later.scheduler = Scheduler(
             self._make_profiles(frameworks),
             self.queue,
@@ -249,6 +255,10 @@ class HostParts:
             self.binding,
             self.evictions,
             self.clock,
+            self.group_status,
+            GroupEvaluator(self.objects.of_resource(BUDGETS), group_policy=group_policy),
+            self.metrics.groups,
+            group_policy=group_policy,
         )
         self.handlers = EventHandlers(
             Handled(

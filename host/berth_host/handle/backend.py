@@ -10,6 +10,7 @@ from typing import Protocol
 
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.pod_group import PodGroupReader
 from berth_sdk.results import (
     Cancellation,
     Decision,
@@ -69,6 +70,10 @@ class HandleBackend(Protocol):
 
     def snapshot(self) -> NodeTable:
         """Return the nodes of the snapshot."""
+        ...
+
+    def pod_groups(self) -> PodGroupReader:
+        """Return the groups of pods and their members now."""
         ...
 
     def evaluate_preemption(

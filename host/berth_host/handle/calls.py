@@ -18,6 +18,7 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import handle_pb2, scheduling_pb2
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import PodGroupReader
 from berth_sdk.results import (
     Cancellation,
     Decision,
@@ -34,7 +35,7 @@ from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
-from berth_sdk.wire.groups import encode_assignments
+from berth_sdk.wire.groups import encode_assignments, encode_live_group
 from berth_sdk.wire.status import encode_status
 
 from berth_host.attach.feed import HostState
@@ -312,6 +313,12 @@ TRY_POD_GROUP: Final = ServedCall(rpc="TryPodGroup", open_in="PodGroupPostFilter
 PREEMPT_FOR_POD_GROUP: Final = ServedCall(
     rpc="EvaluatePodGroupPreemption", open_in="PodGroupPostFilter", answer=_preempt_for_pod_group
 )
+READ_POD_GROUP: Final[HandleCall[str, tuple[PodGroupReader, str]]] = HandleCall(
+    rpc="ReadPodGroup",
+    local=lambda backend, _plugin, key: (backend.pod_groups(), key),
+    read=lambda request, _attachment: [(request.key,)],
+    write=lambda request, answers: encode_live_group(*answers[0], with_objects=request.with_objects),
+)
 RUN_FILTERS: Final = ServedCall(rpc="RunFilters", open_in="PostFilter", answer=_run_filters)
 EVALUATE_PREEMPTION: Final[HandleCall[str, int, int, PostFilterResult]] = HandleCall(
     rpc="EvaluatePreemption",
@@ -454,6 +461,7 @@ HANDLE_CALLS: Final[tuple[AnyHandleCall, ...]] = (
     RUN_SCORES,
     TRY_POD_GROUP,
     PREEMPT_FOR_POD_GROUP,
+    READ_POD_GROUP,
     NOMINATED_PODS,
     NOMINATE,
     REQUEUE,

@@ -15,6 +15,7 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import PodGroupReader
 from berth_sdk.results import (
     Cancellation,
     Decision,
@@ -128,6 +129,10 @@ class Backend:
     def snapshot(self) -> NodeTable:
         """Return the nodes of the snapshot."""
         return self._seams.snapshot.nodes
+
+    def pod_groups(self) -> PodGroupReader:
+        """Return the live groups."""
+        return self._seams.cache.groups
 
     def evaluate_preemption(
         self, plugin: str, cycle_id: str, percentage: int, absolute: int

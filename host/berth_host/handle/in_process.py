@@ -16,6 +16,7 @@ from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import PodGroupReader
 from berth_sdk.results import (
     Cancellation,
     Decision,
@@ -77,6 +78,10 @@ class InProcessHandle:
     def snapshot(self) -> NodeTable:
         """Return every node as the current cycle sees it."""
         return self._run(self._backend.snapshot)
+
+    def pod_groups(self) -> PodGroupReader:
+        """Return the groups of pods as the host knows them now."""
+        return self._run(self._backend.pod_groups)
 
     async def evaluate_preemption(
         self,

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.pod_group import PodGroupReader
 from berth_sdk.results import (
     Cancellation,
     Decision,
@@ -21,6 +22,7 @@ from berth_sdk.results import (
 )
 from berth_sdk.tables import NodeTable
 
+from berth_host.cache.pod_groups import GroupReader
 from berth_host.handle.backend import NoOpenCallError
 
 
@@ -62,6 +64,10 @@ class NoHost:
     def snapshot(self) -> NodeTable:
         """Return the nodes of the snapshot."""
         return self._nodes()
+
+    def pod_groups(self) -> PodGroupReader:
+        """Return no groups."""
+        return GroupReader()
 
     async def evaluate_preemption(
         self, plugin: str, cycle_id: str, percentage: int, absolute: int

@@ -68,6 +68,21 @@ class Attempt(Cycle):
         self.diagnosis = diagnosis
         self.started_s = instant_s()
 
+    @property
+    def key(self) -> str:
+        """`namespace/name` of the pod, for logs."""
+        return self.pod.key
+
+    def stopped(self) -> None:
+        """Note the end of the steps of the scheduling cycle."""
+        self.diagnosis.cycle_ms = 1000 * (instant_s() - self.started_s)
+
+    def try_again(self, cycle_id: str) -> None:
+        """Go on under another id, for a further tentative reservation in the same trial."""
+        trial = self.trial
+        self.decide(cycle_id)
+        self.trial = trial
+
     def anew(self, cycle_id: str) -> Attempt:
         """Return a record of the same attempt with a new cycle id and without the plugins' answers."""
         self.diagnosis.cycle_id = cycle_id

@@ -411,13 +411,13 @@ class BindingCycle:
         No AssignedPod/Delete cluster event follows, because no other pod saw this one on the node.
         """
         if attempt.assumed:
-            await self._unreserve(attempt, failed.message)
+            await self.unreserve(attempt, failed.message)
             self._cache.forget_if_assumed(attempt.pod.on_node(attempt.node_name))
         self._failures.handle(attempt.queued, self._ended_with(attempt, failed))
 
     async def fail_binding(self, attempt: Attempt, failed: Failed) -> None:
         """Undo a failed binding cycle, put the pod back, and requeue pods that the freed room may help."""
-        await self._unreserve(attempt, failed.message)
+        await self.unreserve(attempt, failed.message)
         assumed = attempt.pod.on_node(attempt.node_name)
         self._failures.handle_binding_failure(attempt.queued, assumed, self._ended_with(attempt, failed))
 
@@ -431,7 +431,7 @@ class BindingCycle:
         else:
             self._failures.handle(attempt.queued, self._ended_with(attempt, failed))
 
-    async def _unreserve(self, attempt: Attempt, reason: str) -> None:
+    async def unreserve(self, attempt: Attempt, reason: str) -> None:
         """Run Unreserve. No error of a plugin leaves this method, so that the host's own undo always
         follows.
         """

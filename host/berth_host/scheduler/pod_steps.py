@@ -38,6 +38,7 @@ from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.rpc.cycle import Cycle, CycleEnd
 from berth_host.scheduler.attempt import CUT_OFF, Aborted, Attempt, Failed, Restarted, unexpected
 from berth_host.scheduler.binding_cycle import BindingCycle
+from berth_host.scheduler.chooser import Chooser
 from berth_host.scheduler.nominations import Nominations
 from berth_host.scheduler.search import ScheduleResult, SearchStart
 
@@ -47,11 +48,56 @@ MakeRoom: TypeAlias = Callable[[Attempt, NodeStatuses], Awaitable[str | None]]
 """Runs PostFilter; returns the node to nominate, "" to clear the nomination, None to leave it as it is."""
 
 
-class Prioritizes(Protocol):
-    """Scores the feasible nodes (`schedule_one.Algorithm`)."""
+class Searches(Protocol):
+    """The search for a node (`schedule_one.Algorithm`)."""
+
+    @property
+    def chooser(self) -> Chooser:
+        """Breaks ties."""
+        ...
+
+    async def find_feasible(self, cycle: Cycle, search: SearchStart) -> Status:
+        """Run PreFilter and Filter, and write the result into `cycle`."""
+        ...
 
     async def prioritize(self, cycle: Cycle) -> ScheduleResult | Status:
         """Score the feasible nodes (at least one) and pick one of the best."""
+        ...
+
+
+class CycleProfile(Protocol):
+    """The plugins and the search of one schedulerName (`schedule_one.Profile`)."""
+
+    @property
+    def framework(self) -> Framework:
+        """The plugins."""
+        ...
+
+    @property
+    def algorithm(self) -> Searches:
+        """The search."""
+        ...
+
+    @property
+    def cycle_budget_s(self) -> float:
+        """Seconds for the calls of served plugins in one scheduling cycle of one pod."""
+        ...
+
+
+class Guarded(Protocol):
+    """An attempt of a pod or of a group. `aborted`: why it was cut short from outside."""
+
+    task: asyncio.Task[None] | None
+    cancellations: int
+    aborted: str
+
+    @property
+    def key(self) -> str:
+        """The pod or the group, for logs."""
+        ...
+
+    def stopped(self) -> None:
+        """Note the end of the guarded steps."""
         ...
 
 
@@ -64,7 +110,7 @@ class Guard:
 
     __slots__ = ("_task", "attempt", "failed")
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: Guarded) -> None:
         self.attempt = attempt
         self.failed: Failed | None = None
         self._task: asyncio.Task[None] | None = None
@@ -78,7 +124,7 @@ class Guard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         attempt, task = self.attempt, self._task
-        attempt.diagnosis.cycle_ms = 1000 * (instant_s() - attempt.started_s)
+        attempt.stopped()
         attempt.task = None
         if task is not None:
             for _ in range(attempt.cancellations):
@@ -99,7 +145,7 @@ class Guard:
             self.failed = Restarted(error)
         elif isinstance(error, Exception) and not isinstance(error, InvariantError):
             # No error may end the loop: this pod is tried again later, and the loop continues.
-            log.error("task.failed", pod=attempt.pod.key, exc_info=error)
+            log.error("task.failed", attempt=attempt.key, exc_info=error)
             self.failed = unexpected(error)
         return self.failed is not None
 
@@ -111,7 +157,12 @@ class PodSteps:
     """
 
     def __init__(
-        self, queue: SchedulingQueue, cache: Cache, snapshot: Snapshot, binding: BindingCycle, clock: Clock
+        self,
+        queue: SchedulingQueue,
+        cache: Cache,
+        snapshot: Snapshot,
+        binding: BindingCycle,
+        clock: Clock,
     ) -> None:
         self.search = SearchStart()
         self._queue = queue
@@ -124,11 +175,11 @@ class PodSteps:
         self._life = secrets.token_hex(10)
         self._cycle_count = 0
 
-    def begin(self, queued: QueuedPodInfo, framework: Framework, budget_s: float) -> Attempt:
-        """Return the record of a new attempt. `budget_s`: seconds for the calls of served plugins."""
-        return Attempt(queued, framework, self._diagnose(queued), budget_s)
+    def begin(self, queued: QueuedPodInfo, profile: CycleProfile) -> Attempt:
+        """Return the record of a new attempt."""
+        return Attempt(queued, profile.framework, self._diagnose(queued), profile.cycle_budget_s)
 
-    def _next_id(self) -> str:
+    def next_id(self) -> str:
         """Return a cycle id of 32 hexadecimal digits, unique among the cycles of all hosts."""
         self._cycle_count += 1
         return f"{self._life}{self._cycle_count:012x}"
@@ -159,7 +210,7 @@ class PodSteps:
     async def pick(
         self,
         attempt: Attempt,
-        algorithm: Prioritizes,
+        algorithm: Searches,
         found: Status,
         begun_s: float,
         make_room: MakeRoom | None = None,
@@ -188,7 +239,7 @@ class PodSteps:
         """Return a record of the same attempt that begins again: a plugin was restarted."""
         log.info("cycle.restarted", pod=attempt.pod.key, plugin=restart.plugin, reason=restart.reason)
         attempt.framework.end_cycle(attempt, CycleEnd.ABORTED)
-        return attempt.anew(self._next_id())
+        return attempt.anew(self.next_id())
 
     async def _no_fit(self, attempt: Attempt, make_room: MakeRoom | None) -> Failed:
         """Return the FitError. The attempt fails even if PostFilter nominates a node."""
@@ -199,7 +250,7 @@ class PodSteps:
         diagnosis.pre_filter_message = outcome.message
         for status, rows in outcome.rejected_rows(statuses.table):
             diagnosis.record_rejection(statuses.table, status, rows)
-        nominated: str | None = ""
+        nominated: str | None = None if make_room is None else ""
         if make_room is not None and attempt.framework.has_post_filters:
             nominated = await make_room(attempt, statuses)
         reasons = statuses.reasons(counted)
@@ -245,7 +296,7 @@ class PodSteps:
 
     # --- what can go wrong ---------------------------------------------------------------------
 
-    def guard(self, attempt: Attempt) -> Guard:
+    def guard(self, attempt: Guarded) -> Guard:
         """Return a guard around steps of the attempt, for a `with` block."""
         return Guard(attempt)
 
@@ -261,7 +312,7 @@ class PodSteps:
         return Diagnosis(
             pod=queued.pod,
             profile=queued.pod.scheduler_name,
-            cycle_id=self._next_id(),
+            cycle_id=self.next_id(),
             attempt=queued.attempts,
             started_at_s=self._clock.now_s(),
             first_tried_at_s=None if first_us is None else first_us / 1e6,

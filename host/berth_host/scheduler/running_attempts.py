@@ -27,6 +27,9 @@ class RunningAttempts:
 
     def abort(self, uid: str) -> None:
         """Cancel the call or the wait of the attempt of a deleted pod."""
+        group = self._scheduler.groups.in_cycle
+        if group is not None and group.member_deleted(uid):
+            return
         in_cycle = self._scheduler.in_cycle
         if in_cycle is not None and in_cycle.pod.uid == uid:
             in_cycle.abort(POD_DELETED)
@@ -62,9 +65,11 @@ class CyclesUnderWay:
         """
         deadlines_s = self._waiting_pods.deadlines_of(plugin)
         attempts = self._cycles.binding.attempts()
-        in_cycle = self._cycles.scheduler.in_cycle
-        if in_cycle is not None:
-            attempts.append(in_cycle)
+        scheduler = self._cycles.scheduler
+        if scheduler.groups.in_cycle is not None:
+            attempts.extend(scheduler.groups.in_cycle.attempts())
+        elif scheduler.in_cycle is not None:
+            attempts.append(scheduler.in_cycle)
         found: dict[str, LiveCycle] = {}
         for attempt in attempts:
             deadline_s = deadlines_s.get(attempt.cycle_id)

@@ -15,12 +15,11 @@ Source: kube-scheduler `schedule_one.go` (ScheduleOne, schedulingCycle, scheduli
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from berth_sdk.pod import Pod
 from berth_sdk.results import PostFilterResult
 from berth_sdk.status import SUCCESS, Code, Status
 
@@ -32,24 +31,27 @@ from berth_host.framework.filtering import all_rows, filter_error
 from berth_host.framework.framework import Framework
 from berth_host.framework.score_table import ScoreTable
 from berth_host.log import get_logger
+from berth_host.metrics.group_metrics import GroupMetrics
 from berth_host.metrics.series import instant_s
 from berth_host.model.clock import Clock
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.pre_filter_outcome import PreFilterOutcome, rows_named
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.rpc.cycle import Changes, Cycle
+from berth_host.rpc.cycle import Cycle
 from berth_host.scheduler import sampling
 from berth_host.scheduler.attempt import HOST_STOPS, Attempt
 from berth_host.scheduler.binding_cycle import BindingCycle
 from berth_host.scheduler.chooser import Chooser
 from berth_host.scheduler.pod_steps import PodSteps
+from berth_host.scheduler.preemption.group_evaluator import GroupEvaluator
+from berth_host.scheduler.schedule_group import EvictForGroup, GroupScheduler, WriteCondition
 from berth_host.scheduler.search import ScheduleResult, SearchStart, TiedNodes
 
 log = get_logger()
 
 
-class EvictVictims(Protocol):
+class EvictVictims(EvictForGroup, Protocol):
     """Executes a nomination (`evictions`)."""
 
     def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> str | None:
@@ -57,10 +59,6 @@ class EvictVictims(Protocol):
 
         Returns the node to nominate. None: the nomination stays as it is.
         """
-        ...
-
-    def change(self, pods: Sequence[Pod], changes: Sequence[Changes]) -> object:
-        """Apply the changes that PostFilter plugins ask for, in the background. `pods`: the cycle's pod."""
         ...
 
 
@@ -219,7 +217,13 @@ class Scheduler:
         binding: BindingCycle,
         evictions: EvictVictims,
         clock: Clock,
+        conditions: WriteCondition,
+        group_evaluator: GroupEvaluator,
+        metrics: GroupMetrics,
+        *,
+        group_policy: bool = False,
     ) -> None:
+        """Make the loop. `group_policy`: see `GroupScheduler`."""
         self.profiles = profiles
         self.queue = queue
         self.cache = cache
@@ -227,6 +231,20 @@ class Scheduler:
         self.binding = binding
         self.evictions = evictions
         self.steps = PodSteps(queue, cache, snapshot, binding, clock)
+        self.groups = GroupScheduler(
+            profiles,
+            self.steps,
+            queue,
+            cache,
+            snapshot,
+            binding,
+            evictions,
+            conditions,
+            group_evaluator,
+            metrics,
+            group_policy=group_policy,
+        )
+        """The cycles of pod groups."""
         self._stopping = False
         self.before_pop: Callable[[], Awaitable[None]] | None = None
         """Awaited before each pop. A simulation waits in this function for the effects of the earlier
@@ -234,8 +252,21 @@ class Scheduler:
         """
         self._turns = 0
         """The number of pops after which the asyncio loop has run every task that was ready."""
-        self.in_cycle: Attempt | None = None
+        self._alone: Attempt | None = None
+        """The attempt of a pod without a group in its scheduling cycle."""
+
+    @property
+    def in_cycle(self) -> Attempt | None:
         """The attempt whose scheduling cycle runs now. While it runs, the snapshot must not change."""
+        group = self.groups.in_cycle
+        if group is None:
+            return self._alone
+        return None if group.tried is None else group.tried.attempt
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a scheduling cycle runs."""
+        return self._alone is not None or self.groups.in_cycle is not None
 
     async def run(self) -> None:
         """Schedule pods until `stop` or `stop_popping` is called.
@@ -252,6 +283,8 @@ class Scheduler:
             loop.call_soon(self._count_turn)
             if isinstance(queued, QueuedPodInfo):
                 await self.schedule_one(queued)
+            elif queued is not None:
+                await self.groups.schedule_group(queued)
             # Watches, binding tasks and replies get one turn of the asyncio loop per pod. If the cycle waited
             # for a served plugin, they have had their turn, at no extra time.
             if self._turns == turns:
@@ -274,8 +307,10 @@ class Scheduler:
         it.
         """
         self._stopping = True
-        if self.in_cycle is not None:
-            self.in_cycle.aborted = HOST_STOPS
+        if self._alone is not None:
+            self._alone.aborted = HOST_STOPS
+        if self.groups.in_cycle is not None:
+            self.groups.in_cycle.cut(HOST_STOPS)
 
     async def schedule_one(self, queued: QueuedPodInfo) -> None:
         """Make one attempt for one popped pod.
@@ -287,8 +322,8 @@ class Scheduler:
         if profile is None or pod.terminating or self.cache.is_assumed(pod.uid):
             self._drop(queued, profile)
             return
-        attempt = self.steps.begin(queued, profile.framework, profile.cycle_budget_s)
-        self.in_cycle = attempt
+        attempt = self.steps.begin(queued, profile)
+        self._alone = attempt
         try:
             with self.steps.guard(attempt) as ended:
                 while True:
@@ -302,7 +337,7 @@ class Scheduler:
                         )
                         break
                     except CycleRestartError as restart:
-                        attempt = self.in_cycle = ended.attempt = self.steps.restart(attempt, restart)
+                        attempt = self._alone = ended.attempt = self.steps.restart(attempt, restart)
                     finally:
                         self.steps.nominations.release()
                 await self.steps.take(attempt, result)
@@ -312,7 +347,7 @@ class Scheduler:
                 await self.steps.give_back(attempt, ended.failed)
         finally:
             self.snapshot.release()
-            self.in_cycle = None
+            self._alone = None
 
     async def _post_filter(self, attempt: Attempt, statuses: NodeStatuses) -> str | None:
         """Run PostFilter; return the node to nominate, "" to clear the nomination, None to leave it as it

@@ -54,7 +54,7 @@ def is_busy(host: Host) -> bool:
     """Return True while the host has work that needs no step of its clock."""
     return bool(
         host.queue.has_ready
-        or host.scheduler.in_cycle is not None
+        or host.scheduler.is_busy
         or host.binding.active_count
         or host.status.pending_count
         or host.group_status.pending_count

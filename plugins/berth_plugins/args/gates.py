@@ -25,6 +25,9 @@ EXACT_HINTS = "ExactQueueingHints"
 hints of kube-scheduler, which miss some changes.
 """
 
+COMPOSITE_GROUPS = "CompositePodGroup"
+"""A gate of kube-scheduler: groups may be parts of composite groups."""
+
 
 def is_on(args: Mapping[str, Any], name: str, *, default: bool) -> bool:
     """Return True if the gate is on. Raises PluginArgsError for any value but true and false."""

@@ -1,7 +1,7 @@
 """NodeResourcesFit: a pod's requests against the nodes' free resources -> verdict and score.
 
-Called at PreFilter, Filter, PreScore and Score. DynamicResources checks an extended resource of a device
-class on nodes that do not offer the resource themselves.
+Called at PreFilter, Filter, PreScore, Score and PlacementScore. DynamicResources checks an extended resource
+of a device class on nodes that do not offer the resource themselves.
 
 Source: `pkg/scheduler/framework/plugins/noderesources/fit.go`, v1.36.
 """
@@ -21,8 +21,9 @@ from berth_sdk.needs import Need
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
+from berth_sdk.pod_group import Assignment, GroupView, Placement
 from berth_sdk.selectors import is_label_key
-from berth_sdk.status import SUCCESS, Code, Status, Verdicts
+from berth_sdk.status import MAX_NODE_SCORE, SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
@@ -209,6 +210,24 @@ class NodeResourcesFit(Plugin):
         return self._strategy.combine(
             used + scored.amounts, nodes.allocatable_of(scored.names), scored.weights, len(nodes)
         )
+
+    def placement_score(
+        self, state: CycleState, group: GroupView, placement: Placement, assignments: Sequence[Assignment]
+    ) -> int:
+        """Return the share of the placement's resources that is in use with the group, 0..100: the mean over
+        the strategy's resources by their weights, whatever the strategy is.
+        """
+        nodes, pods = placement.nodes, [one.pod for one in assignments]
+        total = weights = 0
+        for name, weight in self._strategy.resources:
+            allocatable = int(nodes.allocatable(name).sum()) if is_counted(name) else 0
+            amount = sum(pod.score_requests.get(name, 0) for pod in pods)
+            if not allocatable or not (amount or name in PLAIN):
+                continue
+            used = nodes.non_zero_requested(name) if name in PLAIN[:2] else nodes.requested(name)
+            total += weight * (min(amount + int(used.sum()), allocatable) * MAX_NODE_SCORE // allocatable)
+            weights += weight
+        return total // weights if weights else 0
 
     def sign_queue(self, pod: Pod) -> Hashable:
         """Return the requested amounts."""

@@ -13,6 +13,7 @@ from berth_sdk.events import EventObject
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import PodGroup
 
 
 def spec_of(pod: Pod) -> Mapping[str, Any]:
@@ -41,6 +42,11 @@ def as_object(value: EventObject | None) -> KubeObject:
     if not isinstance(value, KubeObject):
         raise ObjectError("event", f"expected an object, got {type(value).__name__}")
     return value
+
+
+def as_group(value: EventObject | None) -> PodGroup:
+    """Return a group of an event. Raises ObjectError for anything else."""
+    return PodGroup.of(as_object(value))
 
 
 def holds_place(pod: Pod) -> bool:

@@ -23,6 +23,7 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import LiveGroup, LiveMembers, PodGroup
 from berth_sdk.results import (
     Cancellation,
     Decision,
@@ -41,7 +42,7 @@ from berth_sdk.serve.lanes import waiting_for_host
 from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
-from berth_sdk.wire.groups import decode_assignments
+from berth_sdk.wire.groups import decode_assignments, decode_live_group
 from berth_sdk.wire.pushback import pushback_s
 from berth_sdk.wire.requests import decode_status
 
@@ -102,6 +103,37 @@ def _here_or_beside(call: Callable[..., T], *args: Any) -> T | Awaitable[T]:
     except RuntimeError:
         return call(*args)
     return asyncio.to_thread(call, *args)
+
+
+class AskedPodGroups:
+    """Implements `berth_sdk.pod_group.PodGroupReader`: every read asks the host. Raises HandleError."""
+
+    def __init__(self, read: Callable[[str], LiveGroup]) -> None:
+        self._read = read
+
+    def object(self, key: str) -> PodGroup | None:
+        """Return the object of a group; None if there is none."""
+        return self._read(key).group
+
+    def state(self, key: str) -> LiveMembers | None:
+        """Return the members of a group; None if there is neither a member nor an object."""
+        return self._read(key).members
+
+    def root(self, key: str) -> PodGroup | None:
+        """Return the group at the top of a group's tree; None while one of the objects is missing."""
+        seen: set[str] = set()
+        while key not in seen:
+            seen.add(key)
+            group = self._read(key).group
+            if group is None or not group.parent_key:
+                return group
+            key = group.parent_key
+        return None
+
+    def children(self, key: str) -> list[PodGroup]:
+        """Return the child groups of a CompositePodGroup, by creation time, then name."""
+        found = (self._read(child).group for child in self._read(key).children)
+        return [group for group in found if group is not None]
 
 
 class HandleClient:
@@ -227,6 +259,16 @@ class HandleClient:
             decode_assignments(reply.nominations, members),
             tuple(wire.decode_ref(ref) for ref in reply.victims),
         )
+
+    def pod_groups(self) -> AskedPodGroups:
+        """Return the groups of pods as the host knows them now. Every read is a call."""
+        return AskedPodGroups(self._read_pod_group)
+
+    def _read_pod_group(self, key: str) -> LiveGroup:
+        request = handle_pb2.ReadPodGroupRequest(
+            plugin=self._plugin, key=key, with_objects=self._with_objects
+        )
+        return decode_live_group(self._call("ReadPodGroup", request))
 
     def _try_pod_group(self, cycle_id: str, members: Mapping[str, Pod], removed: Sequence[Pod]) -> Trial:
         request = handle_pb2.TryPodGroupRequest(

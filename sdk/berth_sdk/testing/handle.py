@@ -25,6 +25,7 @@ from berth_sdk.results import (
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable, ObjectStore
 from berth_sdk.testing.clock import TestClock
+from berth_sdk.testing.groups import GroupBook
 from berth_sdk.testing.waiting import WaitingRoom
 
 
@@ -59,6 +60,7 @@ class RecordingHandle:
     - `events`, `requeues`: the calls made. `stale_keys`: uids per call, None for all keys.
     - `preemption`: the result of `evaluate_preemption`.
     - `nominated`: the nominated pods, by uid.
+    - `groups`: the groups of pods, and their members.
     - `totals`: the results of `run_scores` by node, 0 for other nodes.
     """
 
@@ -87,6 +89,7 @@ class RecordingHandle:
         self.preemption = PostFilterResult(Status.unschedulable("preemption is not part of this test"))
         self.nominated: dict[str, NominatedPod] = {}
         self.totals: dict[str, int] = {}
+        self.groups = GroupBook()
         self.plugin = ""
         self.forget: Callable[[], None] = lambda: None
         """Drops the kept answers of the plugin. Set by the test host."""
@@ -104,6 +107,10 @@ class RecordingHandle:
         wait_s = waiting.deadline_s - self.room.now_s
         self.room.register(waiting.pod, waiting.cycle_id, waiting.node_name)
         self.room.hold(waiting.pod.uid, dict.fromkeys(waiting.pending_plugins, wait_s))
+
+    def pod_groups(self) -> GroupBook:
+        """Return the groups of the test."""
+        return self.groups
 
     def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
         """Return the pods that wait at Permit."""

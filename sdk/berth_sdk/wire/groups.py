@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from berth_sdk.cycle_state import TrialRef
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import handle_pb2
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import (
@@ -18,7 +19,10 @@ from berth_sdk.pod_group import (
     Assignment,
     GroupCondition,
     GroupView,
+    LiveGroup,
+    LiveMembers,
     PodGroup,
+    PodGroupReader,
     group_key,
 )
 from berth_sdk.wire import records as wire
@@ -124,6 +128,36 @@ def decode_group(message: pb.CycleGroup) -> GroupView:
         ),
         tuple(decode_group(child) for child in message.children),
     )
+
+
+def encode_live_group(
+    groups: PodGroupReader, key: str, *, with_objects: bool
+) -> handle_pb2.ReadPodGroupResponse:
+    """Return one group as the host knows it now. `with_objects`: with the objects of the members."""
+    group, members = groups.object(key), groups.state(key)
+    message = handle_pb2.ReadPodGroupResponse(
+        known=members is not None, child_keys=[child.key for child in groups.children(key)]
+    )
+    if group is not None:
+        message.summary.CopyFrom(encode_pod_group(group))
+    if members is not None:
+        for pod in sorted(members.all.values(), key=lambda pod: pod.name):
+            state = message.members.add(node_name=pod.node_name, assumed=pod.uid in members.assumed)
+            state.pod.CopyFrom(wire.encode_pod(pod))
+            if with_objects and pod.object is not None:
+                state.object.CopyFrom(wire.encode_object(pod.object))
+    return message
+
+
+def decode_live_group(message: handle_pb2.ReadPodGroupResponse) -> LiveGroup:
+    """Return what `encode_live_group` wrote."""
+    members = LiveMembers() if message.known else None
+    if members is not None:
+        for state in message.members:
+            pod = wire.decode_pod(state.pod, node_name=state.node_name, item=_item(state))
+            members.put(pod, is_assumed=state.assumed)
+    group = decode_pod_group(message.summary) if message.HasField("summary") else None
+    return LiveGroup(group, members, tuple(message.child_keys))
 
 
 def members_of(group: GroupView) -> dict[str, Pod]:

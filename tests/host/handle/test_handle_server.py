@@ -30,6 +30,7 @@ REQUESTS = {
     "RunScores": handle_pb2.RunScoresRequest,
     "TryPodGroup": handle_pb2.TryPodGroupRequest,
     "EvaluatePodGroupPreemption": handle_pb2.EvaluatePodGroupPreemptionRequest,
+    "ReadPodGroup": handle_pb2.ReadPodGroupRequest,
     "Nominate": handle_pb2.NominateRequest,
     "Requeue": handle_pb2.RequeueRequest,
     "InvalidateSortKeys": handle_pb2.InvalidateSortKeysRequest,

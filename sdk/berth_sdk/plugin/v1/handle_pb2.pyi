@@ -733,6 +733,76 @@ class EvaluatePodGroupPreemptionResponse(_message.Message):
 Global___EvaluatePodGroupPreemptionResponse: _TypeAlias = EvaluatePodGroupPreemptionResponse  # noqa: Y015
 
 @_typing.final
+class ReadPodGroupRequest(_message.Message):
+    """Which group to read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    WITH_OBJECTS_FIELD_NUMBER: _builtins.int
+    plugin: _builtins.str
+    """REQUIRED: the plugin that asks."""
+    key: _builtins.str
+    """REQUIRED: the group: `podgroup/<namespace>/<name>` or `compositepodgroup/<namespace>/<name>`."""
+    with_objects: _builtins.bool
+    """OPTIONAL: true: fill PodState.object of the members."""
+    def __init__(
+        self,
+        *,
+        plugin: _builtins.str = ...,
+        key: _builtins.str = ...,
+        with_objects: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "plugin", b"plugin", "with_objects", b"with_objects"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadPodGroupRequest: _TypeAlias = ReadPodGroupRequest  # noqa: Y015
+
+@_typing.final
+class ReadPodGroupResponse(_message.Message):
+    """The group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    CHILD_KEYS_FIELD_NUMBER: _builtins.int
+    known: _builtins.bool
+    """OPTIONAL: true: the group has an object or a member; false: the host does not know the group."""
+    @_builtins.property
+    def summary(self) -> _common_pb2.PodGroupSummary:
+        """OPTIONAL: the group; unset: the host has no such object."""
+
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PodState]:
+        """OPTIONAL: the members, by name; empty: none. Those with a node that is not bound to yet are `assumed`."""
+
+    @_builtins.property
+    def child_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """OPTIONAL: the groups that name this one as parent, by creation time, then name, each as a key; empty: none."""
+
+    def __init__(
+        self,
+        *,
+        summary: _common_pb2.PodGroupSummary | None = ...,
+        known: _builtins.bool = ...,
+        members: _abc.Iterable[_common_pb2.PodState] | None = ...,
+        child_keys: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["child_keys", b"child_keys", "known", b"known", "members", b"members", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadPodGroupResponse: _TypeAlias = ReadPodGroupResponse  # noqa: Y015
+
+@_typing.final
 class RunScoresRequest(_message.Message):
     """Nodes to score for the pod of a cycle."""
 

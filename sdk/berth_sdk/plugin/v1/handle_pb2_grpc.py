@@ -92,6 +92,11 @@ class HandleServiceStub(object):
                 request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePodGroupPreemptionRequest.SerializeToString,
                 response_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePodGroupPreemptionResponse.FromString,
                 _registered_method=True)
+        self.ReadPodGroup = channel.unary_unary(
+                '/berth.plugin.v1.HandleService/ReadPodGroup',
+                request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ReadPodGroupRequest.SerializeToString,
+                response_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ReadPodGroupResponse.FromString,
+                _registered_method=True)
         self.ListNominatedPods = channel.unary_stream(
                 '/berth.plugin.v1.HandleService/ListNominatedPods',
                 request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ListNominatedPodsRequest.SerializeToString,
@@ -252,6 +257,18 @@ class HandleServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadPodGroup(self, request, context):
+        """Reads one group of pods as the host knows it now, not as a cycle sees it: its object, its members with what is known
+        of them, and its child groups. Members that are gated, wait or terminate count too.
+
+        Caller: the plugin, at any time.
+        Errors: those of every call.
+        Repeat: yes, pure.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListNominatedPods(self, request, context):
         """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of one
         moment. Each is smaller than the agreed size.
@@ -363,6 +380,11 @@ def add_HandleServiceServicer_to_server(servicer, server):
                     servicer.EvaluatePodGroupPreemption,
                     request_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePodGroupPreemptionRequest.FromString,
                     response_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePodGroupPreemptionResponse.SerializeToString,
+            ),
+            'ReadPodGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadPodGroup,
+                    request_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ReadPodGroupRequest.FromString,
+                    response_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ReadPodGroupResponse.SerializeToString,
             ),
             'ListNominatedPods': grpc.unary_stream_rpc_method_handler(
                     servicer.ListNominatedPods,
@@ -646,6 +668,33 @@ class HandleService(object):
             '/berth.plugin.v1.HandleService/EvaluatePodGroupPreemption',
             berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePodGroupPreemptionRequest.SerializeToString,
             berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePodGroupPreemptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadPodGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/berth.plugin.v1.HandleService/ReadPodGroup',
+            berth_dot_plugin_dot_v1_dot_handle__pb2.ReadPodGroupRequest.SerializeToString,
+            berth_dot_plugin_dot_v1_dot_handle__pb2.ReadPodGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

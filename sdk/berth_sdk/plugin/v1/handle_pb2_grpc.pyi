@@ -127,6 +127,14 @@ class HandleServiceStub:
     Errors: as of TryPodGroup.
     Repeat: yes, pure. Each one counts.
     """
+    ReadPodGroup: _grpc.UnaryUnaryMultiCallable[_handle_pb2.ReadPodGroupRequest, _handle_pb2.ReadPodGroupResponse]
+    """Reads one group of pods as the host knows it now, not as a cycle sees it: its object, its members with what is known
+    of them, and its child groups. Members that are gated, wait or terminate count too.
+
+    Caller: the plugin, at any time.
+    Errors: those of every call.
+    Repeat: yes, pure.
+    """
     ListNominatedPods: _grpc.UnaryStreamMultiCallable[_handle_pb2.ListNominatedPodsRequest, _handle_pb2.ListNominatedPodsResponse]
     """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of one
     moment. Each is smaller than the agreed size.
@@ -270,6 +278,14 @@ class HandleServiceAsyncStub(HandleServiceStub):
     Caller: the plugin, while its PodGroupPostFilter of that cycle is open. Counts as one TryPodGroup.
     Errors: as of TryPodGroup.
     Repeat: yes, pure. Each one counts.
+    """
+    ReadPodGroup: _aio.UnaryUnaryMultiCallable[_handle_pb2.ReadPodGroupRequest, _handle_pb2.ReadPodGroupResponse]  # type: ignore[assignment]
+    """Reads one group of pods as the host knows it now, not as a cycle sees it: its object, its members with what is known
+    of them, and its child groups. Members that are gated, wait or terminate count too.
+
+    Caller: the plugin, at any time.
+    Errors: those of every call.
+    Repeat: yes, pure.
     """
     ListNominatedPods: _aio.UnaryStreamMultiCallable[_handle_pb2.ListNominatedPodsRequest, _handle_pb2.ListNominatedPodsResponse]  # type: ignore[assignment]
     """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of one
@@ -456,6 +472,19 @@ class HandleServiceServicer:
         Caller: the plugin, while its PodGroupPostFilter of that cycle is open. Counts as one TryPodGroup.
         Errors: as of TryPodGroup.
         Repeat: yes, pure. Each one counts.
+        """
+
+    def ReadPodGroup(
+        self,
+        request: _handle_pb2.ReadPodGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handle_pb2.ReadPodGroupResponse, _abc.Awaitable[_handle_pb2.ReadPodGroupResponse]]:
+        """Reads one group of pods as the host knows it now, not as a cycle sees it: its object, its members with what is known
+        of them, and its child groups. Members that are gated, wait or terminate count too.
+
+        Caller: the plugin, at any time.
+        Errors: those of every call.
+        Repeat: yes, pure.
         """
 
     def ListNominatedPods(

@@ -1,0 +1,408 @@
+"""One cycle of a pod group, from the queue to the start of its members' binding cycles. Read after
+`schedule_one`.
+
+    pop -> snapshot -> checks -> the algorithm (`placements`): nodes for the members [PodGroupPostFilter]
+        -> each member with a node: assume -> Reserve -> Permit -> a task for its binding cycle
+        -> each other member: `failure` puts it back into the queue -> condition -> the group goes back
+
+All members share one snapshot, in which a member that got a node counts for the members after it. The
+algorithm gives everything back before the members are placed for good, so a failure half-way leaves nothing
+reserved. Every popped member ends exactly once: in its binding cycle, back in the queue, or dropped.
+Source: kube-scheduler `schedule_one_podgroup.go`, v1.37.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.pod import Pod
+from berth_sdk.pod_group import PodGroup
+from berth_sdk.status import Code, Status
+
+from berth_host.cache.cache import Cache
+from berth_host.cache.snapshot import Snapshot
+from berth_host.errors.state import InvariantError
+from berth_host.log import get_logger
+from berth_host.metrics.group_metrics import GroupMetrics
+from berth_host.metrics.series import instant_s
+from berth_host.queue.queued_group import GroupOutcome, QueuedGroupInfo
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.scheduling_queue import SchedulingQueue
+from berth_host.rpc.cycle import POD_DELETED, Changes, CycleEnd
+from berth_host.scheduler.attempt import Aborted, Failed
+from berth_host.scheduler.binding_cycle import BindingCycle
+from berth_host.scheduler.failure import SCHEDULER_ERROR
+from berth_host.scheduler.group_attempt import (
+    UNSCHEDULABLE,
+    Branch,
+    GroupAttempt,
+    GroupStatus,
+    Member,
+)
+from berth_host.scheduler.placements import Placements, Restart
+from berth_host.scheduler.pod_steps import CycleProfile, PodSteps
+from berth_host.scheduler.preemption.group_evaluator import GroupEvaluator
+from berth_host.scheduler.preemptor import Preemptor
+
+log = get_logger()
+_SAME: Final = "all pods in a single pod group should have the same"
+
+
+class EvictForGroup(Protocol):
+    """Executes the preemption of a group (`evictions`)."""
+
+    def evict(
+        self,
+        preemptor: Preemptor,
+        plugin: str,
+        victims: Iterable[ObjectRef],
+        changes: asyncio.Future[None] | None = None,
+    ) -> None:
+        """Evict the victims in the background, after `changes`."""
+        ...
+
+    def change(self, pods: Sequence[Pod], changes: Sequence[Changes]) -> asyncio.Future[None] | None:
+        """Apply the changes that plugins ask for, in the background."""
+        ...
+
+
+class WriteCondition(Protocol):
+    """Writes the condition PodGroupInitiallyScheduled of a group (`group_status`)."""
+
+    def attempted(self, group: PodGroup, *, placed: bool, reason: str, message: str) -> None:
+        """Write the outcome of an attempt in the background."""
+        ...
+
+
+class GroupScheduler:
+    """The cycles of groups, over the parts of one host. `in_cycle`: the attempt under way, if any.
+
+    `group_policy`: the group says whether it preempts (the gate PodGroupPreemptionPolicy), else its pods.
+    """
+
+    def __init__(
+        self,
+        profiles: Mapping[str, CycleProfile],
+        steps: PodSteps,
+        queue: SchedulingQueue,
+        cache: Cache,
+        snapshot: Snapshot,
+        binding: BindingCycle,
+        evictions: EvictForGroup,
+        conditions: WriteCondition,
+        evaluator: GroupEvaluator,
+        metrics: GroupMetrics,
+        *,
+        group_policy: bool = False,
+    ) -> None:
+        self._profiles = profiles
+        self._steps = steps
+        self._queue = queue
+        self._cache = cache
+        self._snapshot = snapshot
+        self._binding = binding
+        self._evictions = evictions
+        self._conditions = conditions
+        self._evaluator = evaluator
+        self._metrics = metrics
+        self._group_policy = group_policy
+        self.in_cycle: GroupAttempt | None = None
+
+    async def schedule_group(self, info: QueuedGroupInfo) -> None:
+        """Make one attempt for one popped group. No error loses a member."""
+        outcome = GroupOutcome.ERROR
+        try:
+            self._steps.hold_snapshot()
+            attempt = await self._open(info)
+            if isinstance(attempt, GroupOutcome):
+                outcome = attempt
+            else:
+                self.in_cycle = attempt
+                outcome = await self._schedule(attempt)
+        finally:
+            self._snapshot.release()
+            self.in_cycle = None
+            self._queue.group_attempted(info, outcome)
+
+    # --- the checks before -----------------------------------------------------------------------
+
+    async def _open(self, info: QueuedGroupInfo) -> GroupAttempt | GroupOutcome:
+        """Return the record of the attempt; the outcome for a group that must not be tried now."""
+        problem, has_condition = self._lacking(info), False
+        if not problem:
+            problem, has_condition = self._differences(info), True
+        if problem:
+            await self._fail_all(info, problem)
+            if has_condition:
+                for group in self._snapshot.groups.leaves(info.key):
+                    self._conditions.attempted(group, placed=False, reason=SCHEDULER_ERROR, message=problem)
+            return GroupOutcome.ERROR
+        members = [queued for queued in info.members if not self._is_dropped(queued)]
+        if not members:
+            return GroupOutcome.SUCCESS
+        profile = self._profiles[members[0].pod.scheduler_name]
+        tree = self._tree(info.key, members)
+        attempt = GroupAttempt(self._steps.next_id(), info, profile, tree, self._snapshot)
+        attempt.nodes, attempt.version = self._snapshot.nodes, self._snapshot.version
+        return attempt
+
+    def _lacking(self, info: QueuedGroupInfo) -> str:
+        """Say which group of the tree the snapshot lacks; "" for none."""
+        groups = self._snapshot.groups
+        for queued in info.members:
+            key = queued.pod.group_key
+            root = groups.root(key)
+            if root is None or root.key != info.key:
+                return f"pod group object not found for pod group {info.key}"
+        return ""
+
+    def _differences(self, info: QueuedGroupInfo) -> str:
+        """Say in what the members differ that must be equal; "" for nothing."""
+        groups = self._snapshot.groups
+        root = groups.object(info.key)
+        pods = [queued.pod for queued in info.members]
+        first = pods[0]
+        for leaf in groups.leaves(info.key):
+            state = groups.state(leaf.key)
+            pods.extend(() if state is None else state.scheduled)
+        for pod in pods:
+            if pod.scheduler_name != first.scheduler_name:
+                names = f'"{first.scheduler_name}" and "{pod.scheduler_name}"'
+                return f"{_SAME} .spec.schedulerName set, got: {names}"
+            if root is not None and pod.priority != root.priority:
+                return f"{_SAME} priority as the pod group's priority, got {pod.priority} and {root.priority}"
+            policy = _policy(pod.never_preempts)
+            if self._group_policy:
+                if root is not None and pod.never_preempts != root.never_preempts:
+                    return (
+                        f"{_SAME} preemption policy as the pod group's preemption policy,"
+                        f" got {policy} and {_policy(root.never_preempts)}"
+                    )
+            elif pod.never_preempts != first.never_preempts:
+                return f"{_SAME} preemption policy, got {policy} and {_policy(first.never_preempts)}"
+        if first.scheduler_name not in self._profiles:
+            return f'profile not found for scheduler name "{first.scheduler_name}"'
+        return ""
+
+    def _is_dropped(self, queued: QueuedPodInfo) -> bool:
+        """Drop a member that must not be scheduled: it is being deleted, or has a node already."""
+        pod = queued.pod
+        if pod.terminating:
+            self._binding.skip_deleting(pod)
+        elif not self._cache.is_assumed(pod.uid):
+            return False
+        self._queue.done(pod.uid)
+        log.info("pod.dropped", pod=pod.key, known_profile=True, terminating=pod.terminating)
+        return True
+
+    def _tree(self, key: str, members: Sequence[QueuedPodInfo]) -> Branch:
+        """Return the tree of groups with the members to place."""
+        groups = self._snapshot.groups
+        group, state = groups.object(key), groups.state(key)
+        if group is None:
+            raise InvariantError(f"the snapshot has no group {key}, which was there just now")
+        return Branch(
+            group,
+            [Member(queued) for queued in members if queued.pod.group_key == key],
+            () if state is None else state.scheduled,
+            [self._tree(child.key, members) for child in groups.children(key)],
+        )
+
+    async def _fail_all(self, info: QueuedGroupInfo, problem: str) -> None:
+        for queued in info.members:
+            profile = self._profiles.get(queued.pod.scheduler_name) or next(iter(self._profiles.values()))
+            attempt = self._steps.begin(queued, profile)
+            await self._binding.fail_cycle(attempt, Failed(Status.error(problem), problem))
+
+    # --- the cycle -------------------------------------------------------------------------------
+
+    async def _schedule(self, attempt: GroupAttempt) -> GroupOutcome:
+        """Find nodes, then bind the members or give them back. Returns the outcome for the queue."""
+        placements = Placements(
+            attempt, self._steps, self._snapshot, self._queue, self._binding, self._evaluator, self._metrics
+        )
+        tree = attempt.tree
+        nominations: Mapping[str, str] | None = None
+        outcome = GroupOutcome.ERROR
+        with self._steps.guard(attempt) as ended:
+            status = await self._search(attempt, placements)
+            outcome = _outcome_of(status)
+            _fill_in(tree)
+            if status.code is Code.UNSCHEDULABLE:
+                nominations = await self._post_filter(attempt, placements)
+        if ended.failed is not None:
+            status = tree.status = GroupStatus.failed(ended.failed.message)
+            outcome = GroupOutcome.ERROR
+            for branch in tree.all():
+                branch.status = status
+        await self._submit(attempt, nominations)
+        self._end(attempt, placements, nominations)
+        return outcome
+
+    async def _search(self, attempt: GroupAttempt, placements: Placements) -> GroupStatus:
+        """Run the algorithm. Run it again, from the start, if a placed member was deleted meanwhile, and once
+        if a served plugin was restarted.
+        """
+        begun_s = instant_s()
+        while True:
+            try:
+                status = await placements.run()
+                if not any(one.is_deleted and one.result is not None for one in attempt.members):
+                    break
+            except Restart as restart:
+                if attempt.restarted:
+                    raise restart.restarted from restart
+                why = restart.restarted.restart
+                log.info("cycle.restarted", group=attempt.key, plugin=why.plugin, reason=why.reason)
+                attempt.begin_again(self._steps.next_id())
+        self._metrics.placed(instant_s() - begun_s)
+        return status
+
+    async def _post_filter(self, attempt: GroupAttempt, placements: Placements) -> Mapping[str, str] | None:
+        """Run PodGroupPostFilter, and write its answer into the statuses. Return the nodes to nominate, by
+        uid; None: the group does not wait for a preemption.
+        """
+        points = attempt.scheduling.framework.groups
+        if not points.has(ExtensionPoint.POD_GROUP_POST_FILTER):
+            return None
+        plugin, result = await points.run_pod_group_post_filter(attempt, placements)
+        if not result.status.is_success and not result.status.is_rejected:
+            failed = GroupStatus.failed(result.status.message)
+            for branch in attempt.tree.all():
+                branch.status = failed
+            return None
+        # A child may share the status of a group above it, and gets the reason twice then, as upstream.
+        for status in [branch.status for branch in attempt.tree.all() if branch.status is not None]:
+            status.reasons.append(result.status.message)
+        pods = [one.pod for one in attempt.members if not one.is_deleted]
+        changes = self._evictions.change(pods, attempt.changes) if pods else None
+        if not result.status.is_success:
+            return None
+        nodes = {one.pod.uid: one.node_name for one in result.nominations}
+        if pods:
+            preemptor = Preemptor.of_group(attempt.tree.group, pods, nodes)
+            self._evictions.evict(preemptor, plugin, result.victims, changes)
+        return nodes
+
+    # --- what becomes of the members -------------------------------------------------------------
+
+    async def _submit(self, attempt: GroupAttempt, nominations: Mapping[str, str] | None) -> None:
+        """Bind the members that have a node in a group that is placed; give the others back."""
+        for branch in attempt.tree.leaves():
+            status = branch.status
+            if status is None:
+                raise InvariantError(f"the cycle of {attempt.key} left {branch.group.key} without a status")
+            for member in branch.members:
+                await self._submit_one(attempt, member, status, nominations)
+
+    async def _submit_one(
+        self,
+        attempt: GroupAttempt,
+        member: Member,
+        status: GroupStatus,
+        nominations: Mapping[str, str] | None,
+    ) -> None:
+        if attempt.aborted:
+            await self._give_back(attempt, member, Aborted(attempt.aborted))
+        elif member.is_deleted:
+            await self._give_back(attempt, member, Aborted(POD_DELETED))
+        elif status.is_error:
+            own = member.failed is not None and not member.failed.status.is_rejected
+            text = member.failed.message if own and member.failed is not None else status.message
+            await self._give_back(attempt, member, Failed(Status.error(text), text))
+        elif member.failed is not None:
+            failed = member.failed
+            if nominations is not None and member.queued.uid in nominations:
+                failed.nominated = nominations[member.queued.uid]
+            await self._give_back(attempt, member, failed)
+        elif status.is_success:
+            await self._take(attempt, member)
+        elif nominations is not None:
+            node = nominations.get(member.queued.uid)
+            text = status.message
+            await self._give_back(attempt, member, Failed(Status.unschedulable(text), text, nominated=node))
+        else:
+            text = f"{UNSCHEDULABLE}, {status.message}"
+            await self._give_back(attempt, member, Failed(Status.unschedulable(text), text))
+
+    async def _take(self, group: GroupAttempt, member: Member) -> None:
+        """Place a member for good. A failure from here on concerns this member alone."""
+        attempt, result = member.attempt, member.result
+        if attempt is None or result is None:
+            raise InvariantError(f"pod {member.pod.key} has no node in a group that is placed")
+        attempt.decide(self._steps.next_id())
+        group.tried = member
+        with self._steps.guard(attempt) as ended:
+            await self._steps.take(attempt, result)
+        group.tried = None
+        member.is_given_back = True
+        if ended.failed is None:
+            self._binding.start(attempt)
+        else:
+            await self._steps.give_back(attempt, ended.failed)
+
+    async def _give_back(self, group: GroupAttempt, member: Member, failed: Failed) -> None:
+        """Put a member back into the queue."""
+        attempt = member.attempt
+        if attempt is None:
+            attempt = self._steps.begin(member.queued, group.scheduling)
+        member.is_given_back = True
+        if isinstance(failed, Aborted):
+            attempt.aborted = attempt.aborted or failed.message
+        await self._steps.give_back(attempt, failed)
+
+    def _end(
+        self, attempt: GroupAttempt, placements: Placements, nominations: Mapping[str, str] | None
+    ) -> None:
+        """Write the conditions and the metrics, and end the cycle at the served plugins."""
+        framework, root = attempt.scheduling.framework, attempt.tree.status
+        for branch in attempt.tree.leaves():
+            status = branch.status
+            if status is None:
+                continue
+            message = "" if status.is_success else status.message
+            self._conditions.attempted(
+                branch.group, placed=status.is_success, reason=status.reason, message=message
+            )
+        if framework.has_served:
+            kept = {id(member.attempt) for member in attempt.members}
+            for made in placements.made:
+                if id(made) not in kept:
+                    framework.end_cycle(made, CycleEnd.ABORTED)
+            framework.groups.end_cycle(attempt, CycleEnd.UNSCHEDULABLE)
+        if root is not None:
+            result = "scheduled" if root.is_success else "error" if root.is_error else "unschedulable"
+            if nominations is not None:
+                result = "waiting_on_preemption"
+            self._metrics.attempted(framework.profile, result, instant_s() - attempt.started_s)
+
+
+def _fill_in(tree: Branch) -> None:
+    """Give the members that were not tried the status of their group as it is now, without what is added to
+    it later.
+    """
+    status = tree.status
+    if status is None or status.is_success:
+        status = None
+    for member in tree.members:
+        if status is not None and member.result is None and member.failed is None:
+            member.failed = Failed(status.status(), status.message, nominated=None)
+    for child in tree.children:
+        # A group that fails fails its child groups too, also those that would have places.
+        if status is not None and (child.status is None or child.status.is_success):
+            child.status = status
+        _fill_in(child)
+
+
+def _outcome_of(status: GroupStatus) -> GroupOutcome:
+    if status.is_success:
+        return GroupOutcome.SUCCESS
+    return GroupOutcome.REJECTED if status.is_rejected else GroupOutcome.ERROR
+
+
+def _policy(never: bool) -> str:
+    return "Never" if never else "PreemptLowerPriority"

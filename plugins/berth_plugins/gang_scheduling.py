@@ -1,0 +1,205 @@
+"""GangScheduling: the members of a gang start together, or none of them starts.
+
+Called at PreEnqueue (are there enough members?), PlacementFeasible (did enough of them get a node in the
+cycle of their group?) and Permit (do enough of them have a node?). PreEnqueue and Permit count the members
+that the host knows at that moment (`Handle.pod_groups`).
+
+Source: `pkg/scheduler/framework/plugins/gangscheduling/gangscheduling.go`, v1.37.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import DependsOn, Plugin
+from berth_sdk.handle import Handle
+from berth_sdk.needs import Need
+from berth_sdk.pod import Pod
+from berth_sdk.pod_group import (
+    COMPOSITE_POD_GROUP,
+    GroupMembers,
+    GroupView,
+    PlacementProgress,
+    PodGroup,
+    PodGroupReader,
+)
+from berth_sdk.results import PermitResult, QueuedPod
+from berth_sdk.status import SUCCESS, Code, Status
+
+from berth_plugins.args.gates import COMPOSITE_GROUPS, is_on
+from berth_plugins.objects.of_events import as_group
+
+WAIT_S: Final = 300.0
+"""The longest wait at Permit for the other members, in seconds."""
+_TOO_FEW: Final = Status.unresolvable("waiting for minCount pods from a gang to appear in scheduling queue")
+_WAITING: Final = "waiting for minCount pods from a gang to be scheduled"
+_GROUP: Final = "group"
+
+
+class GangScheduling(Plugin):
+    """Holds the members of a gang back until `minCount` of them exist and have a node."""
+
+    needs: ClassVar[Sequence[Need]] = ()
+    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest("UnscheduledPod", ("add",), Hint.ASK_PLUGIN),
+        EventInterest("AssignedPod", ("add",), Hint.ASK_PLUGIN),
+        EventInterest("scheduling.k8s.io/PodGroup", ("add", "update"), Hint.ASK_PLUGIN),
+        EventInterest("scheduling.k8s.io/CompositePodGroup", ("add",), Hint.ASK_PLUGIN),
+    )
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        """`args`: none of its own."""
+        super().__init__(args, handle)
+        self._has_trees = is_on(args, COMPOSITE_GROUPS, default=False)
+
+    # --- PreEnqueue --------------------------------------------------------------------------------
+
+    def pre_enqueue(self, pod: QueuedPod) -> Status:
+        """Return unresolvable while the pod's group is unknown, or has fewer members than it needs."""
+        key = pod.pod.group_key
+        if not key:
+            return SUCCESS
+        groups = self.handle.pod_groups()
+        if self._has_trees:
+            return _tree_is_complete(groups, key)
+        group, members = groups.object(key), groups.state(key)
+        if group is None or members is None:
+            name = key.rpartition("/")[2]
+            return Status.unresolvable(
+                f'waiting for pods\'s pod group "{name}" to appear in scheduling queue'
+            )
+        return SUCCESS if not group.is_gang or len(members.all) >= group.min_count else _TOO_FEW
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """Return the group: all its members get the same answer."""
+        return pod.group_key
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """Return True for a new member of the pod's group, for the new group itself, and where a gang needs
+        fewer members than before.
+        """
+        if isinstance(event.new, Pod):
+            return self._is_related(event.new.group_key, pod.group_key)
+        group = as_group(event.new)
+        if not self._is_related(group.key, pod.group_key):
+            return False
+        if event.old is None:
+            return True
+        before = as_group(event.old)
+        return before.is_gang and group.is_gang and group.min_count < before.min_count
+
+    def _is_related(self, one: str, other: str) -> bool:
+        """Return True if two groups are the same, or parts of one tree of groups."""
+        if not one or not other:
+            return False
+        if one == other or not self._has_trees:
+            return one == other
+        groups = self.handle.pod_groups()
+        roots = groups.root(one), groups.root(other)
+        return roots[0] is not None and roots[1] is not None and roots[0].key == roots[1].key
+
+    # --- the group's cycle -------------------------------------------------------------------------
+
+    def placement_feasible(self, state: CycleState, group: GroupView, progress: PlacementProgress) -> Status:
+        """Return SUCCESS with `min_count` members on nodes, UNSCHEDULABLE where the rest cannot suffice."""
+        if state.get(_GROUP) is None:
+            state.write(_GROUP, group.group)
+        least, scheduled, remaining = group.group.min_count, progress.scheduled, progress.remaining
+        if scheduled >= least:
+            return SUCCESS
+        if scheduled + remaining < least:
+            return Status.unschedulable(
+                f"minCount ({least}) cannot be satisfied: {scheduled} scheduled, {remaining} remaining"
+            )
+        text = f"minCount ({least}) is not yet satisfied: {scheduled} scheduled, {remaining} remaining"
+        return Status(Code.WAIT, (text,))
+
+    # --- Permit ------------------------------------------------------------------------------------
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult | Status:
+        """Hold the pod until enough members have a node; the last one that is needed lets all of them go.
+
+        Unlike upstream, no member is activated: while the cycle of a group runs, none of its members is in
+        the queue.
+        """
+        key = pod.group_key
+        if not key:
+            return SUCCESS
+        groups = self.handle.pod_groups()
+        root = groups.root(key)
+        if root is not None and root.is_composite:
+            if not _is_met(groups, root, _count_scheduled):
+                return PermitResult.wait(WAIT_S, _no_quorum(root))
+            return self._let_go({leaf.key for leaf in _leaves(groups, root)})
+        # The group as the cycle saw it: a minimum that was raised meanwhile concerns the next cycle.
+        group = None if state.placement is None else state.placement.get(_GROUP)
+        group = group or groups.object(key)
+        members = groups.state(key)
+        if group is None or not group.is_gang or members is None:
+            return SUCCESS
+        if members.scheduled_count < group.min_count:
+            return PermitResult.wait(WAIT_S, _WAITING)
+        return self._let_go({key})
+
+    def _let_go(self, keys: set[str]) -> Status:
+        """End the waits of the members of these groups."""
+        for waiting in self.handle.waiting_pods(only_mine=True):
+            if waiting.pod.group_key in keys:
+                self.handle.allow(waiting)
+        return SUCCESS
+
+
+def _tree_is_complete(groups: PodGroupReader, key: str) -> Status:
+    root = groups.root(key)
+    if root is None:
+        return Status.unresolvable(f"failed to build hierarchy snapshot: {_what_lacks(groups, key)}")
+    if _is_met(groups, root, _count_all):
+        return SUCCESS
+    return Status.unresolvable(_no_quorum(root)) if root.is_composite else _TOO_FEW
+
+
+def _what_lacks(groups: PodGroupReader, key: str) -> str:
+    """Say which group above a pod is unknown, or that there are too many of them."""
+    seen: list[str] = []
+    while key not in seen:
+        seen.append(key)
+        group = groups.object(key)
+        if group is None:
+            kind, namespace, name = key.split("/", 2)
+            what = "composite pod group" if kind == COMPOSITE_POD_GROUP.lower() else "pod group"
+            return f"{what} {namespace}/{name} not found"
+        if not group.parent_key:
+            return f"the tree of {key} changes"
+        key = group.parent_key
+    return f"{seen[0]} is among its own parents"
+
+
+def _is_met(groups: PodGroupReader, group: PodGroup, count: Callable[[GroupMembers], int]) -> bool:
+    """Return True if the group has enough members, or enough child groups that have enough."""
+    if not group.is_composite:
+        members = groups.state(group.key)
+        return members is not None and count(members) >= group.min_count
+    met = sum(_is_met(groups, child, count) for child in groups.children(group.key))
+    return met >= group.min_count
+
+
+def _leaves(groups: PodGroupReader, group: PodGroup) -> list[PodGroup]:
+    if not group.is_composite:
+        return [group]
+    return [leaf for child in groups.children(group.key) for leaf in _leaves(groups, child)]
+
+
+def _count_all(members: GroupMembers) -> int:
+    return len(members.all)
+
+
+def _count_scheduled(members: GroupMembers) -> int:
+    return members.scheduled_count
+
+
+def _no_quorum(root: PodGroup) -> str:
+    return f'waiting for composite pod group "{root.name}" tree to meet quorum'

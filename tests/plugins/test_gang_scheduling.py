@@ -1,0 +1,118 @@
+"""GangScheduling: how many members must exist, have a place, and have a node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from berth_plugins.gang_scheduling import GangScheduling
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import Pod
+from berth_sdk.pod_group import GroupView, PlacementProgress, PodGroup, group_key
+from berth_sdk.results import PermitResult, QueuedPod
+from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.testing import make_pod
+from berth_sdk.testing.handle import RecordingHandle
+
+KEY = group_key("PodGroup", "default", "train")
+
+
+def a_member(name: str, *, node: str = "", key: str = KEY) -> Pod:
+    return replace(make_pod(name), group_key=key, node_name=node)
+
+
+def gang(least: int, **more: object) -> PodGroup:
+    return PodGroup(name="train", is_gang=True, min_count=least, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def handle() -> RecordingHandle:
+    found = RecordingHandle(lambda: None, {})  # type: ignore[arg-type, return-value]  # reads no nodes
+    found.plugin = "GangScheduling"
+    return found
+
+
+def test_pod_waits_for_its_group_and_then_for_enough_members(handle: RecordingHandle) -> None:
+    plugin = GangScheduling({}, handle)
+    pod = a_member("a")
+    handle.groups.put_member(pod)
+    text = 'waiting for pods\'s pod group "train" to appear in scheduling queue'
+    assert plugin.pre_enqueue(QueuedPod(pod=pod)) == Status.unresolvable(text)
+    handle.groups.put(gang(2))
+    few = "waiting for minCount pods from a gang to appear in scheduling queue"
+    assert plugin.pre_enqueue(QueuedPod(pod=pod)) == Status.unresolvable(few)
+    handle.groups.put_member(a_member("b", node="n0"))
+    assert plugin.pre_enqueue(QueuedPod(pod=pod)) == SUCCESS
+    handle.groups.remove_member(a_member("b"))
+    assert not plugin.pre_enqueue(QueuedPod(pod=pod)).is_success
+
+
+def test_pods_without_a_gang_enter_at_once(handle: RecordingHandle) -> None:
+    plugin = GangScheduling({}, handle)
+    assert plugin.pre_enqueue(QueuedPod(pod=make_pod("web"))) == SUCCESS
+    handle.groups.put(PodGroup(name="train"))
+    handle.groups.put_member(a_member("a"))
+    assert plugin.pre_enqueue(QueuedPod(pod=a_member("a"))) == SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "remaining", "code", "text"),
+    [
+        (3, 0, Code.SUCCESS, ""),
+        (2, 1, Code.WAIT, "minCount (3) is not yet satisfied: 2 scheduled, 1 remaining"),
+        (1, 1, Code.UNSCHEDULABLE, "minCount (3) cannot be satisfied: 1 scheduled, 1 remaining"),
+    ],
+    ids=["enough", "not yet", "never"],
+)
+def test_placement_needs_the_minimum(
+    handle: RecordingHandle, scheduled: int, remaining: int, code: Code, text: str
+) -> None:
+    progress = PlacementProgress(remaining, scheduled)
+    status = GangScheduling({}, handle).placement_feasible(CycleState("c"), GroupView(gang(3)), progress)
+    assert (status.code, status.message) == (code, text)
+
+
+def test_last_member_that_is_needed_lets_the_waiting_ones_go(handle: RecordingHandle) -> None:
+    plugin = GangScheduling({}, handle)
+    handle.groups.put(gang(2))
+    first, second = a_member("a", node="n0"), a_member("b", node="n1")
+    handle.groups.put_member(first, is_assumed=True)
+    handle.groups.put_member(a_member("b"))
+    held = plugin.permit(CycleState("1"), first, "n0")
+    assert isinstance(held, PermitResult)
+    assert (held.status.code, held.wait_timeout_s) == (Code.WAIT, 300.0)
+    handle.room.register(first, "1", "n0")
+    handle.room.hold(first.uid, {"GangScheduling": 300.0})
+    handle.groups.put_member(second, is_assumed=True)
+    assert plugin.permit(CycleState("2"), second, "n1") == SUCCESS
+    assert handle.allowed == [first.uid]
+
+
+def test_hints_are_about_the_same_group(handle: RecordingHandle) -> None:
+    plugin = GangScheduling({}, handle)
+    waiting = a_member("a")
+
+    def helps(new: Pod | KubeObject, old: KubeObject | None = None) -> bool:
+        return plugin.queueing_hint(ClusterEvent(resource="Pod", action="add", old=old, new=new), waiting)
+
+    other = group_key("PodGroup", "default", "other")
+    assert helps(a_member("b"))
+    assert not helps(a_member("b", key=other))
+    assert not helps(make_pod("c"))
+    assert helps(_manifest(3))
+    assert helps(_manifest(2), _manifest(3))
+    assert not helps(_manifest(3), _manifest(2))
+    assert not helps(_manifest(2, "other"), _manifest(3, "other"))
+
+
+def _manifest(least: int, name: str = "train") -> KubeObject:
+    return KubeObject.of(
+        {
+            "apiVersion": "scheduling.k8s.io/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": least}}},
+        }
+    )
