@@ -30,6 +30,7 @@ def items(servers: RealServers, path: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.long
 async def test_soak_on_a_real_server_has_no_problems_and_deletes_its_objects(
     empty_servers: RealServers, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ async def yard(empty_servers: RealServers, tmp_path: Path) -> AsyncIterator[Yard
     await ready.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [one.name for one in WORKLOADS if not one.contenders[0].beside.value])
 async def test_both_bind_the_pods_of_every_workload(yard: Yard, name: str) -> None:
     workload = small(name)
@@ -53,6 +54,7 @@ async def test_both_bind_the_pods_of_every_workload(yard: Yard, name: str) -> No
 
 
 @needs_go
+@pytest.mark.long
 @pytest.mark.parametrize(
     "contender",
     [contenders.BERTH_PLUGIN, contenders.KUBE_SCHEDULER_CACHING, contenders.KUBE_SCHEDULER_EXTENDER],

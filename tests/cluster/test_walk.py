@@ -35,6 +35,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)  # removes the link to .venv, not its target
 
 
+@pytest.mark.long
 def test_a_new_user_comes_from_a_kubeconfig_to_a_bound_pod(
     empty_servers: RealServers, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,6 +49,7 @@ def test_a_new_user_comes_from_a_kubeconfig_to_a_bound_pod(
         workspace.close()
 
 
+@pytest.mark.long
 def test_a_new_user_deploys_the_chart(
     empty_servers: RealServers, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def test_committed_tree_passes_the_check(tree: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_changed_comment_is_drift_until_generated(tree: Path) -> None:
     source = tree / "proto/berth/plugin/v1/common.proto"
     _edit(source, "// REQUIRED: the taint's key.", "// REQUIRED: the key of the taint.")
@@ -58,6 +59,7 @@ def test_changed_comment_is_drift_until_generated(tree: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_edited_generated_code_is_drift(tree: Path) -> None:
     stub = tree / "sdk/berth_sdk/plugin/v1/queue_pb2_grpc.py"
     stub.write_bytes(stub.read_bytes().replace(b"\n", b"\r\n"))
@@ -69,6 +71,7 @@ def test_edited_generated_code_is_drift(tree: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_missing_and_left_over_generated_code_is_drift(tree: Path) -> None:
     package = tree / "sdk/berth_sdk/plugin/v1"
     (package / "queue_pb2.py").rename(package / "queues_pb2.py")
@@ -84,6 +87,7 @@ def test_missing_and_left_over_generated_code_is_drift(tree: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_kind_of_finding_fails_the_check(tree: Path) -> None:
     queue = tree / "proto/berth/plugin/v1/queue.proto"
     _edit(queue, "bool victims_pending = 6;", "bool victimsPending = 6;")

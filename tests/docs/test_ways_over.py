@@ -147,6 +147,7 @@ def check_fall(rows: list[Measured]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_steps_from_extender_to_plugin_place_alike_with_fewer_calls_and_bytes() -> None:
     configs = [str(EXTENDER / f"{step}.yaml") for step in STEPS]
     command = [sys.executable, str(EXTENDER / "measure.py"), "--nodes", "40", "--pods", "14", *configs]

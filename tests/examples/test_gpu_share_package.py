@@ -73,6 +73,7 @@ def address(environment: Path, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_package_installs_without_the_host(environment: Path) -> None:
     listed = subprocess.run(
         [environment / "bin/pip", "list", "--format", "json", "--disable-pip-version-check"],
@@ -85,6 +86,8 @@ def test_package_installs_without_the_host(environment: Path) -> None:
     assert not names & {"berth-host", "berth-plugins", "kubernetes", "aiohttp"}
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_installed_plugin_is_served_by_its_name(address: str) -> None:
     with grpc.insecure_channel(address) as channel:
         stub = identity_pb2_grpc.IdentityServiceStub(channel)

@@ -25,6 +25,8 @@ from support.served import default_plugin_server
 
 GOLDEN = Path(__file__).parent / "golden"
 CATEGORIES = sorted(file.name.removesuffix(".jsonl.gz") for file in GOLDEN.glob("*.jsonl.gz"))
+SHORT = ("dra", "nominated", "preemption-select", "queue-preempt", "taints", "topology-spread", "volumes")
+"""Categories that `make test` replays with all plugins served; `make test-long` replays the others."""
 Json = dict[str, Any]
 
 
@@ -81,7 +83,13 @@ def test_host_decides_as_recorded(category: str) -> None:
     assert done.total.identical == len(records) > 0
 
 
-@pytest.mark.parametrize("category", CATEGORIES)
+@pytest.mark.parametrize(
+    "category",
+    [
+        name if name in SHORT else pytest.param(name, marks=[pytest.mark.slow, pytest.mark.long])
+        for name in CATEGORIES
+    ],
+)
 def test_host_decides_the_same_with_all_plugins_remote(category: str, plugin_server: str) -> None:
     records = records_of(category)
     done = replay(records, plugin_server)

@@ -8,13 +8,19 @@ their verbs, and 1000 at least.
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 ANSWERS: Final = int(os.environ.get("BERTH_FUZZ_ANSWERS", "2000"))
 
 
 STEPS: Final = ("Handshake", "Configure", "SyncState", "Probe", "Reconcile", "Drain")
 """The calls of attachments; all others of the contract are asked singly."""
+
+
+PARTS: Final[tuple[Any, ...]] = (0.25, pytest.param(0.75, marks=pytest.mark.long))
+"""The parts of a fuzz: `make test` runs the first one, `make test-long` the second one."""
 
 
 def share(of: float, among: int = 1) -> int:

@@ -53,7 +53,9 @@ def assert_words(shot: Shot, ended: Ended) -> None:
     assert ended.code == 0 or said.strip(), shot.words
 
 
-@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize(
+    "share", [0, *(pytest.param(share, marks=pytest.mark.long) for share in range(1, SHARES))]
+)
 def test_command_with_damaged_input_ends_with_a_message(share: int) -> None:
     for seed in range(FIRST_SEED + share, FIRST_SEED + INPUTS, SHARES):
         shot = any_shot(random.Random(seed))

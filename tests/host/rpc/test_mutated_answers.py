@@ -53,7 +53,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from support.attached import PROFILE, ClusterState
-from support.fuzzing import STEPS, share
+from support.fuzzing import PARTS, STEPS, share
 from support.honest_answers import NAME, HonestAnswers
 from support.lying_channel import REPLIES, LyingChannel, lying_link
 from support.mutations import spoilt
@@ -501,9 +501,10 @@ def test_list_without_end_is_refused_by_its_length(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("rpc", QUESTIONS)
-def test_spoilt_answers_are_legal_or_failures(rpc: str, runner: asyncio.Runner) -> None:
-    @settings(max_examples=share(0.5, len(QUESTIONS)), database=None)
+def test_spoilt_answers_are_legal_or_failures(rpc: str, part: float, runner: asyncio.Runner) -> None:
+    @settings(max_examples=share(0.5 * part, len(QUESTIONS)), database=None)
     @given(rng=st.randoms(use_true_random=False), policy=st.sampled_from([None, Policy.FAIL, Policy.IGNORE]))
     def check(rng: random.Random, policy: Policy | None) -> None:
         def spoil(honest: Any, rng: random.Random) -> bytes:
