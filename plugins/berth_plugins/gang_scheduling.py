@@ -134,7 +134,8 @@ class GangScheduling(Plugin):
         if root is not None and root.is_composite:
             if not _is_met(groups, root, _count_scheduled):
                 return PermitResult.wait(WAIT_S, _no_quorum(root))
-            return self._let_go({leaf.key for leaf in _leaves(groups, root)})
+            leaves = (groups.state(leaf.key) for leaf in _leaves(groups, root))
+            return self._let_go([members for members in leaves if members is not None])
         # The group as the cycle saw it: a minimum that was raised meanwhile concerns the next cycle.
         group = None if state.placement is None else state.placement.get(_GROUP)
         group = group or groups.object(key)
@@ -143,12 +144,12 @@ class GangScheduling(Plugin):
             return SUCCESS
         if members.scheduled_count < group.min_count:
             return PermitResult.wait(WAIT_S, _WAITING)
-        return self._let_go({key})
+        return self._let_go([members])
 
-    def _let_go(self, keys: set[str]) -> Status:
-        """End the waits of the members of these groups."""
+    def _let_go(self, groups: Sequence[GroupMembers]) -> Status:
+        """End the waits of the members of these groups, without members that were deleted meanwhile."""
         for waiting in self.handle.waiting_pods(only_mine=True):
-            if waiting.pod.group_key in keys:
+            if any(waiting.pod.uid in members.assumed for members in groups):
                 self.handle.allow(waiting)
         return SUCCESS
 

@@ -167,6 +167,7 @@ DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
             EventInterest("scheduling.k8s.io/PodGroup", ("add", "update"), Hint.ASK_PLUGIN),
         ),
         feature_gate="GenericWorkload",
+        reads_gates=("CompositePodGroup",),
     ),
     DefaultPlugin(
         name="TopologyPlacementGenerator",

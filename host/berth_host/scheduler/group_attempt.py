@@ -67,7 +67,7 @@ class GroupStatus:
     @property
     def is_error(self) -> bool:
         """True after an error."""
-        return not self.is_success and not self.is_rejected
+        return not (self.is_success or self.is_rejected or self.code is Code.WAIT)
 
     @property
     def message(self) -> str:

@@ -253,7 +253,8 @@ class Placements:
         found = await self._points.run_placement_generate(cycle, parent)
         if isinstance(found, Status):
             return GroupStatus.of(found)
-        self._metrics.placements_generated(self.framework.profile, len(found))
+        if not branch.group.is_composite:  # as in kube-scheduler
+            self._metrics.placements_generated(self.framework.profile, len(found))
         if not found:
             return GroupStatus(Code.UNSCHEDULABLE, "no feasible placements found")
         tried: list[_Tried] = []
@@ -356,7 +357,7 @@ class Placements:
                 scheduled += 1
                 await self._place_again(child, record)
             status = await self._feasible(record, remaining, scheduled)
-            if status.is_error:
+            if not _goes_on(status):
                 return status
         return self._completed(status, branch)
 
