@@ -35,7 +35,7 @@ def only_one(_: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 
 no_convert_option: Final = click.option(
-    "--no-convert", is_flag=True, help="Refuse older configurations, as kube-scheduler 1.36 does."
+    "--no-convert", is_flag=True, help="Refuse older configurations, as kube-scheduler 1.37 does."
 )
 """For all commands that read a configuration. Without the option, they convert older configurations to v1."""
 
@@ -56,7 +56,7 @@ feature_gates_option: Final = click.option(
     multiple=True,
     callback=_gates,
     metavar=GATES.metavar,
-    help="Feature gates that differ from the defaults of kube-scheduler 1.36.",
+    help="Feature gates that differ from the defaults of kube-scheduler 1.37.",
 )
 """For all commands that read a configuration."""
 

@@ -58,7 +58,7 @@ FEATURE_GATES: Final[Mapping[str, FeatureGate]] = {
     "DRADeviceTaintRules": FeatureGate(True, Stage.GA, requires=("DRADeviceTaints",)),
     "DRADeviceTaints": _GA,
     "DRAExtendedResource": _GA_LOCKED,
-    "DRAFractionalCapacityRange": FeatureGate(True, Stage.BETA, requires=("DRAConsumableCapacity",)),
+    "DRAFractionalCapacityRange": FeatureGate(False, Stage.BETA, requires=("DRAConsumableCapacity",)),
     "DRANodeAllocatableResources": _ALPHA_OFF,
     "DRAOptionalNodeOperations": _ALPHA_OFF,
     "DRAPartitionableDevices": _BETA_ON,

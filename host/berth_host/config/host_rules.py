@@ -20,6 +20,8 @@ class HostRules:
     `nominates_gated_pods`: the nomination of a new pod counts although the pod is gated.
     `remembers_flushes`: a pod is flushed again only after another whole period, even if it is gated.
     `activates_after_undone_victim`: a preemptor whose last victim lost only its reservation is tried at once.
+    `relates_victims`: the Event about a victim has its preemptor as `related`; in recordings on a real API
+    server, no Event of 1.36 has one.
     `retries_bind`: a Binding is sent again after an internal error, an unavailable service or a refused
     connection. `has_pod_groups`: the gate GenericWorkload brings pod groups as 1.37 has them.
     """
@@ -30,6 +32,7 @@ class HostRules:
     nominates_gated_pods: bool = True
     remembers_flushes: bool = True
     activates_after_undone_victim: bool = True
+    relates_victims: bool = True
     retries_bind: bool = True
     has_pod_groups: bool = True
 
@@ -52,6 +55,7 @@ RULES_1_36: Final = HostRules(
     nominates_gated_pods=False,
     remembers_flushes=False,
     activates_after_undone_victim=False,
+    relates_victims=False,
     retries_bind=False,
     has_pod_groups=False,
 )

@@ -110,7 +110,7 @@ def load_configuration(
         feature_gates: gates that are set, by name.
         berth: a BerthConfiguration that comes from another file.
         older: returns the converter of older forms; called for a first document that is not v1. None: such a
-            document is refused, as kube-scheduler 1.36 does.
+            document is refused, as kube-scheduler 1.37 does.
         overrides: fields of the command line that replace the file's.
         emulated_version: a version of kube-scheduler, as `1.36`, whose decisions, gates and defaults count;
             empty: those of the newest version, with every mend.

@@ -338,7 +338,8 @@ class Evictions:
             await self._calls.delete(victim)
             deleted = victim
         log.info("victim.evicted", pod=victim.key, node=preemptor.place, preemptor=preemptor.key)
-        self._status.event(victim, "Normal", "Preempted", "Preempting", note, preemptor.ref, preemptor.kind)
+        related = preemptor.ref if seams.rules.relates_victims else None
+        self._status.event(victim, "Normal", "Preempted", "Preempting", note, related, preemptor.kind)
         return deleted
 
     def _waiting(self, preemptor: Preemptor) -> list[Pod]:

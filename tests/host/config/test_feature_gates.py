@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,10 +12,17 @@ from berth_host.config.errors import ConfigurationError
 from berth_host.config.feature_gates import resolve_feature_gates
 from berth_host.config.gate_tables import FEATURE_GATES, KNOWN_GATES, KNOWN_GATES_1_36, FeatureGate, Stage
 
-RECORDED: Final[dict[str, Any]] = json.loads(
-    (Path(__file__).parent / "golden/feature_gates.json").read_text()
-)["gates"]
-"""What kube-scheduler 1.36.2 answered; see tests/cluster/record_feature_gates.py."""
+GOLDEN: Final = Path(__file__).parent / "golden"
+RECORDED: Final[dict[str, tuple[Mapping[str, FeatureGate], dict[str, Any]]]] = {
+    version: (known, json.loads((GOLDEN / file).read_text())["gates"])
+    for version, known, file in (
+        ("1.37", KNOWN_GATES, "feature_gates_1_37.json"),
+        ("1.36", KNOWN_GATES_1_36, "feature_gates.json"),
+    )
+}
+"""By version: its gates, and what kube-scheduler 1.37.2 or 1.36.2 answered; see
+tests/cluster/record_feature_gates.py.
+"""
 
 
 def test_given_gates_are_merged_over_the_defaults() -> None:
@@ -123,21 +131,25 @@ def test_gates_that_will_go_are_warned_of() -> None:
     ]
 
 
-def test_stages_and_defaults_are_those_of_kube_scheduler() -> None:
+@pytest.mark.parametrize("version", RECORDED)
+def test_stages_and_defaults_are_those_of_kube_scheduler(version: str) -> None:
+    known, recorded = RECORDED[version]
     switches = {"AllAlpha", "AllBeta"}
-    assert {name: (gate.stage.value, gate.default) for name, gate in KNOWN_GATES_1_36.items()} == {
-        name: (gate["stage"], gate["default"]) for name, gate in RECORDED.items() if name not in switches
+    assert {name: (gate.stage.value, gate.default) for name, gate in known.items()} == {
+        name: (gate["stage"], gate["default"]) for name, gate in recorded.items() if name not in switches
     }
 
 
 @pytest.mark.parametrize("value", [True, False])
-def test_every_gate_is_taken_or_refused_as_by_kube_scheduler(value: bool) -> None:
+@pytest.mark.parametrize("version", RECORDED)
+def test_every_gate_is_taken_or_refused_as_by_kube_scheduler(version: str, value: bool) -> None:
     """Each gate alone, set to `value`; of several errors kube-scheduler's order is by chance."""
+    known, recorded = RECORDED[version]
     differing = {}
-    for name, gate in RECORDED.items():
+    for name, gate in recorded.items():
         said = gate[str(value).lower()]
         try:
-            warnings = resolve_feature_gates({name: value}, source="f", known=KNOWN_GATES_1_36).warnings
+            warnings = resolve_feature_gates({name: value}, source="f", known=known).warnings
             errors: list[str] = []
         except ConfigurationError as err:
             warnings = ()

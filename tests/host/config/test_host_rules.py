@@ -172,6 +172,8 @@ async def test_preemptor_whose_victim_lost_only_its_reservation_is_activated_sin
         assert found is not None
         activated = ("active", "ForceActivate") in [entry[1:] for entry in found.history]
         assert activated is rules.activates_after_undone_victim
+        (event,) = (one for one in world.server.events.recent if one.reason == "Preempted")
+        assert (event.related is not None) is rules.relates_victims
         world.clock.advance(15)
         await world.settle()
         assert world.node_of("high") == "n1"

@@ -1,7 +1,7 @@
 """The flags of `berth scheduler`, one row each: those of kube-scheduler, and a few of berth's own.
 
 `parsing` (the command line), `command` (the help and its reference page) and `flagz` of the endpoints read
-them. Names, defaults and sections are those of kube-scheduler 1.36; the help texts are our own.
+them. Names, defaults and sections are those of kube-scheduler 1.37; the help texts are our own.
 Source: `cmd/kube-scheduler/app/options`, `k8s.io/apiserver/pkg/server/options`, `k8s.io/component-base/logs`.
 """
 
@@ -83,7 +83,7 @@ _MISC: Final = (
         "no-convert",
         BOOL,
         False,
-        "Refuse older configurations, as kube-scheduler 1.36 does. A flag of berth alone.",
+        "Refuse older configurations, as kube-scheduler 1.37 does. A flag of berth alone.",
     ),
 )
 
@@ -200,7 +200,7 @@ DEPRECATED: Final = (
 )
 
 _FEATURE_GATES: Final = (
-    Flag("feature-gates", GATES, (), "Feature gates that differ from the defaults of kube-scheduler 1.36."),
+    Flag("feature-gates", GATES, (), "Feature gates that differ from the defaults of kube-scheduler 1.37."),
     Flag("emulated-version", EMULATED, (), EMULATED_HELP),
     _ignored("emulation-forward-compatible", BOOL, False),
     _ignored("min-compatibility-version", STRINGS, ()),

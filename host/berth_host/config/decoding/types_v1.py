@@ -1,4 +1,4 @@
-"""The types of kubescheduler.config.k8s.io/v1, field by field, as kube-scheduler 1.36 declares them.
+"""The types of kubescheduler.config.k8s.io/v1, field by field, as kube-scheduler 1.37 declares them.
 
 Values of these types hold a file's content, before and after `defaulting`; the host reads them as they are.
 An attribute whose type has no None may be None before defaulting only. Times are in seconds.

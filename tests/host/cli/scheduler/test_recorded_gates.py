@@ -1,4 +1,4 @@
-"""`--feature-gates` is read, taken and refused as kube-scheduler 1.36.2 was seen to do."""
+"""`--feature-gates` is read, taken and refused as kube-scheduler 1.37.2 and 1.36.2 were seen to do."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from berth_host.cli.main import berth
 from berth_host.cli.scheduler.flag_kinds import gate_values
 from berth_host.cli.scheduler.parsing import parse
 from berth_host.config.feature_gates import resolve_feature_gates
-from berth_host.config.gate_tables import KNOWN_GATES_1_36
+from berth_host.config.gate_tables import KNOWN_GATES, KNOWN_GATES_1_36
 from click.testing import CliRunner
 from support.places import TESTS
 
-RECORDED: Final[dict[str, Any]] = json.loads((TESTS / "host/config/golden/feature_gates.json").read_text())[
-    "lines"
-]
-"""By value of the flag; see tests/cluster/record_feature_gates.py."""
-REFUSED: Final = [line for line, answer in RECORDED.items() if answer["said"]]
-TAKEN: Final = [line for line, answer in RECORDED.items() if not answer["said"]]
+FILES: Final = {
+    "1.37": (KNOWN_GATES, "feature_gates_1_37.json"),
+    "1.36": (KNOWN_GATES_1_36, "feature_gates.json"),
+}
+RECORDED: Final[dict[tuple[str, str], Any]] = {
+    (version, line): answer
+    for version, (_, file) in FILES.items()
+    for line, answer in json.loads((TESTS / "host/config/golden" / file).read_text())["lines"].items()
+}
+"""By version and value of the flag; see tests/cluster/record_feature_gates.py."""
+REFUSED: Final = [key for key, answer in RECORDED.items() if answer["said"]]
+TAKEN: Final = [key for key, answer in RECORDED.items() if not answer["said"]]
 
 _NEXT: Final = re.compile(r", (?=cannot set|unrecognized|\w+ is enabled)")
 
@@ -31,20 +37,21 @@ def reasons(said: str) -> list[str]:
     return [text.split(", err: strconv")[0] for text in _NEXT.split(listed)]
 
 
-@pytest.mark.parametrize("line", REFUSED)
-def test_gates_are_refused_with_the_reasons_and_exit_code_of_kube_scheduler(line: str) -> None:
-    flags = ["--secure-port=0", "--emulated-version=1.36", f"--feature-gates={line}"]
+@pytest.mark.parametrize(("version", "line"), REFUSED)
+def test_gates_are_refused_with_the_reasons_and_exit_code_of_kube_scheduler(version: str, line: str) -> None:
+    flags = ["--secure-port=0", f"--emulated-version={version}", f"--feature-gates={line}"]
     result = CliRunner().invoke(berth, ["scheduler", *flags])
 
-    assert result.exit_code == RECORDED[line]["exit"]
-    for reason in reasons(RECORDED[line]["said"]):
+    answer = RECORDED[version, line]
+    assert result.exit_code == answer["exit"]
+    for reason in reasons(answer["said"]):
         assert reason in result.stderr
 
 
-@pytest.mark.parametrize("line", TAKEN)
-def test_gates_that_kube_scheduler_accepts_are_accepted(line: str) -> None:
+@pytest.mark.parametrize(("version", "line"), TAKEN)
+def test_gates_that_kube_scheduler_accepts_are_accepted(version: str, line: str) -> None:
     given = gate_values(parse([f"--feature-gates={line}"]).texts("feature-gates"))
-    resolve_feature_gates(given, source="f", known=KNOWN_GATES_1_36)
+    resolve_feature_gates(given, source="f", known=FILES[version][0])
 
 
 def test_gate_may_have_the_component_prefix() -> None:
