@@ -332,6 +332,7 @@ class HostParts:
             waiting_pods=self.waiting_pods,
             preempting=self.preempting,
             preempt_binding=self.binding.preempt_pod,
+            cycle_ended=self.binding.ended,
             fate=self.fate,
             metrics=self.metrics.preemption,
             rules=self.configuration.emulation.rules,

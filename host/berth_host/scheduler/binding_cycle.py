@@ -125,6 +125,12 @@ class BindingCycle:
             attempt.abort(POD_DELETED)
         return True
 
+    async def ended(self, uid: str) -> None:
+        """Wait until the binding cycle of a pod has ended, undone or not; return at once without one."""
+        attempt = self._running.get(uid)
+        if attempt is not None and attempt.task is not None:
+            await asyncio.wait({attempt.task})
+
     def preempt_pod(self, uid: str, reason: str) -> bool:
         """Abort the binding cycle of a pod during PreBind; the pod goes back to the queue. False: too
         late.

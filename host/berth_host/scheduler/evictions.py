@@ -15,7 +15,7 @@ IsPodRunningPreemption); the order of the writes is berth's own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -75,8 +75,8 @@ class Waker(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionSeams:
     """The parts of the host that evictions use. `preempt_binding`: aborts a pod's binding cycle during
-    PreBind; returns False if the pod is not in PreBind. `rules`: those of the version of kube-scheduler that
-    is followed.
+    PreBind; returns False if the pod is not in PreBind. `cycle_ended`: waits for the end of a binding cycle.
+    `rules`: those of the version of kube-scheduler that is followed.
     """
 
     cache: Cache
@@ -85,6 +85,7 @@ class EvictionSeams:
     waiting_pods: WaitingPods
     preempting: Preempting
     preempt_binding: Callable[[str, str], bool]
+    cycle_ended: Callable[[str], Awaitable[None]]
     fate: Fate
     metrics: PreemptionMetrics = field(default_factory=PreemptionMetrics)
     rules: HostRules = RULES_1_37
@@ -310,7 +311,9 @@ class Evictions:
         gone = tuple(victim for victim in deleted if victim is not None)
         self.preempting.deleted(preemptor.uid, gone)
         if last_one is None and self._seams.rules.activates_after_undone_victim:
-            # No pod is deleted, so no event of a deletion wakes the preemptor.
+            # No event of a deletion will wake the preemptor. The victim is in the way until its attempt is
+            # undone, and would be deleted.
+            await self._seams.cycle_ended(last.uid)
             self._seams.queue.activate(preemptor.pods)
 
     async def _mark(self, eviction: _Eviction, changes: asyncio.Future[None] | None) -> None:
