@@ -25,6 +25,7 @@ from berth_sdk.results import NodeRejections, PodGroupPostFilterResult, PostFilt
 from berth_sdk.status import Status
 
 from berth_plugins.args.findings import Findings, integer
+from berth_plugins.args.gates import PLACEMENT_MESSAGE, is_on
 
 WAITING: Final = Status.unresolvable("waiting for the preemption for this pod to be finished")
 GROUP_WAITING: Final = Status.unresolvable("waiting for the preemption for this pod group to be finished")
@@ -59,6 +60,7 @@ class DefaultPreemption(Plugin):
             findings.invalid(_PERCENTAGE, 0, f"cannot be zero at the same time as {_ABSOLUTE}")
             findings.invalid(_ABSOLUTE, 0, f"cannot be zero at the same time as {_PERCENTAGE}")
         findings.check()
+        self._names_placement = is_on(args, PLACEMENT_MESSAGE, default=True)
 
     def pre_enqueue(self, pod: QueuedPod) -> Status:
         """Return UNSCHEDULABLE_AND_UNRESOLVABLE while the host evicts pods for this one or its group."""
@@ -75,7 +77,7 @@ class DefaultPreemption(Plugin):
             min_candidate_nodes_percentage=self._percentage,
             min_candidate_nodes_absolute=self._absolute,
         )
-        return _signed_later(found) if inspect.isawaitable(found) else _signed(found)
+        return self._signed_later(found) if inspect.isawaitable(found) else self._signed(found)
 
     def pod_group_post_filter(
         self, state: CycleState, group: GroupView, tries: Tries
@@ -92,16 +94,20 @@ class DefaultPreemption(Plugin):
         """Return False: the plugins that rejected the pod decide whether room helps the pod."""
         return False
 
+    async def _signed_later(self, found: Awaitable[PostFilterResult]) -> PostFilterResult:
+        return self._signed(await found)
 
-async def _signed_later(found: Awaitable[PostFilterResult]) -> PostFilterResult:
-    return _signed(await found)
-
-
-def _signed(found: PostFilterResult) -> PostFilterResult:
-    if not found.status.message:
-        return found
-    status = Status(found.status.code, (f"preemption: {found.status.message}",))
-    return PostFilterResult(status, found.nominated_node, found.clear_nomination, found.victims)
+    def _signed(self, found: PostFilterResult) -> PostFilterResult:
+        message = found.status.message
+        if self._names_placement and found.status.is_success:
+            message = (
+                f"found a potential placement for pod on node {found.nominated_node}, "
+                f"preempting {len(found.victims)} victims"
+            )
+        if not message:
+            return found
+        status = Status(found.status.code, (f"preemption: {message}",))
+        return PostFilterResult(status, found.nominated_node, found.clear_nomination, found.victims)
 
 
 async def _group_signed_later(found: Awaitable[PodGroupPostFilterResult]) -> PodGroupPostFilterResult:

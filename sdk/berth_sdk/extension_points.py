@@ -363,6 +363,10 @@ class NoConcern(Enum):
     """PreFilter would return SKIP, whatever changes."""
     SCORE = 3
     """PreScore would return SKIP, whatever changes."""
+    NEUTRAL = 4
+    """As CYCLE, but PreScore would return SUCCESS: the plugin counts as one that scored every node 0, instead
+    of one that skipped Score.
+    """
 
     # Members are compared by identity: Enum's own hash costs more than the rest of a signature.
     __hash__ = object.__hash__

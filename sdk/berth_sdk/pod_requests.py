@@ -3,7 +3,7 @@
 Sums are exact; only the final numbers are rounded.
 
 Source: component-helpers `resource/helpers.go` (PodRequests, AggregateContainerRequests) and kube-scheduler
-`framework/types.go` (calculateResource), v1.36, with PodLevelResources and InPlacePodVerticalScaling on.
+`framework/types.go` (calculateResource), v1.37 and v1.36, with PodLevelResources and the gates of resizes on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from berth_sdk.errors import ObjectError, QuantityError
 from berth_sdk.quantity import nano_value, resource_units
@@ -35,13 +35,49 @@ class PodRequests:
     score: dict[str, int]
 
 
-def requests_of(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodRequests:
+def requests_of(
+    spec: Mapping[str, Any], status: Mapping[str, Any] | None, *, resizes_by_container: bool = False
+) -> PodRequests:
     """Return the requests of a pod. `status`: for a pod on a node, whose resizes count; None for other pods.
+
+    While a pod is resized, its requests are the most of three totals over all containers: what the spec
+    requests, what the kubelet has allocated, and what is in force. `resizes_by_container`: as in
+    kube-scheduler 1.36, where each container counts with its most.
 
     Raises ObjectError with the path of a quantity that cannot be read.
     """
     shape = _plain_shape(spec, status)
-    return _computed(spec, status) if shape is None else _of_shape(shape)
+    if shape is not None:
+        return _of_shape(shape)
+    return _computed(spec, status, resizes_by_container=resizes_by_container)
+
+
+def has_resizes(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Return True if the status may say other requests than the spec."""
+    if status.get("resources") is not None or _is_infeasible(status):
+        return True
+    wanted = {
+        container.get("name"): (container.get("resources") or {}).get("requests") or {}
+        for field in ("containers", "initContainers")
+        for container in spec.get(field) or ()
+    }
+    for field in ("containerStatuses", "initContainerStatuses"):
+        for item in status.get(field) or ():
+            allocated, actual = item.get("allocatedResources"), item.get("resources")
+            known = wanted.get(item.get("name"))
+            if allocated is not None and allocated != known:
+                return True
+            if actual is not None and actual.get("requests") not in (None, known):
+                return True
+    return False
+
+
+def _is_infeasible(status: Mapping[str, Any]) -> bool:
+    """Return True if the node can never have what the resized pod requests."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodResizePending":
+            return bool(condition.get("reason") == "Infeasible")
+    return False
 
 
 _Shape = tuple[tuple[tuple[str, Any], ...], ...]
@@ -51,7 +87,9 @@ def _plain_shape(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> _
     """Return the requests of plain containers, one entry each. None: something else in the pod counts too."""
     if any(spec.get(field) for field in ("initContainers", "overhead", "resources")):
         return None
-    if status and (status.get("containerStatuses") or status.get("resources")):
+    if status and (
+        any(status.get(field) for field in ("containerStatuses", "resources")) or _is_infeasible(status)
+    ):
         return None
     try:
         return tuple(
@@ -80,8 +118,10 @@ def _again(shape: _Shape) -> PodRequests:
     return _computed({"containers": [{"resources": {"requests": dict(item)}} for item in shape]}, None)
 
 
-def _computed(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodRequests:
-    reader = _Reader(spec, status)
+def _computed(
+    spec: Mapping[str, Any], status: Mapping[str, Any] | None, *, resizes_by_container: bool = False
+) -> PodRequests:
+    reader = _ContainerReader(spec, status) if resizes_by_container else _Reader(spec, status)
     plain = reader.containers(defaults=None)
     overhead = _quantities(spec.get("overhead"), "spec.overhead")
     pod_level = reader.pod_level()
@@ -104,25 +144,55 @@ def _computed(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodR
 
 
 class _Reader:
+    """Reads the requests of one pod."""
+
     def __init__(self, spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> None:
         self._spec = spec
-        self._status = status
+        self._status: Mapping[str, Any] = status or {}
+        self._infeasible = _is_infeasible(self._status)
         self._actual: dict[str, Mapping[str, Any]] = {}
-        self._infeasible = False
-        if status:
-            for field in ("containerStatuses", "initContainerStatuses"):
-                for item in status.get(field) or ():
-                    if item.get("resources") is not None:
-                        self._actual[str(item.get("name"))] = item
-            self._infeasible = any(
-                condition.get("type") == "PodResizePending" and condition.get("reason") == "Infeasible"
-                for condition in status.get("conditions") or ()
-            )
+        for field in ("containerStatuses", "initContainerStatuses"):
+            for item in self._status.get(field) or ():
+                self._actual.setdefault(str(item.get("name")), item)
 
     def containers(self, defaults: Mapping[str, int] | None) -> Nanos:
+        """Return the most that the containers need at one time. `defaults`: for requests that are missing."""
+        wanted = self._peak(_request_of_spec, defaults)
+        if not self._status:
+            return wanted
+        total = {} if self._infeasible else wanted
+        level = self._status.get("resources")
+        allocated = self._status.get("allocatedResources")
+        if level is not None and level.get("requests") is not None and allocated is not None:
+            # The totals of the pod, which the kubelet has added up.
+            _raise_to(total, _quantities(level["requests"], "status.resources.requests"))
+            _raise_to(total, _quantities(allocated, "status.allocatedResources"))
+        else:
+            _raise_to(total, self._peak(self._request_allocated, defaults))
+            _raise_to(total, self._peak(self._request_in_force, defaults))
+        return total
+
+    def pod_level(self) -> Nanos:
+        """Return the pod-level requests of the resources that may be set there; empty when there are none."""
+        resources = self._spec.get("resources")
+        if not resources or not resources.get("requests"):
+            return {}
+        wanted = _quantities(resources["requests"], "spec.resources.requests")
+        actual = self._status.get("resources")
+        if actual is not None:
+            wanted = self._resized(wanted, actual.get("requests"), self._status.get("allocatedResources"))
+        return {
+            name: value
+            for name, value in wanted.items()
+            if name in ("cpu", "memory") or name.startswith("hugepages-")
+        }
+
+    def _peak(self, request_of: _Request, defaults: Mapping[str, int] | None) -> Nanos:
+        """Return the most that the containers need at one time. `request_of`: what one of them needs."""
         total: Nanos = {}
         for i, container in enumerate(self._spec.get("containers") or ()):
-            _add(total, self._request(container, f"spec.containers[{i}]", defaults))
+            request = request_of(container, f"spec.containers[{i}]", is_kept=True)
+            _add(total, _with_defaults(request, defaults))
         init = self._spec.get("initContainers")
         if not init:
             return total
@@ -130,7 +200,8 @@ class _Reader:
         peak: Nanos = {}
         for i, container in enumerate(init):
             always = container.get("restartPolicy") == "Always"
-            request = self._request(container, f"spec.initContainers[{i}]", defaults, always)
+            request = request_of(container, f"spec.initContainers[{i}]", is_kept=always)
+            request = _with_defaults(request, defaults)
             if always:
                 _add(total, request)
                 _add(sidecars, request)
@@ -142,48 +213,56 @@ class _Reader:
         _raise_to(total, peak)
         return total
 
-    def pod_level(self) -> Nanos:
-        """Return the pod-level requests of the resources that may be set there; empty when there are none."""
-        resources = self._spec.get("resources")
-        if not resources or not resources.get("requests"):
-            return {}
-        wanted = _quantities(resources["requests"], "spec.resources.requests")
-        actual = (self._status or {}).get("resources")
-        if actual is not None:
-            wanted = self._resized(
-                wanted, actual.get("requests"), (self._status or {}).get("allocatedResources")
-            )
-        return {
-            name: value
-            for name, value in wanted.items()
-            if name in ("cpu", "memory") or name.startswith("hugepages-")
-        }
+    def _request_allocated(self, container: Mapping[str, Any], path: str, *, is_kept: bool) -> Nanos:
+        status = self._actual.get(str(container.get("name"))) or {}
+        if status.get("allocatedResources") is not None:
+            return _quantities(status["allocatedResources"], "status allocatedResources")
+        return {} if self._infeasible else _request_of_spec(container, path, is_kept=is_kept)
 
-    def _request(
-        self,
-        container: Mapping[str, Any],
-        path: str,
-        defaults: Mapping[str, int] | None,
-        resizable: bool = True,
-    ) -> Nanos:
-        request = _quantities(
-            (container.get("resources") or {}).get("requests"), f"{path}.resources.requests"
-        )
-        actual = self._actual.get(str(container.get("name"))) if resizable else None
+    def _request_in_force(self, container: Mapping[str, Any], path: str, *, is_kept: bool) -> Nanos:
+        status = self._actual.get(str(container.get("name"))) or {}
+        actual = (status.get("resources") or {}).get("requests")
         if actual is not None:
-            request = self._resized(
-                request, actual["resources"].get("requests"), actual.get("allocatedResources")
-            )
-        if defaults is not None:
-            for name, value in defaults.items():
-                request.setdefault(name, value)
-        return request
+            return _quantities(actual, "status resources.requests")
+        return self._request_allocated(container, path, is_kept=is_kept)
 
     def _resized(self, wanted: Nanos, actual: Any, allocated: Any) -> Nanos:
         result = {} if self._infeasible else dict(wanted)
         _raise_to(result, _quantities(actual, "status resources.requests"))
         _raise_to(result, _quantities(allocated, "status allocatedResources"))
         return result
+
+
+class _ContainerReader(_Reader):
+    """Reads the requests of one pod as kube-scheduler 1.36 does: each container counts with its most."""
+
+    def containers(self, defaults: Mapping[str, int] | None) -> Nanos:
+        """Return the most that the containers need at one time. `defaults`: for requests that are missing."""
+        return self._peak(self._most_of, defaults)
+
+    def _most_of(self, container: Mapping[str, Any], path: str, *, is_kept: bool) -> Nanos:
+        request = _request_of_spec(container, path, is_kept=is_kept)
+        # Init containers that end are not resized.
+        actual = self._actual.get(str(container.get("name"))) if is_kept else None
+        if actual is None or actual.get("resources") is None:
+            return request
+        return self._resized(request, actual["resources"].get("requests"), actual.get("allocatedResources"))
+
+
+class _Request(Protocol):
+    """Returns what a container requests. `path`: of the container, for errors. `is_kept`: it runs beside the
+    containers that come after it.
+    """
+
+    def __call__(self, container: Mapping[str, Any], path: str, *, is_kept: bool) -> Nanos: ...
+
+
+def _request_of_spec(container: Mapping[str, Any], path: str, *, is_kept: bool) -> Nanos:
+    return _quantities((container.get("resources") or {}).get("requests"), f"{path}.resources.requests")
+
+
+def _with_defaults(request: Nanos, defaults: Mapping[str, int] | None) -> Nanos:
+    return request if defaults is None else {**defaults, **request}
 
 
 def _quantities(raw: Any, path: str) -> Nanos:

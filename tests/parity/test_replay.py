@@ -1,4 +1,4 @@
-"""The recorded decisions of kube-scheduler 1.36, and the tool that replays them."""
+"""The recorded decisions of kube-scheduler 1.36 and 1.37, and the tool that replays them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,13 @@ from support.decision_records import first_difference, read_records
 from support.served import default_plugin_server
 
 GOLDEN = Path(__file__).parent / "golden"
+GOLDEN_1_37 = Path(__file__).parent / "golden_1.37"
 CATEGORIES = sorted(file.name.removesuffix(".jsonl.gz") for file in GOLDEN.glob("*.jsonl.gz"))
 SHORT = ("dra", "nominated", "preemption-select", "queue-preempt", "taints", "topology-spread", "volumes")
 """Categories that `make test` replays with all plugins served; `make test-long` replays the others."""
+CATEGORIES_1_37 = sorted(file.name.removesuffix(".jsonl.gz") for file in GOLDEN_1_37.glob("*.jsonl.gz"))
+QUICK = 2
+"""Of each category of 1.37, the number of records that every run of the tests replays."""
 Json = dict[str, Any]
 
 
@@ -37,8 +41,8 @@ def plugin_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield endpoint
 
 
-def records_of(category: str) -> list[Json]:
-    lines = gzip.decompress((GOLDEN / f"{category}.jsonl.gz").read_bytes()).decode().splitlines()
+def records_of(category: str, golden: Path = GOLDEN) -> list[Json]:
+    lines = gzip.decompress((golden / f"{category}.jsonl.gz").read_bytes()).decode().splitlines()
     return [json.loads(line) for line in lines]
 
 
@@ -95,6 +99,41 @@ def test_host_decides_the_same_with_all_plugins_remote(category: str, plugin_ser
     done = replay(records, plugin_server)
     assert done.total.first_difference is None
     assert done.total.identical == len(records) > 0
+
+
+def assert_decides_as_1_37(records: list[Json], endpoint: str) -> None:
+    done = replay(records, endpoint, emulated_version="1.37")
+    assert done.total.first_difference is None
+    assert done.total.identical == len(records) > 0
+
+
+def test_every_category_of_1_37_is_here() -> None:
+    assert sum(len(records_of(category, GOLDEN_1_37)) for category in CATEGORIES_1_37) == 90
+    assert {name for name in CATEGORIES_1_37 if not name.startswith("v137-")} < set(CATEGORIES)
+
+
+@pytest.mark.parametrize("category", CATEGORIES_1_37)
+def test_host_decides_as_1_37(category: str, plugin_server: str) -> None:
+    records = records_of(category, GOLDEN_1_37)[:QUICK]
+    for endpoint in ("", plugin_server):
+        assert_decides_as_1_37(records, endpoint)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("category", CATEGORIES_1_37)
+def test_host_decides_all_as_1_37(category: str, plugin_server: str) -> None:
+    records = records_of(category, GOLDEN_1_37)
+    for endpoint in ("", plugin_server):
+        assert_decides_as_1_37(records, endpoint)
+
+
+def test_1_36_decides_otherwise() -> None:
+    records = [
+        record
+        for category in ("images", "node-basic", "v137-device-taint-rules", "v137-preemption-text")
+        for record in records_of(category, GOLDEN_1_37)[:1]
+    ]
+    assert replay(records).total.identical == 0
 
 
 def test_prints_a_line_per_category_and_the_total(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

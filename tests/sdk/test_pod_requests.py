@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from berth_sdk.errors import ObjectError
-from berth_sdk.pod_requests import PodRequests, quantities, requests_of
+from berth_sdk.pod_requests import PodRequests, has_resizes, quantities, requests_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,40 +111,90 @@ def resized(**status: Any) -> Json:
     return {"containerStatuses": [{"name": "c", **status}]}
 
 
+PENDING: Json = {"conditions": [{"type": "PodResizePending", "reason": "Infeasible"}]}
+
+
 @pytest.mark.parametrize(
-    ("status", "want"),
+    ("status", "want", "by_container"),
     [
-        pytest.param(resized(resources={"requests": {"cpu": 3}}), 3000, id="shrinking, not done"),
-        pytest.param(resized(resources={"requests": {"cpu": 1}}), 2000, id="growing, not done"),
+        pytest.param(resized(resources={"requests": {"cpu": 3}}), 3000, 3000, id="shrinking, not done"),
+        pytest.param(resized(resources={"requests": {"cpu": 1}}), 2000, 2000, id="growing, not done"),
         pytest.param(
-            resized(resources={"requests": {"cpu": 1}}, allocatedResources={"cpu": 4}), 4000, id="allocated"
+            resized(resources={"requests": {"cpu": 1}}, allocatedResources={"cpu": 4}),
+            4000,
+            4000,
+            id="allocated",
         ),
-        pytest.param(resized(allocatedResources={"cpu": 4}), 2000, id="no resources in the status"),
+        pytest.param(resized(allocatedResources={"cpu": 4}), 4000, 2000, id="no resources in the status"),
         pytest.param(
             {
                 **resized(resources={"requests": {"cpu": 1}}, allocatedResources={"cpu": "1500m"}),
-                "conditions": [{"type": "PodResizePending", "reason": "Infeasible"}],
+                **PENDING,
             },
+            1500,
             1500,
             id="infeasible: what it has",
         ),
+        pytest.param(PENDING, 0, 2000, id="infeasible, without a status"),
+        pytest.param({**resized(), **PENDING}, 0, 2000, id="infeasible, with an empty status"),
         pytest.param(
             {
                 **resized(resources={"requests": {"cpu": 1}}),
                 "conditions": [{"type": "PodResizePending", "reason": "Deferred"}],
             },
             2000,
+            2000,
             id="deferred: what it wants",
         ),
-        pytest.param({"containerStatuses": [{"name": "x", "resources": {}}]}, 2000, id="another container"),
+        pytest.param(
+            {"containerStatuses": [{"name": "x", "resources": {}}]}, 2000, 2000, id="another container"
+        ),
+        pytest.param(
+            {"resources": {"requests": {"cpu": 5}}, "allocatedResources": {"cpu": 6}},
+            6000,
+            2000,
+            id="totals of the pod",
+        ),
     ],
 )
-def test_resizes_count_for_pods_on_nodes(status: Json, want: int) -> None:
-    assert of(container(cpu=2), status=status).requests["cpu"] == want
-    assert of(container(cpu=2)).requests["cpu"] == 2000
+def test_resizes_count_for_pods_on_nodes(status: Json, want: int, by_container: int) -> None:
+    spec = {"containers": [container(cpu=2)]}
+    assert requests_of(spec, status).requests.get("cpu", 0) == want
+    assert requests_of(spec, status, resizes_by_container=True).requests["cpu"] == by_container
+    assert requests_of(spec, None).requests["cpu"] == 2000
+    assert has_resizes(spec, status) or want == by_container == 2000
 
 
-def test_sidecars_can_be_resized_and_plain_init_containers_cannot() -> None:
+def test_totals_of_a_resize_are_compared_and_not_containers() -> None:
+    """One container has shrunk, and another one is to grow: they never need both at one time."""
+    spec = {"containers": [container("a", cpu=1), container("b", cpu=3)]}
+    actual = [("a", 3), ("b", 1)]
+    status = {
+        "containerStatuses": [
+            {"name": name, "resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": cpu}}
+            for name, cpu in actual
+        ]
+    }
+    assert requests_of(spec, status).requests["cpu"] == 4000
+    assert requests_of(spec, status, resizes_by_container=True).requests["cpu"] == 6000
+
+
+def test_infeasible_container_without_status_has_the_default_for_scores() -> None:
+    got = requests_of({"containers": [container(cpu=2)]}, PENDING)
+    assert got.requests == {}
+    assert got.non_zero == {"cpu": 100, "memory": 200 * MIB}
+
+
+def test_status_of_an_unchanged_pod_says_what_the_spec_says() -> None:
+    spec = {"containers": [container(cpu=2, memory="1Gi")]}
+    wanted = spec["containers"][0]["resources"]["requests"]
+    status = {"containerStatuses": [{"name": "c", "allocatedResources": wanted, "resources": {}}]}
+    assert not has_resizes(spec, status)
+    assert requests_of(spec, status) == requests_of(spec, None)
+
+
+@pytest.mark.parametrize(("by_container", "want"), [(False, 13000), (True, 5000)])
+def test_plain_init_containers_are_resized_with_the_totals_alone(by_container: bool, want: int) -> None:
     status = {
         "initContainerStatuses": [
             {"name": "side", "resources": {"requests": {"cpu": 4}}},
@@ -152,7 +202,8 @@ def test_sidecars_can_be_resized_and_plain_init_containers_cannot() -> None:
         ]
     }
     init = [container("side", always=True, cpu=1), container("plain", cpu=1)]
-    assert of(container(cpu=1), initContainers=init, status=status).requests["cpu"] == 5000
+    spec = {"containers": [container(cpu=1)], "initContainers": init}
+    assert requests_of(spec, status, resizes_by_container=by_container).requests["cpu"] == want
 
 
 def test_pod_level_can_be_resized() -> None:

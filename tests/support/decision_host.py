@@ -52,6 +52,7 @@ OBJECT_FIELDS: Final = (
     "resourceClaims",
     "resourceSlices",
     "deviceClasses",
+    "deviceTaintRules",
 )
 
 

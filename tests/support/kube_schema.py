@@ -41,6 +41,7 @@ ROOTS: Final = [
     "ResourceClaimTemplate",
     "ResourceSlice",
     "DeviceClass",
+    "DeviceTaintRule",
 ]
 NEWER_ROOTS: Final = ["V1beta1Workload", "V1beta1PodGroup", "V1alpha3CompositePodGroup"]
 """Kinds that have no v1 yet."""

@@ -49,8 +49,6 @@ class Constraint:
         return self.raw.get("nodeTaintsPolicy") != "Honor" or taint_toleration(pod, place) is None
 
     def count(self, pod: Json, place: Place) -> int:
-        if self.requirements == []:
-            return 0
         return sum(
             _namespace(other) == _namespace(pod)
             and not other["metadata"].get("deletionTimestamp")

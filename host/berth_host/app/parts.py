@@ -148,6 +148,7 @@ class HostParts:
             self.preempting,
             self.extenders,
             self.snapshot if POD_GROUPS in group_gates(self.configuration) else None,
+            rules=self.configuration.emulation.rules,
         )
         self.open_calls = OpenCalls(self.evaluator, self.snapshot, later, self.metrics.preemption)
         self.backend = Backend(
@@ -256,7 +257,11 @@ class HostParts:
             self.evictions,
             self.clock,
             self.group_status,
-            GroupEvaluator(self.objects.of_resource(BUDGETS), group_policy=group_policy),
+            GroupEvaluator(
+                self.objects.of_resource(BUDGETS),
+                group_policy=group_policy,
+                rules=self.configuration.emulation.rules,
+            ),
             self.metrics.groups,
             group_policy=group_policy,
         )

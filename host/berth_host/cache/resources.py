@@ -27,6 +27,7 @@ KIND_OF_RESOURCE: Final = {
     "resource.k8s.io/resourceclaims": "ResourceClaim",
     "resource.k8s.io/resourceslices": "ResourceSlice",
     "resource.k8s.io/deviceclasses": "DeviceClass",
+    "resource.k8s.io/devicetaintrules": "DeviceTaintRule",
 }
 
 

@@ -29,6 +29,7 @@ RESOURCE_OF_KIND = {
     "ResourceClaim": "resource.k8s.io/ResourceClaim",
     "ResourceSlice": "resource.k8s.io/ResourceSlice",
     "DeviceClass": "resource.k8s.io/DeviceClass",
+    "DeviceTaintRule": "resource.k8s.io/DeviceTaintRule",
     "PodGroup": "scheduling.k8s.io/PodGroup",
     "PriorityClass": "scheduling.k8s.io/PriorityClass",
 }

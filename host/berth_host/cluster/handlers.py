@@ -152,8 +152,15 @@ class EventHandlers:
 
     # --- pods --------------------------------------------------------------------------------
 
+    def _read_pod(self, item: KubeObject) -> Pod:
+        return Pod.from_object(
+            item,
+            groups=self._groups,
+            resizes_by_container=not self._rules.counts_totals_of_resizes,
+        )
+
     def _handle_pod(self, event: WatchEvent) -> None:
-        new = None if event.new is None else Pod.from_object(event.new, groups=self._groups)
+        new = None if event.new is None else self._read_pod(event.new)
         if new is None or _is_finished(new):
             # A pod that was deleted, or whose containers have ended, uses no resources of a node.
             seen = event.new or event.old

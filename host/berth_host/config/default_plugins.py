@@ -139,6 +139,7 @@ DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
         weight=2,
         args_kind="DynamicResourcesArgs",
         feature_gate="DynamicResourceAllocation",
+        reads_gates=("DRADeviceTaintRules", "DRAFractionalCapacityRange"),
     ),
     DefaultPlugin(
         name="DefaultPreemption",

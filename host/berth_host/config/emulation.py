@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from berth_sdk.events import EventInterest, Hint
 
@@ -34,15 +34,18 @@ _ASK: Final = Hint.ASK_PLUGIN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A behaviour of plugins that not all versions have.
+    """A behaviour that not all versions have.
 
     `since`: the first version with the behaviour, or MEND. `readers`: the default plugins that are told when
-    the behaviour is off. `summary`: the behaviour, for the reference pages. `source`: where it comes from.
+    the behaviour is off. `rule`: the field of HostRules that is False when a behaviour of the host is off;
+    empty for a behaviour of plugins. `summary`: the behaviour, for the reference pages. `source`: where it
+    comes from.
     """
 
     name: str
     since: str
-    readers: frozenset[str]
+    readers: frozenset[str] = frozenset()
+    rule: str = ""
     summary: str
     source: str
 
@@ -67,6 +70,84 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         readers=frozenset({"InterPodAffinity"}),
         summary="A pod that matched one of several terms of anti-affinity wakes the pods that it kept away.",
         source="kubernetes 139161",
+    ),
+    Difference(
+        name="PreemptionNamesPlacement",
+        since="1.37",
+        readers=frozenset({"DefaultPreemption"}),
+        summary="The message of a successful preemption names the node and the number of victims.",
+        source="kubernetes 140180",
+    ),
+    Difference(
+        name="SilentDeallocation",
+        since="1.37",
+        readers=frozenset({"DynamicResources"}),
+        summary="PostFilter of DynamicResources gives no reason where it has no claim to deallocate.",
+        source="`dynamicresources/dynamicresources.go`, PostFilter",
+    ),
+    Difference(
+        name="StrictDeviceAmounts",
+        since="1.37",
+        readers=frozenset({"DynamicResources"}),
+        summary="A count or an amount of devices that cannot be counted ends the attempt with an error.",
+        source="kubernetes 141922, 140161",
+    ),
+    Difference(
+        name="AllDevicesWithoutRoom",
+        since="1.37",
+        readers=frozenset({"DynamicResources"}),
+        summary="A request for all devices needs also those whose capacity is used up.",
+        source="`structured/internal/incubating/allocator_incubating.go`, validateDeviceRequest",
+    ),
+    Difference(
+        name="LocalCounterSlices",
+        since="1.37",
+        readers=frozenset({"DynamicResources"}),
+        summary="A ResourceSlice with shared counters counts only for the nodes that it names.",
+        source="`structured/internal/incubating/pools_incubating.go`, GatherPools",
+    ),
+    Difference(
+        name="SingleDeviceConfig",
+        since="1.37",
+        readers=frozenset({"DynamicResources"}),
+        summary="A configuration for several requests of a claim is in the allocation once.",
+        source="`structured/internal/incubating/allocator_incubating.go`, Allocate",
+    ),
+    Difference(
+        name="ExactNamespaceSelectors",
+        since="1.37",
+        readers=frozenset({"InterPodAffinity"}),
+        summary="The namespace selector of an affinity term selects only the namespaces that it matches.",
+        source="`interpodaffinity/plugin.go`, mergeAffinityTermNamespacesIfNotEmpty",
+    ),
+    Difference(
+        name="TotalsOfResizes",
+        since="1.37",
+        rule="counts_totals_of_resizes",
+        summary="A pod that is resized counts with the most of its totals, not of each container.",
+        source="kubernetes 140047, 140646",
+    ),
+    Difference(
+        name="BrokenBudgetEndsCount",
+        since="1.37",
+        rule="ends_count_at_broken_budget",
+        summary="A victim that breaks a PodDisruptionBudget does not count in the budgets after it.",
+        source="`framework/preemption/util.go`, FilterVictimsWithPDBViolation",
+    ),
+    Difference(
+        name="EmptyBudgetSelectors",
+        since=MEND,
+        rule="counts_empty_budgets",
+        summary="An empty selector of a PodDisruptionBudget covers every pod of the namespace; pods without"
+        " labels count.",
+        source="kubernetes 141785",
+    ),
+    Difference(
+        name="EmptySpreadSelectors",
+        since=MEND,
+        readers=frozenset({"PodTopologySpread"}),
+        summary="An empty `labelSelector` of a topology spread constraint counts every pod of the namespace.",
+        source="kubernetes 141340",
     ),
     Difference(
         name=EXACT_HINTS,
@@ -176,6 +257,7 @@ _EVENTS_1_37: Final[Mapping[str, tuple[EventInterest, ...]]] = {
         EventInterest("TargetPod", ("update.generatedResourceClaim",), _ASK),
         EventInterest("resource.k8s.io/DeviceClass", ("add", "update")),
         EventInterest("resource.k8s.io/ResourceSlice", ("add", "update")),
+        EventInterest("resource.k8s.io/DeviceTaintRule", ("add", "update", "delete")),
     ),
 }
 _EVENTS_1_36: Final[Mapping[str, tuple[EventInterest, ...]]] = {
@@ -265,6 +347,12 @@ def _plugins_1_36() -> tuple[DefaultPlugin, ...]:
     return (*first, *by_name.values())
 
 
+def _ruled(rules: HostRules, off: tuple[Difference, ...]) -> HostRules:
+    """Return the rules without the behaviours that are off."""
+    changes: dict[str, Any] = {row.rule: False for row in off if row.rule}
+    return replace(rules, **changes)
+
+
 NO_EMULATION: Final = Emulation()
 EMULATIONS: Final[Mapping[str, Emulation]] = {
     "1.36": Emulation(
@@ -273,11 +361,16 @@ EMULATIONS: Final[Mapping[str, Emulation]] = {
         plugins=_plugins_1_36(),
         gates=KNOWN_GATES_1_36,
         events=_EVENTS_1_36,
-        rules=RULES_1_36,
+        rules=_ruled(RULES_1_36, _without("1.36")),
         metrics=_METRICS_1_36,
         absent_fields=frozenset({"plugins.podGroupPostFilter"}),
     ),
-    "1.37": Emulation(version="1.37", off=_without("1.37"), events=_EVENTS_1_37),
+    "1.37": Emulation(
+        version="1.37",
+        off=_without("1.37"),
+        events=_EVENTS_1_37,
+        rules=_ruled(RULES_1_37, _without("1.37")),
+    ),
 }
 
 

@@ -59,6 +59,10 @@ class Answers(Protocol):
         """Run PreScore, Score and NormalizeScore over the rows of `nodes`. A returned Status is an error."""
         ...
 
+    def skipping_score(self, plugins: frozenset[str], cycle: Cycle) -> frozenset[str]:
+        """Return those of `plugins`, which skip the cycle, that skip Score. The others score every node 0."""
+        ...
+
 
 class AskEveryone:
     """The answers of plugins that are called for every pod, about every node."""
@@ -97,6 +101,10 @@ class AskEveryone:
     ) -> ScoreTable | Status:
         """Run PreScore, Score and NormalizeScore; see `Answers`."""
         return await score_nodes(pre_score, score, cycle, nodes)
+
+    def skipping_score(self, plugins: frozenset[str], cycle: Cycle) -> frozenset[str]:
+        """Return all: plugins with `NoConcern.NEUTRAL` are called at PreScore and Score."""
+        return plugins
 
 
 def _is_lasting(client: PluginClient, cycle: Cycle) -> bool:

@@ -232,7 +232,9 @@ class Framework:
             # The identical tuple as for the last pod: the kept roles are found by it.
             score = score if len(inside) == len(score) else inside
         pre_score = self._asked.about(cycle, ExtensionPoint.PRE_SCORE, cycle.skip)
-        cycle.skip_score |= cycle.skip & self._pre_scoring
+        skipping = cycle.skip & self._pre_scoring
+        if skipping:
+            cycle.skip_score |= self._answers.skipping_score(skipping, cycle)
         return pre_score, score
 
     # --- Reserve, Permit -----------------------------------------------------------------------

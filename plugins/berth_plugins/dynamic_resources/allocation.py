@@ -1,6 +1,6 @@
 """The devices chosen for a claim -> the AllocationResult of its status.
 
-Source: `allocator_incubating.go` (Allocate, createNodeSelector), v1.36.
+Source: `allocator_incubating.go` (Allocate, createNodeSelector), v1.37.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
 
+from berth_plugins.dynamic_resources.rules import Rules
 from berth_plugins.dynamic_resources.search import AllocationError, Choice, ClaimToAllocate
 
 Json = dict[str, Any]
@@ -22,10 +23,11 @@ def allocation_for(
     choices: Sequence[Choice],
     node_name: str,
     classes: Callable[[str], KubeObject | None],
+    rules: Rules,
 ) -> Json:
     """Return the whole result for one claim on one node. Raises AllocationError."""
     devices: Json = {"results": [_result(choice) for choice in choices]}
-    config = _config(claim, choices, classes)
+    config = _config(claim, choices, classes, rules)
     if config:
         devices["config"] = config
     allocation: Json = {"devices": devices}
@@ -59,7 +61,10 @@ def _result(choice: Choice) -> Json:
 
 
 def _config(
-    claim: ClaimToAllocate, choices: Sequence[Choice], classes: Callable[[str], KubeObject | None]
+    claim: ClaimToAllocate,
+    choices: Sequence[Choice],
+    classes: Callable[[str], KubeObject | None],
+    rules: Rules,
 ) -> list[Json]:
     """Return the configuration of each class once, with its requests, and then the claim's."""
     taken = {choice.request.parent or choice.request.name: choice.request for choice in choices}
@@ -75,10 +80,15 @@ def _config(
     for raw in (claim.spec.get("devices") or {}).get("config") or ():
         wanted = raw.get("requests") or []
         counts = 1 if not wanted else sum(_is_for(wanted, one.name, taken) for one in claim.requests)
-        for _ in range(counts):
+        for _ in range(min(counts, 1) if rules.single_config else counts):
             config.append({"source": "FromClaim", "requests": list(wanted), **_driver_part(raw)})
     for one in config:
-        if len(one["requests"]) in (0, len(claim.requests)):
+        names = one["requests"]
+        if rules.single_config:
+            is_for_all = all(_is_for(names, request.name, taken) for request in claim.requests)
+        else:
+            is_for_all = len(names) == len(claim.requests)
+        if not names or is_for_all:
             # Without names, the configuration is for every request.
             del one["requests"]
     return config

@@ -23,6 +23,7 @@ from berth_plugins.dynamic_resources.claims import CLAIMS
 from berth_plugins.dynamic_resources.device_classes import CLASSES, DeviceClasses
 from berth_plugins.dynamic_resources.inventory import Inventory, NodeGroup, NodePool
 from berth_plugins.dynamic_resources.ledger import Ledger
+from berth_plugins.dynamic_resources.rules import TAINT_RULES, Rules, TaintRules
 from berth_plugins.dynamic_resources.search import (
     AllocationError,
     Choice,
@@ -53,10 +54,14 @@ class Allocator:
     until devices must be ready.
     """
 
-    def __init__(self, handle: Handle, filter_timeout_s: float, binding_timeout_s: float) -> None:
+    def __init__(
+        self, handle: Handle, rules: Rules, filter_timeout_s: float, binding_timeout_s: float
+    ) -> None:
+        self.rules = rules
         self.claims = handle.objects(CLAIMS)
         self.classes = DeviceClasses(lambda: handle.objects(CLASSES))
-        self.inventory = Inventory(handle.objects(SLICES))
+        taint_rules = TaintRules(handle.objects(TAINT_RULES) if rules.taint_rules else None)
+        self.inventory = Inventory(handle.objects(SLICES), taint_rules, local_counters=rules.local_counters)
         self.ledger = Ledger(self.claims, self.inventory.touch, time.monotonic)
         self._selectors = SelectorCache()
         self._filter_timeout_s = filter_timeout_s
@@ -183,6 +188,6 @@ class Allocator:
             if self._filter_timeout_s and time.monotonic() > ends_s:
                 raise _LateError
 
-        search = Search(claims, pools, self.ledger, self._selectors, self.classes.get, is_late)
+        search = Search(claims, pools, self.ledger, self._selectors, self.classes.get, is_late, self.rules)
         with self.ledger.lock:
             return search.run()

@@ -1,6 +1,6 @@
 """A ResourceSlice -> records of its devices. Read once for each version of a slice.
 
-Quantities are exact, in billionths. Source: `k8s.io/api/resource/v1` types.go, v1.36.
+Quantities are exact, in billionths. Source: `k8s.io/api/resource/v1` types.go, v1.37.
 """
 
 from __future__ import annotations
@@ -92,12 +92,18 @@ class DeviceTaint:
     value: str
     effect: str
 
+    @staticmethod
+    def of(raw: Mapping[str, Any]) -> DeviceTaint:
+        """Read a taint."""
+        return DeviceTaint(raw.get("key") or "", raw.get("value") or "", raw.get("effect") or "")
+
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """One capacity of a device, and how much of it one claim may take. Billionths.
 
-    `text`: the amount as it is written. `default`, `values`: (amount, text).
+    `text`: the amount as it is written. `default`, `values`: (amount, text). `step_is_binary`: the step is
+    written with a binary suffix.
     """
 
     nano: int
@@ -109,6 +115,7 @@ class Capacity:
     least: tuple[int, str] | None = None
     most_nano: int | None = None
     step_nano: int | None = None
+    step_is_binary: bool = False
 
     @staticmethod
     def of(raw: Mapping[str, Any]) -> Capacity:
@@ -129,6 +136,7 @@ class Capacity:
             least=_amount(span["min"]) if span and span.get("min") is not None else None,
             most_nano=nano_value(span["max"]) if span and span.get("max") is not None else None,
             step_nano=nano_value(span["step"]) if span and span.get("step") is not None else None,
+            step_is_binary=bool(span) and str(span.get("step")).endswith("i"),
         )
 
 
@@ -201,10 +209,7 @@ def _device(pool: PoolId, raw: Mapping[str, Any]) -> Device:
         attributes=raw.get("attributes") or {},
         capacity={name: Capacity.of(value) for name, value in (raw.get("capacity") or {}).items()},
         is_shareable=bool(raw.get("allowMultipleAllocations")),
-        taints=tuple(
-            DeviceTaint(one.get("key") or "", one.get("value") or "", one.get("effect") or "")
-            for one in raw.get("taints") or ()
-        ),
+        taints=tuple(map(DeviceTaint.of, raw.get("taints") or ())),
         consumes=tuple(
             (one["counterSet"], _amounts(one.get("counters"))) for one in raw.get("consumesCounters") or ()
         ),

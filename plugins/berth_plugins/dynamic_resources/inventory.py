@@ -3,7 +3,7 @@
 Nodes that can use the same devices in the same way form a group, so that the search runs once per group. A
 node with slices of its own is a group of its own. All other nodes are grouped by the slices that match them.
 
-Source: `dynamic-resource-allocation/structured/internal/incubating/pools_incubating.go`, v1.36.
+Source: `dynamic-resource-allocation/structured/internal/incubating/pools_incubating.go`, v1.37.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_plugins.dynamic_resources.devices import Device, Place, PoolId, Slice
+from berth_plugins.dynamic_resources.rules import TaintRules
 
 
 @dataclass(slots=True, eq=False)
@@ -123,10 +124,15 @@ class NodeGroup:
 
 
 class Inventory:
-    """All pools, from the ResourceSlices of `reader`."""
+    """All pools, from the ResourceSlices of `reader`, with the taints of `taint_rules`.
 
-    def __init__(self, reader: ObjectReader) -> None:
+    `local_counters`: as in `Rules`.
+    """
+
+    def __init__(self, reader: ObjectReader, taint_rules: TaintRules, *, local_counters: bool = True) -> None:
         self._reader = reader
+        self._taint_rules = taint_rules
+        self._local_counters = local_counters
         self._version: int | None = None
         self._slices: dict[str, Slice] = {}
         self._by_pool: dict[PoolId, dict[str, Slice]] = {}
@@ -141,15 +147,17 @@ class Inventory:
         self._wide_stamp = 0
 
     def refresh(self) -> None:
-        """Read the slices that changed since the last call."""
-        version = self._reader.version
-        if version == self._version:
+        """Read the slices and the taint rules that changed since the last call."""
+        version, rules = self._reader.version, self._taint_rules.refresh()
+        if version == self._version and not rules:
             return
         moved = None if self._version is None else self._reader.moved_since(self._version)
         names = {name for _, name in moved} if moved is not None else None
         self._version = version
         if names is None:
             names = {*self._slices, *self.broken, *(item.ref.name for item in self._reader.list())}
+        if rules:
+            names |= {name for name, one in self._slices.items() if any(rule.concerns(one) for rule in rules)}
         changed: set[PoolId] = set()
         for name in names:
             changed |= self._read(name)
@@ -170,7 +178,7 @@ class Inventory:
     def groups(self, nodes: NodeTable) -> Iterator[NodeGroup]:
         """Yield every row of `nodes`, grouped by the pools that its node can use."""
         wide = [self.pools[pool_id] for pool_id in sorted(self._wide)]
-        places = _Places(wide, nodes)
+        places = _Places(wide, nodes, local_counters=self._local_counters)
         others = np.ones(len(nodes), dtype=np.bool_)
         if self._local:
             names = nodes.names
@@ -194,7 +202,7 @@ class Inventory:
         item = self._reader.get(name)
         if item is not None:
             try:
-                new = Slice.of(item)
+                new = self._taint_rules.applied(Slice.of(item))
             except (BerthError, KeyError, TypeError, AttributeError, ValueError) as err:
                 self.broken[name] = f"{type(err).__name__}: {err}" if isinstance(err, KeyError) else str(err)
                 return concerned
@@ -227,7 +235,8 @@ class Inventory:
 class _Places:
     """The rows of a table for each place of the wide pools."""
 
-    def __init__(self, pools: Sequence[Pool], nodes: NodeTable) -> None:
+    def __init__(self, pools: Sequence[Pool], nodes: NodeTable, *, local_counters: bool) -> None:
+        self._local_counters = local_counters
         self._masks = {id(place): place.over(nodes) for place in _selecting(pools)}
         self._codes: NDArray[np.uint8] | None = None
         if self._masks:
@@ -262,15 +271,17 @@ class _Places:
 
         seen = []
         for pool in pools:
-            mine = [one for one in pool.slices if _is_relevant(one, is_here)]
+            mine = [
+                one
+                for one in pool.slices
+                if (one.counters and not self._local_counters) or _is_relevant(one, is_here)
+            ]
             if mine:
                 seen.append(NodePool(pool, mine, is_here))
         return seen
 
 
 def _is_relevant(one: Slice, is_here: Callable[[Place], bool]) -> bool:
-    if one.counters:
-        return True
     if one.place.is_said:
         return is_here(one.place)
     return one.per_device and any(is_here(device.place) for device in one.devices)

@@ -46,7 +46,7 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_plugins.args.findings import duration_s
-from berth_plugins.args.gates import EXACT_HINTS, is_on
+from berth_plugins.args.gates import EXACT_HINTS, SILENT_DEALLOCATION, is_on
 from berth_plugins.dynamic_resources.allocator import SLICES, Allocator
 from berth_plugins.dynamic_resources.attempt import Attempt, ExtendedDemand, PodClaim
 from berth_plugins.dynamic_resources.binding import deallocation, deletion
@@ -55,6 +55,7 @@ from berth_plugins.dynamic_resources.claims import CLAIM_KIND, CLAIMS, ClaimErro
 from berth_plugins.dynamic_resources.device_classes import CLASS_KIND, CLASSES, may_be_served
 from berth_plugins.dynamic_resources.requests import requests_of
 from berth_plugins.dynamic_resources.reservations import Reservations
+from berth_plugins.dynamic_resources.rules import TAINT_RULE_KIND, TAINT_RULES, Rules
 from berth_plugins.dynamic_resources.selectors import class_selectors
 from berth_plugins.objects.of_events import as_object, as_pod, may_give_reservation_back
 
@@ -79,6 +80,7 @@ class DynamicResources(Plugin):
         Need.objects(CLAIMS),
         Need.objects(SLICES),
         Need.objects(CLASSES),
+        Need.objects(TAINT_RULES),
     )
     # Reserved devices are in the plugin's memory alone.
     depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
@@ -94,6 +96,7 @@ class DynamicResources(Plugin):
         EventInterest(ASSIGNED_POD, ("delete",), Hint.ASK_PLUGIN),
         EventInterest(CLASS_KIND, ("add", "update", "delete")),
         EventInterest(SLICE_KIND, ("add", "update", "delete")),
+        EventInterest(TAINT_RULE_KIND, ("add", "update", "delete")),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -101,6 +104,8 @@ class DynamicResources(Plugin):
         super().__init__(args, handle)
         self._exact_hints = is_on(args, EXACT_HINTS, default=True)
         self._topology = is_on(args, TOPOLOGY_GATE, default=False)
+        self._is_silent = is_on(args, SILENT_DEALLOCATION, default=True)
+        self._rules = Rules.of(args)
         self._filter_timeout_s = duration_s(args, "filterTimeout", "filterTimeout", 10.0)
         self._binding_timeout_s = duration_s(args, "bindingTimeout", "bindingTimeout", 600.0)
         self._made: tuple[Allocator, Reservations] | None = None
@@ -210,10 +215,10 @@ class DynamicResources(Plugin):
             # PreFilter ended before this plugin was called.
             return Status.error(NOT_FOUND)
         if attempt.is_empty:
-            return Status.unschedulable("no new claims to deallocate")
+            return self._nothing_to_deallocate("no new claims to deallocate")
         freed = _freed(attempt, pod)
         if freed is None:
-            return Status.unschedulable("still not schedulable")
+            return self._nothing_to_deallocate("still not schedulable")
         text, patches = freed
         return PostFilterResult(Status.unschedulable(text), patches=patches)
 
@@ -236,6 +241,9 @@ class DynamicResources(Plugin):
             Status.unschedulable("deallocation and deletion of ResourceClaims completed"),
             patches=tuple(patches),
         )
+
+    def _nothing_to_deallocate(self, reason: str) -> Status:
+        return Status.unschedulable() if self._is_silent else Status.unschedulable(reason)
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         """Return int64[n]: points for early alternatives of prioritised lists."""
@@ -294,7 +302,7 @@ class DynamicResources(Plugin):
     def _parts(self) -> tuple[Allocator, Reservations]:
         """Return the parts, made at the first use: before the host has started there is nothing to read."""
         if self._made is None:
-            allocator = Allocator(self.handle, self._filter_timeout_s, self._binding_timeout_s)
+            allocator = Allocator(self.handle, self._rules, self._filter_timeout_s, self._binding_timeout_s)
             self._made = allocator, Reservations(allocator, self.handle, self._binding_timeout_s)
         return self._made
 

@@ -166,7 +166,7 @@ class Reservations:
         waiting = attempt.unallocated
         promised = []
         for i, (claim, choices) in enumerate(zip(found.claims, found.choices, strict=True)):
-            allocation = allocation_for(claim, choices, node_name, classes)
+            allocation = allocation_for(claim, choices, node_name, classes, self._allocator.rules)
             if i < len(waiting):
                 promised.append(Reserved(*waiting[i].key, waiting[i].claim.ref.uid, allocation))
                 continue

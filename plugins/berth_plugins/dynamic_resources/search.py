@@ -3,7 +3,7 @@
 Depth first over claims, requests and devices, in the order of pools, slices and devices. Within a request,
 each device comes after the one chosen before: combinations, not permutations.
 
-Source: `dynamic-resource-allocation/structured/internal/incubating/allocator_incubating.go`, v1.36.
+Source: `dynamic-resource-allocation/structured/internal/incubating/allocator_incubating.go`, v1.37.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import Any, Final, Protocol
 from berth_sdk.errors import BerthError
 from berth_sdk.kube_object import KubeObject
 
-from berth_plugins.dynamic_resources.capacity import Amount, consumed, fits
+from berth_plugins.dynamic_resources.capacity import Amount, AmountError, consumed, fits
 from berth_plugins.dynamic_resources.constraints import Constraint, constraints_of
 from berth_plugins.dynamic_resources.devices import Device, DeviceId, PoolId
 from berth_plugins.dynamic_resources.inventory import Candidate, NodePool
 from berth_plugins.dynamic_resources.requests import ALL, EXACT_COUNT, Request, RequestList
+from berth_plugins.dynamic_resources.rules import Rules
 
 MAX_DEVICES: Final = 32
 """The maximum of devices in the status of one claim."""
@@ -92,7 +93,9 @@ class _Plan:
 
 
 class Search:
-    """One search. `is_late`: raises when the time is over. `classes`: finds a device class by name."""
+    """One search. `is_late`: raises when the time is over. `classes`: finds a device class by name. `rules`:
+    those of the version.
+    """
 
     def __init__(
         self,
@@ -102,6 +105,7 @@ class Search:
         selectors: Selectors,
         classes: Callable[[str], KubeObject | None],
         is_late: Callable[[], None],
+        rules: Rules,
     ) -> None:
         self._claims = claims
         self._pools = pools
@@ -109,6 +113,7 @@ class Search:
         self._selectors = selectors
         self._classes = classes
         self._is_late = is_late
+        self._rules = rules
         self._plans: dict[tuple[int, int], list[_Plan]] = {}
         self._constraints: list[list[Constraint]] = []
         self._chosen: list[list[Choice]] = [[] for _ in claims]
@@ -143,7 +148,13 @@ class Search:
         for r, requests in enumerate(claim.requests):
             plans = [self._plan(c, claim, request) for request in requests.alternatives]
             self._plans[c, r] = plans
-            least += min((plan.count for plan in plans), default=0)
+            needed = min((plan.count for plan in plans), default=0)
+            if self._rules.strict_amounts and least + needed > MAX_DEVICES:
+                raise AllocationError(
+                    f"claim {claim.key}, request {requests.name}: adding {needed} devices exceeds the claim"
+                    f" limit of {MAX_DEVICES}, with {least} already accounted for"
+                )
+            least += needed
         if least > MAX_DEVICES:
             raise AllocationError(
                 f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of"
@@ -183,7 +194,9 @@ class Search:
                         f"{where}: asks for all devices, but resource pool {pool.pool.id} is currently {word}"
                     )
             for candidate in pool.candidates:
-                if self._admits(c, plan, candidate) and self._has_room(plan.request, candidate.device):
+                if self._admits(c, plan, candidate) and self._counts_in_all(
+                    c, plan.request, candidate.device
+                ):
                     found.append((pool, candidate))
         return found
 
@@ -280,16 +293,31 @@ class Search:
             )
         return known
 
-    def _has_room(self, request: Request, device: Device) -> bool:
+    def _counts_in_all(self, c: int, request: Request, device: Device) -> bool:
+        """Return True if a request for all devices needs this one."""
+        if not self._rules.all_with_full_devices:
+            return self._has_room(c, request, device)
+        return self._fits(c, request, device, _NOTHING, _NOTHING)
+
+    def _has_room(self, c: int, request: Request, device: Device) -> bool:
         given = self._taken.shares(device.id)
-        return fits(request, device, given, self._shares.get(device.id, _NOTHING))
+        return self._fits(c, request, device, given, self._shares.get(device.id, _NOTHING))
+
+    def _fits(
+        self, c: int, request: Request, device: Device, given: Mapping[str, int], chosen: Mapping[str, int]
+    ) -> bool:
+        try:
+            return fits(request, device, given, chosen, self._rules)
+        except AmountError as err:
+            where = f"claim {self._claims[c].key}, request {request.name}"
+            raise AllocationError(f"{where}: checking capacity for device {device.id}: {err}") from err
 
     # --- taking --------------------------------------------------------------------------------
 
     def _take(self, c: int, plan: _Plan, pool: NodePool, candidate: Candidate, *, must: bool = False) -> bool:
         """Count the device as this claim's, if possible. `must`: there is no other choice."""
         request, device = plan.request, candidate.device
-        if not self._is_free(c, request, device) or not self._has_room(request, device):
+        if not self._is_free(c, request, device) or not self._has_room(c, request, device):
             return False
         is_first = not (self._taken.is_shared(device.id) or device.id in self._shares)
         consumes = device.consumes if is_first or not device.is_shareable else ()
@@ -307,7 +335,7 @@ class Search:
         self._consume(pool, consumes, 1)
         amounts = None
         if device.is_shareable:
-            amounts = consumed(request, device)
+            amounts = consumed(request, device, self._rules)
             share = self._shares.setdefault(device.id, Counter())
             share.update({name: amount for name, (amount, _) in amounts.items()})
             share[_SHARERS] += 1

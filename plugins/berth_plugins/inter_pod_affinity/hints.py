@@ -18,7 +18,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 
 from berth_plugins.inter_pod_affinity.index import CarriedTerms
-from berth_plugins.inter_pod_affinity.wishes import Namespaces, labels_of, selects_namespace
+from berth_plugins.inter_pod_affinity.wishes import Namespaces, labels_of
 from berth_plugins.objects.of_events import as_node, as_object, as_pod, holds_place
 
 _NONE: Final = PodAffinity()
@@ -53,12 +53,13 @@ class Hints:
             return self._in_all(wanted.required, other)
         if event.new is None:
             return (
-                any(self._means(term, other) for term in wanted.required_anti)
+                any(self._namespaces.means(term, other) for term in wanted.required_anti)
                 or self._keeps_away(other, pod)
                 or (self._in_all(wanted.required, other) and self._in_all(wanted.required, pod))
             )
         before = as_pod(event.old)
-        if any(self._means(term, before) and not self._means(term, other) for term in wanted.required_anti):
+        means = self._namespaces.means
+        if any(means(term, before) and not means(term, other) for term in wanted.required_anti):
             return True
         was, is_now = self._in_all(wanted.required, before), self._in_all(wanted.required, other)
         # The first pod of a group may run where no pod matches, so the end of a match helps it as well.
@@ -84,7 +85,7 @@ class Hints:
         before, after = _namespace_labels(event.old), _namespace_labels(event.new)
         wanted = _readable(pod)
         if any(
-            selects_namespace(term, before) is not selects_namespace(term, after)
+            self._namespaces.selects(term, before) is not self._namespaces.selects(term, after)
             for term in (*wanted.required, *wanted.required_anti)
         ):
             return True
@@ -96,16 +97,12 @@ class Hints:
 
     def _keeps_away(self, other: Pod, pod: Pod) -> bool:
         stanza = other.pod_affinity
-        return stanza is not None and any(self._means(term, pod) for term in stanza.required_anti)
+        return stanza is not None and any(
+            term.matches(pod.namespace, pod.labels, self._labels_of(pod)) for term in stanza.required_anti
+        )
 
     def _in_all(self, terms: Sequence[PodAffinityTerm], pod: Pod) -> bool:
-        return bool(terms) and all(self._means(term, pod) for term in terms)
-
-    def _means(self, term: PodAffinityTerm, pod: Pod) -> bool:
-        # Filter applies a selector that matches a namespace without labels to every namespace.
-        return term.matches(pod.namespace, pod.labels, self._labels_of(pod)) or term.matches(
-            pod.namespace, pod.labels, _NO_LABELS
-        )
+        return bool(terms) and all(self._namespaces.means(term, pod) for term in terms)
 
     def _labels_of(self, pod: Pod) -> Mapping[str, str]:
         return self._namespaces.labels_of(pod.namespace)

@@ -3,7 +3,7 @@
 Called at PreFilter, Filter, PreScore and Score. `PodCounts` counts pods by node and follows their changes. A
 cycle adds the counts up by the values of the topology labels, once per distinct term that matters to the pod.
 
-Source: `pkg/scheduler/framework/plugins/interpodaffinity/{plugin,filtering,scoring}.go`, v1.36.
+Source: `pkg/scheduler/framework/plugins/interpodaffinity/{plugin,filtering,scoring}.go`, v1.37.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from berth_sdk.tables import NodeTable, PodCounts, Tally
 from numpy.typing import NDArray
 
 from berth_plugins.args.findings import Findings, integer
-from berth_plugins.args.gates import ANY_ANTI_TERM_HINTS, EXACT_HINTS, is_on
+from berth_plugins.args.gates import ANY_ANTI_TERM_HINTS, EXACT_HINTS, EXACT_NAMESPACES, is_on
 from berth_plugins.inter_pod_affinity.hints import Hints, node_helped, pod_helped
 from berth_plugins.inter_pod_affinity.index import CarriedTerms
 from berth_plugins.inter_pod_affinity.neighbours import ByKey, Neighbours, Numbers
@@ -76,7 +76,7 @@ class InterPodAffinity(Plugin):
             findings.invalid("hardPodAffinityWeight", self._hard_weight, "not in valid range [0, 100]")
             findings.check()
         self._ignore_preferred = bool(args.get("ignorePreferredTermsOfExistingPods"))
-        self._namespaces = Namespaces(handle)
+        self._namespaces = Namespaces(handle, exact=is_on(args, EXACT_NAMESPACES, default=True))
         self._carried = CarriedTerms(hard_weight=self._hard_weight)
         self._hints = (
             Hints(self._namespaces, self._carried) if is_on(args, EXACT_HINTS, default=True) else None

@@ -143,14 +143,24 @@ def voices_of(terms: frozenset[PodAffinityTerm], stanzas: Stanzas, hard_weight: 
     )
 
 
-def selected(term: PodAffinityTerm, namespaces: Mapping[str, Mapping[str, str]]) -> SelectedPods:
+def in_every_namespace(term: PodAffinityTerm, *, exact: bool) -> bool:
+    """Return True if a term of the pod to be scheduled selects all namespaces, whatever their labels are.
+
+    An empty selector does. kube-scheduler 1.36 (`exact` False) keeps the selector beside the resolved names,
+    and later matches it against no labels. So there every selector without a positive requirement, such as
+    NotIn, selects all namespaces.
+    """
+    return term.namespace_selector.requirements == () if exact else term.namespace_selector.matches({})
+
+
+def selected(
+    term: PodAffinityTerm, namespaces: Mapping[str, Mapping[str, str]], *, exact: bool
+) -> SelectedPods:
     """Return the pods that a term of the pod to be scheduled matches, with its namespace selector resolved.
 
-    `namespaces`: the labels of each. kube-scheduler keeps the selector beside the resolved names, and later
-    matches it against no labels. So a selector without a positive requirement, such as NotIn, matches every
-    namespace.
+    `namespaces`: the labels of each. `exact`: as for `in_every_namespace`.
     """
-    if term.namespace_selector.matches({}):
+    if in_every_namespace(term, exact=exact):
         return SelectedPods(None, term.selector)
     if term.namespace_selector.requirements is None:
         return SelectedPods(term.namespaces, term.selector)

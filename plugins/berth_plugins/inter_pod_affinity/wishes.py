@@ -18,7 +18,7 @@ from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 from berth_sdk.selected_pods import SelectedPods
 from berth_sdk.tables import Tally
 
-from berth_plugins.inter_pod_affinity.tallies import InAll, selected
+from berth_plugins.inter_pod_affinity.tallies import InAll, in_every_namespace, selected
 from berth_plugins.objects.records import Follower
 
 RESOURCE: Final = "namespaces"
@@ -76,10 +76,15 @@ NO_WISHES: Final = Wishes((), (), (), has_preferred=False, errors=())
 
 
 class Namespaces:
-    """The labels of namespaces, and pods' terms with the namespaces that they select now."""
+    """The labels of namespaces, and pods' terms with the namespaces that they select now.
 
-    def __init__(self, handle: Handle) -> None:
+    `exact`: a namespace selector selects the namespaces that it matches, and no others
+    (`tallies.in_every_namespace`).
+    """
+
+    def __init__(self, handle: Handle, *, exact: bool) -> None:
         self._handle = handle
+        self._exact = exact
         self._follower: Follower | None = None
         self._labels: dict[str, Mapping[str, str]] = {}
         self._wishes: WeakKeyDictionary[PodAffinity, Wishes] = WeakKeyDictionary()
@@ -109,11 +114,25 @@ class Namespaces:
             )
         return known
 
+    def selects(self, term: PodAffinityTerm, labels: Mapping[str, str] | None) -> bool:
+        """Return True if a term selects a namespace by these labels. False for a term that matches all
+        namespaces, whose wishes never change, and for `labels` None.
+        """
+        if labels is None or in_every_namespace(term, exact=self._exact):
+            return False
+        return term.namespace_selector.matches(labels)
+
+    def means(self, term: PodAffinityTerm, pod: Pod) -> bool:
+        """Return True if a term of the pod to be scheduled matches `pod`."""
+        if in_every_namespace(term, exact=self._exact):
+            return term.selector.matches(pod.labels)
+        return term.matches(pod.namespace, pod.labels, self.labels_of(pod.namespace))
+
     def _plain(self, terms: Sequence[PodAffinityTerm]) -> tuple[Wish, ...]:
         return tuple(self._wish(term, 0) for term in terms)
 
     def _wish(self, term: PodAffinityTerm, weight: int) -> Wish:
-        return Wish(term.topology_key, selected(term, self._labels), weight)
+        return Wish(term.topology_key, selected(term, self._labels, exact=self._exact), weight)
 
     def _catch_up(self) -> None:
         if self._follower is None:
@@ -136,9 +155,7 @@ class Namespaces:
         exist.
         """
         for stanza in [*self._wishes]:
-            if any(
-                selects_namespace(term, before) is not selects_namespace(term, now) for term in stanza.terms
-            ):
+            if any(self.selects(term, before) is not self.selects(term, now) for term in stanza.terms):
                 del self._wishes[stanza]
 
 
@@ -146,11 +163,3 @@ def labels_of(item: KubeObject) -> Mapping[str, str]:
     """Return the labels of an object."""
     labels: Mapping[str, str] = item.get("metadata.labels", _NO_LABELS)
     return labels
-
-
-def selects_namespace(term: PodAffinityTerm, labels: Mapping[str, str] | None) -> bool:
-    """Return True if a term selects a namespace with these labels. False for a term that matches all
-    namespaces, whose wishes never change.
-    """
-    selector = term.namespace_selector
-    return labels is not None and not selector.matches({}) and selector.matches(labels)

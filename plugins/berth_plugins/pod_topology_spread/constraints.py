@@ -1,7 +1,7 @@
 """Topology spread constraints as they are written -> records. Used by PodTopologySpread.
 
 Source: `pkg/scheduler/framework/plugins/podtopologyspread/common.go` and `plugin.go`, and
-`pkg/scheduler/apis/config/validation/validation_pluginargs.go` (ValidatePodTopologySpreadArgs), v1.36.
+`pkg/scheduler/apis/config/validation/validation_pluginargs.go` (ValidatePodTopologySpreadArgs), v1.37.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from berth_sdk.errors import SelectorError
 from berth_sdk.selectors import LabelSelector, is_label_key, mappings
 
 from berth_plugins.args.findings import Findings, integer, maps
-from berth_plugins.args.gates import is_on
+from berth_plugins.args.gates import EMPTY_SPREAD_SELECTORS, is_on
 from berth_plugins.objects.tolerations import COMPARISON_GATE
 
 HARD: Final = "DoNotSchedule"
@@ -42,10 +42,13 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """The feature gates of constraints. `comparison`: tolerations may have Lt and Gt."""
+    """The feature gates of constraints. `comparison`: tolerations may have Lt and Gt. `empty_selectors`: an
+    empty `labelSelector` counts every pod of the namespace, as the API says; off: no pod.
+    """
 
     match_label_keys: bool = True
     comparison: bool = False
+    empty_selectors: bool = True
 
     @staticmethod
     def of_args(args: Mapping[str, Any]) -> Gates:
@@ -53,6 +56,7 @@ class Gates:
         return Gates(
             is_on(args, "MatchLabelKeysInPodTopologySpread", default=True),
             is_on(args, COMPARISON_GATE, default=False),
+            is_on(args, EMPTY_SPREAD_SELECTORS, default=True),
         )
 
 

@@ -37,7 +37,8 @@ MAX_PLANS: Final = 1024
 class Plan:
     """The counts needed for one kind of pod and one action. Each list has one entry per constraint.
 
-    - `tallies`: the pods that count; None: no pod, because the selector is empty.
+    - `tallies`: the pods that count; None: no pod, because the selector is empty, for a host that emulates a
+      version of kube-scheduler.
     - `changing`: the tallies of what-if questions. They include terminating pods and empty selectors, as
       upstream.
     - `selects_self`: 1 where the selector matches the pod itself.
@@ -47,14 +48,22 @@ class Plan:
     __slots__ = ("areas", "changing", "constraints", "requires_all", "selects_self", "tallies")
 
     def __init__(
-        self, constraints: Sequence[Constraint], areas: Sequence[Area], pod: Pod, *, requires_all: bool
+        self,
+        constraints: Sequence[Constraint],
+        areas: Sequence[Area],
+        pod: Pod,
+        *,
+        requires_all: bool,
+        empty_selectors: bool = True,
     ) -> None:
         self.constraints = tuple(constraints)
         self.areas = tuple(areas)
         self.requires_all = requires_all
         own = frozenset((pod.namespace,))
         self.tallies = tuple(
-            None if one.selector.is_empty else SelectedPods(own, one.selector, exclude_terminating=True)
+            SelectedPods(own, one.selector, exclude_terminating=True)
+            if empty_selectors or not one.selector.is_empty
+            else None
             for one in constraints
         )
         self.changing = tuple(SelectedPods(own, one.selector) for one in constraints)
@@ -152,7 +161,13 @@ class Plans:
             key = (pod.namespace, kind.constraints, tuple(map(id, kind.areas)), means, requires_all)
             plan = self._plans.get(key)
             if plan is None:
-                plan = self._plans[key] = Plan(kind.constraints, kind.areas, pod, requires_all=requires_all)
+                plan = self._plans[key] = Plan(
+                    kind.constraints,
+                    kind.areas,
+                    pod,
+                    requires_all=requires_all,
+                    empty_selectors=self._gates.empty_selectors,
+                )
                 if len(self._plans) > self._max:
                     self._plans.popitem(last=False)
             kind.plans[means] = plan

@@ -1,6 +1,6 @@
 """NodeVolumeLimits: the number of CSI volumes that a node can attach -> verdict.
 
-Called at PreFilter and Filter. Source: `pkg/scheduler/framework/plugins/nodevolumelimits/csi.go`, v1.36.
+Called at PreFilter and Filter. Source: `pkg/scheduler/framework/plugins/nodevolumelimits/csi.go`, v1.37.
 """
 
 from __future__ import annotations

@@ -14,13 +14,12 @@ from typing import Any, Final, cast
 
 from berth_sdk.errors import ObjectError
 from berth_sdk.parsing.object_fields import integer, items, mapping, strings
-from berth_sdk.pod_requests import PodRequests, requests_of
+from berth_sdk.pod_requests import PodRequests, has_resizes, requests_of
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 MAX_SPECS: Final = 256
 # The oldest format: equal values of equal types give equal bytes, however they are shared in memory.
 _EXACT: Final = 2
-_OF_RESIZES: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +70,17 @@ class PodSpec:
     signed: tuple[object, Any] | None = None
 
     @staticmethod
-    def of(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:
+    def of(
+        spec: Mapping[str, Any], status: Mapping[str, Any] | None, *, resizes_by_container: bool = False
+    ) -> PodSpec:
         """Return the parsed spec. `status`: of a pod on a node, whose resizes count; None for other pods.
+        `resizes_by_container`: as for `pod_requests.requests_of`.
 
         The node name has no effect: a pod has the same `PodSpec` before and after its binding. Raises
         ObjectError, AttributeError, TypeError or KeyError for a malformed field.
         """
-        if status and not _OF_RESIZES.isdisjoint(status):
-            return _read(spec, status)
+        if status and has_resizes(spec, status):
+            return _read(spec, status, resizes_by_container=resizes_by_container)
         if "nodeName" in spec:
             spec = {key: value for key, value in spec.items() if key != "nodeName"}
         try:
@@ -96,8 +98,10 @@ class PodSpec:
 known_specs: Final[OrderedDict[bytes, PodSpec]] = OrderedDict()
 
 
-def _read(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:
-    requests = requests_of(spec, status)
+def _read(
+    spec: Mapping[str, Any], status: Mapping[str, Any] | None, *, resizes_by_container: bool = False
+) -> PodSpec:
+    requests = requests_of(spec, status, resizes_by_container=resizes_by_container)
     containers = [*items(spec, "initContainers"), *items(spec, "containers")]
     return PodSpec(
         priority=integer(spec.get("priority"), "spec.priority"),

@@ -93,6 +93,7 @@ _EVENT_RESOURCES: Final = (
     "resource.k8s.io/ResourceClaim",
     "resource.k8s.io/ResourceSlice",
     "resource.k8s.io/DeviceClass",
+    "resource.k8s.io/DeviceTaintRule",
     "scheduling.k8s.io/PodGroup",
     "scheduling.k8s.io/PriorityClass",
 )

@@ -74,13 +74,13 @@ def differences() -> str:
     rows = [
         (
             row.summary,
-            codes(sorted(row.readers)),
+            codes(sorted(row.readers)) or "the host",
             *("yes" if row.is_in(version) else "no" for version in VERSIONS),
             row.source,
         )
         for row in DIFFERENCES
     ]
-    return table(("Behaviour", "Plugins", *VERSIONS, "Source"), rows)
+    return table(("Behaviour", "Decided by", *VERSIONS, "Source"), rows)
 
 
 def emulated_events() -> str:

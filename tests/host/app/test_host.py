@@ -14,7 +14,7 @@ async def test_pods_are_bound_to_nodes_with_room_and_the_others_have_a_reason() 
         assert sorted(world.node_of(f"p{i}") for i in range(5)) == ["", "n0", "n0", "n1", "n1"]
         left = next(f"p{i}" for i in range(5) if not world.node_of(f"p{i}"))
         assert world.message_of(left) == (
-            "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate,"
+            "0/2 nodes are available: 2 Insufficient cpu."
             " preemption: 0/2 nodes are available:"
             " 2 No preemption victims found for incoming pod."
         )

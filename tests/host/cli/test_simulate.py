@@ -18,7 +18,7 @@ from support.manifest_objects import node_object, pod_object, workload_object
 from .conftest import Run, Write
 
 TOO_LARGE = (
-    "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate,"
+    "0/1 nodes are available: 1 Insufficient cpu."
     " preemption: 0/1 nodes are available:"
     " 1 Preemption is not helpful for scheduling."
 )
@@ -145,7 +145,7 @@ def test_pods_go_by_priority_and_bound_pods_count(run: Run, write: Write) -> Non
     result = run("simulate", "-f", write(*objects), "-o", "json")
     assert placed(result) == {"default/there": "a", "default/high": "a"}
     assert pending(result) == {
-        "default/low": "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate,"
+        "default/low": "0/1 nodes are available: 1 Insufficient cpu."
         " preemption: 0/1 nodes are available:"
         " 1 No preemption victims found for incoming pod."
     }

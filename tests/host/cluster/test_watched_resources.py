@@ -28,6 +28,7 @@ KUBE_SCHEDULER_WATCHES = {
     "apps/statefulsets",
     "policy/poddisruptionbudgets",
     "resource.k8s.io/deviceclasses",
+    "resource.k8s.io/devicetaintrules",
     "resource.k8s.io/resourceclaims",
     "resource.k8s.io/resourceslices",
     "storage.k8s.io/csidrivers",
@@ -36,8 +37,6 @@ KUBE_SCHEDULER_WATCHES = {
     "storage.k8s.io/storageclasses",
     "storage.k8s.io/volumeattachments",
 }
-"""Recorded of kube-scheduler v1.36.2 with its default configuration. Beside these it follows one ConfigMap,
-for the authentication of its own endpoints."""
 BARE = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

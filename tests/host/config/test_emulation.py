@@ -63,7 +63,16 @@ def test_no_emulation_tells_plugins_nothing() -> None:
 def test_rows_have_names_and_readers_of_their_own() -> None:
     assert len({row.name for row in DIFFERENCES}) == len(DIFFERENCES)
     assert all(row.since in (*VERSIONS, MEND) for row in DIFFERENCES)
-    assert all(row.readers and row.readers <= DEFAULT_PLUGINS_BY_NAME.keys() for row in DIFFERENCES)
+    assert all(bool(row.readers) is not bool(row.rule) for row in DIFFERENCES)
+    assert all(row.readers <= DEFAULT_PLUGINS_BY_NAME.keys() for row in DIFFERENCES)
+
+
+@pytest.mark.parametrize("version", ["", *VERSIONS])
+def test_rules_of_the_host_follow_the_table(version: str) -> None:
+    rules = emulation_of(version, source="test").rules
+    for row in DIFFERENCES:
+        if row.rule:
+            assert getattr(rules, row.rule) is (not version or row.is_in(version)), row.name
 
 
 def points_of(plugin: str, emulated_version: str) -> list[str]:

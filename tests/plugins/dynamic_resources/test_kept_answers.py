@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from support.device_objects import claim, device, device_class, exactly, pod_with, resource_slice
 
 CLAIMS = "resource.k8s.io/resourceclaims"
+TAINT_RULES = "resource.k8s.io/devicetaintrules"
 CLASSES = "resource.k8s.io/deviceclasses"
 NODES = ("n1", "n2", "n3")
 Json = dict[str, Any]
@@ -71,7 +72,7 @@ steps = st.one_of(
 @settings(max_examples=80, deadline=None)
 @given(history=st.lists(steps, min_size=1, max_size=12), count=st.integers(1, 2))
 def test_kept_answers_equal_those_of_a_new_plugin(history: list[tuple[str, Any]], count: int) -> None:
-    stores = {resource: ObjectStore() for resource in (CLAIMS, SLICES, CLASSES)}
+    stores = {resource: ObjectStore() for resource in (CLAIMS, SLICES, CLASSES, TAINT_RULES)}
     generation = 0
 
     def put(resource: str, raw: Json) -> None:

@@ -67,7 +67,11 @@ async def test_pod_without_claims_is_skipped(ask: Ask) -> None:
 def test_pod_is_skipped_until_a_class_provides_its_resource() -> None:
     store = ObjectStore()
     empty = {"resource.k8s.io/resourceclaims": ObjectStore(), "resource.k8s.io/resourceslices": ObjectStore()}
-    stores = {**empty, "resource.k8s.io/deviceclasses": store}
+    stores = {
+        **empty,
+        "resource.k8s.io/deviceclasses": store,
+        "resource.k8s.io/devicetaintrules": ObjectStore(),
+    }
     plugin = DynamicResources({}, RecordingHandle(lambda: NODES, stores))
     pod = web(requests={"example.com/gpu": "1"})
     assert plugin.sign(pod, NODES) is NoConcern.CYCLE

@@ -19,6 +19,7 @@ from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import SUCCESS, Code
 from berth_sdk.testing import make_node, make_pod, make_table
 from support.asking import IN_PROCESS, NO_HANDLE, Ask, Plug
+from support.emulated_version import args_of
 
 Json = dict[str, Any]
 PLUG = Plug(PodTopologySpread)
@@ -64,6 +65,29 @@ async def test_too_full_a_domain_and_a_missing_label_have_different_reasons(ask:
     ]
     assert REASON_SKEW.code is Code.UNSCHEDULABLE
     assert REASON_LABEL.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+
+
+@pytest.mark.parametrize(("version", "counts"), [("", True), ("1.37", False), ("1.36", False)])
+async def test_empty_selector_counts_every_pod_of_the_namespace(ask: Ask, version: str, counts: bool) -> None:
+    """kubernetes 141340: upstream counts no pod for an empty selector, so the constraint has no effect."""
+    plug = Plug(PodTopologySpread, args=args_of("PodTopologySpread", version))
+    others = [peer("p1", "a1", labels={}), peer("elsewhere", "b1", namespace="other")]
+    table = make_table(NODES, others)
+    in_a = REASON_SKEW if counts else SUCCESS
+    got = await ask.filter(plug, web(constraint(labelSelector={})), table)
+    assert got == [in_a, in_a, SUCCESS, REASON_LABEL]
+    scores = await ask.score(
+        plug, web(constraint(action="ScheduleAnyway", labelSelector={})), table.take([0, 2])
+    )
+    assert isinstance(scores, list)
+    assert (scores[0] != scores[1]) is counts
+
+
+@pytest.mark.parametrize("version", ["", "1.37", "1.36"])
+async def test_missing_selector_counts_no_pod(ask: Ask, version: str) -> None:
+    plug = Plug(PodTopologySpread, args=args_of("PodTopologySpread", version))
+    got = await ask.filter(plug, web(constraint(labelSelector=None)), TABLE)
+    assert got == [SUCCESS, SUCCESS, SUCCESS, REASON_LABEL]
 
 
 async def test_what_if_removes_a_pod_and_adds_another(ask: Ask) -> None:

@@ -87,6 +87,7 @@ _BUILT_IN: Final = {
         _built_in("resource.k8s.io/v1", "ResourceClaim", "resourceclaims", namespaced=True),
         _built_in("resource.k8s.io/v1", "ResourceSlice", "resourceslices"),
         _built_in("resource.k8s.io/v1", "DeviceClass", "deviceclasses"),
+        _built_in("resource.k8s.io/v1", "DeviceTaintRule", "devicetaintrules"),
     )
 }
 _API_VERSION_OF_KIND: Final = {found.kind: found.api_version for found in _BUILT_IN.values()}

@@ -90,6 +90,7 @@ _ALL: Final = (
     Kind("resource.k8s.io/v1", "ResourceClaimTemplate", "resource.k8s.io/resourceclaimtemplates"),
     Kind("resource.k8s.io/v1", "ResourceSlice", "resource.k8s.io/resourceslices", namespaced=False),
     Kind("resource.k8s.io/v1", "DeviceClass", "resource.k8s.io/deviceclasses", namespaced=False),
+    Kind("resource.k8s.io/v1", "DeviceTaintRule", "resource.k8s.io/devicetaintrules", namespaced=False),
 )
 BY_KIND: Final[Mapping[str, Kind]] = {kind.title: kind for kind in _ALL}
 """The kinds by their titles."""

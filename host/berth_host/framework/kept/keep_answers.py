@@ -228,7 +228,7 @@ class KeepAnswers:
                 answers is None or answers.pre_filter is None
             ):
                 rest.append(client)
-            outcome = running.take(client, answer, lasting=kept.skips(name, NoConcern.CYCLE))
+            outcome = running.take(client, answer, lasting=kept.skips(name, *_LASTING))
             if outcome is not None:
                 return outcome
         outcome = running.outcome()
@@ -262,7 +262,7 @@ class KeepAnswers:
                 kept.states[name] = answers.state
             if answer.status.code is Code.SKIP:
                 point |= {name}
-                if kept.skips(name, NoConcern.CYCLE):
+                if kept.skips(name, *_LASTING):
                     whole |= {name}
             elif answer.status.code is not Code.SUCCESS or answer.eligible is not None:
                 return False
@@ -372,6 +372,13 @@ class KeepAnswers:
             outcomes = {item.client.name: answer for item, answer in zip(rest, answers, strict=True)}
         return put_together(table, roles, {item.plugin: item for item in shared}, outcomes)
 
+    def skipping_score(self, plugins: frozenset[str], cycle: Cycle) -> frozenset[str]:
+        """Return those of `plugins` that skip Score; see `Answers`."""
+        kept = _kept_for(cycle)
+        if kept is None:
+            return self._everyone.skipping_score(plugins, cycle)
+        return frozenset([name for name in plugins if not kept.skips(name, NoConcern.NEUTRAL)])
+
     def _ask_score(self, client: PluginClient, cycle: Cycle, nodes: NodeTable) -> Awaitable[ScoreOutcome]:
         kept = _kept_for(cycle)
         if kept is not None:
@@ -442,7 +449,8 @@ class KeepAnswers:
 
 
 _NOT_SCORED: Final = (NoConcern.SCORE, NoConcern.CYCLE)
-_NOT_FILTERED: Final = (NoConcern.FILTER, NoConcern.CYCLE)
+_NOT_FILTERED: Final = (NoConcern.FILTER, NoConcern.CYCLE, NoConcern.NEUTRAL)
+_LASTING: Final = (NoConcern.CYCLE, NoConcern.NEUTRAL)
 
 
 def _kept_for(cycle: Cycle) -> KeptForPod | None:

@@ -1,7 +1,6 @@
 """PodDisruptionBudgets -> which potential victims would break one. Called by `victims`.
 
-Source: kube-scheduler `framework/plugins/defaultpreemption/default_preemption.go`
-(filterPodsWithPDBViolation), v1.36.
+Source: kube-scheduler `framework/preemption/util.go` (FilterVictimsWithPDBViolation), v1.37.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ from berth_sdk.pod import Pod
 from berth_sdk.selectors import LabelSelector
 from berth_sdk.tables import Dictionary, PodTable
 from numpy.typing import NDArray
+
+from berth_host.config.host_rules import RULES_1_37, HostRules
 
 
 class BudgetStore(Protocol):
@@ -34,16 +35,21 @@ class BudgetStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """One PodDisruptionBudget. `disrupted`: pods whose eviction the budget has counted already."""
+    """One PodDisruptionBudget. `disrupted`: pods whose eviction the budget has counted already. `rules`:
+    those of the version.
+    """
 
     namespace: str
     selector: LabelSelector
     allowed: int
     disrupted: frozenset[str]
+    rules: HostRules = RULES_1_37
 
     def selects(self, pods: _Rows) -> NDArray[np.bool_]:
-        """Return bool[v]: the pods that the budget covers. No budget covers a pod without labels."""
-        mask = self.selector.over(pods) & pods.in_namespace(self.namespace) & pods.have_labels()
+        """Return bool[v]: the pods that the budget covers. Upstream leaves out pods without labels."""
+        mask = self.selector.over(pods) & pods.in_namespace(self.namespace)
+        if not self.rules.counts_empty_budgets:
+            mask &= pods.have_labels()
         if self.disrupted:
             for at in np.flatnonzero(mask).tolist():
                 mask[at] = pods.name(at) not in self.disrupted
@@ -76,18 +82,21 @@ class _Rows:
 
 
 class Budgets:
-    """The budgets, read again when a budget has changed."""
+    """The budgets, read again when a budget has changed. `rules`: those of the version."""
 
-    def __init__(self, store: BudgetStore) -> None:
+    def __init__(self, store: BudgetStore, rules: HostRules) -> None:
         self._store = store
+        self._rules = rules
         self._version: int | None = None
         self._known: tuple[Budget, ...] = ()
 
     def read(self) -> tuple[Budget, ...]:
-        """Return the budgets that can select a pod. An invalid, missing or empty selector selects none."""
+        """Return the budgets that can select a pod. An invalid or missing selector selects none, and for
+        upstream an empty one neither.
+        """
         version = self._store.version
         if version != self._version:
-            self._known = tuple(_budgets(self._store.list()))
+            self._known = tuple(_budgets(self._store.list(), self._rules))
             self._version = version
         return self._known
 
@@ -105,6 +114,8 @@ def violating(
     victims = _Rows(pods, rows)
     for budget in budgets:
         selected = budget.selects(victims)
+        if budget.rules.ends_count_at_broken_budget:
+            selected &= ~broken
         if not selected.any():
             continue
         so_far = np.concatenate([[0], np.cumsum(selected)])
@@ -117,18 +128,19 @@ def _has_labels(pod: Pod) -> bool | None:
     return bool(pod.labels) or None
 
 
-def _budgets(objects: Iterable[KubeObject]) -> Iterable[Budget]:
+def _budgets(objects: Iterable[KubeObject], rules: HostRules) -> Iterable[Budget]:
     for item in objects:
         try:
             raw: Mapping[str, Any] | None = item.get("spec.selector")
             selector = LabelSelector.of(raw, "spec.selector")
         except SelectorError:
             continue
-        if raw is None or selector.is_empty:
+        if raw is None or (selector.is_empty and not rules.counts_empty_budgets):
             continue
         yield Budget(
             item.ref.namespace or "default",
             selector,
             item.get("status.disruptionsAllowed") or 0,
             frozenset(item.get("status.disruptedPods") or ()),
+            rules,
         )

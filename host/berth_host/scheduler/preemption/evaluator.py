@@ -22,6 +22,7 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.errors.extenders import ExtenderError
 from berth_host.explain.fit_error import fit_error_message
 from berth_host.extenders.extenders import NO_EXTENDERS, Extenders, Victims
@@ -126,12 +127,15 @@ class Evaluator:
         pods: PodsAndPreemptions,
         extenders: Extenders = NO_EXTENDERS,
         groups_in: TrialSnapshot | None = None,
+        rules: HostRules = RULES_1_37,
     ) -> None:
-        """Make the evaluator. `groups_in`: the snapshot, if pod groups count; None: they do not."""
+        """Make the evaluator. `groups_in`: the snapshot, if pod groups count; None: they do not. `rules`:
+        those of the version.
+        """
         self._snapshot = groups_in
         self._chooser = chooser
         self._extenders = extenders
-        self._budgets = Budgets(budgets)
+        self._budgets = Budgets(budgets, rules)
         self._pods = pods
         self.kept = KeptOutcomes()
 

@@ -24,6 +24,7 @@ from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.framework.framework import Framework
 from berth_host.metrics.group_metrics import PreemptionMetrics
 from berth_host.metrics.series import instant_s
@@ -90,7 +91,7 @@ class GroupEvaluation:
 
 class GroupEvaluator:
     """The evaluator of one host. `group_policy` True: the group says whether it preempts (feature gate
-    PodGroupPreemptionPolicy), else its pods.
+    PodGroupPreemptionPolicy), else its pods. `rules`: those of the version.
     """
 
     def __init__(
@@ -99,8 +100,9 @@ class GroupEvaluator:
         metrics: PreemptionMetrics | None = None,
         *,
         group_policy: bool = False,
+        rules: HostRules = RULES_1_37,
     ) -> None:
-        self._budgets = Budgets(budgets)
+        self._budgets = Budgets(budgets, rules)
         self._metrics = metrics or PreemptionMetrics()
         self._group_policy = group_policy
 

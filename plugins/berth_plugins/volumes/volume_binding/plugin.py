@@ -1,6 +1,6 @@
 """The extension points of VolumeBinding.
 
-Source: `pkg/scheduler/framework/plugins/volumebinding/volume_binding.go`, v1.36.
+Source: `pkg/scheduler/framework/plugins/volumebinding/volume_binding.go`, v1.37.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ class VolumeBinding(Plugin):
         elif args.get("shape") is not None:
             findings.forbidden("shape", "turn on the feature gate StorageCapacityScoring, or remove it")
         findings.check()
+        self._no_concern = NoConcern.CYCLE if self._score is None else NoConcern.NEUTRAL
         self._may_help = may_help if is_on(args, EXACT_HINTS, default=True) else helped_in_1_36
         self._stores = Stores(handle)
         self._claims = Assumed(self._stores.claims, "v1.PersistentVolumeClaim")
@@ -117,8 +118,8 @@ class VolumeBinding(Plugin):
     # --- the scheduling cycle ----------------------------------------------------------------------
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Return the pod's wishes, or `NoConcern.CYCLE` without claims to bind."""
-        return wishes(pod) if pod.volumes and claim_volumes(pod) else NoConcern.CYCLE
+        """Return the pod's wishes, or `NoConcern` without claims to bind: Score is 0 for every node then."""
+        return wishes(pod) if pod.volumes and claim_volumes(pod) else self._no_concern
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """Return SKIP without claims. Unresolvable where a claim is missing, lost, being deleted, another

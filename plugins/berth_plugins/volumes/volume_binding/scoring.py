@@ -1,6 +1,6 @@
 """How full the volumes of a pod would be -> score. Called at Score, with the gate StorageCapacityScoring.
 
-Source: `pkg/scheduler/framework/plugins/volumebinding/{volume_binding,scorer}.go`, v1.36.
+Source: `pkg/scheduler/framework/plugins/volumebinding/{volume_binding,scorer}.go`, v1.37.
 """
 
 from __future__ import annotations

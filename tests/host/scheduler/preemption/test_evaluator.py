@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 from berth_host.app.alone import FrameworkAlone
+from berth_host.config.emulation import emulation_of
 from berth_host.config.loading import load_configuration
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.model.node_statuses import NodeStatuses
@@ -83,6 +84,7 @@ def evaluate(
     *,
     limits: SearchLimits = ALL,
     known: Known | None = None,
+    version: str = "",
 ) -> Evaluation:
     """Return the result of the evaluator for a cluster, after the cycle's own Filter."""
     alone = FrameworkAlone(
@@ -108,7 +110,8 @@ def evaluate(
             cycle, cycle.statuses, all_rows(cycle.nodes), cycle.nominated
         )
         cycle.statuses.groups[passed] = cycle.statuses.group_of(NOT_ASKED)
-        evaluator = Evaluator(SmallestName(), store_of(budgets), known or Known())
+        rules = emulation_of(version, source="test").rules
+        evaluator = Evaluator(SmallestName(), store_of(budgets), known or Known(), rules=rules)
         return await evaluator.evaluate(alone.framework, cycle, limits)
 
     return asyncio.run(run())
@@ -311,11 +314,37 @@ def test_a_pod_that_is_gone_is_an_error() -> None:
     assert found.status.code.name == "ERROR"
 
 
+@pytest.mark.parametrize(("version", "violations"), [("", [1, 1]), ("1.37", [0, 0]), ("1.36", [0, 0])])
+def test_budget_with_an_empty_selector_covers_every_pod(version: str, violations: list[int]) -> None:
+    raw = budget({}, 0)
+    raw["spec"] = {"selector": {}}
+    pod = make_pod("new", uid="u", cpu=1, priority=5)
+    found = evaluate(pod, full(2, [1]), budgets=[raw], version=version)
+    assert found.choice is not None
+    assert found.choice.candidates.violations.tolist() == violations
+
+
+@pytest.mark.parametrize(("version", "violations"), [("", [1]), ("1.37", [1]), ("1.36", [2])])
+def test_victim_that_breaks_a_budget_does_not_count_in_later_ones(
+    version: str, violations: list[int]
+) -> None:
+    """Both pods are in the second budget, which allows one; the first pod breaks the first budget already."""
+    labels = [{"app": "web", "first": "yes"}, {"app": "web"}]
+    pods = tuple(
+        make_pod(f"p{i}", uid=f"u{i}", cpu=1, priority=2 - i, labels=one, node="n0")
+        for i, one in enumerate(labels)
+    )
+    node = PlainNode("n0", 2000, 10, pods)
+    budgets = [budget({"first": "yes"}, 0), budget({"app": "web"}, 1)]
+    found = evaluate(make_pod("new", uid="u", cpu=2, priority=5), [node], budgets=budgets, version=version)
+    assert found.choice is not None
+    assert found.choice.candidates.violations.tolist() == violations
+
+
 @pytest.mark.parametrize(
     "selector",
     [
         pytest.param(None, id="missing"),
-        pytest.param({}, id="empty"),
         pytest.param({"matchExpressions": [{"key": "app", "operator": "Near"}]}, id="invalid"),
     ],
 )

@@ -37,7 +37,6 @@ _HINTS: Final[Mapping[str, str]] = {
     "ValidatingWebhookConfiguration": _NOT_RUN,
     "PodGroup": _GROUPS,
     "Workload": _GROUPS,
-    "DeviceTaintRule": "taints by rules are not read: give them in the ResourceSlice",
     "DaemonSet": "its pods follow nodes, and are not simulated",
     "CronJob": "it makes no pods until its time comes: give the Job itself",
     "KubeSchedulerConfiguration": "a configuration is given with --config",

@@ -1,0 +1,188 @@
+"""What versions of kube-scheduler do differently with devices: taints by rules, amounts, all devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from berth_plugins.dynamic_resources.capacity import AmountError, consumed, fits
+from berth_plugins.dynamic_resources.devices import Slice
+from berth_plugins.dynamic_resources.plugin import DynamicResources
+from berth_plugins.dynamic_resources.requests import requests_of
+from berth_plugins.dynamic_resources.rules import Rules
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import Pod
+from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.testing import make_node, make_table
+from support.asking import Ask, Plug
+from support.device_objects import DRIVER, claim, device, device_class, exactly, pod_with, resource_slice
+from support.emulated_version import args_of
+
+Json = dict[str, Any]
+NODES = make_table([make_node("n1")])
+CANNOT = Status.unresolvable("cannot allocate all claims")
+OLD = Rules(fractional_ranges=False, strict_amounts=False)
+MOST = 2**63 - 1
+
+
+def rule(name: str, selector: Json | None, effect: str = "NoSchedule") -> Json:
+    spec: Json = {"taint": {"key": "example.com/broken", "value": "yes", "effect": effect}}
+    if selector is not None:
+        spec["deviceSelector"] = selector
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def plug(claims: list[Json], rules: list[Json], slices: list[Json], version: str = "") -> Plug:
+    return Plug(
+        DynamicResources,
+        args_of("DynamicResources", version),
+        {
+            "resource.k8s.io/resourceclaims": claims,
+            "resource.k8s.io/resourceslices": slices,
+            "resource.k8s.io/deviceclasses": [device_class()],
+            "resource.k8s.io/devicetaintrules": rules,
+        },
+    )
+
+
+ONE = [resource_slice("n1", [device("d0")])]
+TWO = [resource_slice("n1", [device("d0"), device("d1")])]
+WEB = Pod.from_object(pod_with("c"))
+
+
+@pytest.mark.parametrize(
+    ("selector", "effect", "is_tainted"),
+    [
+        pytest.param({}, "NoSchedule", True, id="any device"),
+        pytest.param({"driver": DRIVER}, "NoExecute", True, id="the driver"),
+        pytest.param({"driver": DRIVER, "pool": "n1", "device": "d0"}, "NoSchedule", True, id="the device"),
+        pytest.param({"device": "d1"}, "NoSchedule", False, id="another device"),
+        pytest.param({"pool": "n2"}, "NoSchedule", False, id="another pool"),
+        pytest.param({"driver": "other"}, "NoSchedule", False, id="another driver"),
+        pytest.param({}, "None", False, id="without effect"),
+        pytest.param(None, "NoSchedule", False, id="no selector"),
+    ],
+)
+async def test_rule_taints_the_devices_that_it_selects(
+    ask: Ask, selector: Json | None, effect: str, is_tainted: bool
+) -> None:
+    rules = [rule("r", selector, effect)]
+    want = CANNOT if is_tainted else SUCCESS
+    assert await ask.filter(plug([claim("c")], rules, ONE), WEB, NODES) == [want]
+
+
+async def test_other_devices_are_left_and_tolerations_count(ask: Ask) -> None:
+    rules = [rule("r", {"device": "d0"})]
+    assert await ask.filter(plug([claim("c")], rules, TWO), WEB, NODES) == [SUCCESS]
+    two = claim("c", exactly(count=2))
+    assert await ask.filter(plug([two], rules, TWO), WEB, NODES) == [CANNOT]
+    tolerant = claim("c", exactly(count=2, tolerations=[{"operator": "Exists"}]))
+    assert await ask.filter(plug([tolerant], rules, TWO), WEB, NODES) == [SUCCESS]
+
+
+@pytest.mark.parametrize(("version", "want"), [("", CANNOT), ("1.37", CANNOT), ("1.36", SUCCESS)])
+async def test_rules_taint_devices_since_1_37(ask: Ask, version: str, want: Status) -> None:
+    rules = [rule("r", {})]
+    assert await ask.filter(plug([claim("c")], rules, ONE, version), WEB, NODES) == [want]
+
+
+def ranged(value: str, least: str, step: str, most: str = "") -> Slice:
+    span = {"min": least, "step": step, **({"max": most} if most else {})}
+    capacity = {"memory": {"value": value, "requestPolicy": {"default": least, "validRange": span}}}
+    one = resource_slice("n1", [device("d0", allowMultipleAllocations=True, capacity=capacity)])
+    return Slice.of(KubeObject.of(one))
+
+
+def taken(wanted: str, one: Slice, rules: Rules) -> str | None:
+    """The text of the amount that a request takes; None: it does not fit."""
+    spec = claim("c", exactly(capacity={"requests": {"memory": wanted}}))["spec"]
+    ((request,),) = (found.alternatives for found in requests_of(spec))
+    (found,) = one.devices
+    if not fits(request, found, {}, {}, rules):
+        return None
+    return consumed(request, found, rules)["memory"][1]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limits", "new", "old"),
+    [
+        pytest.param("1200m", ("10", "500m", "500m"), "1500m", "2", id="steps of parts of a unit"),
+        pytest.param("1", ("10", "500m", "250m"), "1", "1", id="a whole number stays short"),
+        pytest.param("3Gi", ("8Gi", "2Gi", "2Gi"), "4Gi", "4Gi", id="binary steps"),
+        pytest.param("1000", ("1M", "1k", "1k"), "1000", "1000", id="decimal steps"),
+        pytest.param("2500m", ("4", "1", "1", "2"), None, None, id="above the most"),
+        pytest.param("100m", ("10", "500m", "500m"), "500m", "500m", id="below the least"),
+    ],
+)
+def test_amounts_are_rounded_up_to_a_step(
+    wanted: str, limits: tuple[str, ...], new: str | None, old: str | None
+) -> None:
+    assert taken(wanted, ranged(*limits), Rules()) == new
+    assert taken(wanted, ranged(*limits), OLD) == old
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limits", "words"),
+    [
+        pytest.param("1.0005", ("10", "500m", "500m"), "not a representable milli value", id="too fine"),
+        pytest.param(str(MOST // 1000), ("9E", "2", "2"), "passes the milli-value range", id="milli"),
+        pytest.param(str(MOST + 1), ("9E", "1u", "1"), "exceeds MaxInt64", id="too large"),
+        pytest.param(str(MOST), ("9E", "1u", "4"), "passes MaxInt64", id="rounded too large"),
+    ],
+)
+def test_amount_that_cannot_be_counted_is_an_error(wanted: str, limits: tuple[str, ...], words: str) -> None:
+    with pytest.raises(AmountError, match=words):
+        taken(wanted, ranged(*limits), Rules())
+    taken(wanted, ranged(*limits), OLD)
+
+
+async def test_amount_that_cannot_be_counted_ends_the_attempt(ask: Ask) -> None:
+    capacity = {
+        "memory": {
+            "value": "10",
+            "requestPolicy": {"default": "500m", "validRange": {"min": "500m", "step": "500m"}},
+        }
+    }
+    slices = [resource_slice("n1", [device("d0", allowMultipleAllocations=True, capacity=capacity)])]
+    item = claim("c", exactly(capacity={"requests": {"memory": "1.0005"}}))
+    (status,) = await ask.filter(plug([item], [], slices), WEB, NODES)
+    assert status.code is Code.ERROR
+    assert status.message.startswith(
+        f"claim default/c, request r: checking capacity for device {DRIVER}/n1/d0:"
+        ' capacity "memory": capacity request cannot be represented'
+    )
+    (status,) = await ask.filter(plug([item], [], slices, "1.36"), WEB, NODES)
+    assert status == SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("1.37", "request b: adding 17 devices exceeds the claim limit of 32, with 16 already accounted for"),
+        ("1.36", "number of requested devices 33 exceeds the claim limit of 32"),
+    ],
+)
+async def test_too_many_devices_are_an_error(ask: Ask, version: str, words: str) -> None:
+    item = claim("c", exactly("a", count=16), exactly("b", count=17))
+    (status,) = await ask.filter(plug([item], [], ONE, version), WEB, NODES)
+    assert status.code is Code.ERROR
+    assert words in status.message
+
+
+@pytest.mark.parametrize(("version", "want"), [("1.37", CANNOT), ("1.36", SUCCESS)])
+async def test_all_devices_include_those_without_room_since_1_37(
+    ask: Ask, version: str, want: Status
+) -> None:
+    capacity = {"memory": {"value": "10"}}
+    shared = [device(f"d{i}", allowMultipleAllocations=True, capacity=capacity) for i in range(2)]
+    full = claim("full", allocated=["n1/d0"])
+    (result,) = full["status"]["allocation"]["devices"]["results"]
+    result |= {"shareID": "0c7a9b1e-3a4f-4a43-9a51-0e8b1b1f0001", "consumedCapacity": {"memory": "10"}}
+    item = claim("c", exactly(allocationMode="All", capacity={"requests": {"memory": "1"}}))
+    slices = [resource_slice("n1", shared)]
+    assert await ask.filter(plug([item, full], [], slices, version), WEB, NODES) == [want]
