@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
@@ -47,11 +47,11 @@ class BothWays:
 
 @asynccontextmanager
 async def both_ways(
-    cls: type, state: ClusterState, policy: FailurePolicy | None = None
+    cls: type, state: ClusterState, policies: Mapping[str, FailurePolicy] | None = None
 ) -> AsyncIterator[BothWays]:
-    """Serve the class. `policy`: at every point that allows it; None: the defaults."""
+    """Serve the class. `policies`: by point; None: the defaults."""
     name = cls.__name__
-    points = {} if policy is None else {"placementScore": PointPolicy(None, policy)}
+    points = {point: PointPolicy(None, policy) for point, policy in (policies or {}).items()}
     settings = ClientSettings(points=patient(points))
     plugin = make_plugin(cls, {}, cast(Handle, None), name)
     route = LocalRoute(InProcessTransport(PluginRuntime(plugin, name=name)))

@@ -79,7 +79,7 @@ class PlacementCycle(CycleRecord):
             f"{group_cycle.root.cycle_id}.{number}",
             group_cycle.group,
             group_cycle.profile,
-            group_cycle.budget_s,
+            group_cycle.root.budget_s,
         )
         self.group_cycle = group_cycle
         self.placement = placement
@@ -95,7 +95,7 @@ class PlacementCycle(CycleRecord):
 
     def take(self, member: Cycle) -> None:
         """Make the cycle of a member a part of this trial. Called before the first call of that cycle."""
-        member.parent, member.payer = self, self.payer
+        member.parent, member.payer, member.budget_s = self, self.payer, self.budget_s
         member.trial = TrialRef(self.group_cycle.group.group.key, self.placement.name, self.number, True)
 
 

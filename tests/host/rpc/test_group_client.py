@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
+from berth_host.config.berth.points import FailurePolicy
+from berth_host.errors.plugins import CycleRestartError
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle, CycleEnd
 from berth_host.rpc.group_cycle import GroupCycle, PlacementCycle
@@ -383,3 +386,78 @@ async def test_group_travels_whole() -> None:
         ]
         assert statuses[0].reasons == statuses[1].reasons
         assert "min_count=3, priority=7, preemption_policy='Never'" in statuses[0].reasons[1]
+
+
+class Broken(Plugin):
+    """Fails at every point about groups."""
+
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
+
+    def placement_generate(self, state: CycleState, group: GroupView, parent: Placement) -> list[Placement]:
+        raise RuntimeError("no racks today")
+
+    def placement_score(
+        self, state: CycleState, group: GroupView, placement: Placement, assignments: Sequence[Assignment]
+    ) -> int:
+        raise RuntimeError("no score today")
+
+    def placement_feasible(self, state: CycleState, group: GroupView, progress: PlacementProgress) -> Status:
+        raise RuntimeError("no idea today")
+
+
+async def test_failure_at_a_point_of_groups_fails_the_group_by_default() -> None:
+    state = cluster()
+    async with both_ways(Broken, state) as ways:
+        for client in ways.clients:
+            group = cycle_about(GROUP, state)
+            one = group.placement(Placement("", state.nodes))
+            generated = await generate(client, group, state.nodes)
+            feasible = await client.placement_feasible(one, PlacementProgress(4, 0))
+            scored = await client.placement_score(one)
+            assert scored is not None
+            for status, word in ((generated, "racks"), (feasible, "idea"), (scored.status, "score")):
+                assert status.code is Code.ERROR and f"no {word} today" in status.message, status
+
+
+@pytest.mark.parametrize("policy", [FailurePolicy.IGNORE, FailurePolicy.NEUTRAL], ids=lambda one: one.value)
+async def test_policy_leaves_a_plugin_out_of_the_placement_of_a_group(policy: FailurePolicy) -> None:
+    state = cluster()
+    points = {"placementScore": policy}
+    if policy is FailurePolicy.IGNORE:
+        points |= {"placementGenerate": policy, "placementFeasible": policy}
+    async with both_ways(Broken, state, points) as ways:
+        for client in ways.clients:
+            group = cycle_about(GROUP, state)
+            one = group.placement(Placement("", state.nodes))
+            assert await client.placement_score(one) is None
+            if policy is FailurePolicy.IGNORE:
+                assert await generate(client, group, state.nodes) == [("", state.nodes.names)]
+                assert (await client.placement_feasible(one, PlacementProgress(4, 0))).is_success
+                assert any("PlacementGenerate" in note for note in group.notes)
+
+
+async def test_spent_budget_of_a_group_ends_its_calls_alone() -> None:
+    state = cluster()
+    async with both_ways(Racks, state) as ways:
+        view = GroupView(GROUP, MEMBERS)
+        spent = GroupCycle("g", view, PROFILE, nodes=state.nodes, version=state.version, budget_s=0.0)
+        status = await generate(ways.served, spent, state.nodes)
+        assert status.code is Code.ERROR and "0 s for served plugins are spent" in status.message
+        assert "PlacementGenerate" not in ways.calls
+        assert not isinstance(await generate(ways.served, cycle_about(GROUP, state), state.nodes), Status)
+
+
+async def test_group_begins_again_where_another_instance_takes_over_in_its_middle() -> None:
+    state = cluster()
+    async with both_ways(Racks, state) as ways:
+        client = ways.served
+        group = cycle_about(GROUP, state)
+        assert await generate(client, group, state.nodes)
+        ways.instance.cycles.release("Racks", "group-1")  # what the next instance knows of the group: nothing
+        one = group.placement(Placement("r0", state.nodes))
+        with pytest.raises(CycleRestartError):
+            await client.placement_score(one)
+        cycle = Cycle("cycle-1", MEMBERS[0], PROFILE, nodes=state.nodes, version=state.version)
+        one.take(cycle)
+        with pytest.raises(CycleRestartError):
+            await client.pre_filter(cycle, state.nodes)

@@ -56,6 +56,7 @@ def test_the_budget_is_that_of_one_pod_for_each_member() -> None:
     group.placement(Placement("a", NODES)).take(cycle)
     cycle.served_call_begins()
     assert group.budget_left_s < 6.0 and cycle.budget_left_s < 6.0
+    assert cycle.budget_s == 6.0, "messages about a spent budget name that of the group"
     cycle.served_call_ends()
     assert group.budget_left_s == cycle.budget_left_s
 
