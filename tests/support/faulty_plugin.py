@@ -216,6 +216,20 @@ LIES: dict[str, Callable[[Any], Any]] = {
     "Bind": lambda _: scheduling_pb2.BindResponse(
         ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS))
     ),
+    "PlacementGenerate": lambda _: scheduling_pb2.PlacementGenerateResponse(
+        placements=[scheduling_pb2.PlacementNodes(name="twice")] * 2
+    ),
+    "PlacementScore": lambda _: scheduling_pb2.PlacementScoreResponse(score=101),
+    "NormalizePlacementScore": lambda request: scheduling_pb2.NormalizePlacementScoreResponse(
+        scores=[50] * (len(request.placements) + 1)
+    ),
+    "PlacementFeasible": lambda _: scheduling_pb2.PlacementFeasibleResponse(
+        runs=[scheduling_pb2.FeasibleRun(count=1)]
+    ),
+    "PodGroupPostFilter": lambda _: scheduling_pb2.PodGroupPostFilterResponse(
+        ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS)),
+        victims=[pb.ObjectRef(name="nobody", uid="nobody")],
+    ),
     "PostBind": lambda _: None,
     "EndCycles": lambda _: None,
 }
