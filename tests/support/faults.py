@@ -234,7 +234,14 @@ class HostProcess(SchedulerProcess):
     """`berth scheduler` over a served cluster. `text`: as `configuration` makes it."""
 
     def __init__(
-        self, folder: Path, cluster: ServedCluster, text: str, *, name: str = "host", election: str = ""
+        self,
+        folder: Path,
+        cluster: ServedCluster,
+        text: str,
+        *,
+        name: str = "host",
+        election: str = "",
+        gates: str = "",
     ) -> None:
         folder.mkdir(exist_ok=True)
         kubeconfig = folder / "kubeconfig.json"
@@ -249,7 +256,10 @@ class HostProcess(SchedulerProcess):
                 configuration=f"{first}leaderElection: {elects}\n",
                 more_documents=second,
                 # The served cluster knows no users, so there is nobody to ask who may read.
-                flags=("--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",),
+                flags=(
+                    "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
+                    *((f"--feature-gates={gates}",) if gates else ()),
+                ),
             ),
             name,
         )

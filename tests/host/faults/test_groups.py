@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.faults import FailingProcess, as_time_passes, attached, configuration, in_time, metric, running
+from support.faults import (
+    FailingProcess,
+    as_time_passes,
+    attached,
+    configuration,
+    in_time,
+    metric,
+    running,
+    served_cluster,
+)
 from support.groups import GROUPS, condition_of, members, message_of, nodes_of, pod_group
 from support.hosts import World, node, pod
 
@@ -104,6 +113,23 @@ async def test_row_37_wrong_answer_about_a_group_is_a_violation_that_the_group_n
         assert await metric(host, "berth_plugin_violations_total", "Failing") == 1
         await as_time_passes(host, lambda: len(nodes_of(host, "g")) == COUNT)
         await in_time(lambda: len(plugin.held()) == COUNT)
+
+
+async def test_row_11_next_host_leaves_nothing_of_the_trial_that_a_killed_host_was_in(tmp_path: Path) -> None:
+    plugin = GroupingProcess(tmp_path / "plugin")
+    plugin.arm("Reserve", "hang-after")
+    text = configuration(plugin, Failing=" ".join(POINTS)).replace("    multiPoint: {deadline: 10s}\n", "")
+    async with running(plugin), served_cluster(*NODES, *GROUP_OF_THREE) as cluster:
+        killed = cluster.host(tmp_path / "one", text, name="one", gates="GenericWorkload=true")
+        await killed.begin()
+        await in_time(lambda: bool(plugin.did("tentative")) and plugin.has_fired)
+        (left,) = plugin.held()
+        await killed.kill()
+        await cluster.host(tmp_path / "two", text, name="two", gates="GenericWorkload=true").begin()
+        await cluster.bound(*(f"g-{number}" for number in range(COUNT)))
+        await in_time(lambda: len(plugin.held()) == COUNT)
+        assert left not in plugin.held()
+        assert not {cycle for cycle, _ in plugin.did("tentative")} & set(plugin.held())
 
 
 async def test_what_if_of_a_group_is_answered_over_the_way_back(tmp_path: Path) -> None:
