@@ -278,6 +278,18 @@ def slice_of(name: str, *devices: str) -> Json:
     }
 
 
+def taint_rule(name: str, device: str) -> Json:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": name},
+        "spec": {
+            "deviceSelector": {"device": device},
+            "taint": {"key": "example.com/broken", "effect": "NoSchedule"},
+        },
+    }
+
+
 FEATURE = "UserNamespacesHostNetworkSupport"
 
 

@@ -48,6 +48,7 @@ from support.waking_objects import (
     slice_of,
     spread,
     storage,
+    taint_rule,
     term,
     tracking,
     volume,
@@ -447,6 +448,7 @@ DEVICES = Situations(
             slice_of("s2", "d1"),
         ],
         resource_k8s_io__deviceclasses=DEVICE_CLASSES,
+        resource_k8s_io__devicetaintrules=[taint_rule("broken", "d0"), taint_rule("broken", "d1")],
     ),
     updates=[(TEMPLATED, {**TEMPLATED, "status": {"resourceClaimStatuses": [GENERATED]}})],
 )
