@@ -20,6 +20,8 @@ from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import (
     COMPOSITE_POD_GROUP,
+    COSCHEDULING,
+    POD_GROUP,
     GroupMembers,
     GroupView,
     PlacementProgress,
@@ -34,14 +36,18 @@ from berth_plugins.objects.of_events import as_group
 
 WAIT_S: Final = 300.0
 """The longest wait at Permit for the other members, in seconds."""
-_TOO_FEW: Final = Status.unresolvable("waiting for minCount pods from a gang to appear in scheduling queue")
-_WAITING: Final = "waiting for minCount pods from a gang to be scheduled"
 _GROUP: Final = "group"
+_OF_COSCHEDULING: Final = f"{COSCHEDULING.lower()}/"
+"""The start of the keys of coscheduling's PodGroups, which the plugin Coscheduling judges."""
 
 
 class GangScheduling(Plugin):
     """Holds the members of a gang back until `minCount` of them exist and have a node."""
 
+    kinds: ClassVar[frozenset[str]] = frozenset({POD_GROUP, COMPOSITE_POD_GROUP})
+    """The kinds of groups that this class judges; members of others pass."""
+    minimum: ClassVar[str] = "minCount"
+    """The field of a group that says how many members it needs."""
     needs: ClassVar[Sequence[Need]] = ()
     depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
     events: ClassVar[Sequence[EventInterest] | None] = (
@@ -55,24 +61,27 @@ class GangScheduling(Plugin):
         """`args`: none of its own."""
         super().__init__(args, handle)
         self._has_trees = is_on(args, COMPOSITE_GROUPS, default=False)
+        self._too_few = Status.unresolvable(
+            f"waiting for {self.minimum} pods from a gang to appear in scheduling queue"
+        )
 
     # --- PreEnqueue --------------------------------------------------------------------------------
 
     def pre_enqueue(self, pod: QueuedPod) -> Status:
         """Return unresolvable while the pod's group is unknown, or has fewer members than it needs."""
         key = pod.pod.group_key
-        if not key:
+        if not self._is_mine(key):
             return SUCCESS
         groups = self.handle.pod_groups()
         if self._has_trees:
-            return _tree_is_complete(groups, key)
+            return _tree_is_complete(groups, key, self._too_few)
         group, members = groups.object(key), groups.state(key)
         if group is None or members is None:
             name = key.rpartition("/")[2]
             return Status.unresolvable(
                 f'waiting for pods\'s pod group "{name}" to appear in scheduling queue'
             )
-        return SUCCESS if not group.is_gang or len(members.all) >= group.min_count else _TOO_FEW
+        return SUCCESS if not group.is_gang or len(members.all) >= group.min_count else self._too_few
 
     def sign_queue(self, pod: Pod) -> Hashable:
         """Return the group: all its members get the same answer."""
@@ -82,6 +91,8 @@ class GangScheduling(Plugin):
         """Return True for a new member of the pod's group, for the new group itself, and where a gang needs
         fewer members than before.
         """
+        if not self._is_mine(pod.group_key):
+            return False
         if isinstance(event.new, Pod):
             return self._is_related(event.new.group_key, pod.group_key)
         group = as_group(event.new)
@@ -91,6 +102,10 @@ class GangScheduling(Plugin):
             return True
         before = as_group(event.old)
         return before.is_gang and group.is_gang and group.min_count < before.min_count
+
+    def _is_mine(self, key: str) -> bool:
+        """Return True for a member of a group that this class judges."""
+        return bool(key) and (key.startswith(_OF_COSCHEDULING) == (COSCHEDULING in self.kinds))
 
     def _is_related(self, one: str, other: str) -> bool:
         """Return True if two groups are the same, or parts of one tree of groups."""
@@ -106,6 +121,8 @@ class GangScheduling(Plugin):
 
     def placement_feasible(self, state: CycleState, group: GroupView, progress: PlacementProgress) -> Status:
         """Return SUCCESS with `min_count` members on nodes, UNSCHEDULABLE where the rest cannot suffice."""
+        if not self._is_mine(group.group.key):
+            return SUCCESS
         if state.get(_GROUP) is None:
             state.write(_GROUP, group.group)
         least, scheduled, remaining = group.group.min_count, progress.scheduled, progress.remaining
@@ -113,9 +130,9 @@ class GangScheduling(Plugin):
             return SUCCESS
         if scheduled + remaining < least:
             return Status.unschedulable(
-                f"minCount ({least}) cannot be satisfied: {scheduled} scheduled, {remaining} remaining"
+                f"{self.minimum} ({least}) cannot be satisfied: {scheduled} scheduled, {remaining} remaining"
             )
-        text = f"minCount ({least}) is not yet satisfied: {scheduled} scheduled, {remaining} remaining"
+        text = f"{self.minimum} ({least}) is not yet satisfied: {scheduled} scheduled, {remaining} remaining"
         return Status(Code.WAIT, (text,))
 
     # --- Permit ------------------------------------------------------------------------------------
@@ -127,7 +144,7 @@ class GangScheduling(Plugin):
         the queue.
         """
         key = pod.group_key
-        if not key:
+        if not self._is_mine(key):
             return SUCCESS
         groups = self.handle.pod_groups()
         root = groups.root(key)
@@ -143,8 +160,13 @@ class GangScheduling(Plugin):
         if group is None or not group.is_gang or members is None:
             return SUCCESS
         if members.scheduled_count < group.min_count:
-            return PermitResult.wait(WAIT_S, _WAITING)
+            waiting = f"waiting for {self.minimum} pods from a gang to be scheduled"
+            return PermitResult.wait(self.waiting_s(group), waiting)
         return self._let_go([members])
+
+    def waiting_s(self, group: PodGroup) -> float:
+        """Return the longest wait at Permit for the other members, in seconds."""
+        return WAIT_S
 
     def _let_go(self, groups: Sequence[GroupMembers]) -> Status:
         """End the waits of the members of these groups, without members that were deleted meanwhile."""
@@ -154,13 +176,13 @@ class GangScheduling(Plugin):
         return SUCCESS
 
 
-def _tree_is_complete(groups: PodGroupReader, key: str) -> Status:
+def _tree_is_complete(groups: PodGroupReader, key: str, too_few: Status) -> Status:
     root = groups.root(key)
     if root is None:
         return Status.unresolvable(f"failed to build hierarchy snapshot: {_what_lacks(groups, key)}")
     if _is_met(groups, root, _count_all):
         return SUCCESS
-    return Status.unresolvable(_no_quorum(root)) if root.is_composite else _TOO_FEW
+    return Status.unresolvable(_no_quorum(root)) if root.is_composite else too_few
 
 
 def _what_lacks(groups: PodGroupReader, key: str) -> str:

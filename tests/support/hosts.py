@@ -154,5 +154,6 @@ class World:
         """Every pod that is neither bound nor gone is in the queue, and none is in flight."""
         queue = self.host.queue
         pending = {item.ref.key for item in self.server.list("pods") if not item.get("spec.nodeName")}
-        queued = {key for key in pending if queue.places.find(key) is not None}
+        known = [pod for key in pending if (pod := self.host.objects.pod(key)) is not None]
+        queued = {pod.key for pod in known if queue.find(pod) is not None}
         return pending == queued and not len(queue.in_flight) and not len(self.host.binding)

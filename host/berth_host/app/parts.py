@@ -24,6 +24,7 @@ from berth_host.cache.objects import ObjectStores
 from berth_host.cache.pod_groups import PodGroups
 from berth_host.cache.snapshot import Snapshot
 from berth_host.cache.snapshot_state import SnapshotState
+from berth_host.cluster.coscheduling import PodGroupStatuses
 from berth_host.cluster.handlers import EventHandlers, Handled, HandlerMetrics
 from berth_host.cluster.port import ClusterPort, EventRecord
 from berth_host.cluster.watching import (
@@ -32,6 +33,7 @@ from berth_host.cluster.watching import (
     POD_GROUPS,
     Watching,
     group_gates,
+    reads_coscheduling,
     watched_resources,
 )
 from berth_host.config.configuration import LoadedConfiguration
@@ -221,6 +223,11 @@ class HostParts:
             ),
         )
         self.watching.need(watched_resources(self.configuration, self.clients.by_profile))
+        self.coscheduling: PodGroupStatuses | None = None
+        """The statuses of coscheduling's PodGroups; None: no plugin of a profile schedules them."""
+        if reads_coscheduling(self.clients.by_profile):
+            reporter = self.configuration.profiles[0].scheduler_name
+            self.coscheduling = PodGroupStatuses(self.cluster, self.clock, reporter)
 
     def _make_cycles(self, later: LateParts) -> None:
         """Make the queue, the frameworks, and the cycles that run pods through both."""
@@ -273,6 +280,7 @@ class HostParts:
                 attempts=RunningAttempts(self.waiting_pods, self.scheduler, self.binding),
                 report=self.cluster.create_event,
                 rules=rules,
+                coscheduling=self.coscheduling,
             ),
             frameworks.keys(),
             groups=POD_GROUPS in group_gates(self.configuration),

@@ -18,11 +18,13 @@ from berth_sdk.events import ASSIGNED_POD, ActionType
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
-from berth_sdk.pod_group import COMPOSITE_POD_GROUP, POD_GROUP, PodGroup
+from berth_sdk.pod_group import COMPOSITE_POD_GROUP, COSCHEDULING, POD_GROUP, PodGroup
 
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
 from berth_host.cluster.changes import event_resource, node_changes, nomination_changed, pod_changes
+from berth_host.cluster.coscheduling import POD_GROUPS as COSCHEDULING_GROUPS
+from berth_host.cluster.coscheduling import PodGroupStatuses
 from berth_host.cluster.port import EventRecord, WatchEvent
 from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.errors.state import CacheError, InvariantError
@@ -37,7 +39,9 @@ log = get_logger()
 REFUSED: Final = "FailedParsing"
 """The reason of the Kubernetes event about an object that cannot be read."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
-_GROUPS: Final = frozenset({POD_GROUP, COMPOSITE_POD_GROUP})
+_GROUPS: Final = (POD_GROUP, COMPOSITE_POD_GROUP)
+_KIND_OF_KEY: Final = {COSCHEDULING_GROUPS: COSCHEDULING}
+"""The kind in a group's key, where it is not that of the watch event."""
 
 
 class Attempts(Protocol):
@@ -57,7 +61,8 @@ class Handled:
     """The parts that receive the changes.
 
     `report` writes a Kubernetes event about an object that cannot be read. `rules`: those of the version of
-    kube-scheduler that is followed.
+    kube-scheduler that is followed. `coscheduling`: writes the statuses of coscheduling's PodGroups; None: the
+    host does not schedule these groups.
     """
 
     stores: ObjectStores
@@ -66,6 +71,7 @@ class Handled:
     attempts: Attempts
     report: Callable[[EventRecord], None] = field(default=lambda _: None)
     rules: HostRules = RULES_1_37
+    coscheduling: PodGroupStatuses | None = None
 
 
 class EventHandlers:
@@ -86,6 +92,10 @@ class EventHandlers:
         self._scheduler_names = frozenset(scheduler_names)
         self._reporter = next(iter(scheduler_names), "")
         self._groups = groups
+        self._statuses = targets.coscheduling
+        self._group_kinds = frozenset(
+            (*(_GROUPS if groups else ()), *(() if self._statuses is None else (COSCHEDULING_GROUPS,)))
+        )
         self.refused: Counter[str] = Counter()
 
     def handle(self, event: WatchEvent) -> None:
@@ -113,10 +123,12 @@ class EventHandlers:
             self._handle_pod(event)
         elif event.kind == "Node":
             self._handle_node(event)
-        elif self._groups and event.kind in _GROUPS:
+        elif event.kind in self._group_kinds:
             self._handle_group(event)
         else:
             self._handle_other(event)
+        if self._statuses is not None:
+            self._statuses.handle(event)
 
     def _is_known(self, event: WatchEvent) -> bool:
         """Return True if this version of the object is stored; False for an object without a version."""
@@ -156,6 +168,7 @@ class EventHandlers:
         return Pod.from_object(
             item,
             groups=self._groups,
+            coscheduling=self._statuses is not None,
             resizes_by_container=not self._rules.counts_totals_of_resizes,
         )
 
@@ -293,7 +306,7 @@ class EventHandlers:
         groups = self._cache.groups
         if event.new is None:
             if event.old is not None:
-                key = PodGroup.key_of(event.kind, event.old.ref)
+                key = PodGroup.key_of(_KIND_OF_KEY.get(event.kind, event.kind), event.old.ref)
                 old = groups.object(key)
                 if old is not None and _is_same(event.old, old.uid):
                     self._group_deleted(event.kind, old)

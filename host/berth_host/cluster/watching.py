@@ -13,10 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from berth_sdk.events import POD_RESOURCES
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.needs import NeedKind
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.cache.resources import KIND_OF_RESOURCE
+from berth_host.cluster.coscheduling import POD_GROUPS as COSCHEDULING_GROUPS
 from berth_host.cluster.port import ClusterPort, WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.errors.cluster import UnavailableError
@@ -140,6 +142,18 @@ def watched_resources(
             if settings is not None and settings.scope.namespace_selector is not None:
                 found.add(NAMESPACES)
     return frozenset(found)
+
+
+def reads_coscheduling(clients: Mapping[str, Mapping[str, PluginClient]]) -> bool:
+    """Return True if a plugin at PlacementFeasible reads coscheduling's PodGroups: then the host schedules
+    the pods with their label as groups. `clients`: by schedulerName and plugin.
+    """
+    return any(
+        ExtensionPoint.PLACEMENT_FEASIBLE in client.descriptor.points
+        and COSCHEDULING_GROUPS in resources_of(client.descriptor)
+        for plugins in clients.values()
+        for client in plugins.values()
+    )
 
 
 def resources_of(descriptor: Descriptor) -> frozenset[str]:

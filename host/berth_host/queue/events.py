@@ -126,12 +126,16 @@ def reservation_freed(assumed: Pod) -> QueueEvent:
     return assigned_pod_deleted(assumed)
 
 
+COSCHEDULING_GROUP: Final = "podgroups.v1alpha1.scheduling.x-k8s.io"
+"""The resource of the events of coscheduling's PodGroups."""
+
+
 def group_event(action: ActionType, old: PodGroup | None, new: PodGroup | None) -> QueueEvent:
     """Return the event of a PodGroup or CompositePodGroup object; hints get the API objects."""
     group = new or old
-    kind = POD_GROUP if group is None else group.kind
+    kind = POD_GROUP if group is None or group.is_coscheduling else group.kind
     return QueueEvent(
-        f"scheduling.k8s.io/{kind}",
+        COSCHEDULING_GROUP if group is not None and group.is_coscheduling else f"scheduling.k8s.io/{kind}",
         action,
         None if old is None else old.object,
         None if new is None else new.object,

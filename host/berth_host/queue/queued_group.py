@@ -67,7 +67,11 @@ class QueuedGroupInfo(QueuedEntity):
 
     @property
     def priority(self) -> int:
-        """The group's priority, whatever the priorities of its pods."""
+        """The group's priority, whatever the priorities of its pods. A PodGroup of coscheduling has none: the
+        highest one of its queued members counts.
+        """
+        if self.group.is_coscheduling and self.members:
+            return self.members[0].pod.priority
         return self.group.priority
 
     @property
@@ -81,15 +85,24 @@ class QueuedGroupInfo(QueuedEntity):
 
     def add(self, info: QueuedPodInfo) -> None:
         """Add a member at its place in the order."""
+        before = self.priority
         insort(self.members, info, key=member_order)
+        self._priority_was(before)
 
     def remove(self, info: QueuedPodInfo) -> None:
         """Remove a member."""
+        before = self.priority
         self.members.remove(info)
+        self._priority_was(before)
 
     def sort(self) -> None:
         """Sort the members again, after a member changed."""
         self.members.sort(key=member_order)
+
+    def _priority_was(self, before: int) -> None:
+        """Have the sort key made again if the priority is another one now."""
+        if self.members and self.priority != before:
+            self.sort_key = None
 
     def count_attempt(self) -> None:
         """Count a pop for the group and for each member."""

@@ -173,6 +173,8 @@ class GroupScheduler:
             if pod.scheduler_name != first.scheduler_name:
                 names = f'"{first.scheduler_name}" and "{pod.scheduler_name}"'
                 return f"{_SAME} .spec.schedulerName set, got: {names}"
+            if root is not None and root.is_coscheduling:
+                continue
             if root is not None and pod.priority != root.priority:
                 return f"{_SAME} priority as the pod group's priority, got {pod.priority} and {root.priority}"
             policy = _policy(pod.never_preempts)

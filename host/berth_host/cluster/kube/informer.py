@@ -23,6 +23,7 @@ from typing import Any, Final
 import orjson
 from berth_sdk.kube_object import LAST_APPLIED, KubeObject
 
+from berth_host.cluster.coscheduling import POD_GROUPS
 from berth_host.cluster.kube.answers import error_of_status
 from berth_host.cluster.kube.backoff import Backoff
 from berth_host.cluster.kube.client import KubeClient, Stream
@@ -400,6 +401,14 @@ _GATE_OF: Final = {resource: gate for gate, resource in RESOURCE_OF_GATE.items()
 
 def _unserved(name: str, resource: ApiResource | None, err: NotFoundError) -> NotFoundError:
     """Return the error with the cure, for a resource that a feature gate of the host needs."""
+    if name == POD_GROUPS:
+        return NotFoundError(
+            name,
+            "",
+            "the API server does not serve it, and the plugin Coscheduling of this scheduler needs it:"
+            " install scheduler-plugins' CustomResourceDefinition podgroups.scheduling.x-k8s.io, or take the"
+            " plugin out of the profile",
+        )
     gate = _GATE_OF.get(name)
     if gate is None or resource is None:
         return err

@@ -111,7 +111,10 @@ class GroupEvaluator:
         snapshot, root = attempt.snapshot, attempt.root
         if self._never_preempts(root, attempt.pods):
             return GroupEvaluation(Status.unschedulable(NEVER))
-        if is_ongoing(attempt.pods, root.priority, snapshot.nodes, snapshot.groups):
+        priority = root.priority
+        if root.is_coscheduling:
+            priority = max((pod.priority for pod in attempt.pods), default=0)
+        if is_ongoing(attempt.pods, priority, snapshot.nodes, snapshot.groups):
             return GroupEvaluation(ONGOING, {pod.uid: pod.nominated_node for pod in attempt.pods})
         started_s = instant_s()
         found = await self._search(attempt, root)
@@ -122,7 +125,7 @@ class GroupEvaluator:
     async def _search(self, attempt: GroupAttempt, root: PodGroup) -> GroupEvaluation:
         snapshot = attempt.snapshot
         units = units_of(snapshot.nodes.pods, snapshot.groups)
-        lower = np.flatnonzero(units.priority < root.priority)
+        lower = np.flatnonzero(units.priority < priority)
         if not len(lower):
             return GroupEvaluation(NO_VICTIMS)
         potential = self._potential(units, lower)

@@ -1,7 +1,8 @@
 """`Units`: the pods that preemption evicts together or not at all, as columns. Read by both evaluators.
 
 A unit is one pod, or all pods on nodes of a group whose disruption mode is `all`. In a tree of groups the
-highest such group counts. A pod of a group has the priority of the root of its tree, whatever its own is.
+highest such group counts. A pod of a group has the priority of the root of its tree, whatever its own is. A
+PodGroup of coscheduling has no priority: its pods keep their own.
 Source: kube-scheduler `framework/preemption/types.go` (getCrossNodesVictims) and `util.go` (GetPodPriority,
 MoreImportantVictim), v1.37.
 """
@@ -121,7 +122,7 @@ def eviction_priority(pod: Pod, groups: GroupObjects) -> int:
     """Return the priority that decides who may preempt the pod: the root's, where the pod has a group."""
     priority = pod.priority
     for group in groups.known_path(pod.group_key):
-        priority = group.priority
+        priority = pod.priority if group.is_coscheduling else group.priority
     return priority
 
 
@@ -148,7 +149,7 @@ class _Groups:
             path = list(groups.known_path(keys[code] or ""))
             if not path:
                 continue
-            self.is_known[code] = True
+            self.is_known[code] = not path[-1].is_coscheduling
             self.priority[code] = path[-1].priority
             highest = next((group for group in reversed(path) if group.disrupts_all), None)
             if highest is None:

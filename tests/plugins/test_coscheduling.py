@@ -1,0 +1,163 @@
+"""Coscheduling under the whole host: the groups of scheduler-plugins' own examples, whole or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from berth_plugins.coscheduling import Coscheduling
+from berth_sdk.errors import PluginArgsError
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.pod import COSCHEDULING_LABEL
+from berth_sdk.pod_group import PodGroup
+from berth_sdk.results import QueuedPod
+from berth_sdk.testing import PluginHost, make_pod
+from support.hosts import World, node, pod
+
+PROFILE = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  plugins:
+    queueSort:
+      enabled: [{name: Coscheduling}]
+      disabled: [{name: "*"}]
+    preFilter: {enabled: [{name: Coscheduling}]}
+    postFilter: {enabled: [{name: Coscheduling}]}
+    permit: {enabled: [{name: Coscheduling}]}
+  pluginConfig:
+  - name: Coscheduling
+    args: {permitWaitingTimeSeconds: 10, podGroupBackoffSeconds: 0}
+"""
+"""As the documentation of coscheduling enables it."""
+MULTI_POINT = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins:
+    multiPoint: {enabled: [{name: Coscheduling}]}
+    queueSort:
+      enabled: [{name: Coscheduling}]
+      disabled: [{name: "*"}]
+"""
+
+
+def group(name: str = "nginx", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+def members(count: int, of: str = "nginx", **more: Any) -> list[dict[str, Any]]:
+    """Return the pods of coscheduling's example: 3 cpus each."""
+    return [pod(f"{of}-{i}", cpu="3", labels={COSCHEDULING_LABEL: of}, **more) for i in range(count)]
+
+
+def placed(world: World) -> list[str]:
+    return sorted(item.ref.name for item in world.server.list("pods") if item.get("spec.nodeName"))
+
+
+@pytest.mark.parametrize("configuration", [PROFILE, MULTI_POINT], ids=["point by point", "multiPoint"])
+@pytest.mark.parametrize(("minimum", "want"), [(3, 3), (4, 0)])
+async def test_group_of_the_example_starts_with_its_minimum_or_not_at_all(
+    configuration: str, minimum: int, want: int
+) -> None:
+    objects = [node("n1", cpu="9"), group(scheduleTimeoutSeconds=10, minMember=minimum), *members(6)]
+    async with World(objects, configuration=configuration) as world:
+        await world.settle()
+        assert len(placed(world)) == want
+        assert world.everything_is_accounted_for()
+        stored = world.server.get(
+            "scheduling.x-k8s.io/podgroups", ObjectRef(name="nginx", namespace="default")
+        )
+        assert stored is not None
+        assert stored.get("status.phase") == "Scheduling"
+
+
+async def test_members_wait_for_the_group_and_for_enough_of_them() -> None:
+    async with World([node("n1", cpu="9"), *members(2)], configuration=MULTI_POINT) as world:
+        await world.settle()
+        assert placed(world) == []
+        world.server.create(group(minMember=3))
+        await world.settle()
+        assert placed(world) == []
+        world.server.create(pod("late", cpu="3", labels={COSCHEDULING_LABEL: "nginx"}))
+        await world.settle()
+        assert placed(world) == ["late", "nginx-0", "nginx-1"]
+
+
+async def test_group_whose_min_resources_are_not_there_is_not_tried() -> None:
+    wanted = group(minMember=1, minResources={"cpu": "12", "memory": "1Gi"})
+    async with World([node("n1", cpu="9"), wanted, *members(2)], configuration=MULTI_POINT) as world:
+        await world.settle()
+        assert placed(world) == []
+        assert "resource gap: cpu 3000m" in world.message_of("nginx-0")
+        world.server.create(node("n2", cpu="3"))
+        await world.settle()
+        assert placed(world) == ["nginx-0", "nginx-1"]
+
+
+async def test_two_groups_that_each_need_more_than_half_do_not_block_each_other() -> None:
+    one, two = members(4, "one"), members(4, "two")
+    mixed = [item for pair in zip(one, two, strict=True) for item in pair]
+    objects = [node("n1", cpu="15"), group("one", minMember=4), group("two", minMember=4), *mixed]
+    async with World(objects, configuration=MULTI_POINT) as world:
+        await world.settle()
+        assert placed(world) == [f"one-{i}" for i in range(4)]
+        for i in range(4):
+            world.server.delete("pods", ObjectRef(name=f"one-{i}", namespace="default"))
+        await world.settle()
+        assert placed(world) == [f"two-{i}" for i in range(4)]
+
+
+async def test_group_has_the_priority_of_its_members() -> None:
+    objects = [
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "high"},
+            "value": 9,
+        },
+        node("n1", cpu="6"),
+        group("low", minMember=2),
+        group("high", minMember=2),
+        *members(2, "low"),
+        *members(2, "high", priorityClassName="high"),
+    ]
+    async with World(objects, configuration=MULTI_POINT) as world:
+        await world.settle()
+        assert placed(world) == ["high-0", "high-1"]
+
+
+async def test_pods_without_a_label_are_plain_pods() -> None:
+    async with World([node("n1", cpu="9"), pod("web")], configuration=MULTI_POINT) as world:
+        await world.settle()
+        assert placed(world) == ["web"]
+
+
+@pytest.mark.parametrize("name", ["permitWaitingTimeSeconds", "podGroupBackoffSeconds"])
+@pytest.mark.parametrize("value", [-1, "soon", True], ids=str)
+def test_malformed_arguments_are_refused(name: str, value: object) -> None:
+    with pytest.raises(PluginArgsError, match=name):
+        PluginHost(Coscheduling, {name: value})
+
+
+def test_older_groups_of_equal_priority_come_first() -> None:
+    host = PluginHost(Coscheduling)
+    old, new = (
+        QueuedPod(
+            pod=make_pod(name),
+            added_at_s=added_s,
+            group=PodGroup.of(group(name) | {"metadata": {"name": name, "creationTimestamp": made}}),
+        )
+        for name, added_s, made in (
+            ("old", 9.0, "2026-01-01T00:00:00Z"),
+            ("new", 1.0, "2026-01-02T00:00:00Z"),
+        )
+    )
+    plain = QueuedPod(pod=make_pod("plain", priority=1), added_at_s=1e10)
+    assert [found.name for found in host.order([new, old, plain])] == ["plain", "old", "new"]
