@@ -61,8 +61,8 @@ class Handled:
     """The parts that receive the changes.
 
     `report` writes a Kubernetes event about an object that cannot be read. `rules`: those of the version of
-    kube-scheduler that is followed. `coscheduling`: writes the statuses of coscheduling's PodGroups; None: the
-    host does not schedule these groups.
+    kube-scheduler that is followed. `coscheduling`: writes the statuses of coscheduling's PodGroups; None:
+    the host does not schedule these groups.
     """
 
     stores: ObjectStores
