@@ -33,7 +33,6 @@ class OtherPlugin:
 SCHEDULER_PLUGINS: Final = "kubernetes-sigs/scheduler-plugins"
 """The project of every plugin in the table."""
 
-_COSCHEDULING: Final = "coscheduling"
 _CAPACITY: Final = "capacity scheduling"
 _RESOURCES: Final = "node resources"
 _NUMA: Final = "node resource topology"
@@ -59,14 +58,6 @@ def _none(name: str, group: str, points: tuple[str, ...], decides: str, instead:
 
 
 OTHER_PLUGINS: Final[tuple[OtherPlugin, ...]] = (
-    _near(
-        "Coscheduling",
-        _COSCHEDULING,
-        ("queueSort", "preFilter", "postFilter", "reserve", "permit", "postBind"),
-        "starts all pods of a PodGroup together, or none",
-        "the example plugin Gang (examples/gang) holds the pods of a gang at Permit; two labels of the pods "
-        "give its name and size in place of a PodGroup, and waitSeconds is permitWaitingTimeSeconds",
-    ),
     _none(
         "CapacityScheduling",
         _CAPACITY,
@@ -188,7 +179,7 @@ OTHER_PLUGINS: Final[tuple[OtherPlugin, ...]] = (
         "sort_key",
     ),
 )
-"""All plugins of scheduler-plugins, in the order of its README."""
+"""All plugins of scheduler-plugins but Coscheduling, which berth has, in the order of its README."""
 
 _BY_NAME: Final[Mapping[str, OtherPlugin]] = {plugin.name: plugin for plugin in OTHER_PLUGINS}
 UNKNOWN: Final = (

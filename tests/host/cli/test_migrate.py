@@ -23,10 +23,10 @@ GROUP = "kubescheduler.config.k8s.io"
 KIND = "KubeSchedulerConfiguration"
 V1 = f"apiVersion: {GROUP}/v1\nkind: {KIND}\n"
 BERTH = "apiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
-PLACED = f"{BERTH}plugins: [{{name: Coscheduling, endpoint: 'unix:///run/gang.sock'}}]\n"
+PLACED = f"{BERTH}plugins: [{{name: CapacityScheduling, endpoint: 'unix:///run/gang.sock'}}]\n"
 GANG: dict[str, Any] = {
-    "plugins": {"multiPoint": {"enabled": [{"name": "Coscheduling"}]}},
-    "pluginConfig": [{"name": "Coscheduling", "args": {"permitWaitingTimeSeconds": 60}}],
+    "plugins": {"multiPoint": {"enabled": [{"name": "CapacityScheduling"}]}},
+    "pluginConfig": [{"name": "CapacityScheduling", "args": {"permitWaitingTimeSeconds": 60}}],
 }
 POLICY: dict[str, Any] = {
     "apiVersion": "v1",
@@ -213,7 +213,7 @@ def test_v1_file_passes_byte_for_byte(text: str, run: Run, tmp_path: Path) -> No
 
 
 def test_plugins_that_berth_lacks_are_left_out_and_listed_with_what_replaces_them(run: Run) -> None:
-    unknown = {"multiPoint": {"enabled": [{"name": "Coscheduling"}, {"name": "ImageLocalty"}]}}
+    unknown = {"multiPoint": {"enabled": [{"name": "CapacityScheduling"}, {"name": "ImageLocalty"}]}}
     old = of_version("v1beta3", profiles=[GANG, {"schedulerName": "b", "plugins": unknown}])
     old["profiles"][0]["schedulerName"] = "a"
     done = run("migrate", "-", stdin=yaml.safe_dump(old))
@@ -221,11 +221,24 @@ def test_plugins_that_berth_lacks_are_left_out_and_listed_with_what_replaces_the
         of_version("v1", profiles=[{"schedulerName": "a"}, {"schedulerName": "b"}])
     ]
     first, second, third = (line for line in done.stderr.splitlines() if "is left out" in line)
-    assert "profiles[0]: Coscheduling is left out (multiPoint, pluginConfig)" in first
-    assert "instead: the example plugin Gang" in first
-    assert "profiles[1]: Coscheduling is left out (multiPoint)" in second
+    assert "profiles[0]: CapacityScheduling is left out (multiPoint, pluginConfig)" in first
+    assert "instead: a ResourceQuota limits a namespace" in first
+    assert "profiles[1]: CapacityScheduling is left out (multiPoint)" in second
     assert 'did you mean "ImageLocality"?' in third
     assert "--berth-config" in third
+
+
+def test_coscheduling_stays_with_its_arguments(run: Run) -> None:
+    profile = {
+        "plugins": {
+            "multiPoint": {"enabled": [{"name": "Coscheduling"}]},
+            "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
+        },
+        "pluginConfig": [{"name": "Coscheduling", "args": {"permitWaitingTimeSeconds": 60}}],
+    }
+    done = run("migrate", "-", stdin=yaml.safe_dump(of_version("v1beta3", profiles=[profile])))
+    assert documents(done.stdout) == [of_version("v1", profiles=[profile])]
+    assert "left out" not in done.stderr
 
 
 def test_removed_plugin_in_a_v1_file_is_left_out_with_its_successor(run: Run) -> None:
@@ -281,9 +294,9 @@ def test_plugin_of_a_berth_configuration_stays_with_its_arguments(run: Run, tmp_
 
 def test_plugin_of_the_command_line_stays(run: Run) -> None:
     old = yaml.safe_dump(of_version("v1beta3", profiles=[GANG]))
-    done = run("migrate", "-", "--plugin", "Coscheduling=permit,reserve", stdin=old)
+    done = run("migrate", "-", "--plugin", "CapacityScheduling=postFilter,reserve", stdin=old)
     assert documents(done.stdout) == [of_version("v1", profiles=[GANG])]
-    assert run("check-config", "-", "--plugin", "Coscheduling=permit", stdin=done.stdout).exit_code == 0
+    assert run("check-config", "-", "--plugin", "CapacityScheduling=reserve", stdin=done.stdout).exit_code == 0
 
 
 def test_files_are_written_whole_listed_and_left_alone_the_second_time(run: Run, tmp_path: Path) -> None:
@@ -436,7 +449,7 @@ def test_report_as_an_object_is_all_of_standard_error(run: Run, tmp_path: Path) 
     changes = {(entry["field"], entry["change"]) for entry in report["changes"]}
     assert ("metricsBindAddress", "dropped") in changes
     assert ("profiles[0].plugins.score.enabled", "exact") in changes
-    assert [one["plugin"] for one in report["changes"] if "plugin" in one] == ["Coscheduling"]
+    assert [one["plugin"] for one in report["changes"] if "plugin" in one] == ["CapacityScheduling"]
     assert yaml.safe_load(run("migrate", str(old), "--report", "yaml").stderr)["files"] == []
 
 
