@@ -5,8 +5,8 @@ A pod names its group with the label `scheduling.x-k8s.io/pod-group`. The group 
 group as it does a PodGroup of Kubernetes: as one entry of the queue, in one cycle, all of its minimum or
 nothing. So members never wait for each other with nodes reserved. The host also writes the group's status.
 
-The class has the points at which profiles for coscheduling enable it. Most of them have nothing to do here:
-the group is judged at PlacementFeasible.
+The class has the points at which profiles for coscheduling enable it. Some have nothing to do here: the
+number of members is judged at PlacementFeasible, which needs no entry of a profile.
 Source: scheduler-plugins `pkg/coscheduling`, v0.31; its KEP-42.
 """
 
@@ -20,7 +20,7 @@ from berth_sdk.events import EventInterest, Hint
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
-from berth_sdk.pod_group import COSCHEDULING, GroupView, PlacementProgress, PodGroup
+from berth_sdk.pod_group import COSCHEDULING, PodGroup
 from berth_sdk.results import NodeRejections, PreFilterResult, QueuedPod
 from berth_sdk.sort_keys import descending, integer, join, time
 from berth_sdk.status import Status
@@ -28,12 +28,15 @@ from berth_sdk.tables import NodeTable
 
 from berth_plugins.args.findings import Findings
 from berth_plugins.args.findings import integer as integer_arg
+from berth_plugins.args.gates import KEY
 from berth_plugins.gang_scheduling import GangScheduling
 
 PERMIT_WAIT: Final = "permitWaitingTimeSeconds"
 BACKOFF: Final = "podGroupBackoffSeconds"
+_ARGUMENTS: Final = frozenset({PERMIT_WAIT, BACKOFF, KEY, "apiVersion", "kind"})
 _DEFAULT_WAIT_S: Final = 60
 _PODS: Final = "pods"
+_GAP: Final = "gap"
 
 
 class Coscheduling(GangScheduling):
@@ -62,6 +65,8 @@ class Coscheduling(GangScheduling):
         backoff = integer_arg(args, BACKOFF, BACKOFF)
         if backoff < 0:
             findings.invalid(BACKOFF, backoff, "must be greater than or equal to 0")
+        for name in sorted(args.keys() - _ARGUMENTS):
+            findings.forbidden(name, f"is no argument: leave it out, or use one of {PERMIT_WAIT}, {BACKOFF}")
         findings.check()
 
     def sort_key(self, pod: QueuedPod) -> bytes:
@@ -71,42 +76,37 @@ class Coscheduling(GangScheduling):
         return join(descending(integer(pod.pod.priority)), time(made_s))
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult | Status:
-        """Return SKIP: a member is tried only in the cycle of its group."""
-        return Status.skip()
+        """Reject the members while all nodes together lack what minResources asks for; else SKIP."""
+        if not self._is_mine(pod.group_key) or state.placement is None:
+            return Status.skip()
+        # Once for all members of a trial: those that get a node take from what is free.
+        gap = state.placement.get(_GAP)
+        if gap is None:
+            gap = self._gap(pod.group_key, nodes)
+            state.placement.write(_GAP, gap)
+        return Status.unschedulable(gap) if gap else Status.skip()
 
     def post_filter(self, state: CycleState, pod: Pod, rejections: NodeRejections) -> Status:
         """Return UNSCHEDULABLE: nothing waits that would have to be rejected."""
         return Status.unschedulable()
 
-    def placement_feasible(self, state: CycleState, group: GroupView, progress: PlacementProgress) -> Status:
-        """Judge the number of members as GangScheduling does; before the first one also minResources."""
-        status = super().placement_feasible(state, group, progress)
-        if group.group.kind in self.kinds and progress.remaining == len(group.pods):
-            lacks = self._lacking(group)
-            if lacks:
-                return Status.unschedulable(lacks)
-        return status
-
     def waiting_s(self, group: PodGroup) -> float:
         """Return the longest wait at Permit, in seconds."""
         return self._wait_s if group.wait_s is None else group.wait_s
 
-    def _lacking(self, group: GroupView) -> str:
-        """Return which of minResources all nodes together lack; "" for none."""
-        wanted = group.group.min_resources
-        if wanted is None:
+    def _gap(self, key: str, nodes: NodeTable) -> str:
+        """Return which of minResources the nodes lack; "" for none."""
+        groups = self.handle.pod_groups()
+        group, members = groups.object(key), groups.state(key)
+        if group is None or members is None or group.min_resources is None:
             return ""
-        nodes = self.handle.snapshot()
-        gap: list[str] = []
-        for resource, amount in sorted({**wanted, _PODS: group.group.min_count}.items()):
-            if resource == _PODS:
-                free = nodes.allocatable(_PODS) - nodes.pod_count
-            else:
-                free = nodes.allocatable(resource) - nodes.requested(resource)
-            there = int(free.clip(0).sum())
+        there = (*members.assumed.values(), *members.assigned.values())
+        lacking: list[str] = []
+        for resource, amount in sorted({**group.min_resources, _PODS: group.min_count}.items()):
+            used = nodes.pod_count if resource == _PODS else nodes.requested(resource)
+            free = int((nodes.allocatable(resource) - used).clip(0).sum())
             # What members have already is theirs.
-            there += sum(1 if resource == _PODS else pod.requests.get(resource, 0) for pod in group.scheduled)
-            if there < amount:
-                unit = "m" if resource == "cpu" else ""
-                gap.append(f"{resource} {amount - there}{unit}")
-        return f"resource gap: {', '.join(gap)}" if gap else ""
+            free += sum(1 if resource == _PODS else pod.requests.get(resource, 0) for pod in there)
+            if free < amount:
+                lacking.append(f"{resource} {amount - free}{'m' if resource == 'cpu' else ''}")
+        return f"resource gap: {', '.join(lacking)}" if lacking else ""

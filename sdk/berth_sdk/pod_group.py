@@ -212,6 +212,13 @@ class GroupView:
     scheduled: tuple[Pod, ...] = ()
     children: tuple[GroupView, ...] = ()
 
+    @property
+    def priority(self) -> int:
+        """The group's priority; of a PodGroup of coscheduling the highest one of `pods`."""
+        if self.group.is_coscheduling:
+            return max((pod.priority for pod in self.pods), default=0)
+        return self.group.priority
+
 
 class GroupMembers(Protocol):
     """The members of one group now, by uid. A plugin must not change them.

@@ -146,6 +146,11 @@ def test_malformed_arguments_are_refused(name: str, value: object) -> None:
         PluginHost(Coscheduling, {name: value})
 
 
+def test_unknown_arguments_are_refused() -> None:
+    with pytest.raises(PluginArgsError, match="deniedPGExpirationTimeSeconds: Forbidden: is no argument"):
+        PluginHost(Coscheduling, {"deniedPGExpirationTimeSeconds": 3})
+
+
 def test_older_groups_of_equal_priority_come_first() -> None:
     host = PluginHost(Coscheduling)
     old, new = (

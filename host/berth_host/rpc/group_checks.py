@@ -129,11 +129,11 @@ class GroupChecks:
             if victim is None:
                 self._violation(call, f"named the victim {ref.namespace}/{ref.name}, which is on no node")
             priority = facts.preemption_priority(victim)
-            if priority >= group.group.priority:
+            if priority >= group.priority:
                 self._violation(
                     call,
                     f"named the victim {victim.key} of priority {priority},"
-                    f" not below the group's {group.group.priority}",
+                    f" not below the group's {group.priority}",
                 )
         self.checker.patches(call, answer.patches, None)
         nominations = tuple(Assignment(members[one.pod.uid], one.node_name) for one in answer.nominations)

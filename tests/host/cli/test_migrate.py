@@ -296,7 +296,9 @@ def test_plugin_of_the_command_line_stays(run: Run) -> None:
     old = yaml.safe_dump(of_version("v1beta3", profiles=[GANG]))
     done = run("migrate", "-", "--plugin", "CapacityScheduling=postFilter,reserve", stdin=old)
     assert documents(done.stdout) == [of_version("v1", profiles=[GANG])]
-    assert run("check-config", "-", "--plugin", "CapacityScheduling=reserve", stdin=done.stdout).exit_code == 0
+    assert (
+        run("check-config", "-", "--plugin", "CapacityScheduling=reserve", stdin=done.stdout).exit_code == 0
+    )
 
 
 def test_files_are_written_whole_listed_and_left_alone_the_second_time(run: Run, tmp_path: Path) -> None:
