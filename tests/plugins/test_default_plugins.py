@@ -17,14 +17,14 @@ from berth_sdk.status import SUCCESS
 from berth_sdk.testing import make_node, make_pod, make_table
 from support.asking import Ask, Plug, filter_now
 
+OTHERS = {"Coscheduling"}
+"""Plugins of other projects that berth has as well."""
 DESCRIPTORS = {
     entry.name: describe(entry.load())
     for entry in entry_points(group="berth.plugins")
-    if entry.value.startswith("berth_plugins.")
+    if entry.value.startswith("berth_plugins.") and entry.name not in OTHERS
 }
 each_plugin = pytest.mark.parametrize("descriptor", DESCRIPTORS.values(), ids=DESCRIPTORS.keys())
-# The classes do not have the points of pod groups yet.
-LATER_POINTS = {"placementScore", "podGroupPostFilter"}
 
 
 def test_all_default_plugins_exist() -> None:
@@ -49,6 +49,9 @@ def test_all_default_plugins_exist() -> None:
         "DefaultBinder",
         "DynamicResources",
         "NodeDeclaredFeatures",
+        "GangScheduling",
+        "TopologyPlacementGenerator",
+        "PodGroupPodsCount",
     }
 
 
@@ -59,9 +62,10 @@ def test_class_name_is_the_registered_name(descriptor: Descriptor) -> None:
 
 @each_plugin
 def test_extension_points_equal_those_of_kube_scheduler(descriptor: Descriptor) -> None:
-    want = DEFAULT_PLUGINS_BY_NAME[descriptor.name].points - LATER_POINTS
-    # A configuration has no point of that name: it comes with score.
-    points = set(descriptor.points) - {ExtensionPoint.NORMALIZE_SCORE}
+    want = DEFAULT_PLUGINS_BY_NAME[descriptor.name].points
+    # A configuration has no points of these names: they come with score and placementScore.
+    normalizing = {ExtensionPoint.NORMALIZE_SCORE, ExtensionPoint.NORMALIZE_PLACEMENT_SCORE}
+    points = set(descriptor.points) - normalizing
     assert {point.config_name for point in points} == want
 
 

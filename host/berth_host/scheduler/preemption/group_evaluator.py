@@ -117,12 +117,14 @@ class GroupEvaluator:
         if is_ongoing(attempt.pods, priority, snapshot.nodes, snapshot.groups):
             return GroupEvaluation(ONGOING, {pod.uid: pod.nominated_node for pod in attempt.pods})
         started_s = instant_s()
-        found = await self._search(attempt, root)
+        found = await self._search(attempt, priority)
         seconds = instant_s() - started_s
-        self._metrics.evaluated(found.status.code, seconds, preemptor=root.kind.lower())
+        self._metrics.evaluated(
+            found.status.code, seconds, preemptor="podgroup" if root.is_coscheduling else root.kind.lower()
+        )
         return found
 
-    async def _search(self, attempt: GroupAttempt, root: PodGroup) -> GroupEvaluation:
+    async def _search(self, attempt: GroupAttempt, priority: int) -> GroupEvaluation:
         snapshot = attempt.snapshot
         units = units_of(snapshot.nodes.pods, snapshot.groups)
         lower = np.flatnonzero(units.priority < priority)
