@@ -62,8 +62,10 @@ def test_first_entry_into_active_is_kept_for_the_group_and_each_member() -> None
 
 
 def test_group_is_sorted_by_its_own_priority_and_time() -> None:
-    shown = group_of(member("a", priority=5, at_us=1), priority=2).as_queued_pod()
+    group = group_of(member("a", priority=5, at_us=1), priority=2)
+    shown = group.as_queued_pod()
     assert (shown.pod.name, shown.pod.priority, shown.added_at_s) == ("a", 2, 7e-6)
+    assert shown.group is group.group, "a plugin that knows groups sorts by them"
 
 
 def test_entity_has_a_uid_if_the_group_or_a_member_has_it() -> None:
