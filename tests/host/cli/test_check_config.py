@@ -68,7 +68,7 @@ def test_json_of_a_profile_that_cannot_be_built_has_the_configuration_too() -> N
 
 def test_plugins_and_gates_of_the_command_line_exist() -> None:
     text = HEADER + "profiles: [{plugins: {multiPoint: {enabled: [{name: Mine, weight: 2}, {name: Two}]}}}]"
-    gates = ["--feature-gates", "GangScheduling=true,GenericWorkload=true", "--feature-gates", "AllBeta=True"]
+    gates = ["--feature-gates", "GenericWorkload=true,KMSv1=true", "--feature-gates", "AllBeta=True"]
     got = shown(text, "--plugin", "Mine=filter,score", "--plugin", "Two=permit", *gates)
     plugins = got["profiles"][0]["plugins"]
     assert plugins["score"][-1] == {"name": "Mine", "weight": 2}
@@ -182,9 +182,9 @@ def test_unknown_fields_of_both_documents_are_reported_together() -> None:
         (["--plugin", "Mine=filtr"], "did you mean 'filter'?"),
         (["--plugin", "Mine=zzz"], "use preFilter, filter"),
         (["--plugin", "Mine=filter", "--plugin", "Mine=score"], "given twice"),
-        (["--feature-gates", "GangScheduling"], "want GangScheduling=true or GangScheduling=false"),
-        (["--feature-gates", "GangScheduling=yes"], "want true or false"),
-        (["--feature-gates", "GangSchedulin=true"], 'did you mean "GangScheduling"?'),
+        (["--feature-gates", "GenericWorkload"], "want GenericWorkload=true or GenericWorkload=false"),
+        (["--feature-gates", "GenericWorkload=yes"], "want true or false"),
+        (["--feature-gates", "GenericWorkloa=true"], 'did you mean "GenericWorkload"?'),
         (["-o", "xml"], "is not"),
     ],
 )

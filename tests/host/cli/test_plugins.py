@@ -17,12 +17,10 @@ def test_every_default_plugin_and_every_entry_point_is_listed(run: Run) -> None:
     for name, default in DEFAULT_PLUGINS_BY_NAME.items():
         want = "default" if name in installed else "default, not in this build"
         assert rows[name]["origin"] == want
-        # The points of pod groups are in kube-scheduler's table alone.
-        groups = {"placementGenerate", "placementScore"} if name in installed else set()
-        assert set(rows[name]["points"]) == default.points - groups
+        assert set(rows[name]["points"]) == default.points
 
 
 def test_readable_form_is_a_table(run: Run) -> None:
     lines = run("plugins").stdout.splitlines()
     assert lines[0].split() == ["NAME", "ORIGIN", "POINTS"]
-    assert ["NodeName", "default", "filter"] in [line.split() for line in lines]
+    assert ["NodeName", "default", "preFilter,", "filter"] in [line.split() for line in lines]

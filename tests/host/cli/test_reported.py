@@ -26,9 +26,8 @@ def placed(run: Run, *arguments: str) -> dict[str, str]:
 
 def test_volumes_wait_for_their_driver_where_the_gate_says_so(run: Run) -> None:
     path = reported("csinode-without-driver", "in.yaml")
-    assert len(placed(run, "-f", path)) == 3
-    gated = placed(run, "-f", path, "--feature-gates", "VolumeLimitScaling=true")
-    assert list(gated.values()) == ["crane-1"]
+    assert len(placed(run, "-f", path, "--feature-gates", "VolumeLimitScaling=false")) == 3
+    assert list(placed(run, "-f", path).values()) == ["crane-1"]
 
 
 @pytest.fixture
