@@ -2,12 +2,11 @@
 
 Read by the configuration (default profile, argument kinds) and by `simulate` (to tell which of them this
 build has). The plugins themselves are in `berth_plugins`, and their classes name the events that may help
-the pods that they reject. Only a plugin without a class has its events here, for the queue.
+the pods that they reject.
 
 The table is of kube-scheduler 1.37; `emulation` has what differs in older versions.
 
-Source: kube-scheduler v1.37 `pkg/scheduler/apis/config/v1/default_plugins.go`, and `EventsToRegister` of
-`pkg/scheduler/framework/plugins/gangscheduling`.
+Source: kube-scheduler v1.37 `pkg/scheduler/apis/config/v1/default_plugins.go`.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-
-from berth_sdk.events import EventInterest, Hint
 
 POINT_INTERFACES: Final[Mapping[str, str]] = {
     "preFilter": "PreFilterPlugin",
@@ -63,7 +60,6 @@ class DefaultPlugin:
     0 where none is listed (a score plugin then counts 1). `args_kind` names its argument type, None if
     it takes none. `feature_gate`: it belongs to the default profile only while that gate is on.
     `reads_gates`: gates that change its behaviour; it gets the ones that are not at their default.
-    `events`: only for a plugin without a class; for any other plugin the `events` of its class count.
     """
 
     name: str
@@ -72,7 +68,6 @@ class DefaultPlugin:
     args_kind: str | None = None
     feature_gate: str | None = None
     reads_gates: tuple[str, ...] = ()
-    events: tuple[EventInterest, ...] = ()
 
 
 DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
@@ -162,11 +157,6 @@ DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
     DefaultPlugin(
         name="GangScheduling",
         points=frozenset({"preEnqueue", "permit", "placementFeasible"}),
-        events=(
-            EventInterest("UnscheduledPod", ("add",), Hint.ASK_PLUGIN),
-            EventInterest("AssignedPod", ("add",), Hint.ASK_PLUGIN),
-            EventInterest("scheduling.k8s.io/PodGroup", ("add", "update"), Hint.ASK_PLUGIN),
-        ),
         feature_gate="GenericWorkload",
         reads_gates=("CompositePodGroup",),
     ),

@@ -138,7 +138,7 @@ class QueueWiring:
     ) -> dict[str, tuple[Registration, ...]]:
         """Return the events that every plugin of `rejecting` declares, and those of extenders.
 
-        For a default plugin that this build does not have, the table of default plugins has the events.
+        A default plugin that this build does not have rejects nothing, and waits for no event.
         Extenders cannot declare events: every change counts for them, without a hint. Source: kube-scheduler
         `framework/runtime/framework.go` (NewFramework), v1.36.
         """
@@ -149,8 +149,7 @@ class QueueWiring:
             if name in clients:
                 result[name] = self._declared(name, clients[name])
             elif name in DEFAULT_PLUGINS_BY_NAME:
-                own = DEFAULT_PLUGINS_BY_NAME[name].events
-                result[name] = registrations_of(self._emulation.events.get(name, own))
+                result[name] = registrations_of(self._emulation.events.get(name, ()))
         return result
 
     def _declared(self, name: str, client: PluginClient) -> tuple[Registration, ...]:

@@ -48,7 +48,7 @@ class Rules:
         """Read the rules from the plugin's arguments. Raises PluginArgsError."""
         return Rules(
             taint_rules=is_on(args, "DRADeviceTaintRules", default=True),
-            fractional_ranges=is_on(args, "DRAFractionalCapacityRange", default=True),
+            fractional_ranges=is_on(args, "DRAFractionalCapacityRange", default=False),
             strict_amounts=is_on(args, STRICT_DEVICE_AMOUNTS, default=True),
             all_with_full_devices=is_on(args, ALL_WITH_FULL_DEVICES, default=True),
             local_counters=is_on(args, LOCAL_COUNTER_SLICES, default=True),

@@ -12,8 +12,6 @@ from berth_host.config.default_plugins import (
     UNLISTED_POINTS,
 )
 from berth_host.config.gate_tables import FEATURE_GATES
-from berth_host.plugins.registry import ClassRegistry
-from berth_sdk.events import action_of_word
 from berth_sdk.extension_points import ExtensionPoint
 
 
@@ -44,16 +42,3 @@ def test_only_scoring_plugins_have_weights() -> None:
     scoring = {plugin.name for plugin in DEFAULT_PLUGINS if plugin.points & {"score", "placementScore"}}
     assert scoring - weighted == {"VolumeBinding"}
     assert weighted <= scoring
-
-
-def test_actions_are_words_of_the_contract() -> None:
-    for plugin in DEFAULT_PLUGINS:
-        for event in plugin.events:
-            for action in event.actions:
-                assert action_of_word(event.resource, action)
-
-
-def test_only_plugins_without_a_class_have_their_events_here() -> None:
-    told = {plugin.name for plugin in DEFAULT_PLUGINS if plugin.events}
-    assert told == {"GangScheduling"}
-    assert not told & set(ClassRegistry().names)
