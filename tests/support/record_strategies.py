@@ -62,6 +62,7 @@ def pods(draw: st.DrawFn, name: str = "", node_name: str = "") -> Pod:
         terminating=draw(st.booleans()),
         created_at_s=draw(TIMES_S),
         started_at_s=draw(TIMES_S),
+        group_key=draw(st.sampled_from(["", "podgroup/default/g"])),
     )
 
 

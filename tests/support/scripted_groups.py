@@ -262,7 +262,11 @@ class ScriptedHost:
             "activeQ": [self._entry(info) for info in places.active],
             "backoffQ": [
                 *(self._entry(info, kind="normal") for info in places.backoff.rejected()),
-                *(self._entry(info, kind="error") for info in places.backoff.failed()),
+                # Of those whose backoff ends at the same time, the recording has the smallest name first.
+                *sorted(
+                    (self._entry(info, kind="error") for info in places.backoff.failed()),
+                    key=lambda entry: (entry["expiresMs"], _name_of(entry)),
+                ),
             ],
             "unschedulable": [self._entry(info) for info in sorted(places.pool, key=lambda info: info.key)],
             "incomplete": self._members(groups.aside(Aside.INCOMPLETE)),
@@ -366,6 +370,10 @@ def _failure(queued: QueuedPodInfo, failure: Failure) -> Json:
     return _without_empty(shown) | {"nominate": nominate}
 
 
+def _name_of(entry: Json) -> str:
+    return str(entry.get("podGroup") or entry.get("compositePodGroup") or entry.get("pod"))
+
+
 def _without_empty(fields: Json) -> Json:
     return {name: value for name, value in fields.items() if value}
 
@@ -396,7 +404,7 @@ def first_difference(expected: Json, actual: Json) -> Json | None:
     if len(expected["ops"]) != len(actual["ops"]):
         return {"operations": {"expected": len(expected["ops"]), "actual": len(actual["ops"])}}
     for field in ("pods", "podGroups", "metrics"):
-        one, other = expected["final"].get(field), actual["final"].get(field)
+        one, other = expected["final"].get(field) or {}, actual["final"].get(field) or {}
         if one != other:
             return {"final": field, "expected": one, "actual": other}
     return None

@@ -26,6 +26,7 @@ from berth_host.cluster.memory.manifests.loading import Loaded, load
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.memory.volume_controller import VolumeController
 from berth_host.cluster.port import WatchEvent
+from berth_host.cluster.watching import RESOURCE_OF_GATE, group_gates
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.extenders.client import ExtenderName
@@ -108,8 +109,26 @@ def prepare(request: Request) -> Prepared:
     gatekeeping = Gatekeeping()
     server = ApiServer(clock, gatekeeping)
     loaded = load(request.paths, server, request.read_stdin)
-    loaded = replace(loaded, warnings=(*loaded.warnings, *gatekeeping.quotas.uncounted()))
+    unread = _groups_without_gate(loaded_configuration, server)
+    loaded = replace(loaded, warnings=(*loaded.warnings, *gatekeeping.quotas.uncounted(), *unread))
     return Prepared(request, loaded_configuration, clock, server, loaded)
+
+
+def _groups_without_gate(loaded: LoadedConfiguration, server: ApiServer) -> list[str]:
+    """Return a warning for each kind of pod group that the manifests have and the feature gates leave out."""
+    gates, warnings = group_gates(loaded), []
+    for gate, resource in RESOURCE_OF_GATE.items():
+        found = server.list(resource)
+        if gate in gates or not found:
+            continue
+        known = loaded.emulation.gates.get(gate)
+        needed = ",".join(f"{one}=true" for one in (*(() if known is None else known.requires), gate))
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        warnings.append(
+            f"{found[0].kind} {found[0].ref.key}{more}: without effect, so its pods are placed one"
+            f" by one; turn groups on with --feature-gates {needed}"
+        )
+    return warnings
 
 
 async def run(

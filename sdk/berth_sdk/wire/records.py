@@ -154,6 +154,8 @@ def encode_pod(
         message.claims.extend(pod.claims)
     if pod.terminating:
         message.terminating = True
+    if pod.group_key:
+        message.group_key = pod.group_key
     owner = pod.owner
     if owner is not None:
         message.owner.CopyFrom(
@@ -260,6 +262,7 @@ def _decode_common(namespace: str, raw: bytes) -> Pod:
         claims=tuple(message.claims),
         never_preempts=message.never_preempts,
         terminating=message.terminating,
+        group_key=message.group_key,
     )
 
 

@@ -7,6 +7,7 @@ and scheduling.proto.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -177,13 +178,17 @@ def decode_event(message: queue_pb2.ClusterEvent) -> ClusterEvent:
     return ClusterEvent(
         resource=message.resource,
         action=message.action,
-        old=_event_object(message.old_object) if message.HasField("old_object") else None,
-        new=_event_object(message.new_object) if message.HasField("new_object") else None,
+        old=_event_object(message.old_object, message) if message.HasField("old_object") else None,
+        new=_event_object(message.new_object, message) if message.HasField("new_object") else None,
     )
 
 
-def _event_object(message: pb.KubeObject) -> EventObject | None:
+def _event_object(message: pb.KubeObject, event: queue_pb2.ClusterEvent) -> EventObject | None:
     item = wire.decode_object(message)
     if item is None or item.api_version != "v1" or item.kind not in ("Pod", "Node"):
         return item
-    return Pod.from_object(item) if item.kind == "Pod" else Node.from_object(item)
+    if item.kind == "Node":
+        return Node.from_object(item)
+    pod = Pod.from_object(item)
+    # The object names the group also for a host that schedules no groups.
+    return replace(pod, group_key=event.group_key) if event.group_key else pod

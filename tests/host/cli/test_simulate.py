@@ -598,3 +598,40 @@ def test_plugin_counts_the_resource_that_the_configuration_leaves_to_it(
         return
     assert set(placed(result)) == {"default/plain", "default/gpu-0", "default/gpu-1"}
     assert f"1 {NO_ROOM}" in pending(result)["default/gpu-2"]
+
+
+# --- pod groups ------------------------------------------------------------------------------------
+
+
+def gang(*, size: int, minimum: int, cpu: str) -> list[dict[str, Any]]:
+    policy = {"gang": {"minCount": minimum}}
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "train"},
+        "spec": {"schedulingPolicy": policy},
+    }
+    members = [
+        pod_object(f"train-{i}", cpu=cpu, schedulingGroup={"podGroupName": "train"}) for i in range(size)
+    ]
+    return [group, *members]
+
+
+GATE = ("--feature-gates", "GenericWorkload=true")
+
+
+def test_gang_is_placed_as_a_whole_or_not_at_all(run: Run, write: Write) -> None:
+    nodes = [node_object(name, cpu="4") for name in ("a", "b")]
+    fits = run("simulate", *GATE, "-f", write(*nodes, *gang(size=4, minimum=4, cpu="2")), "-o", "json")
+    assert len(placed(fits)) == 4
+    result = run("simulate", *GATE, "-f", write(*nodes, *gang(size=3, minimum=3, cpu="3")), "-o", "json")
+    assert placed(result) == {}
+    assert "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining" in pending(result)["default/train-0"]
+
+
+def test_gang_without_the_gate_is_placed_pod_by_pod_and_the_cure_is_said(run: Run, write: Write) -> None:
+    path = write(node_object("a", cpu="4"), *gang(size=2, minimum=2, cpu="3"))
+    result = run("simulate", "-f", path, "-o", "json")
+    assert len(placed(result)) == 1
+    assert "PodGroup default/train: without effect" in result.stderr
+    assert "--feature-gates GenericWorkload=true" in result.stderr

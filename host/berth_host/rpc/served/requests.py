@@ -322,6 +322,7 @@ def encode_event(event: ClusterEvent) -> queue_pb2.ClusterEvent:
         action=event.action,
         old_object=_event_object(event.old),
         new_object=_event_object(event.new),
+        group_key=next((pod.group_key for pod in (event.new, event.old) if isinstance(pod, Pod)), ""),
     )
 
 

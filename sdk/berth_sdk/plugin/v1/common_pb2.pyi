@@ -358,6 +358,7 @@ class PodSummary(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
     SCORE_REQUESTS_FIELD_NUMBER: _builtins.int
+    GROUP_KEY_FIELD_NUMBER: _builtins.int
     priority: _builtins.int
     """OPTIONAL: spec.priority; 0 also when the pod has none."""
     scheduler_name: _builtins.str
@@ -370,6 +371,10 @@ class PodSummary(_message.Message):
     """OPTIONAL: true: spec.preemptionPolicy is Never."""
     terminating: _builtins.bool
     """OPTIONAL: true: the pod has a deletion timestamp."""
+    group_key: _builtins.str
+    """OPTIONAL: the key of the pod's group, as in `podgroup/<namespace>/<name>`; empty: the pod has none, or the
+    host does not schedule groups.
+    """
     @_builtins.property
     def ref(self) -> Global___ObjectRef:
         """REQUIRED: the pod's namespace, name and uid."""
@@ -465,10 +470,11 @@ class PodSummary(_message.Message):
         created_at: _timestamp_pb2.Timestamp | None = ...,
         started_at: _timestamp_pb2.Timestamp | None = ...,
         score_requests: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        group_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "owner", b"owner", "ref", b"ref", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "claims", b"claims", "created_at", b"created_at", "host_ports", b"host_ports", "images", b"images", "labels", b"labels", "never_preempts", b"never_preempts", "node_selector", b"node_selector", "nominated_node", b"nominated_node", "non_zero_requests", b"non_zero_requests", "owner", b"owner", "priority", b"priority", "ref", b"ref", "requests", b"requests", "required_node", b"required_node", "scheduler_name", b"scheduler_name", "scheduling_gates", b"scheduling_gates", "score_requests", b"score_requests", "started_at", b"started_at", "terminating", b"terminating", "tolerations", b"tolerations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "claims", b"claims", "created_at", b"created_at", "group_key", b"group_key", "host_ports", b"host_ports", "images", b"images", "labels", b"labels", "never_preempts", b"never_preempts", "node_selector", b"node_selector", "nominated_node", b"nominated_node", "non_zero_requests", b"non_zero_requests", "owner", b"owner", "priority", b"priority", "ref", b"ref", "requests", b"requests", "required_node", b"required_node", "scheduler_name", b"scheduler_name", "scheduling_gates", b"scheduling_gates", "score_requests", b"score_requests", "started_at", b"started_at", "terminating", b"terminating", "tolerations", b"tolerations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -217,10 +217,13 @@ class ClusterEvent(_message.Message):
     ACTION_FIELD_NUMBER: _builtins.int
     OLD_OBJECT_FIELD_NUMBER: _builtins.int
     NEW_OBJECT_FIELD_NUMBER: _builtins.int
+    GROUP_KEY_FIELD_NUMBER: _builtins.int
     resource: _builtins.str
     """REQUIRED: the kind, spelled as in EventInterest.resource."""
     action: _builtins.str
     """REQUIRED: what happened, spelled as in EventInterest.actions."""
+    group_key: _builtins.str
+    """OPTIONAL: of an event about a pod: the key of the pod's group, as in PodSummary."""
     @_builtins.property
     def old_object(self) -> _common_pb2.KubeObject:
         """OPTIONAL: the object before the event; unset: the object was added, or the host does not have it as JSON."""
@@ -236,10 +239,11 @@ class ClusterEvent(_message.Message):
         action: _builtins.str = ...,
         old_object: _common_pb2.KubeObject | None = ...,
         new_object: _common_pb2.KubeObject | None = ...,
+        group_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["new_object", b"new_object", "old_object", b"old_object"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "new_object", b"new_object", "old_object", b"old_object", "resource", b"resource"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "group_key", b"group_key", "new_object", b"new_object", "old_object", b"old_object", "resource", b"resource"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
