@@ -143,18 +143,28 @@ class GroupEntries:
                 initial_attempt_timestamp_us=info.initial_attempt_timestamp_us,
                 members=[info],
             )
-            self._places.requeue(entry, Strategy.IMMEDIATELY, _ADDED)
+            self._places.requeue(entry, Strategy.IMMEDIATELY, _ADDED, afresh=True)
 
     def remove(self, pod: Pod) -> bool:
-        """Remove a member that was deleted or bound; return True if it was here."""
+        """Remove a member that was deleted or bound; return True if the queue had the member or its group.
+
+        The entry of the group is put back even if it does not have the member: the gates are called for the
+        others.
+        """
         held = self.held(pod)
-        if held is None:
+        if held is not None and isinstance(held.place, Aside):
+            del self._aside[held.place][pod.key]
+            return True
+        found = self.entry_of(pod)
+        if found is None:
             return False
-        info, entry, place = held.info, held.entity, held.place
-        if isinstance(place, Aside):
-            del self._aside[place][pod.key]
-        elif isinstance(entry, QueuedGroupInfo):
-            self._put_back(place, entry, lambda: entry.remove(info))
+        place, entry = found
+
+        def drop() -> None:
+            if held is not None:
+                entry.remove(held.info)
+
+        self._put_back(place, entry, drop)
         return True
 
     def replace_pod(self, held: Held, pod: Pod) -> None:
@@ -277,5 +287,5 @@ class GroupEntries:
                 retried.consecutive_errors_count += 1
             retried.backoff_expiration_us = None
             retried.timestamp_us = now_us
-        place = self._places.requeue(retried, strategy, ATTEMPT_FAILED)
+        place = self._places.requeue(retried, strategy, ATTEMPT_FAILED, afresh=True)
         return failed_plugin if place is Place.BACKOFF else ""

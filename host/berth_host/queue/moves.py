@@ -73,7 +73,10 @@ class Moves:
         """Move the entity with this key to activeQ for a plugin; return True if the entity left its place."""
         info = self._places.pool.get(key)
         if info is not None:
-            return self._places.requeue(info, Strategy.IMMEDIATELY, FORCE_ACTIVATE) is not Place.POOL
+            return (
+                self._places.requeue(info, Strategy.IMMEDIATELY, FORCE_ACTIVATE, afresh=True)
+                is not Place.POOL
+            )
         info = self._places.backoff.get(key)
         if info is None:
             return False
@@ -83,6 +86,7 @@ class Moves:
     def _requeue(self, leaving: Iterable[tuple[QueuedEntity, Strategy]], event: QueueEvent) -> None:
         for info, strategy in leaving:
             if strategy is not Strategy.SKIP:
+                self._places.pool.remove(info.key)
                 self._places.requeue(info, strategy, event.label)
 
 

@@ -97,11 +97,20 @@ class Places:
     # --- moves -------------------------------------------------------------------------------
 
     def requeue(
-        self, info: QueuedEntity, strategy: Strategy, label: str, passed: Passed = frozenset()
+        self,
+        info: QueuedEntity,
+        strategy: Strategy,
+        label: str,
+        passed: Passed = frozenset(),
+        *,
+        afresh: bool = False,
     ) -> Place:
-        """Move an entity as its strategy says; return its new place. `passed`: gates just passed."""
+        """Move an entity as its strategy says; return its new place. `passed`: gates just passed.
+
+        `afresh`: the entity is new, or comes back as a new one: metrics count it in whichever place.
+        """
         if strategy is Strategy.SKIP:
-            self._to_pool(info, label)
+            self._to_pool(info, label, counts=afresh)
             return Place.POOL
         if not self.gates.run(info, strategy, label, passed):
             # A gated entity that is in activeQ or backoffQ stays there.
@@ -109,9 +118,9 @@ class Places:
                 self._to_pool(info, label)
             return Place.POOL
         if strategy is Strategy.AFTER_BACKOFF and self._backoff_times.is_backing_off(info, self._now_us()):
-            self._to_backoff(info, label)
+            self._to_backoff(info, label, counts=afresh)
             return Place.BACKOFF
-        self._to_active(info, label)
+        self._to_active(info, label, counts=afresh or strategy is not Strategy.IMMEDIATELY)
         return Place.ACTIVE
 
     def stay_gated(self, alike: Alike, strategy: Strategy, label: str) -> bool:
@@ -122,6 +131,7 @@ class Places:
         if not alike.is_gated or not self.gates.keeps(alike, strategy, label):
             return False
         self._observer.pod_entered(Place.POOL.value, label, len(alike.infos))
+        self._observer.entity_entered(Place.POOL.value, label, alike.first.type, len(alike.infos))
         return True
 
     def activate_from_backoff(self, info: QueuedEntity, label: str) -> None:
@@ -188,7 +198,7 @@ class Places:
 
     # --- arrivals ----------------------------------------------------------------------------
 
-    def _to_active(self, info: QueuedEntity, label: str) -> None:
+    def _to_active(self, info: QueuedEntity, label: str, *, counts: bool = True) -> None:
         now_us = self._now_us()
         info.entered_active(now_us)
         info.note(now_us, Place.ACTIVE.value, label)
@@ -197,22 +207,22 @@ class Places:
         self.backoff.remove(key)
         self.order.assign(info)
         self.active.push(key, info.sort_key, info)
-        self.entered(Place.ACTIVE, label, info)
+        self.entered(Place.ACTIVE, label, info, counts=counts)
         if label in self._nominating and isinstance(info, QueuedPodInfo):
             self._nominator.nominate(info.pod)
 
-    def _to_backoff(self, info: QueuedEntity, label: str) -> None:
+    def _to_backoff(self, info: QueuedEntity, label: str, *, counts: bool) -> None:
         self.pool.remove(info.key)
         self.order.assign(info)
         self.backoff.push(info)
         info.note(self._now_us(), Place.BACKOFF.value, label)
-        self.entered(Place.BACKOFF, label, info)
+        self.entered(Place.BACKOFF, label, info, counts=counts)
 
     def note_gated(self, info: QueuedEntity) -> None:
         """Record in the history of each pod that the gate of the entity is closed."""
         info.note(self._now_us(), GATED, info.gating_plugin)
 
-    def _to_pool(self, info: QueuedEntity, label: str) -> None:
+    def _to_pool(self, info: QueuedEntity, label: str, *, counts: bool = True) -> None:
         was_here = info.key in self.pool
         self.pool.put(info)
         if info.is_gated:
@@ -221,11 +231,15 @@ class Places:
                 self.note_gated(info)
         elif not was_here:
             info.note(self._now_us(), Place.POOL.value, label)
-        self.entered(Place.POOL, label, info)
+        if not was_here:
+            self.entered(Place.POOL, label, info, counts=counts)
 
-    def entered(self, place: Place, label: str, info: QueuedEntity) -> None:
-        """Report that an entity came into a place. `label`: the cause."""
-        if info.is_group:
-            self._observer.group_entered(place.value, label, len(info.pods()))
-        else:
-            self._observer.pod_entered(place.value, label)
+    def entered(self, place: Place, label: str, info: QueuedEntity, *, counts: bool = True) -> None:
+        """Report that an entity came into a place. `label`: the cause. `counts`: as an entity, too.
+
+        kube-scheduler counts the pods each time, and the entity only if it is new or did not come into the
+        place that its strategy meant.
+        """
+        self._observer.pod_entered(place.value, label, len(info.pods()))
+        if counts:
+            self._observer.entity_entered(place.value, label, info.type)

@@ -15,7 +15,7 @@ from berth_sdk.status import Code
 
 from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.log import get_logger
-from berth_host.metrics.group_metrics import GROUP, POD
+from berth_host.metrics.group_metrics import POD
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.metrics.series import SeriesBy
 from berth_host.queue.events import QueueEvent, label_of
@@ -102,18 +102,16 @@ class QueueMetrics(QueueObserver):
     def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
         """See QueueObserver."""
         self._metrics.incoming_pods.add((label, queue), count)
-        self._metrics.incoming_entities.add((label, queue, POD), count)
-        if label == self._rules.pod_add:
-            self.labels.append(label)
         if self._told is not None:
             self._told.pod_entered(queue, label, count)
 
-    def group_entered(self, queue: str, label: str, members: int) -> None:
+    def entity_entered(self, queue: str, label: str, type: str, count: int = 1) -> None:
         """See QueueObserver."""
-        self._metrics.incoming_pods.add((label, queue), members)
-        self._metrics.incoming_entities.add((label, queue, GROUP))
+        self._metrics.incoming_entities.add((label, queue, type), count)
+        if type == POD and label == self._rules.pod_add:
+            self.labels.append(label)
         if self._told is not None:
-            self._told.group_entered(queue, label, members)
+            self._told.entity_entered(queue, label, type, count)
 
     def pod_rejected(self, plugin: str, profile: str, count: int = 1) -> None:
         """See QueueObserver."""

@@ -496,7 +496,7 @@ class SchedulingQueue:
             self.groups.add(info)
             self._settle()
             return
-        if self.places.requeue(info, Strategy.IMMEDIATELY, label) is Place.ACTIVE:
+        if self.places.requeue(info, Strategy.IMMEDIATELY, label, afresh=True) is Place.ACTIVE:
             self._wake()
         else:
             self._settle()

@@ -165,11 +165,13 @@ class QueueObserver:
         """Take the result of a profile's PreEnqueue plugins; not called if a plugin answers later."""
 
     def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
-        """Take that pods of no group entered `active`, `backoff` or `unschedulable`. `label`: the cause."""
+        """Take that pods entered `active`, `backoff` or `unschedulable`. `label`: the cause.
 
-    def group_entered(self, queue: str, label: str, members: int) -> None:
-        """Take that a pod group entered such a queue, with its queued `members`. `label`: the cause."""
-        self.pod_entered(queue, label, members)
+        All members of a group are reported each time that the group is put somewhere.
+        """
+
+    def entity_entered(self, queue: str, label: str, type: str, count: int = 1) -> None:
+        """Take that entities of a type, `pod` or `podgroup`, entered such a queue."""
 
     def pod_rejected(self, plugin: str, profile: str, count: int = 1) -> None:
         """Take that a plugin rejected or gated pods."""

@@ -182,7 +182,8 @@ async def test_entities_that_enter_a_queue_are_counted_beside_their_pods() -> No
     async with World([node("n1"), pod("a"), pod("gated", schedulingGates=[{"name": "x"}])]) as world:
         await world.settle()
         told = QueueMetrics(world.host.metrics, QueueObserver(), SortReports(lambda *_: None))
-        told.group_entered("active", "UnscheduledPodAdd", 3)
+        told.pod_entered("active", "UnscheduledPodAdd", 3)
+        told.entity_entered("active", "UnscheduledPodAdd", "podgroup")
         shown = await samples(world)
     entities = shown.of("scheduler_queue_incoming_entities_total", "queue", "event", "type")
     assert entities == {
