@@ -18,7 +18,8 @@ class HostRules:
     `unscheduled_pod`: the resource of events about a pending pod. `target_pod`: that of an update of the very
     pod that waits. `sees_scale_up`: a pod whose requests grow has an event of its own kind.
     `nominates_gated_pods`: the nomination of a new pod counts although the pod is gated.
-    `remembers_flushes`: a pod is flushed again only after another whole period, even if it is gated.
+    `remembers_flushes`: the flush calls the gates of gated pods too, and flushes a pod again only after
+    another whole period.
     `activates_after_undone_victim`: a preemptor whose last victim lost only its reservation is tried at once.
     `relates_victims`: the Event about a victim has its preemptor as `related`; in recordings on a real API
     server, no Event of 1.36 has one.

@@ -139,7 +139,6 @@ def group_event(action: ActionType, old: PodGroup | None, new: PodGroup | None) 
         action,
         None if old is None else old.object,
         None if new is None else new.object,
-        label=kind + _ACTION_TEXT[int(action)],
     )
 
 

@@ -53,9 +53,16 @@ class Moves:
             leaving.sort(key=lambda item: pool.place_of(item[0]))
         self._requeue(leaving, event)
 
-    def each(self, infos: Iterable[QueuedEntity], event: QueueEvent) -> None:
-        """Requeue the entities of `infos` (all in the pool) that `event` helps; each is judged by itself."""
-        asked = (info for info in infos if not info.is_gated or _concerns(info.gating_plugin_events, event))
+    def each(self, infos: Iterable[QueuedEntity], event: QueueEvent, *, gated: bool = False) -> None:
+        """Requeue the entities of `infos` (all in the pool) that `event` helps; each is judged by itself.
+
+        `gated`: gated ones too, whichever events their gates wait for.
+        """
+        asked = (
+            info
+            for info in infos
+            if gated or not info.is_gated or _concerns(info.gating_plugin_events, event)
+        )
         self._requeue([(info, self._hints.judge(info, event)) for info in asked], event)
 
     def by_own_update(self, info: QueuedEntity, changes: list[QueueEvent]) -> None:

@@ -129,6 +129,12 @@ class QueuedEntity(ABC):
         """Record that no PreEnqueue plugin gates the entity any more."""
         self.gating_plugin, self.gating_plugin_events, self.gating_message = "", (), ""
 
+    def mark_flushed(self, *, flushed: bool = True) -> None:
+        """Record for the entity and each pod whether the periodic flush brings it to its next attempt."""
+        self.was_flushed_from_unschedulable = flushed
+        for info in self.pods():
+            info.was_flushed_from_unschedulable = flushed
+
     def gate_as(self, other: QueuedEntity) -> None:
         """Record that the plugin gates this entity that gates `other`."""
         self.gating_plugin = other.gating_plugin

@@ -425,15 +425,15 @@ class SchedulingQueue:
         now_us = self._now_us()
         due = [info for info in self.places.pool if now_us > self.flush_at_us(info)]
         for info in due:
-            info.was_flushed_from_unschedulable = True
+            info.mark_flushed()
             if self._rules.remembers_flushes:
                 info.flushed_at_us = now_us
         if due:
             event = events.timed_out()
-            self._moves.each(due, event)
+            self._moves.each(due, event, gated=self._rules.remembers_flushes)
             for info in due:
                 if info.is_gated and self._rules.remembers_flushes:
-                    info.was_flushed_from_unschedulable = False  # no attempt follows this flush
+                    info.mark_flushed(flushed=False)  # no attempt follows this flush
             self.in_flight.remember(event)
             self._settle()
         return len(due)

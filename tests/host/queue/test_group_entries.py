@@ -445,6 +445,8 @@ def test_gated_group_is_flushed_as_one_entity(bench: GroupBench) -> None:
     bench.clock.advance(301)
     bench.closed.clear()
     assert bench.queue.flush_leftover() == 1
+    assert bench.entry() == ("active", ["a", "b"])
+    assert [info.was_flushed_from_unschedulable for info in bench.record().pods()] == [True, True]
 
 
 def test_groups_and_pods_are_sorted_together_by_priority_and_time(bench: GroupBench) -> None:

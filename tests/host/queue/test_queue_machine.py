@@ -130,8 +130,7 @@ class QueueMachine(RuleBasedStateMachine):
         ]
         for name, model in due:
             model.flushed_ms = self.now_ms
-            if not model.gated:
-                self.settle(name, 1)
+            self.settle(name, 1)
         if due:
             for model in self.models.values():
                 if model.place == "flight":
