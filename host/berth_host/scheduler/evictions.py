@@ -38,6 +38,7 @@ from berth_host.queue.seams import PodLister
 from berth_host.rpc.cycle import Changes, Cycle
 from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.preempting import Preempting
+from berth_host.scheduler.preemption.units import eviction_priority
 from berth_host.scheduler.preemptor import POD, Preemptor
 from berth_host.scheduler.until import all_ended
 from berth_host.scheduler.victim_calls import VictimCalls, is_marked_for
@@ -176,20 +177,47 @@ class Evictions:
         return task
 
     def resume(self, pending: Iterable[Pod]) -> None:
-        """Finish the evictions of an earlier host: evict the marked pods on the nodes of nominated `pending`
-        pods.
+        """Finish the evictions of an earlier host, which marked the victims. `pending`: the nominated pods.
+
+        For a pod, the victims are on its node; for a group with a nominated member, on any nodes.
         """
+        groups = self._seams.cache.groups
+        members: dict[str, list[Pod]] = {}
         for pod in pending:
-            preemptor = Preemptor.of_pod(pod, pod.nominated_node)
-            node = self._seams.cache.node_info(pod.nominated_node)
-            left = [
-                other
-                for other in (node.pods if node is not None else ())
-                if other.priority < pod.priority and not other.terminating and is_marked_for(other, preemptor)
-            ]
-            if left:
-                log.info("preemption.resumed", pod=pod.key, node=pod.nominated_node, victims=len(left))
-                self._begin(_Eviction(preemptor, "", tuple(left)), instant_s(), marked=True)
+            key = groups.root_key(pod)
+            if key:
+                members.setdefault(key, []).append(pod)
+            else:
+                self._resume_pod(pod)
+        preemptors = [
+            Preemptor.of_group(root, pods, {pod.uid: pod.nominated_node for pod in pods})
+            for key, pods in members.items()
+            if (root := groups.object(key)) is not None
+        ]
+        # A mark does not name its group. Of several groups, the one of the highest priority goes first.
+        taken: set[str] = set()
+        for preemptor in sorted(preemptors, key=lambda one: -one.priority):
+            everywhere = (pod for node in self._seams.cache.node_infos() for pod in node.pods)
+            taken |= self._finish(preemptor, (pod for pod in everywhere if pod.uid not in taken))
+
+    def _resume_pod(self, pod: Pod) -> None:
+        node = self._seams.cache.node_info(pod.nominated_node)
+        self._finish(Preemptor.of_pod(pod, pod.nominated_node), node.pods if node is not None else ())
+
+    def _finish(self, preemptor: Preemptor, among: Iterable[Pod]) -> set[str]:
+        """Evict the pods that are marked for a preemptor; return their uids."""
+        groups = self._seams.cache.groups
+        left = [
+            pod
+            for pod in among
+            if not pod.terminating
+            and is_marked_for(pod, preemptor)
+            and eviction_priority(pod, groups) < preemptor.priority
+        ]
+        if left:
+            log.info("preemption.resumed", pod=preemptor.key, node=preemptor.place, victims=len(left))
+            self._begin(_Eviction(preemptor, "", tuple(left)), instant_s(), marked=True)
+        return {pod.uid for pod in left}
 
     async def finish(self, timeout_s: float) -> bool:
         """Wait until no preemption is under way, at most `timeout_s` (real time), and cancel the others.
