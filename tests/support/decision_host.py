@@ -118,7 +118,7 @@ class Nothing:
     def change(self, pods: Sequence[Pod], changes: Sequence[Changes]) -> None:
         """Nothing is changed either."""
 
-    def evict(self, *_: object) -> None:
+    def evict(self, *_: object, **__: object) -> None:
         """Nobody is evicted for a group."""
 
 

@@ -266,6 +266,8 @@ class HostParts:
             self.group_status,
             GroupEvaluator(
                 self.objects.of_resource(BUDGETS),
+                self.preempting,
+                self.metrics.preemption,
                 group_policy=group_policy,
                 rules=self.configuration.emulation.rules,
             ),

@@ -25,6 +25,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.results import PatchOutcome, PatchResult, PostFilterResult
 
 from berth_host.cache.cache import Cache
+from berth_host.cache.pod_groups import GroupReader
 from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.state import InvariantError
@@ -179,7 +180,7 @@ class Evictions:
     def resume(self, pending: Iterable[Pod]) -> None:
         """Finish the evictions of an earlier host, which marked the victims. `pending`: the nominated pods.
 
-        For a pod, the victims are on its node; for a group with a nominated member, on any nodes.
+        For a pod, the victims are on its node; for a group whose members are all nominated, on any nodes.
         """
         groups = self._seams.cache.groups
         members: dict[str, list[Pod]] = {}
@@ -192,7 +193,9 @@ class Evictions:
         preemptors = [
             Preemptor.of_group(root, pods, {pod.uid: pod.nominated_node for pod in pods})
             for key, pods in members.items()
+            # As long as a member lacks its nomination no victim has been deleted, and the group chooses anew.
             if (root := groups.object(key)) is not None
+            and _waiting_in(groups, key) <= {pod.uid for pod in pods}
         ]
         # A mark does not name its group. Of several groups, the one of the highest priority goes first.
         taken: set[str] = set()
@@ -428,6 +431,12 @@ async def _apply(asked: Sequence[Changes]) -> None:
         for patch, done in zip(changes.patches, results, strict=True):
             if done.outcome is not PatchOutcome.APPLIED:
                 raise ChangeFailedError(changes.plugin, patch.resource, done)
+
+
+def _waiting_in(groups: GroupReader, root_key: str) -> set[str]:
+    """Return the uids of the members of a tree that have no node."""
+    states = (groups.state(leaf.key) for leaf in groups.leaves(root_key))
+    return {uid for state in states if state is not None for uid in state.unscheduled}
 
 
 async def _after(earlier: asyncio.Future[None]) -> None:

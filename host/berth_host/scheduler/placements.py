@@ -43,7 +43,12 @@ from berth_host.scheduler.group_attempt import (
     Member,
 )
 from berth_host.scheduler.pod_steps import PodSteps
-from berth_host.scheduler.preemption.group_evaluator import GroupEvaluator, Rerun, victim_refs
+from berth_host.scheduler.preemption.group_evaluator import (
+    GroupEvaluation,
+    GroupEvaluator,
+    Rerun,
+    victim_refs,
+)
 from berth_host.scheduler.preemption.reprieve import Placed
 from berth_host.scheduler.search import ScheduleResult
 
@@ -138,6 +143,8 @@ class Placements:
         self._queue = queue
         self._binding = binding
         self._evaluator = evaluator
+        self.evaluation: GroupEvaluation | None = None
+        """The result of the host's preemption; None: no plugin asked for it."""
         self._metrics = metrics
         self._placed: list[_Placed] = []
         self._has_placements = self._points.has(ExtensionPoint.PLACEMENT_GENERATE)
@@ -191,7 +198,7 @@ class Placements:
 
     async def preempt(self) -> PodGroupPostFilterResult:
         """Run the host's preemption for the group."""
-        found = await self._evaluator.evaluate(self)
+        found = self.evaluation = await self._evaluator.evaluate(self)
         self._metrics.preempted(found.status.code)
         by_uid = {pod.uid: pod for pod in self.pods}
         nominations = [Assignment(by_uid[uid], node) for uid, node in found.nominations.items() if node]

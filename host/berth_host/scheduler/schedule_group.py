@@ -61,8 +61,11 @@ class EvictForGroup(Protocol):
         plugin: str,
         victims: Iterable[ObjectRef],
         changes: asyncio.Future[None] | None = None,
+        *,
+        disruptions: int = 0,
+        budget_violations: int = 0,
     ) -> None:
-        """Evict the victims in the background, after `changes`."""
+        """Evict the victims in the background, after `changes`. The two numbers are for metrics."""
         ...
 
     def change(self, pods: Sequence[Pod], changes: Sequence[Changes]) -> asyncio.Future[None] | None:
@@ -287,7 +290,15 @@ class GroupScheduler:
         nodes = {one.pod.uid: one.node_name for one in result.nominations}
         if pods:
             preemptor = Preemptor.of_group(attempt.tree.group, pods, nodes)
-            self._evictions.evict(preemptor, plugin, result.victims, changes)
+            found = placements.evaluation
+            self._evictions.evict(
+                preemptor,
+                plugin,
+                result.victims,
+                changes,
+                disruptions=0 if found is None else found.disruptions,
+                budget_violations=0 if found is None else found.violations,
+            )
         return nodes
 
     # --- what becomes of the members -------------------------------------------------------------

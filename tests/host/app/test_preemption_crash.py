@@ -21,6 +21,7 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.groups import GROUPS, members, pod_group
 from support.hosts import START_S, node, pod
 
 NODES = 3
@@ -94,11 +95,16 @@ class MortalCluster(MemoryCluster):
         super().record_event(pod, type, reason, action, note, related, related_kind)
 
 
-def a_host(server: ApiServer, seed: int, *, in_a_row: bool = False) -> tuple[Host, MortalCluster]:
+def a_host(
+    server: ApiServer, seed: int, *, in_a_row: bool = False, groups: bool = False
+) -> tuple[Host, MortalCluster]:
     clock = ManualClock(START_S)
     cluster = MortalCluster(clock, server, in_a_row=in_a_row)
     options = HostOptions(clock=clock, chooser=SeededChooser(seed), max_in_pool_s=NEVER_FLUSHED_S)
-    return Host(default_configuration(registered=ClassRegistry().points()), cluster, options), cluster
+    configuration = default_configuration(
+        registered=ClassRegistry().points(), feature_gates=GROUPS if groups else {}
+    )
+    return Host(configuration, cluster, options), cluster
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,15 @@ async def crash_and_take_over(
     first, cluster = a_host(server, seeds[0], in_a_row=in_a_row)
     await first.start()
     server.create(pod(HIGH.name, cpu="3", priority=10))
+    await _crash(cluster, turns)
+    before = look(server)
+    second, _ = a_host(server, seeds[1], in_a_row=in_a_row)
+    await _take_over(second, server)
+    return before, look(server)
+
+
+async def _crash(cluster: MortalCluster, turns: int) -> None:
+    """Let the host run for some turns of the loop, then end it as it is."""
     for _ in range(turns):
         await asyncio.sleep(0)
     cluster.is_dead = True
@@ -146,10 +161,10 @@ async def crash_and_take_over(
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
-    del first
-    before = look(server)
 
-    second, _ = a_host(server, seeds[1], in_a_row=in_a_row)
+
+async def _take_over(second: Host, server: ApiServer) -> None:
+    """Start the next host, and let it run until nothing changes any more."""
     await second.start()
     try:
         await settle(second)
@@ -158,7 +173,6 @@ async def crash_and_take_over(
             await settle(second)
     finally:
         await second.stop()
-    return before, look(server)
 
 
 def _stopping(server: ApiServer) -> ObjectRef | None:
@@ -194,3 +208,79 @@ def test_crashes_happen_before_between_and_after_the_evictions(in_a_row: bool) -
     crashes = [crash_and_take_over(turns, False, (0, 1), in_a_row=in_a_row) for turns in range(41)]
     counts = {len(asyncio.run(crash)[0].leaving) for crash in crashes}
     assert {0, VICTIMS} < counts
+
+
+# --- a group ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GroupSeen:
+    """What the API server has. `nominated`, `bound`: the nodes of members. `leaving`: as in `Seen`."""
+
+    nominated: frozenset[str]
+    bound: frozenset[str]
+    leaving: frozenset[str]
+
+
+def look_at_group(server: ApiServer) -> GroupSeen:
+    pods = {item.ref.name: item for item in server.list("pods")}
+    high = [item for name, item in pods.items() if name.startswith("hi-")]
+    staying = {name for name, item in pods.items() if item.get("metadata.deletionTimestamp") is None}
+    every = {f"low-{i}-{j}" for i in range(NODES) for j in range(VICTIMS)}
+    nominated = {item.get("status.nominatedNodeName") for item in high}
+    bound = {item.get("spec.nodeName") for item in high}
+    return GroupSeen(
+        frozenset(nominated - {None, ""}), frozenset(bound - {None, ""}), frozenset(every - staying)
+    )
+
+
+async def group_crashes(
+    turns: int, slowly: bool, seeds: tuple[int, int], *, in_a_row: bool
+) -> tuple[GroupSeen, GroupSeen]:
+    """Return the state after the crash of a host that preempts for a group, and at the end."""
+    server = ApiServer(ManualClock(START_S))
+    for i in range(NODES):
+        server.create(node(f"n{i}", cpu="3"))
+        for j in range(VICTIMS):
+            low = pod(f"low-{i}-{j}", cpu="1", nodeName=f"n{i}")
+            if slowly:
+                low["metadata"]["finalizers"] = [FINALIZER]
+            server.create(low)
+    server.create(pod_group("hi", least=2, priority=10))
+    for high in members("hi", 2, cpu="3", priority=10):
+        server.create(high)
+    first, cluster = a_host(server, seeds[0], in_a_row=in_a_row, groups=True)
+    await first.start()
+    await _crash(cluster, turns)
+    before = look_at_group(server)
+    second, _ = a_host(server, seeds[1], in_a_row=in_a_row, groups=True)
+    await _take_over(second, server)
+    return before, look_at_group(server)
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(
+    turns=st.integers(0, 60),
+    slowly=st.booleans(),
+    seeds=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    in_a_row=st.booleans(),
+)
+def test_next_host_finishes_the_preemption_of_a_group(
+    turns: int, slowly: bool, seeds: tuple[int, int], in_a_row: bool
+) -> None:
+    before, after = asyncio.run(group_crashes(turns, slowly, seeds, in_a_row=in_a_row))
+    # No victim leaves before the nominations are written.
+    assert len(before.nominated | before.bound) == 2 or not before.leaving
+    assert len(after.bound) == 2
+    if before.leaving:
+        assert after.bound == before.nominated | before.bound
+    assert after.leaving == {f"low-{name[1:]}-{j}" for name in after.bound for j in range(VICTIMS)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("in_a_row", [False, True])
+def test_crashes_happen_before_between_and_after_the_evictions_for_a_group(in_a_row: bool) -> None:
+    crashes = [group_crashes(turns, False, (0, 1), in_a_row=in_a_row) for turns in range(61)]
+    counts = {len(asyncio.run(crash)[0].leaving) for crash in crashes}
+    assert {0, 2 * VICTIMS} < counts

@@ -89,6 +89,14 @@ class GroupEvaluation:
     violations: int = 0
 
 
+class Preemptions(Protocol):
+    """The evictions under way."""
+
+    def is_preempting(self, uid: str) -> bool:
+        """Return True while pods are evicted for the group with this uid."""
+        ...
+
+
 class GroupEvaluator:
     """The evaluator of one host. `group_policy` True: the group says whether it preempts (feature gate
     PodGroupPreemptionPolicy), else its pods. `rules`: those of the version.
@@ -97,12 +105,14 @@ class GroupEvaluator:
     def __init__(
         self,
         budgets: BudgetStore,
+        preempting: Preemptions,
         metrics: PreemptionMetrics | None = None,
         *,
         group_policy: bool = False,
         rules: HostRules = RULES_1_37,
     ) -> None:
         self._budgets = Budgets(budgets, rules)
+        self._preempting = preempting
         self._metrics = metrics or PreemptionMetrics()
         self._group_policy = group_policy
 
@@ -114,7 +124,10 @@ class GroupEvaluator:
         priority = root.priority
         if root.is_coscheduling:
             priority = max((pod.priority for pod in attempt.pods), default=0)
-        if is_ongoing(attempt.pods, priority, snapshot.nodes, snapshot.groups):
+        # After a restart, evictions may run for a group that PreEnqueue does not hold back yet.
+        if self._preempting.is_preempting(root.uid) or is_ongoing(
+            attempt.pods, priority, snapshot.nodes, snapshot.groups
+        ):
             return GroupEvaluation(ONGOING, {pod.uid: pod.nominated_node for pod in attempt.pods})
         started_s = instant_s()
         found = await self._search(attempt, priority)

@@ -36,10 +36,20 @@ profiles:
 NEW: Final = PodGroup(name="new", uid="uid-of-new", is_gang=True, priority=5)
 
 
+class Idle:
+    """No evictions are under way, but for the groups `busy`."""
+
+    def __init__(self, *busy: str) -> None:
+        self.busy = busy
+
+    def is_preempting(self, uid: str) -> bool:
+        return uid in self.busy
+
+
 def evaluate(
     tried: TriedGroup, budgets: Sequence[PlainBudget] = (), *, group_policy: bool = False
 ) -> GroupEvaluation:
-    return asyncio.run(GroupEvaluator(store_of(budgets), group_policy=group_policy).evaluate(tried))
+    return asyncio.run(GroupEvaluator(store_of(budgets), Idle(), group_policy=group_policy).evaluate(tried))
 
 
 def members(count: int, **fields: Any) -> list[Pod]:
@@ -196,3 +206,10 @@ def test_a_pod_that_a_member_cannot_be_beside_does_not_come_back() -> None:
     nodes = [make_node(f"n{i}", cpu=1, labels={"zone": "a"}) for i in range(2)]
     attempt = TriedGroup(CONFIGURATION, nodes, there, NEW, members(1, affinity=apart), ())
     assert names(evaluate(attempt)) == ["far"]
+
+
+def test_a_group_whose_evictions_run_chooses_no_further_victims() -> None:
+    attempt = tried(full(2), members(2, nominated="n0"))
+    found = asyncio.run(GroupEvaluator(store_of([]), Idle(NEW.uid)).evaluate(attempt))
+    assert found.status.message == "ongoing preemption on nominated nodes"
+    assert not found.victims
