@@ -69,6 +69,7 @@ def loaded(workload: Workload, settings: Settings) -> LoadedConfiguration:
         path,
         settings.plugins,
         convert_older=settings.convert_older,
+        feature_gates=workload.gates,
         read_stdin=lambda: settings.standard_input,
     )
     return with_remote(given, settings.remote, settings.plugins)

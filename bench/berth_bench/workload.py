@@ -202,7 +202,8 @@ class Workload:
     `config`: a KubeSchedulerConfiguration that the workload names, "" for none. `notes`: parts of its file
     that have no effect. `gpu_resource`: the resource whose share in use is reported, "" for none. `source`:
     the file of the workload. `later_thresholds`: pods/s by the later version that requires them.
-    `declared_features`: features that every node declares and every pod with pod-level resources needs.
+    `gates`: the feature gates of pod groups that the host gets. `declared_features`: features that every
+    node declares and every pod with pod-level resources needs.
     """
 
     name: str
@@ -214,3 +215,4 @@ class Workload:
     source: str = ""
     later_thresholds: Mapping[str, float] = field(default_factory=dict)
     declared_features: tuple[str, ...] = ()
+    gates: Mapping[str, bool] = field(default_factory=dict)

@@ -343,6 +343,12 @@ def test_thresholds_alone_need_no_templates(tmp_path: Path) -> None:
     assert read_thresholds(path) == {"C/a": 30.0}
 
 
+def test_host_gets_the_gates_of_pod_groups(case: ReadCase) -> None:
+    workload = case(nodes(1), measured(1), featureGates={"GenericWorkload": True, "A": True})
+    assert workload.gates == {"GenericWorkload": True}
+    assert workload.notes == ("feature gates are accepted and ignored: A=true",)
+
+
 def test_own_workloads_have_no_errors() -> None:
     names = [workload.name for workload in read_workloads(own.FILE)]
     assert len(names) == len(set(names)) >= 5

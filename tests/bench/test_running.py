@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 import yaml
-from berth_bench import running
+from berth_bench import own, running
 from berth_bench.result import Result
 from berth_bench.running import Settings, WorkloadError, resized
+from berth_bench.scheduler_perf.cases import read_workloads
 from berth_bench.workload import CreateNodes, Workload
 from berth_host.config.errors import ConfigurationError
 from support.places import TESTS
@@ -410,3 +411,13 @@ async def test_an_older_configuration_is_converted_unless_told_otherwise(
     assert any("the policy becomes one profile" in note for note in result.notes)
     with pytest.raises(ConfigurationError, match='no kind "Policy" is registered'):
         await ran(case(nodes(1), measured(1)), tmp_path, config=str(config), convert_older=False)
+
+
+@pytest.mark.slow
+async def test_groups_of_the_own_workload_are_placed_whole(tmp_path: Path) -> None:
+    found = {workload.name: workload for workload in read_workloads(own.FILE)}
+    workload = resized(found["PodGroups/500Nodes"], 20)
+    result, _ = await ran(workload, tmp_path)
+    assert result.figures is not None
+    assert (result.figures.pods, result.figures.bound) == (500, 500)
+    assert not any("stay pending" in note for note in result.notes)

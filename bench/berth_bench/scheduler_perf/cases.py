@@ -24,6 +24,15 @@ from berth_bench.scheduler_perf.thresholds import threshold_of
 from berth_bench.workload import CreatePods, StopCollecting, Workload
 
 _SHOWN: Final = 5
+GROUP_GATES: Final = frozenset(
+    {
+        "GenericWorkload",
+        "TopologyAwareWorkloadScheduling",
+        "CompositePodGroup",
+        "PodGroupPreemptionPolicy",
+    }
+)
+"""The feature gates that the host gets: without them, pods of groups are plain pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +160,9 @@ def _workload(found: _Found) -> Workload:
     notes: list[str] = []
     if params.unused:
         notes.append(f"parameters that no op uses: {', '.join(params.unused)}")
-    if gates:
-        shown = ", ".join(f"{name}={str(value).lower()}" for name, value in gates.items())
+    ignored = {name: value for name, value in gates.items() if name not in GROUP_GATES}
+    if ignored:
+        shown = ", ".join(f"{name}={str(value).lower()}" for name, value in ignored.items())
         notes.append(f"feature gates are accepted and ignored: {shown}")
     threshold = threshold_of(case, own, notes)
     config = case.text("schedulerConfigPath")
@@ -173,6 +183,7 @@ def _workload(found: _Found) -> Workload:
         notes=tuple(notes),
         source=str(found.problems.path),
         declared_features=features,
+        gates={name: value for name, value in gates.items() if name in GROUP_GATES},
     )
 
 
