@@ -192,7 +192,7 @@ class Actions:
     # --- pods ------------------------------------------------------------------------------------
 
     async def _create_pods(self, op: ops.CreatePods) -> None:
-        static = op.template.is_static and op.volume_template is None
+        static = op.template.is_static and op.volume_template is None and not op.signature_batch
         pods = self._pods_of(op)
         # Evaluating Go templates is not part of the measured time.
         ready = pods if static else list(pods)
@@ -214,6 +214,8 @@ class Actions:
         claims = iter(()) if op.claim_template is None else op.claim_template.objects(op.count)
         for index, pod in enumerate(op.template.objects(op.count)):
             made = _in_namespace(pod, op.namespace)
+            if op.signature_batch:
+                made = _labelled(made, "signature", f"signature-label-{index // op.signature_batch}")
             volume = next(volumes, None)
             yield made if volume is None else self._with_volume(made, index, volume, next(claims))
 
@@ -421,6 +423,11 @@ def _in_namespace(obj: Mapping[str, Any], namespace: str) -> Object:
     if not own.get("name") and not own.get("generateName"):
         own["generateName"] = f"{str(obj['kind']).lower()}-"
     return dict(obj) | {"metadata": own | ({"namespace": namespace} if namespace else {})}
+
+
+def _labelled(obj: Object, key: str, value: str) -> Object:
+    metadata = obj["metadata"]
+    return obj | {"metadata": metadata | {"labels": {**(metadata.get("labels") or {}), key: value}}}
 
 
 def _named(obj: Mapping[str, Any], name: str) -> Object:

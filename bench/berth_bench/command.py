@@ -185,11 +185,11 @@ def scheduler_perf(
     """Run workloads of each FILE, a performance-config.yaml of Kubernetes' scheduler_perf.
 
     FILE may also be the name of one of Kubernetes' own files (affinity, misc, ...) in the --data folder;
-    without FILE all of them run. Paths in a file are relative to it. Feature gates are accepted and ignored.
+    without FILE all of them run. Paths in a file are relative to it.
     """
     with reported():
         paths = upstream.files(files, data)
-        workloads = upstream.with_later_thresholds(read_workloads(paths, names, labels), data)
+        workloads = read_workloads(paths, names, labels, signatures=True)
     _run(
         workloads,
         options,

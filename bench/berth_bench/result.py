@@ -6,7 +6,6 @@ figure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,9 +68,8 @@ class Figures:
 class Result:
     """The result of one workload. `threshold`: pods/s, None: the workload has none. `notes`: further
     information, a sentence each. `gpu_share`: the share of the nodes' GPUs in use at the end (0..1), None:
-    not measured. `config`: the configuration file, if several were given. `later_thresholds`: pods/s by the
-    later version of Kubernetes that requires them. `lapses`: rules of the configuration that did not always
-    run; the notes contain them too.
+    not measured. `config`: the configuration file, if several were given. `lapses`: rules of the
+    configuration that did not always run; the notes contain them too.
     """
 
     workload: str
@@ -80,7 +78,6 @@ class Result:
     notes: tuple[str, ...] = field(default=())
     gpu_share: float | None = None
     config: str = ""
-    later_thresholds: Mapping[str, float] = field(default_factory=dict)
     lapses: tuple[str, ...] = ()
 
     @property
@@ -92,11 +89,6 @@ class Result:
     def ratio(self) -> float | None:
         """The average rate divided by the threshold; None without a threshold."""
         return self.figures.rate.avg / self.threshold if self.threshold else None
-
-    def later_ratio(self, version: str) -> float | None:
-        """Return the average rate divided by a later version's threshold."""
-        threshold = self.later_thresholds.get(version)
-        return self.figures.rate.avg / threshold if threshold else None
 
     def as_json(self, command: str) -> dict[str, Any]:
         """Return one line of `-o json`. `command`: the command that runs this workload alone."""
@@ -120,9 +112,5 @@ class Result:
             "nodes_evaluated_per_pod": round(own.nodes_evaluated_per_pod, 1),
             "threshold": self.threshold,
             "ratio": None if ratio is None else round(ratio, 3),
-            "later_thresholds": {
-                version: {"threshold": threshold, "ratio": round(own.rate.avg / threshold, 3)}
-                for version, threshold in self.later_thresholds.items()
-            },
             "command": command,
         }

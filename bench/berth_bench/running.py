@@ -69,10 +69,18 @@ def loaded(workload: Workload, settings: Settings) -> LoadedConfiguration:
         path,
         settings.plugins,
         convert_older=settings.convert_older,
-        feature_gates=workload.gates,
         read_stdin=lambda: settings.standard_input,
+        feature_gates=workload.feature_gates,
+        emulated_version=_emulated(workload.feature_gates),
     )
     return with_remote(given, settings.remote, settings.plugins)
+
+
+def _emulated(gates: Mapping[str, bool]) -> str:
+    """Return the version whose gates can be set so: as in scheduler_perf, 1.36 to turn NodeDeclaredFeatures
+    off, which 1.37 locks; "" for the default.
+    """
+    return "1.36" if gates.get("NodeDeclaredFeatures") is False else ""
 
 
 def resized(workload: Workload, nodes: int) -> Workload:
@@ -128,7 +136,6 @@ async def run(workload: Workload, settings: Settings) -> Result:
             workload=workload.name,
             figures=meter.figures(len(server.list("nodes"))),
             threshold=workload.threshold,
-            later_thresholds=workload.later_thresholds,
             notes=(*workload.notes, *actions.notes, *_warnings(host)),
             lapses=tuple(lapses_of(host)),
             gpu_share=_share_in_use(server, workload.gpu_resource) if workload.gpu_resource else None,

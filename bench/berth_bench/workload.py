@@ -56,7 +56,8 @@ class CreateNamespaces:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePods:
     """Create pods. `waits`: wait until all of them have a node. `steady_s`: above 0, each pod that has its
-    node is deleted and replaced, for this time in seconds.
+    node is deleted and replaced, for this time in seconds. `signature_batch`: above 0, so many pods after
+    each other share a value of the label `signature`.
     """
 
     count: int
@@ -67,6 +68,7 @@ class CreatePods:
     steady_s: float = 0.0
     volume_template: Template | None = None
     claim_template: Template | None = None
+    signature_batch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,9 +203,8 @@ class Workload:
 
     `config`: a KubeSchedulerConfiguration that the workload names, "" for none. `notes`: parts of its file
     that have no effect. `gpu_resource`: the resource whose share in use is reported, "" for none. `source`:
-    the file of the workload. `later_thresholds`: pods/s by the later version that requires them.
-    `gates`: the feature gates of pod groups that the host gets. `declared_features`: features that every
-    node declares and every pod with pod-level resources needs.
+    the file of the workload. `feature_gates`: gates of the scheduler.
+    `declared_features`: features that every node declares and every pod with pod-level resources needs.
     """
 
     name: str
@@ -213,6 +214,5 @@ class Workload:
     notes: tuple[str, ...] = ()
     gpu_resource: str = ""
     source: str = ""
-    later_thresholds: Mapping[str, float] = field(default_factory=dict)
+    feature_gates: Mapping[str, bool] = field(default_factory=dict)
     declared_features: tuple[str, ...] = ()
-    gates: Mapping[str, bool] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from berth_bench import own
-from berth_bench.scheduler_perf.cases import read_thresholds, read_workloads
+from berth_bench.scheduler_perf.cases import read_workloads
 from berth_bench.workload import (
     AllocateClaims,
     Barrier,
@@ -253,16 +253,15 @@ def test_file_of_another_kind_is_refused(tmp_path: Path, text: str | None, probl
     assert problem in problems(path)
 
 
-def test_gates_thresholds_and_selectors_without_effect_become_notes(case: ReadCase) -> None:
-    workload = case(
-        nodes(1),
-        measured(1),
-        case={"featureGates": {"A": True, "B": True}},
-        featureGates={"B": False},
-        threshold=300,
-    )
-    assert workload.threshold == 300.0
-    assert workload.notes == ("feature gates are accepted and ignored: A=true, B=false",)
+def test_gates_of_a_workload_are_those_of_its_case_unless_it_sets_them(case: ReadCase) -> None:
+    gates = {"case": {"featureGates": {"A": True, "B": True}}, "featureGates": {"B": False}}
+    workload = case(nodes(1), measured(1), **gates)
+    assert workload.feature_gates == {"A": True, "B": False}
+
+
+def test_thresholds_and_selectors_without_effect_become_notes(case: ReadCase) -> None:
+    workload = case(nodes(1), measured(1), threshold=300)
+    assert (workload.threshold, workload.notes) == (300.0, ())
     selector = {"name": "scheduler_x", "dataBucket": "Perc99", "expectLower": True}
     other = case(nodes(1), measured(1), threshold=3, thresholdMetricSelector=selector)
     assert other.threshold is None
@@ -271,6 +270,22 @@ def test_gates_thresholds_and_selectors_without_effect_become_notes(case: ReadCa
     assert unused.notes == ("parameters that no op uses: a, b",)
     nothing = case(nodes(1), pods(1))
     assert nothing.notes == ("no op collects metrics: nothing is measured",)
+
+
+def test_pods_of_templates_share_a_label_as_often_as_the_op_says(write_case: WriteCase) -> None:
+    batch = pods(2, signatureBatchSizeParam="$batch")
+    path = write_case(nodes(1), batch, measured(1), params={"batch": 5})
+    (marked,) = read_workloads(path, signatures=True)
+    (plain,) = read_workloads(path)
+    batches = [[op_of(workload, index).signature_batch for index in (1, 2)] for workload in (marked, plain)]
+    assert batches == [[5, 1], [5, 0]]
+
+
+def test_parameter_of_a_template_may_have_a_default(case: ReadCase) -> None:
+    given = {"a": "$known|3", "b": "$missing|[1, x]", "c": "$missing|", "d": "text"}
+    op = {"opcode": "createPods", "count": 1, "templateParams": given, "collectMetrics": True}
+    workload = case(nodes(1), op, params={"known": 7})
+    assert op_of(workload, 1).template.params == {"a": 7, "b": [1, "x"], "c": None, "d": "text"}
 
 
 def test_threshold_may_be_one_of_several_topics(tmp_path: Path, write_case: WriteCase) -> None:
@@ -334,19 +349,6 @@ def test_workloads_of_several_files_are_chosen_together(
         read_workloads(paths, ["C/x"])
     wanted = [workload.name for workload in read_workloads(paths, ["C/w", "Other/5Nodes"], "short")]
     assert wanted == ["Other/5Nodes"]
-
-
-def test_thresholds_alone_need_no_templates(tmp_path: Path) -> None:
-    path = tmp_path / "cases.yaml"
-    workloads = [{"name": "a", "threshold": 30}, {"name": "b"}, {"name": "c", "threshold": 0}]
-    path.write_text(yaml.safe_dump([{"name": "C", "workloadTemplate": [{}], "workloads": workloads}]))
-    assert read_thresholds(path) == {"C/a": 30.0}
-
-
-def test_host_gets_the_gates_of_pod_groups(case: ReadCase) -> None:
-    workload = case(nodes(1), measured(1), featureGates={"GenericWorkload": True, "A": True})
-    assert workload.gates == {"GenericWorkload": True}
-    assert workload.notes == ("feature gates are accepted and ignored: A=true",)
 
 
 def test_own_workloads_have_no_errors() -> None:

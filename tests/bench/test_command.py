@@ -20,6 +20,7 @@ from berth_bench import command
 from berth_bench.rendering.bench import plugins_text, results_text
 from berth_bench.result import Figures, PluginFigures, Rate, Result
 from berth_bench.running import Settings, WorkloadError
+from berth_bench.scheduler_perf import upstream
 from berth_bench.workload import Workload
 
 from .conftest import Run, WriteCase, measured, nodes
@@ -39,7 +40,6 @@ FIELDS = [
     "nodes_evaluated_per_pod",
     "threshold",
     "ratio",
-    "later_thresholds",
     "command",
 ]
 
@@ -108,16 +108,6 @@ def test_nominations_have_columns_where_there_are_some() -> None:
     assert (first.split()[-2:], second.split()[-2:]) == (["3", "40"], ["-", "-"])
 
 
-def test_later_thresholds_have_columns_where_there_are_some() -> None:
-    asked = replace(result("A/a", threshold=50.0), later_thresholds={"v1.37.2": 200.0})
-    assert asked.as_json("")["later_thresholds"] == {"v1.37.2": {"threshold": 200.0, "ratio": 0.5}}
-    assert result("B/b").as_json("")["later_thresholds"] == {}
-    header, first, second = results_text([asked, result("B/b", threshold=50.0)]).splitlines()[:3]
-    assert header.split()[-4:] == ["THRESHOLD", "RATIO", "V1.37.2", "RATIO"]
-    assert first.split()[-4:] == ["50", "2.00", "200", "0.50"]
-    assert second.split()[-4:] == ["50", "2.00", "-", "-"]
-
-
 def test_table_has_a_row_per_workload_and_a_gpu_column_if_asked_for() -> None:
     text = results_text([result("A/a", threshold=50.0), result("B/b", notes=("gone",))])
     lines = text.splitlines()
@@ -151,7 +141,7 @@ def test_json_lines_repeat_the_command_that_makes_them(
 def test_files_may_be_names_of_kubernetes_own(
     run: Run, write_case: WriteCase, tmp_path: Path, seen: list[tuple[Workload, Settings]]
 ) -> None:
-    area = tmp_path / "data" / "v1.36.2" / "misc"
+    area = tmp_path / "data" / upstream.VERSION / "misc"
     area.mkdir(parents=True)
     path = write_case(nodes(1), measured(1)).rename(area / "performance-config.yaml")
     (tmp_path / "pod.yaml").rename(area / "pod.yaml")
@@ -283,7 +273,7 @@ def test_bad_input_exits_with_2_and_runs_nothing(
 def test_command_as_a_process_runs_each_workload_in_one_of_its_own(
     write_case: WriteCase, tmp_path: Path
 ) -> None:
-    file = write_case(nodes(3), measured(4), featureGates={"A": True}, threshold=1)
+    file = write_case(nodes(3), measured(4), featureGates={"GenericWorkload": True}, threshold=1)
     noisy = tmp_path / "noisy.py"
     noisy.write_text(
         "import os\nfrom berth_sdk import Plugin\n\nprint('hello')\n\n\nclass Noisy(Plugin):\n"
@@ -313,7 +303,6 @@ def test_command_as_a_process_runs_each_workload_in_one_of_its_own(
     assert (got["nodes"], got["pods"], got["bound"], got["threshold"]) == (3, 4, 4, 1.0)
     assert got["ratio"] == pytest.approx(got["pods_per_s"]["avg"], abs=0.06)
     assert got["nodes_evaluated_per_pod"] == 3.0
-    assert "note: feature gates are accepted and ignored: A=true" in err
     assert "NodeResourcesFit" in err
     pids = {text.split()[1] for text in err.splitlines() if text.startswith("pid ")}
     assert len(pids) == 1

@@ -26,21 +26,47 @@ def value_of(expression: str, index: int = 7, **params: Any) -> Any:
         pytest.param("{{DivideFloat .Index 2}}", 3.5, id="division"),
         pytest.param("{{SubtractInt .Index 9}}", -2, id="below zero"),
         pytest.param('"{{- .team -}}"', "a", id="parameter, trimmed"),
+        pytest.param("{{.Index | AddInt 1 | MultiplyInt 2}}", 16, id="pipeline"),
+        pytest.param('{{$kind := or .missing "small"}}{{$kind}}-{{.team}}', "small-a", id="default"),
+        pytest.param("{{if .missing}}1{{else}}2{{end}}", 2, id="if without a value"),
+        pytest.param(
+            "{{if eq .team 'b'}}1{{else if ge .Index 7}}2{{else}}3{{end}}".replace("'", '"'), 2, id="else if"
+        ),
+        pytest.param("{{if not .flag}}1{{end}}5", 15, id="negated"),
+        pytest.param("[{{range (2 | Int)}}{{.}}, {{end}}9]", [0, 1, 9], id="range"),
+        pytest.param(
+            "[{{range $n := .Index}}{{if lt $n 2}}{{AddInt $n $.Index}}, {{end}}{{end}}9]",
+            [7, 8, 9],
+            id="variables",
+        ),
+        pytest.param("[{{range 0}}1{{else}}2{{end}}]", [2], id="range over nothing"),
+        pytest.param("{{$x := 1}}{{if true}}{{$x := 2}}{{end}}{{$x}}", 1, id="variable of a branch"),
+        pytest.param("{{.selectors | JSON}}", [{"cel": "a < b"}], id="JSON"),
+        pytest.param("{{(or .missing nil) | JSON}}", None, id="JSON of nothing"),
+        pytest.param("{{/* none */}}5", 5, id="comment"),
     ],
 )
 def test_actions_are_computed(expression: str, value: Any) -> None:
-    assert value_of(expression, team="a") == value
+    assert value_of(expression, team="a", flag=False, selectors=[{"cel": "a < b"}]) == value
 
 
 @pytest.mark.parametrize(
     ("expression", "problem"),
     [
-        pytest.param("{{.Other}}", ".Other has no value: there are .Count, .Index", id="no such name"),
-        pytest.param("{{if .Index}}", "if is not supported", id="control"),
+        pytest.param("{{.Other}}", "has no value: there are .Count, .Index", id="no such name"),
+        pytest.param("{{AddInt .Other 1}}", "has no value: there are .Count, .Index", id="sum of nothing"),
+        pytest.param("{{.Index.x}}", "7 has no fields", id="field of a number"),
+        pytest.param("{{$n}}", "there is no variable $n", id="no such variable"),
+        pytest.param("{{if .Index}}", "lacks its {{end}}", id="no end"),
+        pytest.param("{{end}}", "ends or continues nothing", id="end of nothing"),
+        pytest.param('{{template "x"}}', "template is not supported", id="template"),
+        pytest.param("{{.Index | 3}}", "3 is no function", id="pipe into a number"),
+        pytest.param("{{range .Other}}{{end}}", "has no value", id="range over nothing known"),
         pytest.param("{{AddInt (.Index}}", "lacks a closing bracket", id="bracket"),
         pytest.param("{{DivideInt 1 0}}", "cannot be computed", id="by zero"),
         pytest.param("{{}}", "is empty", id="empty"),
-        pytest.param("{{.Index | printf}}", "is not understood", id="pipe"),
+        pytest.param("{{.Index | printf}}", "printf is not supported", id="pipe"),
+        pytest.param("{{.Index = 3}}", "is not understood", id="assignment"),
         pytest.param('{{AddInt "a" 1}}', "'a' is not a number", id="no number"),
     ],
 )

@@ -26,7 +26,7 @@ def _tool() -> ModuleType:
 
 
 tool = _tool()
-RECORDED = json.loads((ROOT / "tests/host/config/golden/feature_gates.json").read_text())
+RECORDED = json.loads((ROOT / "tests/host/config/golden/feature_gates_1_37.json").read_text())
 
 
 def test_gate_stages_and_defaults_equal_the_recording(servers: RealServers) -> None:
@@ -37,7 +37,10 @@ def test_gate_stages_and_defaults_equal_the_recording(servers: RealServers) -> N
 
 
 @pytest.mark.usefixtures("servers")
-@pytest.mark.parametrize("gate", ["DRAAdminAccess", "DRAPrioritizedList", "GangScheduling", "KMSv1"])
+@pytest.mark.parametrize(
+    "gate",
+    ["DRAAdminAccess", "DRAPrioritizedList", "GenericWorkload", "TopologyAwareWorkloadScheduling", "KMSv1"],
+)
 def test_gate_answers_equal_the_recording(gate: str) -> None:
     recorded = RECORDED["gates"][gate]
     answers = [tool.answer(f"{gate}={value}") for value in ("true", "false")]

@@ -54,8 +54,8 @@ async def test_error_of_a_score_plugin_is_reported_like_any_scoring_failure(empt
 
 
 async def test_kube_scheduler_is_found_identical_to_its_recording(empty_stage: Stage) -> None:
-    outcome = await run(RECORDS["insufficient-cpu"], empty_stage, str(program("kube-scheduler")))
-    assert outcome == Outcome(name="insufficient-cpu", seconds=outcome.seconds)
+    outcome = await run(RECORDS["scheduled"], empty_stage, str(program("kube-scheduler")))
+    assert outcome == Outcome(name="scheduled", seconds=outcome.seconds)
 
 
 async def test_scenario_may_use_every_kind_that_the_api_server_serves(empty_stage: Stage) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import urllib.error
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,50 @@ def test_pod_can_be_created_and_wiped(empty_servers: RealServers) -> None:
     empty(empty_servers)
     assert empty_servers.request("GET", "/api/v1/nodes")["items"] == []
     assert empty_servers.request("GET", "/api/v1/pods")["items"] == []
+
+
+GROUP = {
+    "apiVersion": "scheduling.k8s.io/v1beta1",
+    "kind": "PodGroup",
+    "metadata": {"name": "g1"},
+    "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+}
+GROUPS_PATH = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+MEMBER = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "m1"},
+    "spec": {"containers": [{"name": "c", "image": "app"}], "schedulingGroup": {"podGroupName": "g1"}},
+}
+PODS_PATH = "/api/v1/namespaces/default/pods"
+
+
+def test_pod_group_and_its_member_can_be_created_and_wiped(empty_pod_group_servers: RealServers) -> None:
+    servers = empty_pod_group_servers
+    group = servers.create(GROUPS_PATH, GROUP)
+    assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
+    assert (group["spec"]["priority"], group["spec"]["preemptionPolicy"]) == (0, "PreemptLowerPriority")
+    assert servers.create(PODS_PATH, MEMBER)["spec"]["schedulingGroup"] == {"podGroupName": "g1"}
+    composite = {
+        "apiVersion": "scheduling.k8s.io/v1alpha3",
+        "kind": "CompositePodGroup",
+        "metadata": {"name": "c1"},
+        "spec": {
+            "schedulingPolicy": {"gang": {"minGroupCount": 1}},
+            "workloadRef": {"workloadName": "w1", "templateName": "t1"},
+        },
+    }
+    servers.create("/apis/scheduling.k8s.io/v1alpha3/namespaces/default/compositepodgroups", composite)
+    empty(servers)
+    assert servers.request("GET", GROUPS_PATH)["items"] == []
+    assert servers.request("GET", PODS_PATH)["items"] == []
+
+
+def test_server_has_no_pod_groups_by_default(empty_servers: RealServers) -> None:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        empty_servers.create(GROUPS_PATH, GROUP)
+    assert caught.value.code == 404
+    assert "schedulingGroup" not in empty_servers.create(PODS_PATH, MEMBER)["spec"]
 
 
 def kubectl(access: Path, *arguments: str) -> str:

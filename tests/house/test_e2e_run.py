@@ -28,8 +28,8 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
 def play(tool: Any, states: dict[str, str], asked: list[tuple[str, str]]) -> None:
     """Make runs end at once, each with one spec in its scheduler's state; `asked` records each run."""
 
-    async def one_run(scheduler: str, folder: Path, focus: Sequence[str]) -> Run:
-        asked.append((scheduler, folder.name))
+    async def one_run(scheduler: str, folder: Path, focus: Sequence[str], *, pod_groups: bool) -> Run:
+        asked.append((f"{scheduler} with pod groups" if pod_groups else scheduler, folder.name))
         if not states[scheduler]:
             raise ReportError("no report")
         spec = Spec(name="spec", state=states[scheduler], seconds=1, reason="why")
@@ -58,6 +58,13 @@ def test_schedulers_take_turns(tool: Any) -> None:
     play(tool, {KUBE: "passed", BERTH: "passed"}, asked)
     assert tool.main(["--runs", "2"]) == 0
     assert asked == [(KUBE, f"{KUBE}-1"), (BERTH, "berth-1"), (KUBE, f"{KUBE}-2"), (BERTH, "berth-2")]
+
+
+def test_specs_of_pod_groups_run_with_their_gate(tool: Any) -> None:
+    asked: list[tuple[str, str]] = []
+    play(tool, {KUBE: "passed", BERTH: "passed"}, asked)
+    assert tool.main(["--pod-groups", "--at-once"]) == 0
+    assert [name for name, _ in asked] == [f"{KUBE} with pod groups", f"{BERTH} with pod groups"]
 
 
 def test_scheduler_alone_is_compared_with_nothing(tool: Any) -> None:

@@ -99,7 +99,10 @@ class Deployed:
         self, servers: RealServers, folder: Path, values: Mapping[str, Any], *, more_documents: str = ""
     ) -> None:
         self.servers = servers
-        self.manifests = [one for one in rendered(values=values) if one["kind"] in _PATHS]
+        chart = rendered(values=values)
+        self.manifests = [one for one in chart if one["kind"] in _PATHS]
+        (container,) = the(chart, "Deployment")["spec"]["template"]["spec"]["containers"]
+        self._gates = [flag for flag in container["args"] if flag.startswith("--feature-gates=")]
         text: str = the(self.manifests, "ConfigMap")["data"]["scheduler.yaml"]
         self.configuration: Json = yaml.safe_load(text.split("\n---\n")[0])
         self._folder = folder
@@ -131,6 +134,7 @@ class Deployed:
         path = os.pathsep.join(filter(None, (str(ROOT / "tests"), os.environ.get("PYTHONPATH", ""))))
         line = [sys.executable, "-m", "berth_host", "scheduler", f"--config={self._config}"]
         line += [f"--secure-port={port}", "--bind-address=127.0.0.1", "--logging-format=json", "-v=2"]
+        line += self._gates
         with said.open("wb") as log:
             process = subprocess.Popen(
                 line,

@@ -32,6 +32,9 @@ PROGRAMS: Final = ("kwok", "e2e.test")
 CURE: Final = "run `make e2e` (it needs Go), which builds them"
 NODES: Final = 4
 ZONES: Final = 2
+POD_GROUP_GATE: Final = ("--feature-gates=GenericWorkload=true",)
+"""The flag with which schedulers and kube-controller-manager know pod groups."""
+_OF_POD_GROUPS: Final = "FeatureGate: containsAny GenericWorkload"
 READY_WITHIN_S: Final = 90.0
 _KWOK_MODULE: Final = ROOT / "tests/cluster/envtest/kwok"
 _STAGES: Final = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
@@ -101,14 +104,16 @@ def fake_node(number: int) -> Json:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path) -> Iterator[RealServers]:
+def cluster(folder: Path, *, pod_groups: bool = False) -> Iterator[RealServers]:
     """Yield the servers, kube-controller-manager, kwok and ready nodes, while it is entered. Raises
     ServerError.
+
+    `pod_groups`: the cluster serves pod groups, and its controllers know them.
     """
-    with RealServers(folder / "servers", controllers=True) as servers:
+    with RealServers(folder / "servers", controllers=True, pod_groups=pod_groups) as servers:
         for number in range(NODES):
             servers.create("/api/v1/nodes", fake_node(number))
-        manager_flags = _controller_flags(servers, folder)
+        manager_flags = [*_controller_flags(servers, folder), *(POD_GROUP_GATE if pod_groups else ())]
         with (
             _running(folder, "kube-controller-manager", manager_flags) as manager,
             _running(folder, "kwok", _kwok_flags(servers, folder)) as kwok,
@@ -117,10 +122,13 @@ def cluster(folder: Path) -> Iterator[RealServers]:
             yield servers
 
 
-async def run_specs(servers: RealServers, folder: Path, *, focus: Sequence[str] = ()) -> Path:
+async def run_specs(
+    servers: RealServers, folder: Path, *, focus: Sequence[str] = (), pod_groups: bool = False
+) -> Path:
     """Run Kubernetes' scheduling specs on the cluster; the path of Ginkgo's JSON report.
 
     `focus`: regular expressions of spec names; without any, all that no feature gate has to be on for.
+    `pod_groups`: run the specs that need the gate of pod groups instead.
     A spec that fails is the report's matter; that there is no report is the caller's.
     """
     report = folder / "report.json"
@@ -132,7 +140,7 @@ async def run_specs(servers: RealServers, folder: Path, *, focus: Sequence[str] 
         f"--num-nodes={NODES}",
         f"--e2e-output-dir={folder}",
         f"--ginkgo.json-report={report}",
-        "--ginkgo.label-filter=Feature: isEmpty",
+        f"--ginkgo.label-filter={_OF_POD_GROUPS if pod_groups else 'Feature: isEmpty'}",
         "--ginkgo.seed=1",
         "--ginkgo.timeout=3h",
         "--ginkgo.no-color",

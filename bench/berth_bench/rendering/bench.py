@@ -78,11 +78,6 @@ def plugins_text(result: Result) -> str:
 
 def _own_columns(results: Sequence[Result]) -> Iterator[tuple[str, list[str]]]:
     """Yield the columns that appear only if a workload has values for them."""
-    for version in sorted({version for result in results for version in result.later_thresholds}):
-        own = (result.later_thresholds.get(version) for result in results)
-        yield version.upper(), ["-" if threshold is None else f"{threshold:g}" for threshold in own]
-        ratios = (result.later_ratio(version) for result in results)
-        yield "RATIO", ["-" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
     if any(result.figures.nominated for result in results):
         yield "NOMINATED", [str(result.figures.nominated or "-") for result in results]
         yield (

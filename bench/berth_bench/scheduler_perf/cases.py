@@ -7,7 +7,7 @@ Only the ops of the chosen workloads are read, so a file may contain others with
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,15 +24,6 @@ from berth_bench.scheduler_perf.thresholds import threshold_of
 from berth_bench.workload import CreatePods, StopCollecting, Workload
 
 _SHOWN: Final = 5
-GROUP_GATES: Final = frozenset(
-    {
-        "GenericWorkload",
-        "TopologyAwareWorkloadScheduling",
-        "CompositePodGroup",
-        "PodGroupPreemptionPolicy",
-    }
-)
-"""The feature gates that the host gets: without them, pods of groups are plain pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +47,18 @@ class _Found:
 
 
 def read_workloads(
-    paths: Path | Sequence[Path], names: Sequence[str] = (), labels: str = ""
+    paths: Path | Sequence[Path],
+    names: Sequence[str] = (),
+    labels: str = "",
+    *,
+    signatures: bool = False,
 ) -> list[Workload]:
     """Return the workloads with these `names` (`CASE/WORKLOAD`), in that order; without names all workloads
     of the files.
 
-    `labels`: return only those with these labels (`performance,-short`: without `short`). Raises
-    ManifestError with all errors.
+    `labels`: return only those with these labels (`performance,-short`: without `short`). `signatures`: give
+    each pod of a template a label of its own, as scheduler_perf does since 1.37. Raises ManifestError with
+    all errors.
     """
     files = [_read(path) for path in ([paths] if isinstance(paths, Path) else paths)]
     problems = [own for own, _ in files]
@@ -73,18 +69,9 @@ def read_workloads(
         chosen = [item for item in chosen if _has_labels(item.labels, labels)]
         if not chosen:
             problems[0].add("", f"no workload has the labels {labels}")
-    workloads = [_workload(item) for item in chosen]
+    workloads = [_workload(item, signatures) for item in chosen]
     raise_any(problems)
     return workloads
-
-
-def read_thresholds(path: Path) -> Mapping[str, float]:
-    """Return pods per second by workload, for workloads with a threshold. Raises ManifestError."""
-    problems, documents = _read(path)
-    found = list(_find(problems, documents))
-    thresholds = {item.name: threshold_of(item.case, item.workload, []) for item in found}
-    raise_any([problems])
-    return {name: threshold for name, threshold in thresholds.items() if threshold is not None}
 
 
 def _read(path: Path) -> tuple[Problems, Any]:
@@ -142,7 +129,7 @@ def _has_labels(labels: frozenset[str], wanted: str) -> bool:
     return all((part[1:] not in labels) if part[0] == "-" else (part.lstrip("+") in labels) for part in parts)
 
 
-def _workload(found: _Found) -> Workload:
+def _workload(found: _Found, signatures: bool) -> Workload:
     case, own = found.case, found.workload
     raw_params = own.any("params") or {}
     if not isinstance(raw_params, dict):
@@ -150,7 +137,13 @@ def _workload(found: _Found) -> Workload:
         raw_params = {}
     params = Params(found.name, raw_params)
     default_pod = case.text("defaultPodTemplatePath")
-    context = CaseContext(problems=found.problems, title=case.where, params=params, default_pod=default_pod)
+    context = CaseContext(
+        problems=found.problems,
+        title=case.where,
+        params=params,
+        default_pod=default_pod,
+        signatures=signatures,
+    )
     items = case.children("workloadTemplate")
     if not items:
         case.refuse("workloadTemplate", "is required")
@@ -160,10 +153,6 @@ def _workload(found: _Found) -> Workload:
     notes: list[str] = []
     if params.unused:
         notes.append(f"parameters that no op uses: {', '.join(params.unused)}")
-    ignored = {name: value for name, value in gates.items() if name not in GROUP_GATES}
-    if ignored:
-        shown = ", ".join(f"{name}={str(value).lower()}" for name, value in ignored.items())
-        notes.append(f"feature gates are accepted and ignored: {shown}")
     threshold = threshold_of(case, own, notes)
     config = case.text("schedulerConfigPath")
     if case.any("metricsCollectorConfig") is not None:
@@ -182,8 +171,8 @@ def _workload(found: _Found) -> Workload:
         config=str(context.folder / config) if config else "",
         notes=tuple(notes),
         source=str(found.problems.path),
+        feature_gates=gates,
         declared_features=features,
-        gates={name: value for name, value in gates.items() if name in GROUP_GATES},
     )
 
 

@@ -162,6 +162,7 @@ def _create_pods(op: OpReader) -> list[Op]:
         fields.refuse("steadyState", "and skipWaitToCompletion cannot both be true")
     volume = op.template("persistentVolumeTemplatePath", typed_as="PersistentVolume")
     claim = op.template("persistentVolumeClaimTemplatePath", typed_as="PersistentVolumeClaim")
+    batch = op.params.count(fields, name="signatureBatchSize", default=int(op.context.signatures))
     if (volume is None) is not (claim is None):
         fields.refuse("", "persistentVolumeTemplatePath and persistentVolumeClaimTemplatePath go together")
     if template is None:
@@ -175,6 +176,7 @@ def _create_pods(op: OpReader) -> list[Op]:
         steady_s=steady_s if steady else 0.0,
         volume_template=volume,
         claim_template=claim,
+        signature_batch=batch if path else 0,
     )
     return [made]
 
@@ -247,6 +249,19 @@ def _create_claims(op: OpReader) -> list[Op]:
     template = op.template("templatePath", typed_as="ResourceClaim", required=True)
     namespace, count = op.fields.text("namespace", required=True), op.params.count(op.fields)
     return [] if template is None else [CreateAny(count=count, namespace=namespace, template=template)]
+
+
+def _create_pod_groups(op: OpReader) -> list[Op]:
+    template = op.template("templatePath", typed_as="PodGroup", required=True)
+    namespace, count = op.fields.text("namespace", required=True), op.params.count(op.fields)
+    return [] if template is None else [CreateAny(count=count, namespace=namespace, template=template)]
+
+
+def _profile(op: OpReader) -> list[Op]:
+    """Read the start or the end of a CPU profile, which `--profile` takes instead."""
+    for name in ("type", "filePath"):
+        op.fields.text(name)
+    return []
 
 
 def _create_driver(op: OpReader) -> list[Op]:
@@ -328,6 +343,7 @@ _READERS: Final[Mapping[str, Callable[[OpReader], list[Op]]]] = {
     "createAny": _create_any,
     "updateAny": _update_any,
     "createResourceClaims": _create_claims,
+    "createPodGroups": _create_pod_groups,
     "createResourceDriver": _create_driver,
     "allocResourceClaims": _allocate_claims,
     "deletePods": _delete_pods,
@@ -336,4 +352,6 @@ _READERS: Final[Mapping[str, Callable[[OpReader], list[Op]]]] = {
     "sleep": _sleep,
     "startCollectingMetrics": _start_collecting,
     "stopCollectingMetrics": _stop_collecting,
+    "startCollectingProfile": _profile,
+    "stopCollectingProfile": _profile,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from berth_host.cluster.memory.manifests.documents import DocumentError, documents_of
 from berth_host.config.errors import nearest
 
 from berth_bench.scheduler_perf.fields import Fields
@@ -61,20 +62,25 @@ class Params:
         return bool(self._named(fields, f"{name}Param", param)) if param else own
 
     def template_params(self, fields: Fields) -> dict[str, Any]:
-        """Return `templateParams`, with `$name` replaced."""
+        """Return `templateParams`, with `$name` and `$name|default` replaced. A default is YAML."""
         given = fields.any("templateParams") or {}
         if not isinstance(given, dict):
             fields.refuse("templateParams", "must be a map")
             return {}
-        result: dict[str, Any] = {}
-        for key, text in given.items():
-            is_named = isinstance(text, str) and text.startswith("$")
-            value = self._named(fields, "templateParams", text) if is_named else text
-            if isinstance(value, dict | list) or value is None:
-                fields.refuse("templateParams", f"{key} must be a text, a number, true or false")
-            else:
-                result[key] = value
-        return result
+        return {key: self._template_param(fields, key, value) for key, value in given.items()}
+
+    def _template_param(self, fields: Fields, key: str, value: Any) -> Any:
+        if not isinstance(value, str) or not value.startswith("$"):
+            return value
+        name, bar, default = value.partition("|")
+        if not bar or name[1:] in self._values:
+            return self._named(fields, "templateParams", name)
+        try:
+            (document,) = [parsed for parsed, _ in documents_of(default)] or [None]
+        except (DocumentError, ValueError):
+            fields.refuse("templateParams", f"the default of {key}, {default!r:.60}, is not one YAML value")
+            return None
+        return document
 
     def _named(self, fields: Fields, field: str, text: str) -> Any:
         if not text.startswith("$"):

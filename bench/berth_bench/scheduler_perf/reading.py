@@ -21,12 +21,16 @@ from berth_bench.templates import Template, TemplateError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseContext:
-    """The context of the ops of one workload. `title`: `case X`; `default_pod`: its template, or ""."""
+    """The context of the ops of one workload. `title`: `case X`; `default_pod`: its template, or "".
+
+    `signatures`: each pod of a template gets a label of its own, unless the op says how many share one.
+    """
 
     problems: Problems
     title: str
     params: Params
     default_pod: str = ""
+    signatures: bool = False
 
     @property
     def folder(self) -> Path:

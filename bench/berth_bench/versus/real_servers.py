@@ -25,7 +25,7 @@ from typing import Any, Final
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-VERSION: Final = "v1.36.2"
+VERSION: Final = "v1.37.2"
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "helm")
 CURE: Final = (
     "run `make envtest` in a clone of berth (it needs Go), or set KUBEBUILDER_ASSETS to their folder"

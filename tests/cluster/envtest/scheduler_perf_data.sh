@@ -2,13 +2,11 @@
 # Puts Kubernetes' own workloads (test/integration/scheduler_perf) where `berth bench scheduler-perf` looks for
 # them: .cache/scheduler-perf/VERSION. Called by `make scheduler-perf-data`.
 #
-# The workloads that run are those of the release that `make envtest` builds the servers from. Of the release
-# after it only the thresholds are used. Both come as Go modules.
+# The workloads are those of the release that `make envtest` builds the servers from. They come as a Go module.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 data=${SCHEDULER_PERF_DATA:-$(cd "$here/../../.." && pwd)/.cache/scheduler-perf}
 version=$(sed -n 's/^[[:space:]]*k8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' "$here/go.mod")
-later=v1.37.2
 inside=test/integration/scheduler_perf
 
 # The folder of a release in the module cache. Go downloads it if need be, and says on standard error why not.
@@ -44,13 +42,3 @@ if [ ! -d "$folder/$inside" ]; then
 	exit 1
 fi
 put "$folder" "$version"
-
-folder=$(fetch "$later")
-if [ -d "$folder/$inside" ]; then
-	put "$folder" "$later"
-elif [ -d "$data/$later" ]; then
-	echo "scheduler-perf-data: the files of $later in $data/$later are left as they are"
-else
-	echo "scheduler-perf-data: Go has not downloaded k8s.io/kubernetes@$later, so the thresholds of $later will be" \
-		'missing; the workloads run without them'
-fi
