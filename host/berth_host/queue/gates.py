@@ -10,7 +10,7 @@ group out. Source: kube-scheduler `backend/queue/scheduling_queue.go` (runPreEnq
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from berth_sdk.results import QueuedPod
@@ -36,6 +36,10 @@ class OpenMove:
     label: str
     passed: Passed
     questions: dict[str, GateQuestion] = field(default_factory=dict)
+
+
+Answers = dict[tuple[str, Hashable] | None, Status]
+"""The answers of gates about members of one group, by plugin and the plugin's signature of the pod."""
 
 
 class Gates:
@@ -79,8 +83,9 @@ class Gates:
         open_ones: list[tuple[str, str]] = []
         gated: QueuedPodInfo | None = None
         is_closed = False
+        answers: Answers = {}
         for info in entity.pods():
-            question = self._run(info, entity, passed, open_ones)
+            question = self._run(info, entity, passed, open_ones, answers)
             if question is not None:
                 questions.append(question)
             elif info.gating_plugin:
@@ -100,11 +105,17 @@ class Gates:
         return False
 
     def _run(
-        self, info: QueuedPodInfo, entity: QueuedEntity, passed: Passed, open_ones: list[tuple[str, str]]
+        self,
+        info: QueuedPodInfo,
+        entity: QueuedEntity,
+        passed: Passed,
+        open_ones: list[tuple[str, str]],
+        answers: Answers,
     ) -> GateQuestion | None:
         """Call the gates for one pod, and add those that are open to `open_ones`.
 
-        The pod is gated afterwards, or not. Returns the question to a plugin that answers later.
+        The pod is gated afterwards, or not. Returns the question to a plugin that answers later. `answers`:
+        those about earlier members of the group; members that are alike for a plugin share its answer.
         """
         profile = self._seams.profiles.get(info.pod.scheduler_name)
         gates: Mapping[str, Gate] = {} if profile is None else profile.gates
@@ -114,10 +125,14 @@ class Gates:
             if passed and (info.uid, name) in passed:
                 continue
             question = GateQuestion(name, shown)
-            status = self._ask(gates[name], question)
+            sign = profile.signs.get(name) if entity.is_group and profile is not None else None
+            alike = None if sign is None else (name, sign(info.pod))
+            status = self._ask(gates[name], question) if alike not in answers else answers[alike]
             if status is DEFERRED:
                 self._close(info, name, "")
                 return question
+            if alike is not None:
+                answers[alike] = status
             if not status.is_success:
                 self._reject(info, name, status)
                 self._tell(info, status.code, started_s)
