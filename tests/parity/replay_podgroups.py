@@ -56,7 +56,7 @@ def outcome(record: Json, emulated_version: str = RECORDED, endpoint: str = "") 
         actual = asyncio.run(_in_time(script, emulated_version, endpoint))
     except Exception as err:  # noqa: BLE001 (the loop over scripts goes on: this one is not identical)
         return {"problem": f"{type(err).__name__}: {err}"}, {}
-    return first_difference(record["expected"], actual), actual
+    return first_difference(record["expected"], actual, served=bool(endpoint)), actual
 
 
 async def _in_time(script: Json, emulated_version: str, endpoint: str) -> Json:
