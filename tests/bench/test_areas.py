@@ -244,4 +244,4 @@ async def ran(folder: Path, area: str) -> Result:
 async def test_every_measured_pod_gets_a_node(tmp_path: Path, area: str) -> None:
     result = await ran(tmp_path, area)
     assert result.figures.bound == result.figures.pods > 0
-    assert [note for note in result.notes if "gates" not in note] == []
+    assert [note for note in result.notes if "gate" not in note] == []

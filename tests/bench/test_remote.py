@@ -50,7 +50,7 @@ def test_class_is_enabled_at_its_points_behind_the_others() -> None:
     assert command_of(moved, "Steady") == serve("support.gatekeeper:Steady")
     (profile,) = moved.profiles
     filters = [plugin.name for plugin in profile.plugins_at("filter")]
-    assert (filters[-1], filters[0]) == ("Steady", "NodeUnschedulable")
+    assert (filters[-1], filters[0]) == ("Steady", "NodeName")
     assert [plugin.weight for plugin in profile.plugins_at("score") if plugin.name == "Steady"] == [1]
     assert "Steady" not in [plugin.name for plugin in profile.plugins_at("bind")]
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, UNLISTED_POINTS
+from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.errors.plugins import DuplicatePluginError, PluginLoadError
 from berth_host.plugins.registry import ClassRegistry, MissingPluginsError, load_class, points_of_class
 from berth_sdk.pod import Pod
@@ -64,9 +64,7 @@ def test_every_entry_point_of_a_default_plugin_has_the_points_of_the_table() -> 
     for name in found:
         cls = registry.find(name)
         assert cls is not None
-        # The table has the points for which a profile has a list.
-        listed = points_of_class(name, cls) - set(UNLISTED_POINTS)
-        assert listed == DEFAULT_PLUGINS_BY_NAME[name].points, name
+        assert points_of_class(name, cls) == DEFAULT_PLUGINS_BY_NAME[name].points, name
 
 
 @pytest.mark.parametrize(
