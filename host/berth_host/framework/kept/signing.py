@@ -35,6 +35,12 @@ _KEPT_POINTS: Final = frozenset(
         ExtensionPoint.FILTER,
         ExtensionPoint.PRE_SCORE,
         ExtensionPoint.SCORE,
+        # These get states of a group and of its placements, not that of a pod.
+        ExtensionPoint.PLACEMENT_GENERATE,
+        ExtensionPoint.PLACEMENT_SCORE,
+        ExtensionPoint.NORMALIZE_PLACEMENT_SCORE,
+        ExtensionPoint.PLACEMENT_FEASIBLE,
+        ExtensionPoint.POD_GROUP_POST_FILTER,
     }
 )
 
