@@ -37,10 +37,13 @@ def rule(name: str, selector: Json | None, effect: str = "NoSchedule") -> Json:
     }
 
 
-def plug(claims: list[Json], rules: list[Json], slices: list[Json], version: str = "") -> Plug:
+def plug(
+    claims: list[Json], rules: list[Json], slices: list[Json], version: str = "", **gates: bool
+) -> Plug:
+    args = args_of("DynamicResources", version)
     return Plug(
         DynamicResources,
-        args_of("DynamicResources", version),
+        {**args, "featureGates": {**args.get("featureGates", {}), **gates}},
         {
             "resource.k8s.io/resourceclaims": claims,
             "resource.k8s.io/resourceslices": slices,
@@ -150,7 +153,8 @@ async def test_amount_that_cannot_be_counted_ends_the_attempt(ask: Ask) -> None:
     }
     slices = [resource_slice("n1", [device("d0", allowMultipleAllocations=True, capacity=capacity)])]
     item = claim("c", exactly(capacity={"requests": {"memory": "1.0005"}}))
-    (status,) = await ask.filter(plug([item], [], slices), WEB, NODES)
+    plugin = plug([item], [], slices, DRAFractionalCapacityRange=True)
+    (status,) = await ask.filter(plugin, WEB, NODES)
     assert status.code is Code.ERROR
     assert status.message.startswith(
         f"claim default/c, request r: checking capacity for device {DRIVER}/n1/d0:"

@@ -119,8 +119,8 @@ async def test_the_first_reason_in_order_is_given(ask: Ask) -> None:
                     "matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["red"]}]
                 }
             },
-            True,
-            id="a selector that no labels satisfy takes in all",
+            False,
+            id="a selector that no labels satisfy selects by the namespace's labels",
         ),
     ],
 )
