@@ -45,6 +45,7 @@ RESOURCE_OF_GATE: Final = {
     COMPOSITE_POD_GROUPS: "scheduling.k8s.io/compositepodgroups",
 }
 """The resources of pod groups, by the feature gate that makes the host read them."""
+_BY_GATE: Final = frozenset(RESOURCE_OF_GATE.values())
 _RESOURCE_OF_KIND: Final = {kind: resource for resource, kind in KIND_OF_RESOURCE.items()} | {"Node": "nodes"}
 
 
@@ -174,7 +175,8 @@ def _of_event(name: str) -> Iterator[str]:
     """Yield the resources of an event: `storage.k8s.io/CSINode` -> storage.k8s.io/csinodes,
     `widgets.v1.example.com` -> example.com/widgets.
 
-    Unknown kinds yield nothing, as the host has no watch for them.
+    Unknown kinds yield nothing, as the host has no watch for them. The kinds of pod groups yield nothing
+    either: their feature gates decide, as most API servers do not serve them.
     """
     if name == WILDCARD:
         for each in ANY_RESOURCE:
@@ -182,7 +184,8 @@ def _of_event(name: str) -> Iterator[str]:
         return
     kind = "Pod" if name in POD_RESOURCES else name.rpartition("/")[2]
     if kind in _RESOURCE_OF_KIND:
-        yield _RESOURCE_OF_KIND[kind]
+        if _RESOURCE_OF_KIND[kind] not in _BY_GATE:
+            yield _RESOURCE_OF_KIND[kind]
     elif kind.count(".") > 1:
         plural, _, group = kind.split(".", 2)
         yield f"{group}/{plural}"
