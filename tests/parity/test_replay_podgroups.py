@@ -22,16 +22,9 @@ SAMPLE = ("gang-min-count-00", "basic-policy-00", "basic-policy-01", "topology-1
 Json = dict[str, Any]
 
 
-OPEN = {
-    "preemption-ongoing-03": "a member with a nomination of an ongoing preemption is tried on another node"
-}
-"""Scripts in which the host still differs."""
-
-
-def _further(others: Collection[str]) -> list[Any]:
+def _further(others: Collection[str]) -> list[str]:
     """Return all scripts but `others` as parameters."""
-    marks = {name: [pytest.mark.xfail(reason=reason)] for name, reason in OPEN.items()}
-    return [pytest.param(name, marks=marks.get(name, []), id=name) for name in RECORDS if name not in others]
+    return [name for name in RECORDS if name not in others]
 
 
 @pytest.fixture(scope="module")

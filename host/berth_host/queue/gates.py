@@ -4,27 +4,46 @@
     ungated -a plugin answers later-> gated, awaited -answer-> ungated, or gated
 
 Called by `places` before an entity enters. The plugins run in the configured order; in kube-scheduler the
-order is arbitrary. The gates of a group are called for every member, and one closed gate keeps the whole
-group out. Source: kube-scheduler `backend/queue/scheduling_queue.go` (runPreEnqueuePlugins), v1.37.
+order is arbitrary. The gates of a group are called for every member. One closed gate keeps the whole group
+out; the other members are still asked about, because each member has a gating plugin of its own.
+Source: kube-scheduler `backend/queue/scheduling_queue.go` (runPreEnqueuePlugins), v1.37.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from berth_sdk.results import QueuedPod
 from berth_sdk.status import Code, Status
 
 from berth_host.metrics.series import instant_s
+from berth_host.queue.events import QueueEvent
 from berth_host.queue.hints import Strategy
 from berth_host.queue.pool import Alike
 from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import RegistrationIndex
 from berth_host.queue.seams import DEFERRED, Deferred, Gate, GateQuestion, QueueSeams
 
-Passed = frozenset[tuple[str, str]]
-"""The gates that pods have passed: (uid of the pod, plugin)."""
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The gates' answers about the pods of an entity in an interrupted move.
+
+    `passed`: the open gates, (uid of the pod, plugin). `closed`: the uids of pods with a closed gate. `late`:
+    the uids of members that joined since. As a gated group takes members in without a call of their gates,
+    those of each late member are called only when all before are open. `missed`: the events since, by label;
+    True: one of several.
+    """
+
+    passed: frozenset[tuple[str, str]] = frozenset()
+    closed: frozenset[str] = frozenset()
+    late: tuple[str, ...] = ()
+    missed: dict[str, tuple[QueueEvent, bool]] = field(default_factory=dict)
+
+
+UNANSWERED: Final = Answered()
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +53,7 @@ class OpenMove:
     entity: QueuedEntity
     strategy: Strategy
     label: str
-    passed: Passed
+    answered: Answered
     questions: dict[str, GateQuestion] = field(default_factory=dict)
 
 
@@ -55,6 +74,8 @@ class Gates:
         """By uid of the entity."""
         self._awaited: dict[str, OpenMove] = {}
         """By uid of each pod that a question is about."""
+        self._groups: dict[str, OpenMove] = {}
+        """Those of `_moves` whose entity is a group."""
 
     @property
     def open_count(self) -> int:
@@ -68,11 +89,14 @@ class Gates:
     def forget(self, entity: QueuedEntity) -> None:
         """Drop the questions about an entity that left the queue; late answers are ignored."""
         move = self._moves.pop(entity.uid, None)
+        self._groups.pop(entity.uid, None)
         if move is not None:
             for uid in move.questions:
                 del self._awaited[uid]
 
-    def run(self, entity: QueuedEntity, strategy: Strategy, label: str, passed: Passed = frozenset()) -> bool:
+    def run(
+        self, entity: QueuedEntity, strategy: Strategy, label: str, answered: Answered = UNANSWERED
+    ) -> bool:
         """Call the gates for each pod; return True if all are open, else the entity is gated.
 
         The arguments are those of `OpenMove`.
@@ -81,17 +105,26 @@ class Gates:
             self.forget(entity)
         questions: list[GateQuestion] = []
         open_ones: list[tuple[str, str]] = []
+        closed: list[str] = []
         gated: QueuedPodInfo | None = None
-        is_closed = False
         answers: Answers = {}
-        for info in entity.pods():
-            question = self._run(info, entity, passed, open_ones, answers)
+        pods, late = entity.pods(), answered.late
+        if late:
+            pods = sorted(pods, key=lambda info: late.index(info.uid) if info.uid in late else -1)
+        for info in pods:
+            if late and info.uid == late[0]:
+                if gated is not None:
+                    break
+                late = late[1:]
+            question = None
+            if info.uid not in answered.closed:
+                question = self._run(info, entity, answered.passed, open_ones, answers)
             if question is not None:
                 questions.append(question)
             elif info.gating_plugin:
-                is_closed = True
+                closed.append(info.uid)
             # The last closed gate counts; one that has not answered counts only without a closed one.
-            if info.gating_plugin and (question is None or not is_closed):
+            if info.gating_plugin and (question is None or not closed):
                 gated = info
         if gated is None:
             if entity.gating_plugin:
@@ -99,16 +132,17 @@ class Gates:
             return True
         if entity is not gated:
             entity.gate_as(gated)
-        if not is_closed:
-            move = OpenMove(entity, strategy, label, passed.union(open_ones))
-            self._open(move, questions)
+        if questions:
+            missed = dict(answered.missed)
+            known = Answered(answered.passed.union(open_ones), frozenset(closed), late, missed)
+            self._open(OpenMove(entity, strategy, label, known), questions)
         return False
 
     def _run(
         self,
         info: QueuedPodInfo,
         entity: QueuedEntity,
-        passed: Passed,
+        passed: frozenset[tuple[str, str]],
         open_ones: list[tuple[str, str]],
         answers: Answers,
     ) -> GateQuestion | None:
@@ -147,6 +181,8 @@ class Gates:
 
     def _open(self, move: OpenMove, questions: Iterable[GateQuestion]) -> None:
         self._moves[move.entity.uid] = move
+        if move.entity.is_group:
+            self._groups[move.entity.uid] = move
         for question in questions:
             uid = question.pod.pod.uid
             move.questions[uid] = question
@@ -168,7 +204,7 @@ class Gates:
         question = GateQuestion(name, self._shown(info, info))
         status = self._ask(known.gates[name], question)
         if status is DEFERRED:
-            self._open(OpenMove(info, strategy, label, frozenset()), [question])
+            self._open(OpenMove(info, strategy, label, UNANSWERED), [question])
             return False
         if status.is_success:
             return False
@@ -176,10 +212,11 @@ class Gates:
         return True
 
     def answered(self, question: GateQuestion, status: Status) -> OpenMove | None:
-        """Take a gate's late answer; return the interrupted move of the entity if the entity may continue.
+        """Take a gate's late answer; return the interrupted move of the entity if the entity may continue:
+        the pod has no closed gate, or all questions about the group's members are answered.
 
-        None: the entity stays gated, waits for other answers, or a newer question is open. After an error
-        the pod stays gated, and the same question may be answered again.
+        None: the pod stays gated, other answers are awaited, or a newer question is open. After an error the
+        pod stays gated, and the same question may be answered again.
         """
         uid = question.pod.pod.uid
         move = self._awaited.get(uid)
@@ -190,17 +227,26 @@ class Gates:
             self._reject(info, question.plugin, status)
             if move.entity is not info:
                 move.entity.gate_as(info)
-            if status.code is not Code.ERROR:
-                # One closed gate is enough: the answers about the other pods of a group do not matter.
-                self.forget(move.entity)
-            return None
-        info.passed_gate(question.plugin, status)
+            if status.code is Code.ERROR:
+                return None
+            move.answered = replace(move.answered, closed=move.answered.closed | {uid})
+        else:
+            info.passed_gate(question.plugin, status)
+            move.answered = replace(move.answered, passed=move.answered.passed | {(uid, question.plugin)})
         del self._awaited[uid], move.questions[uid]
-        move.passed = move.passed | {(uid, question.plugin)}
         if move.questions:
             return None
         del self._moves[move.entity.uid]
-        return move
+        self._groups.pop(move.entity.uid, None)
+        # Members of a group without a closed gate may have further gates.
+        return move if status.is_success or move.entity is not info else None
+
+    def missed(self, event: QueueEvent) -> None:
+        """Keep an event for the groups that wait for answers. No gate is closed yet that could wait for the
+        event; of several alike events one is kept, and counts as one that helps.
+        """
+        for move in self._groups.values():
+            move.answered.missed[event.label] = (event, event.label in move.answered.missed)
 
     def waits_for(self, question: GateQuestion) -> bool:
         """Return True while the answer to this very question counts: no newer one about the pod is open."""

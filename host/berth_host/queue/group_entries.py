@@ -13,7 +13,7 @@ AddAttemptedPodGroupIfNeeded, AddPodGroup, DeletePodGroup) and `pod_group_member
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -131,7 +131,7 @@ class GroupEntries:
         found = self.entry_of(info.pod)
         if found is not None:
             place, entry = found
-            self._put_back(place, entry, lambda: entry.add(info))
+            self._put_back(place, entry, lambda: entry.add(info), joined=(info.uid,))
         elif root.key in self._in_cycle:
             self._aside[Aside.PENDING][info.key] = info
             if failed_plugin:
@@ -178,11 +178,18 @@ class GroupEntries:
             entity.sort()
 
     def _put_back(
-        self, place: Place, entry: QueuedGroupInfo, change: Callable[[], None], label: str = _ADDED
+        self,
+        place: Place,
+        entry: QueuedGroupInfo,
+        change: Callable[[], None],
+        label: str = _ADDED,
+        *,
+        joined: tuple[str, ...] = (),
     ) -> None:
         """Take an entry out of its place, change its members, and put it back; drop it without members.
 
         The gates are called, except in the pool: a gated group stays there until an event opens its gate.
+        `joined`: the uid of a new member.
         """
         awaited = self._places.gates.open_move(entry)
         self._places.take_out(entry.key)
@@ -192,7 +199,8 @@ class GroupEntries:
             return
         if awaited is not None:
             # A gate has not answered about the members: it is asked about those of now.
-            self._places.requeue(entry, awaited.strategy, awaited.label, awaited.passed)
+            answered = replace(awaited.answered, late=awaited.answered.late + joined)
+            self._places.requeue(entry, awaited.strategy, awaited.label, answered)
         else:
             self._places.requeue(entry, _BACK[place], label)
 

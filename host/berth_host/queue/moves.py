@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from berth_sdk.pod import Pod
 
 from berth_host.queue.events import FORCE_ACTIVATE, QueueEvent
+from berth_host.queue.gates import OpenMove
 from berth_host.queue.hints import Hints, Strategy
 from berth_host.queue.places import Place, Places
 from berth_host.queue.pool import Alike
@@ -33,6 +34,7 @@ class Moves:
     def by_event(self, event: QueueEvent, pre_check: PreCheck | None = None) -> None:
         """Requeue all pods that `event` helps and that pass `pre_check`."""
         pool = self._places.pool
+        self._places.gates.missed(event)
         if event.is_wildcard:
             self.each([info for info in pool if _passes(info, pre_check)], event)
             return
@@ -64,6 +66,18 @@ class Moves:
             if gated or not info.is_gated or _concerns(info.gating_plugin_events, event)
         )
         self._requeue([(info, self._hints.judge(info, event)) for info in asked], event)
+
+    def continue_move(self, move: OpenMove) -> None:
+        """Continue a move that gates interrupted. A group that stays gated is judged by the events since."""
+        info = move.entity
+        self._places.requeue(info, move.strategy, move.label, move.answered)
+        for event, several in move.answered.missed.values():
+            if self._places.pool.get(info.key) is not info or self._places.gates.open_move(info) is not None:
+                return
+            if not several:
+                self.each([info], event)
+            elif _concerns(info.gating_plugin_events, event):
+                self._places.requeue(info, Strategy.AFTER_BACKOFF, event.label)
 
     def by_own_update(self, info: QueuedEntity, changes: list[QueueEvent]) -> None:
         """Judge an entity in the pool again after the update of its pod, or of a member."""

@@ -2,12 +2,12 @@
 
 Nominated pods count on their node when pods of equal or lower priority are filtered. Written by the queue,
 the failure handler and the cycle (assume). Read by Filter and preemption.
-Source: kube-scheduler `backend/queue/nominator.go`, v1.36.
+Source: kube-scheduler `backend/queue/nominator.go` and `scheduling_queue.go` (nominatedPodToInfo), v1.37.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from berth_sdk.pod import Pod
 
@@ -22,6 +22,8 @@ class Nominator:
         self._pods = pods
         self._node_of: dict[str, str] = {}
         self._on_node: dict[str, dict[str, Pod]] = {}
+        self._popped: set[str] = set()
+        """The uids of popped members of groups; see `popped`."""
         self.columns = NominatedColumns()
 
     def nominate(self, pod: Pod, node_name: str | None = None) -> None:
@@ -71,6 +73,23 @@ class Nominator:
             del self._on_node[node_name]
         self._tell(node_name)
 
+    def popped(self, uids: Iterable[str]) -> None:
+        """Let these popped members of a group claim nothing on their nodes, until `returned`.
+
+        kube-scheduler looks a nominated pod up in the queue. Of a pod that is not there it knows only the
+        name: the pod counts with priority 0 and without requests. So a member of a group may take the node
+        that another member was nominated to.
+        """
+        for uid in uids:
+            self._popped.add(uid)
+            self._tell_of(uid)
+
+    def returned(self, uid: str) -> None:
+        """Let a pod whose attempt has ended claim its requests again."""
+        if uid in self._popped:
+            self._popped.remove(uid)
+            self._tell_of(uid)
+
     def node_of(self, uid: str) -> str:
         """Return the node that a pod is nominated to; "" for none."""
         return self._node_of.get(uid, "")
@@ -83,5 +102,17 @@ class Nominator:
         """Return the nominated pods by node."""
         return {node_name: list(pods.values()) for node_name, pods in self._on_node.items()}
 
+    def _tell_of(self, uid: str) -> None:
+        node_name = self._node_of.get(uid)
+        if node_name is not None:
+            self._tell(node_name)
+
     def _tell(self, node_name: str) -> None:
-        self.columns.set(node_name, self.on_node(node_name))
+        pods = self.on_node(node_name)
+        if self._popped:
+            pods = [_bare(pod) if pod.uid in self._popped else pod for pod in pods]
+        self.columns.set(node_name, pods)
+
+
+def _bare(pod: Pod) -> Pod:
+    return Pod(name=pod.name, namespace=pod.namespace, uid=pod.uid, group_key=pod.group_key)

@@ -20,7 +20,7 @@ from berth_sdk.pod import Pod
 
 from berth_host.queue.backoff import Backoff, BackoffQueue
 from berth_host.queue.events import BACKOFF_COMPLETE
-from berth_host.queue.gates import Gates, Passed
+from berth_host.queue.gates import UNANSWERED, Answered, Gates
 from berth_host.queue.heap import KeyedHeap
 from berth_host.queue.hints import Strategy
 from berth_host.queue.nominator import Nominator
@@ -101,18 +101,22 @@ class Places:
         info: QueuedEntity,
         strategy: Strategy,
         label: str,
-        passed: Passed = frozenset(),
+        answered: Answered = UNANSWERED,
         *,
         afresh: bool = False,
     ) -> Place:
-        """Move an entity as its strategy says; return its new place. `passed`: gates just passed.
+        """Move an entity as its strategy says; return its new place. `answered`: what gates just answered.
 
         `afresh`: the entity is new, or comes back as a new one: metrics count it in whichever place.
         """
+        awaited = self.gates.open_move(info)
+        if awaited is not None and strategy is not Strategy.SKIP:
+            # An event must not weaken the move that the gates interrupted.
+            strategy = max(strategy, awaited.strategy)
         if strategy is Strategy.SKIP:
             self._to_pool(info, label, counts=afresh)
             return Place.POOL
-        if not self.gates.run(info, strategy, label, passed):
+        if not self.gates.run(info, strategy, label, answered):
             # A gated entity that is in activeQ or backoffQ stays there.
             if info.key not in self.active and info.key not in self.backoff:
                 self._to_pool(info, label)

@@ -223,12 +223,14 @@ class SchedulingQueue:
             self.in_flight.start(info)
         if isinstance(entity, QueuedGroupInfo):
             self.groups.popped(entity)
+            self.nominator.popped(info.uid for info in entity.pods())
             return entity
         return cast("QueuedPodInfo", entity)
 
     def done(self, uid: str) -> None:
         """End a pod's attempt, or the part in which it may requeue the pod: stop keeping events for it."""
         self.in_flight.end(uid)
+        self.nominator.returned(uid)
 
     def add_unschedulable(self, info: QueuedPodInfo, *, failed_plugin: str = "") -> bool:
         """Requeue a popped pod after a failed attempt, and end the attempt.
@@ -242,6 +244,7 @@ class SchedulingQueue:
         """
         since = self.in_flight.events_since(info.uid)
         self.in_flight.end(info.uid)
+        self.nominator.returned(info.uid)
         if self.find(info.pod) is not None:
             log.error("queue.pod_queued_twice", pod=info.key, pod_uid=info.uid)
             return False
@@ -369,7 +372,7 @@ class SchedulingQueue:
         """
         move = self.places.gates.answered(question, status)
         if move is not None:
-            self.places.requeue(move.entity, move.strategy, move.label, move.passed)
+            self._moves.continue_move(move)
         else:
             held = self.find(question.pod.pod)
             if held is not None and held.entity is not None and held.place is Place.POOL:

@@ -16,7 +16,7 @@ from berth_sdk.events import ActionType
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import COMPOSITE_POD_GROUP, PodGroup
 from berth_sdk.status import Status
-from support.queue_parts import Plugins, QueueBench, a_pod, node_added
+from support.queue_parts import Plugins, QueueBench, SlowPlugin, a_pod, node_added
 
 G = PodGroup(name="g", uid="uid-group-g", is_gang=True, min_count=2)
 KEY = "podgroup/default/g"
@@ -305,6 +305,104 @@ def test_one_closed_gate_keeps_the_whole_group_out(bench: GroupBench) -> None:
     assert (entry.gating_plugin, entry.gating_message) == ("Gate", "b waits")
     assert [info.gating_plugin for info in entry.pods()] == ["Gate", "", "Gate"]
     assert [info.unschedulable_plugins for info in entry.pods()] == [{"Gate"}, set(), {"Gate"}]
+
+
+def test_late_answers_gate_each_member_by_its_own_plugin() -> None:
+    slow, last = SlowPlugin(), SlowPlugin()
+    bench = QueueBench(Plugins(gates={"Slow": slow.gate, "Last": last.gate}))
+    bench.queue.add_group(G)
+    for name in "abc":
+        bench.queue.add(bench.pods.put(a_pod(name, group_key=KEY)))
+    slow.gate_questions.clear()
+    bench.queue.activate([bench.pods.by_key["default/a"]])
+    of_a, of_b, of_c = slow.gate_questions
+    bench.queue.gate_answered(of_c, Status.unresolvable("c waits"))
+    bench.queue.gate_answered(of_a, Status.success())
+    assert last.gate_questions == []
+    bench.queue.gate_answered(of_b, Status.success())
+    asked = [question.pod.pod.name for question in last.gate_questions]
+    assert (asked, len(slow.gate_questions)) == (["a", "b"], 3)
+    bench.queue.gate_answered(last.gate_questions[0], Status.unresolvable("a waits"))
+    bench.queue.gate_answered(last.gate_questions[1], Status.success())
+    found = bench.queue.places.find(KEY)
+    assert found is not None
+    assert (found[0], found[1].gating_plugin) == (Place.POOL, "Slow")
+    assert {info.pod.name: (info.gating_plugin, info.unschedulable_plugins) for info in found[1].pods()} == {
+        "a": ("Last", {"Last"}),
+        "b": ("", set()),
+        "c": ("Slow", {"Slow"}),
+    }
+    assert bench.queue.places.gates.open_count == 0
+
+
+def test_members_that_join_while_a_gate_is_awaited_are_asked_about_only_if_it_opens() -> None:
+    def released() -> tuple[QueueBench, SlowPlugin]:
+        slow = SlowPlugin()
+        bench = QueueBench(Plugins(gates={"Slow": slow.gate}))
+        for name in "abc":
+            bench.queue.add(bench.pods.put(a_pod(name, group_key=KEY)))
+        bench.queue.add_group(G)
+        return bench, slow
+
+    bench, slow = released()
+    bench.queue.gate_answered(slow.gate_questions[-1], Status.unresolvable("a waits"))
+    assert {question.pod.pod.name for question in slow.gate_questions} == {"a"}
+    assert {info.pod.name: info.gating_plugin for info in bench.queue.pods()} == {
+        "a": "Slow",
+        "b": "",
+        "c": "",
+    }
+    bench, slow = released()
+    for name in "abc":
+        assert (bench.active, slow.gate_questions[-1].pod.pod.name) == ([], name)
+        bench.queue.gate_answered(slow.gate_questions[-1], Status.success())
+    assert bench.active == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+def test_event_counts_for_a_group_that_is_gated_only_later(*, several: bool) -> None:
+    slow, late = SlowPlugin(), SlowPlugin()
+    asked: list[str] = []
+
+    def hint(question: HintQuestion) -> bool:
+        asked.append(question.plugin)
+        return True
+
+    node = Registration(resource="Node", action=int(ActionType.ADD), ask=True)
+    gates = {"Slow": slow.gate, "Late": late.gate}
+    bench = QueueBench(Plugins(gates=gates, registrations={"Late": [node]}, hint=hint))
+    bench.queue.add_group(G)
+    bench.queue.add(bench.pods.put(a_pod("a", group_key=KEY)))
+    for _ in range(2 if several else 1):
+        bench.queue.move_all(node_added())
+    bench.queue.gate_answered(slow.gate_questions[-1], Status.success())
+    bench.queue.gate_answered(late.gate_questions[-1], Status.unresolvable("too early"))
+    assert (asked, len(late.gate_questions)) == ([] if several else ["Late"], 2)
+    bench.queue.gate_answered(late.gate_questions[-1], Status.success())
+    bench.queue.gate_answered(slow.gate_questions[-1], Status.success())
+    assert bench.active == ["a"]
+
+
+def test_event_does_not_send_a_group_into_backoff_whose_gates_have_not_answered() -> None:
+    slow = SlowPlugin()
+    any_pod = Registration(resource="Pod", action=int(ActionType.ALL))
+    bench = QueueBench(Plugins(gates={"Slow": slow.gate}, registrations={"Slow": [any_pod]}))
+    bench.queue.add_group(G)
+    bench.queue.add(bench.pods.put(a_pod("a", group_key=KEY)))
+    bench.queue.gate_answered(slow.gate_questions[-1], Status.success())
+    popped = bench.pop_group()
+    bench.reject(popped.members[0], "Fit")
+    bench.queue.group_attempted(popped, GroupOutcome.REJECTED)
+    bench.queue.gate_answered(slow.gate_questions[-1], Status.success())
+    assert bench.backing_off == ["a"]
+    bench.queue.activate([bench.pods.by_key["default/a"]])
+    assert bench.active == ["a"]
+    bench.queue.add(bench.pods.put(a_pod("b", group_key=KEY)))
+    assert bench.pool == ["a", "b"]
+    bench.queue.move_all(label_changed(a_pod("stranger")))
+    for question in slow.gate_questions[-2:]:
+        bench.queue.gate_answered(question, Status.success())
+    assert (bench.active, bench.backing_off) == (["a", "b"], [])
 
 
 def test_event_that_the_hint_of_a_member_accepts_opens_the_gate(bench: GroupBench) -> None:

@@ -48,6 +48,26 @@ def test_without_a_node_the_status_counts_and_the_empty_name_clears(
     assert names(nominator) == {}
 
 
+def test_popped_member_claims_nothing_until_it_returns(nominator: Nominator, pods: KnownPods) -> None:
+    first = pods.put(a_pod("first", 5, requests={"cpu": 1000}, group_key="podgroup/default/g"))
+    other = pods.put(a_pod("other", 7, requests={"cpu": 500}))
+    nominator.nominate(first, "n1")
+    nominator.nominate(other, "n1")
+
+    def claims() -> list[tuple[str, int, int]]:
+        rows = nominator.columns.pods.pods_of(0)
+        return [(pod.name, pod.priority, pod.requests.get("cpu", 0)) for pod in rows]
+
+    nominator.popped([first.uid])
+    assert claims() == [("first", 0, 0), ("other", 7, 500)]
+    assert nominator.on_node("n1") == [first, other]
+    nominator.remove(first)
+    nominator.nominate(first, "n1")
+    assert claims() == [("other", 7, 500), ("first", 0, 0)]
+    nominator.returned(first.uid)
+    assert claims() == [("other", 7, 500), ("first", 5, 1000)]
+
+
 def test_pod_that_is_gone_or_bound_loses_its_nomination(nominator: Nominator, pods: KnownPods) -> None:
     gone, bound = pods.put(a_pod("gone")), pods.put(a_pod("bound"))
     nominator.nominate(gone, "n1")
