@@ -128,6 +128,7 @@ class Plugins:
     hint: HintAsker = always_queue
     sort: QueueSort = field(default_factory=QueueSort)
     signs: Mapping[str, Callable[[Pod], Hashable]] = field(default_factory=dict)
+    served: frozenset[str] = frozenset()
 
 
 class QueueBench:
@@ -144,6 +145,7 @@ class QueueBench:
             registrations=plugins.registrations,
             hint=plugins.hint,
             signs=plugins.signs,
+            served=plugins.served,
         )
         seams = QueueSeams(
             pods=self.pods,

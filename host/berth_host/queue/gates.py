@@ -34,16 +34,18 @@ class Answered:
     `passed`: the open gates, (uid of the pod, plugin). `closed`: the uids of pods with a closed gate. `late`:
     the uids of members that joined since. As a gated group takes members in without a call of their gates,
     those of each late member are called only when all before are open. `missed`: the events since, by label;
-    True: one of several.
+    True: one of several. `stands`: all gates were open; those of served plugins are not called again.
     """
 
     passed: frozenset[tuple[str, str]] = frozenset()
     closed: frozenset[str] = frozenset()
     late: tuple[str, ...] = ()
     missed: dict[str, tuple[QueueEvent, bool]] = field(default_factory=dict)
+    stands: bool = False
 
 
 UNANSWERED: Final = Answered()
+STANDS: Final = Answered(stands=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +120,7 @@ class Gates:
                 late = late[1:]
             question = None
             if info.uid not in answered.closed:
-                question = self._run(info, entity, answered.passed, open_ones, answers)
+                question = self._run(info, entity, answered, open_ones, answers)
             if question is not None:
                 questions.append(question)
             elif info.gating_plugin:
@@ -142,7 +144,7 @@ class Gates:
         self,
         info: QueuedPodInfo,
         entity: QueuedEntity,
-        passed: frozenset[tuple[str, str]],
+        known: Answered,
         open_ones: list[tuple[str, str]],
         answers: Answers,
     ) -> GateQuestion | None:
@@ -156,7 +158,9 @@ class Gates:
         started_s = instant_s()
         shown = self._shown(info, entity)
         for name in _order(gates, info.gating_plugin):
-            if passed and (info.uid, name) in passed:
+            if known.passed and (info.uid, name) in known.passed:
+                continue
+            if known.stands and profile is not None and name in profile.served:
                 continue
             question = GateQuestion(name, shown)
             sign = profile.signs.get(name) if entity.is_group and profile is not None else None

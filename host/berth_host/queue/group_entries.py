@@ -23,6 +23,7 @@ from berth_sdk.pod_group import PodGroup
 
 from berth_host.config.host_rules import RULES_1_37
 from berth_host.queue.events import ATTEMPT_FAILED, label_of
+from berth_host.queue.gates import STANDS, UNANSWERED, Answered
 from berth_host.queue.group_forest import GroupForest
 from berth_host.queue.hints import Strategy
 from berth_host.queue.places import Place, Places
@@ -149,7 +150,8 @@ class GroupEntries:
         """Remove a member that was deleted or bound; return True if the queue had the member or its group.
 
         The entry of the group is put back even if it does not have the member: the gates are called for the
-        others.
+        others, and still count the member. A served plugin would be asked too late for that, so that its
+        answers stand.
         """
         held = self.held(pod)
         if held is not None and isinstance(held.place, Aside):
@@ -164,7 +166,7 @@ class GroupEntries:
             if held is not None:
                 entry.remove(held.info)
 
-        self._put_back(place, entry, drop)
+        self._put_back(place, entry, drop, answered=UNANSWERED if place is Place.POOL else STANDS)
         return True
 
     def replace_pod(self, held: Held, pod: Pod) -> None:
@@ -185,11 +187,12 @@ class GroupEntries:
         label: str = _ADDED,
         *,
         joined: tuple[str, ...] = (),
+        answered: Answered = UNANSWERED,
     ) -> None:
         """Take an entry out of its place, change its members, and put it back; drop it without members.
 
         The gates are called, except in the pool: a gated group stays there until an event opens its gate.
-        `joined`: the uid of a new member.
+        `joined`: the uid of a new member. `answered`: what is known about the gates.
         """
         awaited = self._places.gates.open_move(entry)
         self._places.take_out(entry.key)
@@ -199,10 +202,10 @@ class GroupEntries:
             return
         if awaited is not None:
             # A gate has not answered about the members: it is asked about those of now.
-            answered = replace(awaited.answered, late=awaited.answered.late + joined)
-            self._places.requeue(entry, awaited.strategy, awaited.label, answered)
+            known = replace(awaited.answered, late=awaited.answered.late + joined)
+            self._places.requeue(entry, awaited.strategy, awaited.label, known)
         else:
-            self._places.requeue(entry, _BACK[place], label)
+            self._places.requeue(entry, _BACK[place], label, answered)
 
     # --- group objects -----------------------------------------------------------------------
 

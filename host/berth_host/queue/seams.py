@@ -87,12 +87,14 @@ class QueueProfile:
     plugins that can reject. `hint`: called if a registration says so. A function that raises counts as a
     closed gate, or as "the event may help". `signs`: the signature functions of plugins whose gate and hint
     answer at once (`QueueSigningPlugin`); these plugins answer the same for pods with equal signatures.
+    `served`: the plugins whose gate is in another process.
     """
 
     gates: Mapping[str, Gate] = field(default_factory=dict)
     registrations: Mapping[str, Sequence[Registration]] = field(default_factory=dict)
     hint: HintAsker = always_queue
     signs: Mapping[str, Callable[[Pod], Hashable]] = field(default_factory=dict)
+    served: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,6 +131,9 @@ class QueueWiring:
                 for name, client in clients.items()
                 if client.local is not None and (sign := client.local.sign_queue) is not None
             },
+            served=frozenset(
+                plugin.client.name for plugin in points[ExtensionPoint.PRE_ENQUEUE] if plugin.client.is_served
+            ),
         )
 
     def _registrations(

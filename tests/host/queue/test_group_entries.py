@@ -359,6 +359,21 @@ def test_members_that_join_while_a_gate_is_awaited_are_asked_about_only_if_it_op
     assert bench.active == ["a", "b", "c"]
 
 
+def test_answers_of_a_served_gate_stand_when_a_member_leaves() -> None:
+    slow = SlowPlugin()
+    bench = QueueBench(Plugins(gates={"Slow": slow.gate}, served=frozenset({"Slow"})))
+    bench.queue.add_group(G)
+    a, b = (bench.pods.put(a_pod(name, group_key=KEY)) for name in "ab")
+    for pod in (a, b):
+        bench.queue.add(pod)
+        for question in slow.gate_questions:
+            bench.queue.gate_answered(question, Status.success())
+    assert bench.active == ["a", "b"]
+    asked = len(slow.gate_questions)
+    bench.queue.delete(a)
+    assert (bench.active, len(slow.gate_questions)) == (["b"], asked)
+
+
 @pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
 def test_event_counts_for_a_group_that_is_gated_only_later(*, several: bool) -> None:
     slow, late = SlowPlugin(), SlowPlugin()
