@@ -38,6 +38,7 @@ from berth_host.cluster.watching import (
 )
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.explain.diagnosis import AttemptMetrics, Diagnoses, Diagnosis
+from berth_host.explain.group_record import GroupRecords
 from berth_host.extenders.extenders import Extenders
 from berth_host.framework.binding import DeviceWaits, PreBindRunner
 from berth_host.framework.framework import Framework
@@ -240,6 +241,7 @@ class HostParts:
         self.failures = FailureHandler(self.queue, self.objects, self.cache.forget_if_assumed, self.status)
         attempts = AttemptMetrics(self.metrics, self.clock.now_s, self.options.on_attempt)
         self.diagnoses = Diagnoses(self.options.diagnoses_kept, attempts.ended, self.clock.now_s)
+        self.group_records = GroupRecords(self.clock.now_s)
         self.binding = later.binding = BindingCycle(
             self.queue,
             self.cache,
@@ -272,6 +274,7 @@ class HostParts:
                 rules=self.configuration.emulation.rules,
             ),
             self.metrics.groups,
+            self.group_records,
             group_policy=group_policy,
         )
         self.handlers = EventHandlers(

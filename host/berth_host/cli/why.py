@@ -1,7 +1,10 @@
-"""`berth why POD`: run the simulation, then explain why the pod has its node, or has none."""
+"""`berth why POD`, `berth why podgroup NAME`: run the simulation, then explain the result for the pod or for
+the group of pods.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import sys
 from collections.abc import Sequence
@@ -16,11 +19,13 @@ from berth_host.cli.commands import INTERRUPTED
 from berth_host.cli.input_errors import fail, reported
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.cli.rendering.why import explanation_text
+from berth_host.cli.rendering.why_group import group_answer_text
 from berth_host.cli.simulate import finished, prepared, simulation_options
 from berth_host.cli.simulation import Finished
 from berth_host.cli.strictness import conclude, is_strict
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.explain.explanation import Explanation, explanation_of, rejected_nodes, too_small_nodes
+from berth_host.explain.group_answering import WORDS, group_answer, unknown_group_text
 from berth_host.explain.nearest_fit import Shortage, counted_in, shortages
 
 
@@ -32,7 +37,14 @@ def why(pod: str, output: str, **options: Any) -> None:
 
     Prints per plugin and reason the rejected nodes, what the nearest nodes lack, and the scores of the
     best nodes.
+
+    `berth why podgroup NAME` explains a group of pods: its members against its minimum, and what the next
+    member lacks. compositepodgroup or podgroup.scheduling.x-k8s.io in place of podgroup names the kind.
     """
+    if pod.lower() in WORDS and options["more_paths"]:
+        name, *options["more_paths"] = options["more_paths"]
+        _why_group(pod.lower(), name, output, options)
+        return
     key = pod if "/" in pod else f"default/{pod}"
     with reported():
         ready = prepared(options)
@@ -50,6 +62,25 @@ def why(pod: str, output: str, **options: Any) -> None:
         click.echo(serialized(explanation.as_json(), output), nl=False)
     else:
         click.echo(explanation_text(explanation), nl=False)
+    if done.report.summary.is_interrupted:
+        click.echo("interrupted: this is the state so far", err=True)
+        sys.exit(INTERRUPTED)
+    conclude(done.lapses, strict=is_strict(options["strict"]))
+
+
+def _why_group(word: str, name: str, output: str, options: dict[str, Any]) -> None:
+    """Print the explanation of a group. `word`: its kind, as the user wrote it."""
+    namespace, _, name = name.rpartition("/")
+    namespace = namespace or "default"
+    with reported():
+        done = finished(prepared(options))
+    found = asyncio.run(group_answer(done.host, word, namespace, name))
+    if found is None:
+        fail(unknown_group_text(done.host, word, f"{namespace}/{name}"))
+    if output in STRUCTURED:
+        click.echo(serialized(found.as_json(), output), nl=False)
+    else:
+        click.echo(group_answer_text(found, has_times=False), nl=False)
     if done.report.summary.is_interrupted:
         click.echo("interrupted: this is the state so far", err=True)
         sys.exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""The pages `/berth/v1`: answers about pods and plugins, and errors as Kubernetes Status objects.
+"""The pages `/berth/v1`: answers about pods, groups and plugins, and errors as Kubernetes Status objects.
 
 The server checks the rights to the paths (nonResourceURLs).
 """
@@ -15,6 +15,7 @@ from berth_host.config.secrets import masked
 from berth_host.endpoints.answer import Answer, Request, as_json, failure, not_found
 from berth_host.explain.answering import pod_answer, unknown_text
 from berth_host.explain.diagnosis import ATTEMPTS_KEPT
+from berth_host.explain.group_answering import WORDS, group_answer, unknown_group_text
 from berth_host.explain.pod_answer import timestamp
 from berth_host.explain.whereabouts import AnsweringHost
 from berth_host.extenders.client import ExtenderClient
@@ -172,6 +173,7 @@ def _call(name: str, figures: CallStats) -> dict[str, Any]:
 
 PREFIX: Final = "/berth/v1/"
 _PODS: Final = "pods"
+_GROUPS: Final = "podgroups"
 _COUNTS: Final = {str(count): count for count in range(1, ATTEMPTS_KEPT + 1)}
 _SHOWN: Final = 40
 
@@ -214,19 +216,39 @@ class Answers:
             return self._plugins()
         if len(parts) == 3 and parts[0] == _PODS and parts[1] and parts[2]:
             return await self._pod(f"{parts[1]}/{parts[2]}", request)
+        if len(parts) == 3 and parts[0] == _GROUPS and parts[1] and parts[2]:
+            return await self._group(parts[1], parts[2], request)
         return not_found()
 
     def _plugins(self) -> Answer:
         host = self._process.host
         return _not_ready("it has just been started") if host is None else as_json(plugins_answer(host))
 
-    async def _pod(self, key: str, request: Request) -> Answer:
-        process = self._process
-        host = process.host
-        if host is None or not process.is_connected:
+    def _leader(self) -> HostOnPages | Answer:
+        """Return the host that schedules; an error while there is none."""
+        host = self._process.host
+        if host is None or not self._process.is_connected:
             return _not_ready("it has not listed the cluster yet")
-        if not process.is_leading:
+        if not self._process.is_leading:
             return _not_ready("it is on standby, and only the leader schedules pods: ask the leader")
+        return host
+
+    async def _group(self, namespace: str, name: str, request: Request) -> Answer:
+        host = self._leader()
+        if isinstance(host, Answer):
+            return host
+        word = (request.query.get("kind") or ("podgroup",))[0]
+        if word not in WORDS:
+            return failure(400, "BadRequest", f"kind={word[:_SHOWN]} is none of {', '.join(WORDS)}")
+        found = await group_answer(host, word, namespace, name)
+        if found is None:
+            return failure(404, "NotFound", unknown_group_text(host, word, f"{namespace}/{name}"))
+        return as_json(found.as_json())
+
+    async def _pod(self, key: str, request: Request) -> Answer:
+        host = self._leader()
+        if isinstance(host, Answer):
+            return host
         node = (request.query.get("node") or ("",))[0]
         count = (request.query.get("attempts") or ("1",))[0]
         if count not in _COUNTS:

@@ -26,7 +26,7 @@ from berth_host.explain.nearest_fit import FIT_PLUGIN, Counts, Shortage, counted
 from berth_host.explain.pod_answer import OnNode, PodAnswer, PodState, QueueState, timestamp
 from berth_host.explain.whereabouts import AnsweringHost, Whereabouts, timeline, wakings, whereabouts
 
-_NODES_PER_TURN: Final = 50
+NODES_PER_TURN: Final = 50
 """The number of nodes to examine before other tasks of the loop run, so that scheduling continues."""
 _PENDING: Final = (
     PodState.UNSCHEDULABLE,
@@ -149,7 +149,7 @@ def _gated_group_text(pod: Pod, queue: QueueState) -> str:
 async def _nearest(host: AnsweringHost, pod: Pod, latest: Diagnosis | None) -> list[Shortage]:
     found, counts = [], _counted(host, pod)
     for count, name in enumerate(sorted(too_small_nodes(rejected_nodes(latest)))):
-        if count % _NODES_PER_TURN == _NODES_PER_TURN - 1:
+        if count % NODES_PER_TURN == NODES_PER_TURN - 1:
             await asyncio.sleep(0)
         info, node = host.cache.node_info(name), host.objects.node(name)
         if info is not None and node is not None:

@@ -18,7 +18,6 @@ from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.explain.slot_names import SlotNames
 from berth_host.extenders.client import ExtenderName
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.node_statuses import NodeStatuses
@@ -133,16 +132,19 @@ class Diagnosis:
         return [] if self.scores is None else self.scores.nodes()
 
     def record_rejections(
-        self, statuses: NodeStatuses, counted: Iterable[tuple[Status, int]], names: SlotNames | None = None
+        self,
+        statuses: NodeStatuses,
+        counted: Iterable[tuple[Status, int]],
+        names: NDArray[np.object_] | None = None,
     ) -> None:
         """Record the node set of every explicit rejection.
 
-        `counted`: the `group_counts` of `statuses`. `names`: the nodes' names, to read the sets later, when
-        other nodes may have the slots.
+        `counted`: the `group_counts` of `statuses`. `names`: the node in each slot (`SlotNames`), to read the
+        sets later, when other nodes may have the slots.
         """
         table = statuses.table
         if names is not None:
-            self.slot_names = names.of(table)
+            self.slot_names = names
         for status, _ in counted:
             if status.plugin:
                 self.record_rejection(table, status, statuses.groups == statuses.group_of(status))

@@ -14,6 +14,7 @@ from berth_host.cache.objects import ObjectStores
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.host_rules import RULES_1_36, RULES_1_37
 from berth_host.explain.diagnosis import Diagnoses, Diagnosis, Outcome
+from berth_host.explain.group_record import GroupRecords
 from berth_host.explain.pod_answer import PermitState, PodState, QueueState, Step, Waking
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import Clock
@@ -27,6 +28,7 @@ from berth_host.queue.queued_pod import (
     TRIED,
     WAITING,
     HistoryEntry,
+    QueuedEntity,
     QueuedPodInfo,
 )
 from berth_host.queue.scheduling_queue import SchedulingQueue
@@ -76,6 +78,24 @@ class RunningAttempt(Protocol):
         ...
 
 
+class RunningGroup(Protocol):
+    """The running attempt of a group (`scheduler.group_attempt.GroupAttempt`)."""
+
+    @property
+    def key(self) -> str:
+        """The key of the root group."""
+        ...
+
+
+class GroupCycles(Protocol):
+    """The cycles of groups (`scheduler.schedule_group.GroupScheduler`)."""
+
+    @property
+    def in_cycle(self) -> RunningGroup | None:
+        """The group in its cycle now."""
+        ...
+
+
 class SchedulingCycle(Protocol):
     """The scheduling cycle (`scheduler.schedule_one.Scheduler`)."""
 
@@ -87,6 +107,11 @@ class SchedulingCycle(Protocol):
     @property
     def profiles(self) -> Collection[str]:
         """The schedulerNames of this host."""
+        ...
+
+    @property
+    def groups(self) -> GroupCycles:
+        """The cycles of groups."""
         ...
 
 
@@ -157,6 +182,11 @@ class AnsweringHost(Protocol):
         """The records of ended attempts."""
         ...
 
+    @property
+    def group_records(self) -> GroupRecords:
+        """The record of the last attempt of each pod group."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whereabouts:
@@ -223,15 +253,9 @@ def _queued(host: AnsweringHost, held: Held) -> Whereabouts:
         )
         return Whereabouts(state=state, info=info, queue=queue)
     state = PodState.GATED if entity.is_gated else _STATES[held.place]
-    retry_us = None
-    if state is PodState.BACKOFF:
-        retry_us = host.queue.places.free_at_us(entity)
-    elif state is PodState.UNSCHEDULABLE:
-        retry_us = host.queue.flush_at_us(entity)
-    is_dated = retry_us is not None and retry_us < _LAST_SECOND * 1e6
     queue = QueueState(
         since_s=info.timestamp_us / 1e6,
-        retry_at_s=retry_us / 1e6 if retry_us is not None and is_dated else None,
+        retry_at_s=retry_at_s(host.queue, held.place, entity),
         # The plugin that gates a pod is among those that rejected it.
         rejected_by=tuple(sorted(info.rejecting - {entity.gating_plugin})),
         gated_by=entity.gating_plugin,
@@ -240,6 +264,16 @@ def _queued(host: AnsweringHost, held: Held) -> Whereabouts:
         group_members=len(entity.pods()) if entity.is_group else 0,
     )
     return Whereabouts(state=state, info=info, queue=queue)
+
+
+def retry_at_s(queue: SchedulingQueue, place: Place, entity: QueuedEntity) -> float | None:
+    """Return when an entity of the queue is requeued without an event, in Unix seconds; None: not known."""
+    retry_us = None
+    if place is Place.BACKOFF:
+        retry_us = queue.places.free_at_us(entity)
+    elif place is Place.POOL and not entity.is_gated:
+        retry_us = queue.flush_at_us(entity)
+    return retry_us / 1e6 if retry_us is not None and retry_us < _LAST_SECOND * 1e6 else None
 
 
 def _attempt(host: AnsweringHost, uid: str) -> RunningAttempt | None:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from berth_sdk.pod import Pod
-from berth_sdk.pod_group import Assignment, GroupView, PodGroup
+from berth_sdk.pod_group import Assignment, GroupView, Placement, PodGroup
 from berth_sdk.status import Code, Status
 
 from berth_host.cache.snapshot import Snapshot
+from berth_host.explain.group_record import TriedPlacement, TriedPlacements
 from berth_host.metrics.series import instant_s
 from berth_host.queue.queued_group import QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedPodInfo
@@ -167,6 +168,20 @@ class Branch:
             if member.result is not None
         ]
 
+    def trial(self, placement: Placement, status: GroupStatus) -> TriedPlacement:
+        """Return the record of the present trial. `status`: its outcome."""
+        members = [one for one in self.all_members() if not one.is_deleted]
+        unfit = next((one for one in members if one.attempt is not None and one.failed is not None), None)
+        return TriedPlacement(
+            name=placement.name,
+            node_count=len(placement.nodes),
+            untried=sum(one.attempt is None for one in members),
+            message="" if status.is_success else status.message,
+            assignments=tuple([(one.pod, one.result.node_name) for one in members if one.result is not None]),
+            unfit=None if unfit is None or unfit.attempt is None else unfit.attempt.diagnosis,
+            unfit_message="" if unfit is None or unfit.failed is None else unfit.failed.message,
+        )
+
 
 class GroupAttempt(GroupCycle):
     """The scheduler's record of one attempt of a root group. `started_s`: `instant_s` at the start."""
@@ -196,6 +211,8 @@ class GroupAttempt(GroupCycle):
         self.members = list(tree.all_members())
         self.tried: Member | None = None
         """The member whose steps are under way."""
+        self.tried_placements: dict[str, TriedPlacements] = {}
+        """The placements that the last run of the algorithm tried, by key of the group; for `berth why`."""
 
     @property
     def key(self) -> str:
@@ -210,6 +227,12 @@ class GroupAttempt(GroupCycle):
         self.cycle_id, self.restarted = cycle_id, True
         self.parts = {}
         self.wire = {}
+
+    def note_trial(self, branch: Branch, placement: Placement, status: GroupStatus) -> None:
+        """Record the trial of a group in one placement, before its nodes are given back."""
+        self.tried_placements.setdefault(branch.group.key, TriedPlacements()).add(
+            branch.trial(placement, status)
+        )
 
     def member(self, uid: str) -> Member | None:
         """Return the member with this uid."""

@@ -171,12 +171,13 @@ class Placements:
             branch.status = None
         for member in attempt.members:
             member.forget()
-        everything = Placement(ALL_NODES, self.snapshot.nodes)
+        everything, attempt.tried_placements = Placement(ALL_NODES, self.snapshot.nodes), {}
         try:
             if self._has_placements or tree.group.is_composite:
                 status = await self._choose(attempt, tree, everything)
             else:
                 status = await self._fill(attempt.placement(everything), tree)
+                attempt.note_trial(tree, everything, status)
         finally:
             self._steps.search.order = self.snapshot.order
             await self._give_back(0)
@@ -272,6 +273,7 @@ class Placements:
             status = await self._fill(record, branch)
             record.assignments = branch.assignments()
             tried.append(_Tried(record, status, _Outcome.of(branch)))
+            self._attempt.note_trial(branch, placement, status)
             await self._give_back(mark)
             self._metrics.placement_tried(
                 self.framework.profile, feasible=status.is_success, seconds=instant_s() - started_s

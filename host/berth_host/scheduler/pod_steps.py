@@ -246,7 +246,9 @@ class PodSteps:
         diagnosis, outcome = attempt.diagnosis, attempt.pre_filter
         statuses = attempt.statuses or NodeStatuses(attempt.nodes)
         counted = statuses.group_counts()
-        diagnosis.record_rejections(statuses, counted, self._slot_names)
+        # The statuses may be of some nodes only: the placement of a group.
+        names = self._slot_names.of(self._snapshot.nodes)
+        diagnosis.record_rejections(statuses, counted, names)
         diagnosis.pre_filter_message = outcome.message
         for status, rows in outcome.rejected_rows(statuses.table):
             diagnosis.record_rejection(statuses.table, status, rows)

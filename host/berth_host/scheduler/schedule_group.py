@@ -26,6 +26,7 @@ from berth_sdk.status import Code, Status
 from berth_host.cache.cache import Cache
 from berth_host.cache.snapshot import Snapshot
 from berth_host.errors.state import InvariantError
+from berth_host.explain.group_record import GroupRecord, GroupRecords, TriedPlacements
 from berth_host.log import get_logger
 from berth_host.metrics.group_metrics import GroupMetrics
 from berth_host.metrics.series import instant_s
@@ -84,7 +85,8 @@ class WriteCondition(Protocol):
 class GroupScheduler:
     """The cycles of groups, over the parts of one host. `in_cycle`: the attempt under way, if any.
 
-    `group_policy`: the group says whether it preempts (the gate PodGroupPreemptionPolicy), else its pods.
+    `records`: gets the record of each attempt. `group_policy`: the group says whether it preempts (the gate
+    PodGroupPreemptionPolicy), else its pods.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class GroupScheduler:
         conditions: WriteCondition,
         evaluator: GroupEvaluator,
         metrics: GroupMetrics,
+        records: GroupRecords,
         *,
         group_policy: bool = False,
     ) -> None:
@@ -112,6 +115,7 @@ class GroupScheduler:
         self._conditions = conditions
         self._evaluator = evaluator
         self._metrics = metrics
+        self._records = records
         self._group_policy = group_policy
         self.in_cycle: GroupAttempt | None = None
 
@@ -143,6 +147,7 @@ class GroupScheduler:
             if has_condition:
                 for group in self._snapshot.groups.leaves(info.key):
                     self._conditions.attempted(group, placed=False, reason=SCHEDULER_ERROR, message=problem)
+            self._note_problem(info, problem)
             return GroupOutcome.ERROR
         members = [queued for queued in info.members if not self._is_dropped(queued)]
         if not members:
@@ -233,17 +238,24 @@ class GroupScheduler:
         tree = attempt.tree
         nominations: Mapping[str, str] | None = None
         outcome = GroupOutcome.ERROR
+        tried: Mapping[str, TriedPlacements] = {}
+        said = ""
         with self._steps.guard(attempt) as ended:
             status = await self._search(attempt, placements)
             outcome = _outcome_of(status)
             _fill_in(tree)
+            # PodGroupPostFilter may run the algorithm again.
+            tried = attempt.tried_placements
             if status.code is Code.UNSCHEDULABLE:
+                count = len(status.reasons)
                 nominations = await self._post_filter(attempt, placements)
+                said = ", ".join(dict.fromkeys(status.reasons[count:]))
         if ended.failed is not None:
             status = tree.status = GroupStatus.failed(ended.failed.message)
             outcome = GroupOutcome.ERROR
             for branch in tree.all():
                 branch.status = status
+        self._record(attempt, tried, said, is_preempting=nominations is not None)
         await self._submit(attempt, nominations)
         self._end(attempt, placements, nominations)
         return outcome
@@ -367,6 +379,55 @@ class GroupScheduler:
         if isinstance(failed, Aborted):
             attempt.aborted = attempt.aborted or failed.message
         await self._steps.give_back(attempt, failed)
+
+    def _record(
+        self,
+        attempt: GroupAttempt,
+        tried: Mapping[str, TriedPlacements],
+        post_filter: str,
+        *,
+        is_preempting: bool,
+    ) -> None:
+        """Keep the record of each group of the tree, for `berth why`."""
+        made = []
+        for branch in attempt.tree.all():
+            status = branch.status
+            if status is None:
+                continue
+            found = tried.get(branch.group.key, TriedPlacements())
+            outcome = "scheduled" if status.is_success else "error" if status.is_error else "unschedulable"
+            if is_preempting and not status.is_success:
+                outcome = "waitingOnPreemption"
+            made.append(
+                GroupRecord(
+                    key=branch.group.key,
+                    uid=branch.group.uid,
+                    root_key=attempt.key,
+                    attempt=attempt.info.attempts,
+                    outcome=outcome,
+                    message="" if status.is_success else status.message,
+                    post_filter="" if status.is_success else post_filter,
+                    scheduled=len(branch.scheduled),
+                    placement_count=found.count,
+                    placements=tuple(found.best),
+                )
+            )
+        self._records.add(made)
+
+    def _note_problem(self, info: QueuedGroupInfo, problem: str) -> None:
+        """Keep the record of an attempt that ended before its algorithm."""
+        groups = [info.group, *self._snapshot.groups.leaves(info.key)]
+        self._records.add(
+            GroupRecord(
+                key=group.key,
+                uid=group.uid,
+                root_key=info.key,
+                attempt=info.attempts,
+                outcome="error",
+                message=problem,
+            )
+            for group in {one.key: one for one in groups}.values()
+        )
 
     def _end(
         self, attempt: GroupAttempt, placements: Placements, nominations: Mapping[str, str] | None

@@ -26,6 +26,7 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_host.cache.cache import Cache
 from berth_host.cache.snapshot import Snapshot
 from berth_host.errors.plugins import CycleRestartError
+from berth_host.explain.group_record import GroupRecords
 from berth_host.extenders.extenders import NO_EXTENDERS, Extenders
 from berth_host.framework.filtering import all_rows, filter_error
 from berth_host.framework.framework import Framework
@@ -220,6 +221,7 @@ class Scheduler:
         conditions: WriteCondition,
         group_evaluator: GroupEvaluator,
         metrics: GroupMetrics,
+        group_records: GroupRecords,
         *,
         group_policy: bool = False,
     ) -> None:
@@ -242,6 +244,7 @@ class Scheduler:
             conditions,
             group_evaluator,
             metrics,
+            group_records,
             group_policy=group_policy,
         )
         """The cycles of pod groups."""

@@ -69,6 +69,9 @@ async def test_pod_and_plugins_are_answered(port: Served) -> None:
         ("/berth/v1/pods/default/huge?attempts=-1", "reads", 400, "attempts=-1 is not"),
         (f"/berth/v1/pods/default/huge?attempts={'9' * 5000}", "reads", 400, "attempts=9"),
         ("/berth/v1/pods/default", "reads", 404, "page not found"),
+        ("/berth/v1/podgroups/default/none", "reads", 404, "no podgroup default/none is known here"),
+        ("/berth/v1/podgroups/default/none?kind=job", "reads", 400, "kind=job is none of podgroup, "),
+        ("/berth/v1/podgroups/default", "reads", 404, "page not found"),
         ("/berth/v1/nothing", "reads", 404, "page not found"),
     ],
 )

@@ -1,8 +1,9 @@
-"""`kubectl berth why POD` and `kubectl berth plugins`: the answers of a running host.
+"""`kubectl berth why POD`, `why podgroup NAME` and `plugins`: the answers of a running host.
 
 Exit codes:
-0 the pod is bound, or the query was answered; 1 no answer (the host cannot be reached, or denies access);
-2 bad usage, also a wrong kubeconfig; 3 the pod is pending; 4 the pod is unknown or deleted.
+0 the pod is bound or the group placed, or the query was answered; 1 no answer (the host cannot be reached,
+or denies access);
+2 bad usage, also a wrong kubeconfig; 3 the pod or the group is pending; 4 it is unknown or deleted.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from berth_host.cli.output import output_option
 from berth_host.cli.rendering.running_plugins import running_plugins_text, running_states
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.cli.rendering.why import pod_answer_text
+from berth_host.cli.rendering.why_group import group_answer_text
 from berth_host.cluster.kube.user_config import UserConfig
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.explain.diagnosis import ATTEMPTS_KEPT
+from berth_host.explain.group_answer import GroupAnswer, GroupWhere
+from berth_host.explain.group_answering import WORDS
 from berth_host.explain.pod_answer import PodAnswer, PodState
 from berth_host.log.hidden import without_hidden
 
@@ -49,8 +53,9 @@ def kubectl_berth() -> None:
 
 @kubectl_berth.command()
 @click.argument("pod", metavar="POD")
+@click.argument("group", metavar="[NAME]", default="")
 @click.option(
-    "-n", "--namespace", default="", help="The pod's namespace. Default: that of the context, or default."
+    "-n", "--namespace", default="", help="Its namespace. Default: that of the context, or default."
 )
 @click.option("--node", metavar="NODE", default="", help="Print also why the pod is not on this node.")
 @click.option(
@@ -63,12 +68,17 @@ def kubectl_berth() -> None:
 @_OUTPUT
 @server_options
 @finding_options
-def why(pod: str, namespace: str, node: str, attempts: int, output: str, **options: Any) -> None:
+def why(pod: str, group: str, namespace: str, node: str, attempts: int, output: str, **options: Any) -> None:
     """Explain why POD (NAME, or NAMESPACE/NAME) has its node, or has none, and where it is in the queue.
+
+    `why podgroup NAME` explains a group of pods; compositepodgroup or podgroup.scheduling.x-k8s.io in place
+    of podgroup names the kind.
 
     Exit codes: 0 bound, 3 pending, 4 unknown or deleted, 1 no answer, 2 wrong usage.
     """
     log.configure("ERROR")
+    if group:
+        _why_group(pod, group, namespace, output, options)
     try:
         key = _key(pod, namespace, options)
         query = {"attempts": str(attempts)} | ({"node": node} if node else {})
@@ -81,6 +91,27 @@ def why(pod: str, namespace: str, node: str, attempts: int, output: str, **optio
     else:
         click.echo(pod_answer_text(found), nl=False)
     sys.exit({PodState.BOUND: 0, PodState.DELETED: NOT_FOUND}.get(found.state, PENDING))
+
+
+def _why_group(word: str, name: str, namespace: str, output: str, options: Mapping[str, Any]) -> NoReturn:
+    """Print the answer about a group, and exit. `word`: the kind, as the user wrote it."""
+    try:
+        if word.lower() not in WORDS:
+            cure = f"one argument is a pod, two are the kind and the name of a group: {', '.join(WORDS)}"
+            raise AskError(f"{word!r} is no kind of group: {cure}", BAD_USAGE)
+        key = _key(name, namespace, options, "group")
+        value = asyncio.run(asked(options, f"/berth/v1/podgroups/{key}", {"kind": word.lower()}))
+        try:
+            found = GroupAnswer.from_json(value)
+        except (KeyError, TypeError, ValueError, AttributeError) as err:
+            raise _unreadable(err) from err
+    except AskError as err:
+        fail(err)
+    if output in STRUCTURED:
+        click.echo(serialized(value, output), nl=False)
+    else:
+        click.echo(group_answer_text(found), nl=False)
+    sys.exit(0 if found.state is GroupWhere.SCHEDULED else PENDING)
 
 
 @kubectl_berth.command()
@@ -156,12 +187,12 @@ def fail(err: AskError) -> NoReturn:
     sys.exit(err.exit_code)
 
 
-def _key(pod: str, namespace: str, options: Mapping[str, Any]) -> str:
+def _key(pod: str, namespace: str, options: Mapping[str, Any], what: str = "pod") -> str:
     given, _, name = pod.rpartition("/")
     # "." and ".." would change the URL's path, and control characters the terminal.
     is_odd = "." in (given, name) or ".." in (given, name) or not f"{namespace}{pod}".isprintable()
     if is_odd or "/" in given or not name or (given and namespace and given != namespace):
-        raise AskError(f"{pod!r} is not a pod name: write NAME, or NAMESPACE/NAME without -n", BAD_USAGE)
+        raise AskError(f"{pod!r} is not a {what} name: write NAME, or NAMESPACE/NAME without -n", BAD_USAGE)
     return f"{quote(given or namespace or _context_namespace(options), safe='')}/{quote(name, safe='')}"
 
 

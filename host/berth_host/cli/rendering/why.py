@@ -109,13 +109,13 @@ def pod_answer_text(answer: PodAnswer) -> str:
     if answer.nominated_node:
         head.append(f"  nominated to {answer.nominated_node}")
     if answer.queue is not None:
-        head += [f"  {line}" for line in _queue_lines(answer.queue, answer)]
+        head += [f"  {line}" for line in queue_lines(answer.queue, answer.answered_at_s)]
     parts = ["\n".join(head)]
     if answer.on_node is not None:
         parts.append(f"WHY NOT ON {answer.on_node.node}\n  {answer.on_node.text}")
     parts += attempt_parts(explanation)
     if answer.wakes:
-        parts.append("MAY BE REQUEUED BY\n" + _wakes(answer.wakes))
+        parts.append("MAY BE REQUEUED BY\n" + wakes_table(answer.wakes))
     if len(answer.last_attempts) > 1:
         parts.append("LAST ATTEMPTS\n" + _attempts(answer.last_attempts))
     if answer.timeline:
@@ -141,19 +141,20 @@ def age(duration_s: float) -> str:
     return f"{whole}s"
 
 
-def _queue_lines(queue: QueueState, answer: PodAnswer) -> list[str]:
-    lines = [f"queued since {_clock(queue.since_s)}, {age(answer.answered_at_s - queue.since_s)} ago"]
+def queue_lines(queue: QueueState, now_s: float) -> list[str]:
+    """Return since when an entity is queued, with which members, and when it is tried again."""
+    lines = [f"queued since {_clock(queue.since_s)}, {age(now_s - queue.since_s)} ago"]
     if queue.group_members:
         members = "1 member" if queue.group_members == 1 else f"{queue.group_members} members"
         lines.append(f"in {queue.group}, which has {members} in the queue")
     if queue.retry_at_s is not None:
-        left_s = queue.retry_at_s - answer.answered_at_s
-        moment = f"{_clock(queue.retry_at_s)}, in {age(left_s)}"
+        moment = f"{_clock(queue.retry_at_s)}, in {age(queue.retry_at_s - now_s)}"
         lines.append(f"tried again at the latest at {moment}")
     return lines
 
 
-def _wakes(wakes: Sequence[Waking]) -> str:
+def wakes_table(wakes: Sequence[Waking]) -> str:
+    """Return the table of the events that may requeue an entity."""
     rows = [
         (
             item.plugin,

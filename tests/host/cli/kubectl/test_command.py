@@ -10,10 +10,11 @@ import pytest
 import yaml
 from berth_host.cli.main import berth
 from click.testing import CliRunner
-from support.hosts import World
-from support.serving import FakeProcess, Served
+from support.groups import grouped, members, pod_group
+from support.hosts import World, node
+from support.serving import FakeProcess, KnownUsers, Served, served
 
-from .conftest import Ask, run
+from .conftest import READS, Ask, run
 
 
 async def test_answer_about_a_pod_that_cannot_fit_has_all_parts(ask: Ask, world: World) -> None:
@@ -68,6 +69,34 @@ async def test_node_and_attempts_add_their_parts(ask: Ask, world: World) -> None
     assert lines[at + 1].startswith(
         "  NodeResourcesFit rejected small-0: Insufficient cpu; node small-0 lacks "
     )
+
+
+async def test_group_is_explained_with_its_members_and_its_exit_code() -> None:
+    groups = [pod_group("big", least=5), *members("big", 5), pod_group("fits", least=2), *members("fits", 2)]
+    async with (
+        grouped([node("a"), *groups]) as world,
+        served(FakeProcess(world.host.configuration, world.host), KnownUsers({"reads": READS})) as port,
+    ):
+        await world.settle()
+        server = f"https://127.0.0.1:{port.endpoints.server.port}"
+        options = ("--server", server, "--insecure-skip-tls-verify", "--token", "reads")
+        result = await run("why", "podgroup", "big", *options)
+        assert result.exit_code == 3, result.output
+        assert result.stdout.startswith("PodGroup default/big: pending, ")
+        assert "  0 of 5 pods placed, minimum 5: 5 missing\n  queued since 2026-01-01 " in result.stdout
+        assert "NEXT POD default/big-" in result.stdout
+        assert (await run("why", "podgroup", "fits", *options)).exit_code == 0
+        value = json.loads((await run("why", "podgroup", "big", *options, "-o", "json")).stdout)
+        assert value["members"]["missing"] == 5
+        for arguments, code, said in (
+            (("podgroup", "none"), 4, "no podgroup default/none is known here"),
+            (("compositepodgroup", "big"), 4, "no compositepodgroup default/big is known here"),
+            (("deployment", "big"), 2, "'deployment' is no kind of group"),
+            (("podgroup", "a/b/c"), 2, "'a/b/c' is not a group name"),
+        ):
+            result = await run("why", *arguments, *options)
+            assert (result.exit_code, result.stdout) == (code, ""), result.output
+            assert said in result.stderr
 
 
 async def test_unknown_and_foreign_pods_exit_with_4(ask: Ask) -> None:
