@@ -11,11 +11,11 @@ GATE = ("--feature-gates", "GenericWorkload=true")
 RACKS = ("--feature-gates", "GenericWorkload=true,TopologyAwareWorkloadScheduling=true")
 
 
-def gang(write: Write, **spec: object) -> str:
+def gang(write: Write) -> str:
     return write(
         node_object("left", cpu="2"),
         node_object("right", cpu="1"),
-        pod_group("train", least=5, **spec),
+        pod_group("train", least=5),
         *members("train", 5),
     )
 
