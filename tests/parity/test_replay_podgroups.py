@@ -18,7 +18,16 @@ GOLDEN = Path(__file__).parent / "golden_podgroups"
 RECORDS = {record["name"]: record for record in read_records(GOLDEN)}
 CATEGORIES = sorted({record["category"] for record in RECORDS.values()})
 FIRST = [next(name for name in RECORDS if RECORDS[name]["category"] == category) for category in CATEGORIES]
-SAMPLE = ("gang-min-count-00", "basic-policy-00", "basic-policy-01", "topology-13")
+SAMPLE = (
+    "gang-min-count-00",
+    "basic-policy-00",
+    "basic-policy-01",
+    "topology-13",
+    "gates-and-updates-01",
+    "late-pods-01",
+    "preemption-ongoing-03",
+    "quorum-lost-03",
+)
 Json = dict[str, Any]
 
 
