@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -138,9 +139,11 @@ async def test_nearest_placement_is_the_domain_in_which_most_members_fit() -> No
             ("r1", 1, 1),
             ("r3", 1, 1),
         ]
-        assert all(
-            one.message.startswith("pod group is unschedulable") or one.message for one in last.domains
-        )
+        assert [one.message for one in last.domains] == [
+            "minCount (4) cannot be satisfied: 3 scheduled, 0 remaining",
+            "minCount (4) cannot be satisfied: 1 scheduled, 2 remaining",
+            "minCount (4) cannot be satisfied: 1 scheduled, 2 remaining",
+        ]
         assert last.unfit is not None
         assert {name for one in last.unfit.rejections for name in one.node_names} == {"b", "c"}
 
@@ -202,13 +205,15 @@ async def test_podgroup_of_coscheduling_is_explained_without_the_gate() -> None:
 
 
 async def test_attempt_that_ended_before_its_search_says_why() -> None:
-    other = [member("g-0", "g"), member("g-1", "g", schedulerName="other")]
-    async with grouped([node("a"), pod_group("g", least=2), *other]) as world:
-        await world.settle()
-        found = await answer(world, "g")
-        assert found.members is not None
-        assert found.members.placed == 0
-        assert found.message
+    objects = [node("a"), pod_group("g", least=2), member("g-0", "g", priority=5), member("g-1", "g")]
+    async with grouped(objects) as world:
+        async with asyncio.timeout(60):
+            while world.host.group_records.get("podgroup/default/g") is None:
+                await asyncio.sleep(0)
+        last = (await answer(world, "g")).last
+        assert last is not None
+        assert (last.outcome, last.placed, last.unfit) == ("error", 0, None)
+        assert last.message.startswith("all pods in a single pod group should have the same priority")
 
 
 async def test_unknown_group_names_the_cure() -> None:
