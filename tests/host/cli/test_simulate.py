@@ -257,13 +257,13 @@ def test_ignored_kinds_are_named_once_on_standard_error(run: Run, write: Write) 
 
 
 @pytest.mark.slow
-def test_plugins_of_pod_groups_are_left_out_with_one_warning(run: Run, write: Write) -> None:
+def test_plugins_of_pod_groups_let_plain_pods_pass(run: Run, write: Write) -> None:
     scheduler, _ = in_process()
     scheduler["profiles"][0]["plugins"] = {"permit": {"enabled": [{"name": "GangScheduling"}]}}
     path = write(node_object("a"), pod_object("web"), pod_object("db"))
     result = run("simulate", "-f", path, "--config", write(scheduler, name="config.yaml"), "-o", "json")
     assert placed(result) == {"default/web": "a", "default/db": "a"}
-    assert result.stderr == "warning: this build does not have these default plugins yet: GangScheduling\n"
+    assert result.stderr == ""
 
 
 def test_an_extender_that_is_not_there_fails_the_attempt_and_is_a_lapse(run: Run, write: Write) -> None:

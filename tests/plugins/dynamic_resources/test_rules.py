@@ -37,9 +37,7 @@ def rule(name: str, selector: Json | None, effect: str = "NoSchedule") -> Json:
     }
 
 
-def plug(
-    claims: list[Json], rules: list[Json], slices: list[Json], version: str = "", **gates: bool
-) -> Plug:
+def plug(claims: list[Json], rules: list[Json], slices: list[Json], version: str = "", **gates: bool) -> Plug:
     args = args_of("DynamicResources", version)
     return Plug(
         DynamicResources,
