@@ -55,5 +55,5 @@ def test_maintenance_keeps_pods_off_its_nodes(tmp_path: Path) -> None:
     assert "Maintenance" not in result.stderr
     assert [(item["pod"], item["node"]) for item in got["placements"]] == [("default/web", "open")]
     (pending,) = got["pending"]
-    filtered, _, _ = pending["message"].partition(" no new claims")
+    filtered, _, _ = pending["message"].partition(" preemption:")
     assert filtered == "0/2 nodes are available: 1 Insufficient cpu, 1 under maintenance."

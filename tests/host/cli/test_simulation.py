@@ -56,14 +56,14 @@ async def test_costs_name_in_process_and_served_plugins(write: Write) -> None:
     scheduler, own = in_process(NodeName="unused:Unused")
     scheduler["profiles"][0]["plugins"] = {}
     command = [sys.executable, "-m", "berth_sdk", "serve", "NodeName"]
-    own["plugins"] = [{"name": "NodeName", "command": command, "points": {"filter": {"deadline": "10s"}}}]
+    own["plugins"] = [{"name": "NodeName", "command": command, "points": {"preFilter": {"deadline": "10s"}}}]
     own["cycleBudget"] = "60s"
     config = write(scheduler, own, name="config.yaml")
     done, _ = await simulated(node_object("a"), pod_object("web"), config=config)
     rows = {(cost.plugin, cost.call): cost for cost in done.costs}
-    assert rows[("NodeName", "Filter")].served
-    assert rows[("NodeName", "Filter")].calls == 1
-    assert rows[("NodeName", "Filter")].mean_ms > 0
+    assert rows[("NodeName", "PreFilter")].served
+    assert rows[("NodeName", "PreFilter")].calls == 1
+    assert rows[("NodeName", "PreFilter")].mean_ms > 0
     assert not rows[("NodeResourcesFit", "Filter")].served
     assert done.lapses == []
 
