@@ -259,7 +259,11 @@ def _witness(prepared: Prepared, host: Host) -> Witness:
 
     def last_attempt(key: str) -> str | None:
         diagnosis = host.diagnoses.find(key)
-        return diagnosis.message if diagnosis is not None else None
+        if diagnosis is not None:
+            return diagnosis.message
+        pod = host.objects.pod(key)
+        missing = host.queue.groups.forest.missing_above(pod.group_key) if pod and pod.group_key else ""
+        return f"waits for {missing}: there is no such object in the input" if missing else None
 
     names = frozenset(profile.scheduler_name for profile in prepared.configuration.profiles)
     return Witness(scheduler_names=names, preempted_by=preempted_by, gate=gate, last_attempt=last_attempt)

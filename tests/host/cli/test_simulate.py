@@ -266,6 +266,13 @@ def test_plugins_of_pod_groups_let_plain_pods_pass(run: Run, write: Write) -> No
     assert result.stderr == ""
 
 
+def test_member_of_an_unknown_group_waits_for_its_object(run: Run, write: Write) -> None:
+    path = write(node_object("a"), pod_object("web", schedulingGroup={"podGroupName": "gone"}))
+    result = run("simulate", "-f", path, "--feature-gates", "GenericWorkload=true", "-o", "json")
+    (pending,) = answer(result)["pending"]
+    assert pending["message"] == "waits for podgroup/default/gone: there is no such object in the input"
+
+
 def test_an_extender_that_is_not_there_fails_the_attempt_and_is_a_lapse(run: Run, write: Write) -> None:
     scheduler, _ = in_process()
     scheduler["extenders"] = [{"urlPrefix": "http://127.0.0.1:1", "filterVerb": "filter"}]
