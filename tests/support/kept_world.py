@@ -212,7 +212,8 @@ class KeptMachine(RuleBasedStateMachine):
             "rejected by": [
                 (status, rows.tolist()) for status, rows in cycle.pre_filter.rejected_rows(nodes)
             ],
-            "skipped": (cycle.skip_filter, cycle.skip),
+            # VolumeBinding signs NEUTRAL: it is asked about no claim, and yet its scores of 0 count.
+            "skipped": (cycle.skip_filter, cycle.skip - {"VolumeBinding"}),
             "fit error": fit_error_message(
                 len(nodes), statuses.reasons(), pre_filter_message=cycle.pre_filter.message
             ),

@@ -138,12 +138,12 @@ def test_default_plugin_takes_over_only_where_none_is_left(
 
 
 def test_precision_of_a_remark_is_that_of_the_tables() -> None:
-    enabled = ["Coscheduling", "CapacityScheduling", "EBSLimits", "NodePreferAvoidPods", "ImageLocalty"]
+    enabled = ["QOSSort", "CapacityScheduling", "EBSLimits", "NodePreferAvoidPods", "ImageLocalty"]
     text = yaml.safe_dump({"profiles": [{"plugins": entries({"multiPoint": {"enabled": enabled}})}]})
     _, remarks = left(text)
     found = {one.plugin: one.change for one in remarks if one.plugin}
     assert found == {
-        "Coscheduling": Change.APPROXIMATED,
+        "QOSSort": Change.APPROXIMATED,
         "CapacityScheduling": Change.DROPPED,
         "EBSLimits": Change.APPROXIMATED,
         "NodePreferAvoidPods": Change.DROPPED,
