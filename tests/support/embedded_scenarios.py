@@ -157,7 +157,10 @@ class EmbeddedScenario:
         self._events_seen = 0
         plugins: dict[str, type] = {"Probe": Probe} if scenario.get("plugin") == "Probe" else {}
         loaded = load_configuration(
-            scenario["schedulerConfig"], source="recorded.yaml", registered=ClassRegistry(plugins).points()
+            scenario["schedulerConfig"],
+            source="recorded.yaml",
+            registered=ClassRegistry(plugins).points(),
+            emulated_version="1.36",  # the version that was recorded
         )
         options = HostOptions(clock=self._clock, chooser=SmallestName(), plugins=plugins)
         self._host = Host(loaded, self.cluster, options)

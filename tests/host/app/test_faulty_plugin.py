@@ -31,11 +31,20 @@ from support.plugin_processes import PluginProcess
 EFFECTS = ("Reserve", "Unreserve", "Permit", "PreBind", "Bind", "PostBind")
 POINTS = ("preEnqueue", "preFilter", "filter", "postFilter", "preScore", "score", "reserve", "permit")
 BINDING = ("preBind", "postBind")
+OF_GROUPS = (
+    "PlacementGenerate",
+    "PlacementScore",
+    "NormalizePlacementScore",
+    "PlacementFeasible",
+    "PodGroupPostFilter",
+)
+"""The calls about groups, which no pod of these tests belongs to: see tests/host/faults/test_groups.py."""
 FAULTS = [
     (rpc, kind)
     for rpc in LIES
     for kind in ("die", *(("die-after",) if rpc in EFFECTS else ()), "hang", "lie")
     if rpc != "Drain"  # asked once, when the host stops: see the last test
+    and rpc not in OF_GROUPS
 ]
 NODES = 4
 PATIENCE_S = 180.0
