@@ -21,7 +21,7 @@ from support.waking_situations import ALL, ALWAYS, WAITER, Key, Situations, Step
 
 WITHOUT = {
     "NodeName": "a pod that names its node is on that node, and never waits",
-    "GangScheduling": "holds the members of groups back; its hints are in tests/plugins/test_gang_scheduling.py",
+    "GangScheduling": "holds members of groups back; see tests/plugins/test_gang_scheduling.py",
     "DefaultPreemption": "holds a pod back until its victims are gone, which its preemptions tell it",
 }
 """Default plugins that reject pods and have no situations, and why."""
