@@ -7,7 +7,7 @@ Source: `k8s.io/api` scheduling/v1beta1 (PodGroup) and v1alpha3 (CompositePodGro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -102,6 +102,19 @@ class PodGroup:
     def is_coscheduling(self) -> bool:
         """True for a PodGroup of coscheduling."""
         return self.kind == COSCHEDULING
+
+    @property
+    def api_kind(self) -> str:
+        """The kind of the API object, as texts and Events name it: `PodGroup` or `CompositePodGroup`."""
+        return POD_GROUP if self.is_coscheduling else self.kind
+
+    def priority_among(self, pods: Iterable[Pod]) -> int:
+        """Return the group's priority; of a PodGroup of coscheduling, which has none, the highest of `pods`,
+        0 without pods.
+        """
+        if self.is_coscheduling:
+            return max((pod.priority for pod in pods), default=0)
+        return self.priority
 
     @property
     def never_preempts(self) -> bool:
@@ -215,9 +228,7 @@ class GroupView:
     @property
     def priority(self) -> int:
         """The group's priority; of a PodGroup of coscheduling the highest one of `pods`."""
-        if self.group.is_coscheduling:
-            return max((pod.priority for pod in self.pods), default=0)
-        return self.group.priority
+        return self.group.priority_among(self.pods)
 
 
 class GroupMembers(Protocol):

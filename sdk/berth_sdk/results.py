@@ -240,7 +240,9 @@ class QueuedPod:
 
     def of_group(self, group: PodGroup) -> QueuedPod:
         """Return the entry of a group whose first member is this pod: the pod has the group's priority."""
-        pod = self.pod if self.pod.priority == group.priority else replace(self.pod, priority=group.priority)
+        pod, priority = self.pod, group.priority_among((self.pod,))
+        if pod.priority != priority:
+            pod = replace(pod, priority=priority)
         return replace(self, pod=pod, group=group)
 
 

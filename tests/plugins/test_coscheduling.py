@@ -121,6 +121,7 @@ async def test_group_has_the_priority_of_its_members() -> None:
             "kind": "PriorityClass",
             "metadata": {"name": "high"},
             "value": 9,
+            "preemptionPolicy": "Never",  # so that the order in the queue alone decides
         },
         node("n1", cpu="6"),
         group("low", minMember=2),

@@ -23,7 +23,7 @@ MAX_DEPTH: Final = 4
 
 
 class MemberState(Enum):
-    """What a member of a group is at present: without a node, assumed on one, or bound to one."""
+    """The states of a member of a group: without a node, assumed on one, or bound to one."""
 
     UNSCHEDULED = "unscheduled"
     ASSUMED = "assumed"
@@ -137,6 +137,15 @@ class GroupReader:
                 return
             yield group
             key = group.parent_key
+
+    def eviction_priority(self, pod: Pod) -> int:
+        """Return the priority that decides who may preempt the pod: that of the root of its tree of groups,
+        or its own.
+        """
+        priority = pod.priority
+        for group in self.known_path(pod.group_key):
+            priority = group.priority_among((pod,))
+        return priority
 
     def root(self, key: str) -> PodGroup | None:
         """Return the root of a group's tree, the group itself if it has no parent.

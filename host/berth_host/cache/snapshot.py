@@ -160,10 +160,7 @@ class Snapshot:
 
     def preemption_priority(self, pod: Pod) -> int:
         """Return the priority that decides whether the pod may be preempted: that of its root group."""
-        priority = pod.priority
-        for group in self.groups.known_path(pod.group_key):
-            priority = group.priority
-        return priority
+        return self.groups.eviction_priority(pod)
 
     def evicted_with(self, pod: Pod) -> str:
         """Return the key of the group that leaves as a whole when the pod is preempted; "" for none."""

@@ -92,8 +92,8 @@ def _count(after: dict[str, Any], min_member: int, members: list[Member]) -> Non
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """What is known of one group. `ended`: its pods that have ended, which the watch of pods leaves out; None
-    until they were listed.
+    """One group, as far as it is known. `ended`: its pods that have ended, which the watch of pods leaves
+    out; None until they were listed.
     """
 
     content: KubeObject | None = None

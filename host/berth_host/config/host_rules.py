@@ -1,4 +1,4 @@
-"""What the host itself does differently from version to version of kube-scheduler: names of events, rules of
+"""The host's own differences from version to version of kube-scheduler: names of events, rules of
 the queue, retries. `emulation` has a row for each version; `app` hands it to the parts.
 
 Source: kube-scheduler v1.37.2 and v1.36.2, `framework/events.go`, `backend/queue/scheduling_queue.go`,

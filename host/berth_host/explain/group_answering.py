@@ -26,7 +26,7 @@ WORDS: Final = {
     "compositepodgroup": (COMPOSITE_POD_GROUP,),
     "podgroup.scheduling.x-k8s.io": (COSCHEDULING,),
 }
-"""What a user writes for the kind of a group, with the kinds that are looked up in this order."""
+"""The words for the kinds of groups in commands, with the kinds that each looks up, in this order."""
 _STATES: Final = {
     Place.ACTIVE: GroupWhere.QUEUED,
     Place.BACKOFF: GroupWhere.BACKOFF,

@@ -34,7 +34,7 @@ MAX_TRIES = 32
 
 
 class WhatIfs(Protocol):
-    """What the host can try for a group. The snapshot is the same afterwards."""
+    """The questions about a group that the host answers by a trial. The snapshot is the same afterwards."""
 
     def reached_pre_filter(self, plugin: str) -> bool:
         """Return True if PreFilter of some member got as far as a plugin."""

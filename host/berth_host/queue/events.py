@@ -133,7 +133,7 @@ COSCHEDULING_GROUP: Final = "podgroups.v1alpha1.scheduling.x-k8s.io"
 def group_event(action: ActionType, old: PodGroup | None, new: PodGroup | None) -> QueueEvent:
     """Return the event of a PodGroup or CompositePodGroup object; hints get the API objects."""
     group = new or old
-    kind = POD_GROUP if group is None or group.is_coscheduling else group.kind
+    kind = POD_GROUP if group is None else group.api_kind
     return QueueEvent(
         COSCHEDULING_GROUP if group is not None and group.is_coscheduling else f"scheduling.k8s.io/{kind}",
         action,

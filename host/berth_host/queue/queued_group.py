@@ -67,12 +67,9 @@ class QueuedGroupInfo(QueuedEntity):
 
     @property
     def priority(self) -> int:
-        """The group's priority, whatever the priorities of its pods. A PodGroup of coscheduling has none: the
-        highest one of its queued members counts.
-        """
-        if self.group.is_coscheduling and self.members:
-            return self.members[0].pod.priority
-        return self.group.priority
+        """The group's priority, whatever the priorities of its pods; see `PodGroup.priority_among`."""
+        # The first member has the highest priority.
+        return self.group.priority_among([info.pod for info in self.members[:1]])
 
     @property
     def is_rejected(self) -> bool:

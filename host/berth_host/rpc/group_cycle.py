@@ -100,7 +100,7 @@ class PlacementCycle(CycleRecord):
 
 
 class JudgedSteps:
-    """What a plugin answered to PlacementFeasible about `steps`, one status for each."""
+    """A plugin's answer to PlacementFeasible about `steps`, one status for each."""
 
     def __init__(self, steps: FeasibleSteps, statuses: Sequence[Status]) -> None:
         self.steps = steps

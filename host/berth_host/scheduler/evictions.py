@@ -39,7 +39,6 @@ from berth_host.queue.seams import PodLister
 from berth_host.rpc.cycle import Changes, Cycle
 from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.preempting import Preempting
-from berth_host.scheduler.preemption.units import eviction_priority
 from berth_host.scheduler.preemptor import POD, Preemptor
 from berth_host.scheduler.until import all_ended
 from berth_host.scheduler.victim_calls import VictimCalls, is_marked_for
@@ -215,7 +214,7 @@ class Evictions:
             for pod in among
             if not pod.terminating
             and is_marked_for(pod, preemptor)
-            and eviction_priority(pod, groups) < preemptor.priority
+            and groups.eviction_priority(pod) < preemptor.priority
         ]
         if left:
             log.info("preemption.resumed", pod=preemptor.key, node=preemptor.place, victims=len(left))

@@ -192,6 +192,8 @@ class GroupAttempt(GroupCycle):
     """How often the task was cancelled for this attempt, by the host itself."""
     aborted: str = ""
     """Why the attempt was cut short."""
+    has_deleted: bool = False
+    """True if a member was deleted while the cycle ran."""
 
     def __init__(
         self, cycle_id: str, info: QueuedGroupInfo, profile: CycleProfile, tree: Branch, snapshot: Snapshot
@@ -249,7 +251,7 @@ class GroupAttempt(GroupCycle):
         member = self.member(uid)
         if member is None or member.is_given_back:
             return False
-        member.is_deleted = True
+        member.is_deleted = self.has_deleted = True
         if member is self.tried and member.attempt is not None:
             member.attempt.abort(POD_DELETED)
         return True

@@ -90,7 +90,7 @@ class _Nodes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Outcome:
-    """What a run left in the members of a group and in the groups in it."""
+    """The results that a run wrote into the members of a group and into the groups in it."""
 
     members: Sequence[tuple[Member, Attempt | None, ScheduleResult | None, Failed | None]]
     groups: Sequence[tuple[Branch, GroupStatus | None]]
@@ -323,8 +323,10 @@ class Placements:
                 return GroupStatus.failed(f"failed to schedule other pod from a pod group: {failed.message}")
             remaining -= 1
             count += failed is None
-            # A member that was deleted in the meantime holds its place until the end of the trial.
-            left = count - sum(one.is_deleted and one.result is not None for one in branch.members)
+            left = count
+            if self._attempt.has_deleted:
+                # A member that was deleted in the meantime holds its place until the end of the trial.
+                left -= sum(one.is_deleted and one.result is not None for one in branch.members)
             status = await self._feasible(record, remaining, before + left)
             if not _goes_on(status):
                 return _with_deleted(status, branch)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from berth_sdk.serve.served import ServedPlugin
 
 Subject: TypeAlias = Pod | GroupView
-"""What the calls of a cycle are about."""
+"""The subject of the calls of a cycle."""
 EXPIRY_S: Final = 600.0
 RESERVED_EXPIRY_S: Final = 3600.0
 """Seconds without a call until a reservation expires, as its pod may wait at Permit for long. Every Reconcile

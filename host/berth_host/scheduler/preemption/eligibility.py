@@ -13,7 +13,7 @@ from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
 
 from berth_host.model.node_statuses import NodeStatuses
-from berth_host.scheduler.preemption.units import GroupObjects, eviction_priority
+from berth_host.scheduler.preemption.units import GroupObjects
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
@@ -43,7 +43,7 @@ def makes_room(other: Pod, priority: int, groups: GroupObjects | None) -> bool:
     """Return True if a scheduler has preempted `other`, which is leaving, and `priority` is above its own."""
     if not other.terminating or preemption_mark(other) is None:
         return False
-    return (other.priority if groups is None else eviction_priority(other, groups)) < priority
+    return (other.priority if groups is None else groups.eviction_priority(other)) < priority
 
 
 def preemption_mark(pod: Pod) -> str | None:

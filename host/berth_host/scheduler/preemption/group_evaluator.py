@@ -121,9 +121,7 @@ class GroupEvaluator:
         snapshot, root = attempt.snapshot, attempt.root
         if self._never_preempts(root, attempt.pods):
             return GroupEvaluation(Status.unschedulable(NEVER))
-        priority = root.priority
-        if root.is_coscheduling:
-            priority = max((pod.priority for pod in attempt.pods), default=0)
+        priority = root.priority_among(attempt.pods)
         # After a restart, evictions may run for a group that PreEnqueue does not hold back yet.
         if self._preempting.is_preempting(root.uid) or is_ongoing(
             attempt.pods, priority, snapshot.nodes, snapshot.groups
@@ -132,9 +130,7 @@ class GroupEvaluator:
         started_s = instant_s()
         found = await self._search(attempt, priority)
         seconds = instant_s() - started_s
-        self._metrics.evaluated(
-            found.status.code, seconds, preemptor="podgroup" if root.is_coscheduling else root.kind.lower()
-        )
+        self._metrics.evaluated(found.status.code, seconds, preemptor=root.api_kind.lower())
         return found
 
     async def _search(self, attempt: GroupAttempt, priority: int) -> GroupEvaluation:

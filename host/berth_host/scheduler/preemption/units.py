@@ -31,6 +31,10 @@ class GroupObjects(Protocol):
         """Yield a group and its ancestors, up to the first one that does not exist."""
         ...
 
+    def eviction_priority(self, pod: Pod) -> int:
+        """Return the priority that decides who may preempt the pod."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
@@ -116,14 +120,6 @@ def units_of(pods: PodTable, groups: GroupObjects) -> Units:
     starts = np.zeros(count + 1, dtype=np.intp)
     size.cumsum(out=starts[1:])
     return Units(pods, of_pod, priority, rank, size, started, rows, starts)
-
-
-def eviction_priority(pod: Pod, groups: GroupObjects) -> int:
-    """Return the priority that decides who may preempt the pod: the root's, where the pod has a group."""
-    priority = pod.priority
-    for group in groups.known_path(pod.group_key):
-        priority = pod.priority if group.is_coscheduling else group.priority
-    return priority
 
 
 def started_s(pods: PodTable, rows: NDArray[np.intp]) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from berth_host.plugins.registry import ClassRegistry
 from berth_host.scheduler.chooser import SmallestName
 from berth_host.scheduler.preemption.eligibility import TERMINATING
 from berth_host.scheduler.preemption.evaluator import Evaluation, Evaluator, SearchLimits
-from berth_host.scheduler.preemption.units import eviction_priority, units_of
+from berth_host.scheduler.preemption.units import units_of
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
@@ -115,7 +115,7 @@ def test_units_are_the_pods_that_leave_together(nodes: list[PlainNode], groups: 
     assert found == {frozenset(pod.uid for pod in unit.pods): (unit.priority, unit.rank) for unit in plain}
     for unit in plain:
         for pod in unit.pods:
-            assert eviction_priority(pod, alone.snapshot.groups) == unit.priority
+            assert alone.snapshot.groups.eviction_priority(pod) == unit.priority
 
 
 @pytest.mark.slow
