@@ -7,6 +7,7 @@ them, the client asks again, with twice as many failures.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
@@ -33,23 +34,23 @@ FIRST_FAILURES: Final = 1
 """The failed members that the first question to a served plugin allows for."""
 
 
-class GroupClient:
+class GroupClient(ABC):
     """The calls about groups to one plugin of one profile."""
 
     name: str
     _relay: PluginRelay
 
     @property
+    @abstractmethod
     def is_served(self) -> bool:
         """True for a served plugin."""
-        raise NotImplementedError
 
+    @abstractmethod
     def descriptor_in(self, cycle: CycleRecord) -> Descriptor:
         """Return the descriptor of the instance that the cycle began with."""
-        raise NotImplementedError
 
-    def _stand_in(self, policy: Policy, failure: PluginError, otherwise: Status = SUCCESS) -> Status:
-        raise NotImplementedError
+    @abstractmethod
+    def _stand_in(self, policy: Policy, failure: PluginError, otherwise: Status = SUCCESS) -> Status: ...
 
     async def placement_generate(self, cycle: GroupCycle, parent: Placement) -> Sequence[Placement] | Status:
         """Return the placements of the group in `parent`; `parent` itself where the policy leaves it out."""

@@ -5,6 +5,7 @@ Methods may be plain or `async def`, as everywhere. Each returns the full record
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -107,16 +108,16 @@ class StepsJudged:
     runs: tuple[FeasibleRun, ...] = ()
 
 
-class GroupRuntime:
+class GroupRuntime(ABC):
     """The points about groups of a plugin instance."""
 
     _read: Answers
 
-    def _ask(self, method: str, read: Callable[[Any], T], *args: Any) -> Answer[T]:
-        raise NotImplementedError
+    @abstractmethod
+    def _ask(self, method: str, read: Callable[[Any], T], *args: Any) -> Answer[T]: ...
 
-    def _method(self, method: str) -> Callable[..., Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _method(self, method: str) -> Callable[..., Any]: ...
 
     def placement_generate(
         self, state: CycleState, group: GroupView, parent: Placement
