@@ -109,7 +109,7 @@ def a_host(
 
 @dataclass(frozen=True)
 class Seen:
-    """What the API server has. `leaving`: names of low pods that are gone or on their way."""
+    """The state of the API server. `leaving`: names of low pods that are gone or on their way."""
 
     nominated: str
     bound: str
@@ -215,7 +215,7 @@ def test_crashes_happen_before_between_and_after_the_evictions(in_a_row: bool) -
 
 @dataclass(frozen=True)
 class GroupSeen:
-    """What the API server has. `nominated`, `bound`: the nodes of members. `leaving`: as in `Seen`."""
+    """The state of the API server. `nominated`, `bound`: the nodes of members. `leaving`: as in `Seen`."""
 
     nominated: frozenset[str]
     bound: frozenset[str]

@@ -1,4 +1,4 @@
-"""What the host itself does in each version of kube-scheduler: names of events, rules of the queue,
+"""The host's own behaviour in each version of kube-scheduler: names of events, rules of the queue,
 retries.
 """
 

@@ -1,4 +1,4 @@
-"""What versions of kube-scheduler do differently with devices: taints by rules, amounts, all devices."""
+"""Differences between versions of kube-scheduler in devices: taints by rules, amounts, all devices."""
 
 from __future__ import annotations
 
