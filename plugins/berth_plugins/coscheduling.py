@@ -13,6 +13,7 @@ Source: scheduler-plugins `pkg/coscheduling`, v0.31; its KEP-42.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
@@ -92,7 +93,8 @@ class Coscheduling(GangScheduling):
 
     def waiting_s(self, group: PodGroup) -> float:
         """Return the longest wait at Permit, in seconds."""
-        return self._wait_s if group.wait_s is None else group.wait_s
+        configured_s = self._wait_s if group.wait_s is None else group.wait_s
+        return replace(self._policy, timeout_s=configured_s).for_group(group)[0].timeout_s
 
     def _gap(self, key: str, nodes: NodeTable) -> str:
         """Return which of minResources the nodes lack; "" for none."""

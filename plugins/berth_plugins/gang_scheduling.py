@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, Plugin
+from berth_sdk.gang_policy import GangPolicy
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
@@ -34,8 +35,6 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_plugins.args.gates import COMPOSITE_GROUPS, is_on
 from berth_plugins.objects.of_events import as_group
 
-WAIT_S: Final = 300.0
-"""The longest wait at Permit for the other members, in seconds."""
 _GROUP: Final = "group"
 _OF_COSCHEDULING: Final = f"{COSCHEDULING.lower()}/"
 """The start of the keys of coscheduling's PodGroups, which the plugin Coscheduling judges."""
@@ -58,8 +57,9 @@ class GangScheduling(Plugin):
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
-        """`args`: none of its own."""
+        """`args`: those of `GangPolicy`; kube-scheduler's plugin has none. Raises PluginArgsError."""
         super().__init__(args, handle)
+        self._policy = GangPolicy.of(args)
         self._has_trees = is_on(args, COMPOSITE_GROUPS, default=False)
         self._too_few = Status.unresolvable(
             f"waiting for {self.minimum} pods from a gang to appear in scheduling queue"
@@ -150,7 +150,7 @@ class GangScheduling(Plugin):
         root = groups.root(key)
         if root is not None and root.is_composite:
             if not _is_met(groups, root, _count_scheduled):
-                return PermitResult.wait(WAIT_S, _no_quorum(root))
+                return PermitResult.wait(self.waiting_s(root), _no_quorum(root))
             leaves = (groups.state(leaf.key) for leaf in _leaves(groups, root))
             return self._let_go([members for members in leaves if members is not None])
         # The group as the cycle saw it: a minimum that was raised meanwhile concerns the next cycle.
@@ -166,7 +166,7 @@ class GangScheduling(Plugin):
 
     def waiting_s(self, group: PodGroup) -> float:
         """Return the longest wait at Permit for the other members, in seconds."""
-        return WAIT_S
+        return self._policy.for_group(group)[0].timeout_s
 
     def _let_go(self, groups: Sequence[GroupMembers]) -> Status:
         """End the waits of the members of these groups, without members that were deleted meanwhile."""

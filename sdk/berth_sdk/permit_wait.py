@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from berth_sdk.duration import format_seconds
 from berth_sdk.pod import Pod
 from berth_sdk.results import Decision, WaitingPod
 from berth_sdk.status import SUCCESS, Status
@@ -135,28 +136,5 @@ def timed_out(plugin: str, wait_s: float) -> Status:
     >>> timed_out("Gang", 90).message
     'rejected due to timeout after waiting 1m30s at plugin Gang'
     """
-    text = f"rejected due to timeout after waiting {go_duration(wait_s)} at plugin {plugin}"
+    text = f"rejected due to timeout after waiting {format_seconds(wait_s)} at plugin {plugin}"
     return Status.unschedulable(text).with_plugin(plugin)
-
-
-def go_duration(seconds: float) -> str:
-    """Return seconds as Go prints a duration, such as `1m30s` or `250ms`: messages are compared with Go's."""
-    if seconds == 0:
-        return "0s"
-    nanos = round(seconds * 10**9)
-    if nanos < 10**9:
-        for unit, size in (("ms", 10**6), ("µs", 10**3), ("ns", 1)):
-            if nanos >= size:
-                return f"{_trimmed(nanos, size)}{unit}"
-    minutes, rest = divmod(nanos, 60 * 10**9)
-    hours, minutes = divmod(minutes, 60)
-    head = f"{hours}h{minutes}m" if hours else (f"{minutes}m" if minutes else "")
-    return f"{head}{_trimmed(rest, 10**9)}s"
-
-
-def _trimmed(nanos: int, size: int) -> str:
-    whole, part = divmod(nanos, size)
-    if not part:
-        return str(whole)
-    digits = str(part).rjust(len(str(size)) - 1, "0").rstrip("0")
-    return f"{whole}.{digits}"

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from berth_plugins.coscheduling import Coscheduling
 from berth_sdk.errors import PluginArgsError
+from berth_sdk.gang_policy import TIMEOUT_ANNOTATION
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.results import QueuedPod
 from berth_sdk.testing import PluginHost, make_pod
+from berth_sdk.testing.handle import RecordingHandle
 from support.hosts import World, node, pod
 
 PROFILE = """
@@ -150,6 +152,25 @@ def test_malformed_arguments_are_refused(name: str, value: object) -> None:
 def test_unknown_arguments_are_refused() -> None:
     with pytest.raises(PluginArgsError, match="deniedPGExpirationTimeSeconds: Forbidden: is no argument"):
         PluginHost(Coscheduling, {"deniedPGExpirationTimeSeconds": 3})
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations", "want_s"),
+    [
+        pytest.param({}, {}, 10.0, id="argument"),
+        pytest.param({"scheduleTimeoutSeconds": 20}, {}, 20.0, id="field"),
+        pytest.param({"scheduleTimeoutSeconds": 20}, {TIMEOUT_ANNOTATION: "30s"}, 30.0, id="annotation"),
+        pytest.param({"scheduleTimeoutSeconds": 20}, {TIMEOUT_ANNOTATION: "-1s"}, 20.0, id="refused"),
+    ],
+)
+def test_wait_at_permit_is_that_of_the_annotation_then_of_the_field(
+    spec: dict[str, Any], annotations: dict[str, str], want_s: float
+) -> None:
+    raw = group(**spec)
+    raw["metadata"]["annotations"] = annotations
+    handle = RecordingHandle(lambda: None, {})  # type: ignore[arg-type, return-value]  # reads no nodes
+    plugin = Coscheduling({"permitWaitingTimeSeconds": 10}, handle)
+    assert plugin.waiting_s(PodGroup.of(raw)) == want_s
 
 
 def test_older_groups_of_equal_priority_come_first() -> None:

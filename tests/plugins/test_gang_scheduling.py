@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 from berth_plugins.gang_scheduling import GangScheduling
 from berth_sdk.cycle_state import CycleState
+from berth_sdk.errors import PluginArgsError
 from berth_sdk.events import ClusterEvent
+from berth_sdk.gang_policy import TIMEOUT_ANNOTATION
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import GroupView, PlacementProgress, PodGroup, group_key
@@ -88,6 +90,21 @@ def test_last_member_that_is_needed_lets_the_waiting_ones_go(handle: RecordingHa
     handle.groups.put_member(second, is_assumed=True)
     assert plugin.permit(CycleState("2"), second, "n1") == SUCCESS
     assert handle.allowed == [first.uid]
+
+
+def test_arguments_and_annotations_say_how_long_members_wait(handle: RecordingHandle) -> None:
+    plugin = GangScheduling({"timeoutSeconds": 90.0}, handle)
+    waiting = a_member("a", node="n0")
+    handle.groups.put_member(waiting, is_assumed=True)
+    waits_s = []
+    for written in ({}, {TIMEOUT_ANNOTATION: "2m"}, {TIMEOUT_ANNOTATION: "soon"}):
+        handle.groups.put(gang(2, annotations=written))
+        held = plugin.permit(CycleState("1"), waiting, "n0")
+        assert isinstance(held, PermitResult)
+        waits_s.append(held.wait_timeout_s)
+    assert waits_s == [90.0, 120.0, 90.0]
+    with pytest.raises(PluginArgsError, match="timeoutSeconds: Invalid value: 0: must be greater than 0"):
+        GangScheduling({"timeoutSeconds": 0}, handle)
 
 
 def test_hints_are_about_the_same_group(handle: RecordingHandle) -> None:

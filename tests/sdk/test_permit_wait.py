@@ -1,7 +1,7 @@
 """The message to a pod's owner after its wait at Permit timed out."""
 
 import pytest
-from berth_sdk.permit_wait import go_duration
+from berth_sdk.permit_wait import timed_out
 
 
 @pytest.mark.parametrize(
@@ -17,5 +17,6 @@ from berth_sdk.permit_wait import go_duration
         (0.0000005, "500ns"),
     ],
 )
-def test_durations_are_written_as_go_writes_them(seconds: float, want: str) -> None:
-    assert go_duration(seconds) == want
+def test_message_has_the_duration_as_go_writes_it(seconds: float, want: str) -> None:
+    want = f"rejected due to timeout after waiting {want} at plugin Gang"
+    assert timed_out("Gang", seconds).message == want

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from berth_sdk.gang_policy import GANG_SCHEDULING, GangPolicy
+
 from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.config.decoding.scheduler_v1 import PluginConfig
 from berth_host.config.decoding.types_v1 import KubeSchedulerConfiguration
@@ -47,6 +49,15 @@ class ResolvedProfile:
     def plugins_at(self, point: str) -> tuple[EnabledPlugin, ...]:
         """Return the plugins of a point, none if it has none."""
         return self.plugins.get(point, ())
+
+    @property
+    def gang_policy(self) -> GangPolicy:
+        """The settings of groups that the arguments of GangScheduling have, whether or not the profile
+        enables it: they count for groups of every kind.
+        """
+        given = [entry.args for entry in self.plugin_config if entry.name == GANG_SCHEDULING]
+        args = given[-1] if given else None
+        return GangPolicy.of(args if isinstance(args, Mapping) else {})
 
     @property
     def plugin_names(self) -> frozenset[str]:

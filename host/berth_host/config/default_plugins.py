@@ -157,6 +157,7 @@ DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
     DefaultPlugin(
         name="GangScheduling",
         points=frozenset({"preEnqueue", "permit", "placementFeasible"}),
+        args_kind="GangSchedulingArgs",
         feature_gate="GenericWorkload",
         reads_gates=("CompositePodGroup",),
     ),

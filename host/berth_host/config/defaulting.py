@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from berth_host.config.decoding.args_v1 import ARGS_TYPES, default_args
+from berth_host.config.decoding.args_v1 import ARGS_OF_BERTH, ARGS_TYPES, default_args
 from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.decoding.scheduler_v1 import DecodedScheduler, PluginConfig
 from berth_host.config.decoding.types_v1 import (
@@ -148,7 +148,7 @@ def _default_profile(
     added = tuple(
         _default_entry(PluginConfig(name=name, typed=ARGS_TYPES[f"{name}Args"]()), gates)
         for name in sorted(enabled - given_names)
-        if f"{name}Args" in ARGS_TYPES
+        if f"{name}Args" in ARGS_TYPES.keys() - ARGS_OF_BERTH
     )
     return DefaultedProfile(
         scheduler_name=profile.scheduler_name or "",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from berth_host.config.decoding.duration import format_duration
+from berth_sdk.duration import format_duration
+
 from berth_host.config.source.node import Member, SourceNode
 from berth_host.older_config.nodes import list_of, with_members
 from berth_host.older_config.table import field_row

@@ -5,14 +5,11 @@ Used by the plugins that take arguments. Source: apimachinery `util/validation/f
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
+from berth_sdk.duration import SECOND_NS, parse_duration
 from berth_sdk.errors import PluginArgsError
-
-_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 
 
 def joined(texts: Sequence[str]) -> str:
@@ -100,10 +97,12 @@ def duration_s(args: Mapping[str, Any], key: str, path: str, default: float) -> 
     value = args.get(key)
     if value is None:
         return default
-    parts = _PART.findall(value) if isinstance(value, str) else ()
-    if not parts or "".join(number + unit for number, unit in parts) != value:
+    if not isinstance(value, str):
         raise PluginArgsError(f"{path}: Invalid value: {_shown(value)}: must be a duration, such as 10s")
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    try:
+        return parse_duration(value) / SECOND_NS
+    except ValueError as err:
+        raise PluginArgsError(f"{path}: Invalid value: {_shown(value)}: {err}") from err
 
 
 def _list(args: Mapping[str, Any], key: str, path: str) -> list[Any]:

@@ -12,12 +12,12 @@ from typing import Any, Final
 from berth_host.config.berth import points as rules
 from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.config.decoding import types_v1
-from berth_host.config.decoding.duration import format_duration
 from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.default_plugins import ALL_POINTS, DEFAULT_PLUGINS
 from berth_host.config.emulation import DIFFERENCES, EMULATIONS, VERSIONS
 from berth_host.config.gate_tables import FEATURE_GATES
 from berth_host.plugins.registry import GROUP
+from berth_sdk.duration import format_duration
 from berth_sdk.events import COMMON, POD_RESOURCES, EventInterest
 
 from docs.reference.markdown import code, codes, table

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Final
 
-from berth_host.config.decoding.duration import format_duration
 from berth_host.config.default_plugins import POINT_INTERFACES
 from berth_host.rpc.calls import CALLS
 from berth_sdk import events, extension_points, pod_fields, results, status
+from berth_sdk.duration import format_duration
 from berth_sdk.extension_points import METHODS, ExtensionPoint, Plugin
 from berth_sdk.needs import Need
 

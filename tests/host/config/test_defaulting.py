@@ -82,6 +82,21 @@ def test_arguments_given_come_first_then_those_of_enabled_plugins_by_name() -> N
     assert profile.plugin_config[0].args is None
 
 
+def test_arguments_that_only_berth_has_are_there_only_where_they_are_given() -> None:
+    assert "GangScheduling" not in [
+        entry.name for entry in defaulted("", GenericWorkload=True).profiles[0].plugin_config
+    ]
+    given = defaulted("profiles:\n- pluginConfig: [{name: GangScheduling, args: {graceSeconds: 0}}]")
+    assert given.profiles[0].plugin_config[0].args == {
+        "kind": "GangSchedulingArgs",
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "timeoutSeconds": 300,
+        "graceSeconds": 0,
+        "repair": "Leave",
+        "holdRoom": False,
+    }
+
+
 def test_one_unnamed_profile_gets_the_default_name_two_get_none() -> None:
     assert defaulted("profiles: null").profiles[0].scheduler_name == "default-scheduler"
     assert [profile.scheduler_name for profile in defaulted("profiles: [{}, {}]").profiles] == ["", ""]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
-from berth_host.config.decoding.duration import SECOND_NS, parse_duration
+from berth_sdk.duration import SECOND_NS, parse_duration
+
 from berth_host.config.emulation import EMULATIONS
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from berth_sdk.duration import format_seconds
+
 from berth_host.cli.scheduler.flag_kinds import (
     ADDRESS,
     BOOL,
@@ -30,7 +32,6 @@ from berth_host.cli.scheduler.flag_kinds import (
     FlagKind,
     Value,
 )
-from berth_host.config.decoding.duration import format_seconds
 
 
 class Standing(StrEnum):

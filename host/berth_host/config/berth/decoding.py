@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from berth_sdk.duration import format_seconds
 from berth_sdk.wire.addresses import is_loopback
 
 from berth_host.config.berth.configuration import (
@@ -36,7 +37,6 @@ from berth_host.config.berth.points import (
 from berth_host.config.berth.tcp import host_in, ip_in
 from berth_host.config.checks.names import check_label_name
 from berth_host.config.checks.selectors import check_label_selector
-from berth_host.config.decoding.duration import format_seconds
 from berth_host.config.decoding.go_types import Context, decode_value, struct_of, word_of
 from berth_host.config.errors import (
     ConfigurationError,

@@ -10,9 +10,10 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
+from berth_sdk.duration import format_seconds
+
 from berth_host.config.checks.names import check_extended_resource_name
 from berth_host.config.checks.plugin_args import check_args
-from berth_host.config.decoding.duration import format_seconds
 from berth_host.config.decoding.scheduler_v1 import PluginConfig
 from berth_host.config.decoding.types_v1 import (
     API_VERSION,

@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from berth_sdk.duration import format_seconds
+from berth_sdk.gang_policy import REPAIR_ARG, REPAIRS, problems_of
+
 from berth_host.config.checks.names import check_label_name
 from berth_host.config.checks.selectors import check_node_affinity
 from berth_host.config.decoding.args_v1 import (
     MAX_CUSTOM_SCORE,
     DefaultPreemptionArgsV1,
     DynamicResourcesArgsV1,
+    GangSchedulingArgsV1,
     InterPodAffinityArgsV1,
     NodeAffinityArgsV1,
     NodeResourcesBalancedAllocationArgsV1,
@@ -27,7 +31,7 @@ from berth_host.config.decoding.args_v1 import (
     VolumeBindingArgsV1,
 )
 from berth_host.config.decoding.core_v1 import TopologySpreadConstraintV1
-from berth_host.config.decoding.duration import format_seconds
+from berth_host.config.decoding.go_types import encode_struct
 from berth_host.config.errors import (
     Finding,
     duplicate,
@@ -65,6 +69,8 @@ def check_args(path: str, args: PluginArgs, gates: FeatureGates) -> list[Finding
             findings = _check_volume_binding(path, args, gates)
         case DynamicResourcesArgsV1():
             findings = _check_dynamic_resources(path, args, gates)
+        case GangSchedulingArgsV1():
+            findings = _check_gang_scheduling(path, args)
         case NodeResourcesFitArgsV1():
             findings = []
     return without_repeats(findings)
@@ -224,3 +230,12 @@ def _check_dynamic_resources(path: str, args: DynamicResourcesArgsV1, gates: Fea
     elif timeout is not None and timeout < _MIN_BINDING_TIMEOUT_S:
         findings.append(invalid(where, format_seconds(timeout), "must be at least 1 second"))
     return findings
+
+
+def _check_gang_scheduling(path: str, args: GangSchedulingArgsV1) -> list[Finding]:
+    return [
+        not_supported(child(path, name), str(value), REPAIRS)
+        if name == REPAIR_ARG
+        else invalid(child(path, name), value, why)
+        for name, value, why in problems_of(encode_struct(args))
+    ]

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from berth_sdk.gang_policy import GRACE_ARG, HOLD_ROOM_ARG, REPAIR_ARG, TIMEOUT_ARG, GangPolicy
+
 from berth_host.config.decoding.core_v1 import NodeAffinityV1, TopologySpreadConstraintV1
 from berth_host.config.decoding.go_types import (
     BOOL,
@@ -160,6 +162,19 @@ class DynamicResourcesArgsV1(_TypeMeta):
     binding_timeout_s: float | None = json_field("bindingTimeout", pointer_to(DURATION), omit_empty=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangSchedulingArgsV1(_TypeMeta):
+    """How groups of pods wait, and what follows a lost member: berth's own, see `berth_sdk.gang_policy`.
+
+    `repair` "" is absent.
+    """
+
+    timeout_seconds: int | None = json_field(TIMEOUT_ARG, pointer_to(INT32), omit_empty=True)
+    grace_seconds: int | None = json_field(GRACE_ARG, pointer_to(INT32), omit_empty=True)
+    repair: str = json_field(REPAIR_ARG, STRING, omit_empty=True)
+    hold_room: bool = json_field(HOLD_ROOM_ARG, BOOL)
+
+
 PluginArgs: TypeAlias = (
     DefaultPreemptionArgsV1
     | InterPodAffinityArgsV1
@@ -169,6 +184,7 @@ PluginArgs: TypeAlias = (
     | PodTopologySpreadArgsV1
     | VolumeBindingArgsV1
     | DynamicResourcesArgsV1
+    | GangSchedulingArgsV1
 )
 
 ARGS_TYPES: Final[Mapping[str, type[PluginArgs]]] = {
@@ -180,8 +196,11 @@ ARGS_TYPES: Final[Mapping[str, type[PluginArgs]]] = {
     "PodTopologySpreadArgs": PodTopologySpreadArgsV1,
     "VolumeBindingArgs": VolumeBindingArgsV1,
     "DynamicResourcesArgs": DynamicResourcesArgsV1,
+    "GangSchedulingArgs": GangSchedulingArgsV1,
 }
 """The argument types by kind."""
+ARGS_OF_BERTH: Final = frozenset({"GangSchedulingArgs"})
+"""The kinds that kube-scheduler does not have. A profile has such arguments only if the file gives them."""
 
 _DEFAULT_RESOURCES: Final = (ResourceSpecV1(name="cpu", weight=1), ResourceSpecV1(name="memory", weight=1))
 
@@ -211,6 +230,8 @@ def default_args(args: PluginArgs, kind: str, gates: FeatureGates) -> PluginArgs
             return _default_volume_binding(args, gates)
         case DynamicResourcesArgsV1():
             return _default_dynamic_resources(args, gates)
+        case GangSchedulingArgsV1():
+            return _default_gang_scheduling(args)
         case _:
             return args
 
@@ -238,3 +259,14 @@ def _default_dynamic_resources(args: DynamicResourcesArgsV1, gates: FeatureGates
     if args.binding_timeout_s is None and gates.is_enabled("DRADeviceBindingConditions"):
         args = replace(args, binding_timeout_s=_BINDING_TIMEOUT_S)
     return args
+
+
+def _default_gang_scheduling(args: GangSchedulingArgsV1) -> GangSchedulingArgsV1:
+    default = GangPolicy()
+    timeout_s, grace_s = args.timeout_seconds, args.grace_seconds
+    return replace(
+        args,
+        timeout_seconds=int(default.timeout_s) if timeout_s is None else timeout_s,
+        grace_seconds=int(default.grace_s) if grace_s is None else grace_s,
+        repair=args.repair or str(default.repair),
+    )

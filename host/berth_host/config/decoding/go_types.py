@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from berth_host.config.decoding.duration import SECOND_NS, format_seconds, parse_duration
+from berth_sdk.duration import SECOND_NS, format_seconds, parse_duration
+
 from berth_host.config.errors import Finding, nearest
 from berth_host.config.source.node import Json, SourceNode, child
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from berth_sdk.gang_policy import GANG_SCHEDULING
+
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.berth.points import POINT_RULES
 from berth_host.config.default_plugins import (
@@ -27,6 +29,8 @@ _OF_MULTI_POINT: Final = frozenset(ALL_POINTS) - {"queueSort", "placementGenerat
 """The points at which a served plugin may be called that a profile enables at multiPoint. A profile has one
 plugin at queueSort and at most one at placementGenerate, so the profile names the plugin there.
 """
+_ALSO_READ_BY: Final[Mapping[str, tuple[str, ...]]] = {GANG_SCHEDULING: ("Coscheduling",)}
+"""Plugins whose groups follow the arguments of another plugin, by that plugin; see `gang_policy`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,8 @@ def _profile_warnings(
                     where = f"profiles[{index}].plugins.{point}.disabled"
                     yield f'{where}: there is no plugin "{name}" to disable{_cure(name, points)}'
         for position, entry in enumerate(profile.plugin_config):
-            if not _is_enabled(profile, entry.name):
+            readers = (entry.name, *_ALSO_READ_BY.get(entry.name, ()))
+            if not any(_is_enabled(profile, reader) for reader in readers):
                 where = f"profiles[{index}].pluginConfig[{position}]"
                 cure = "" if entry.name in points else _cure(entry.name, points)
                 yield f'{where}: the profile does not enable "{entry.name}", its args are not used{cure}'

@@ -70,6 +70,13 @@ def test_defaults_are_valid(kind: str) -> None:
             id="binding timeout below a second",
         ),
         pytest.param(
+            "GangSchedulingArgs",
+            "{timeoutSeconds: 0, graceSeconds: -1, repair: evict}",
+            [("Invalid", "timeoutSeconds"), ("Invalid", "graceSeconds"), ("NotSupported", "repair")],
+            id="gangs: times and repair",
+        ),
+        pytest.param("GangSchedulingArgs", "{graceSeconds: 0, repair: Evict}", [], id="gangs: no grace"),
+        pytest.param(
             "NodeResourcesFitArgs",
             "{scoringStrategy: {type: Best}}",
             [],

@@ -7,6 +7,7 @@ from berth_host.config.berth.points import FailurePolicy
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import load_configuration
+from berth_sdk.gang_policy import GangPolicy, Repair
 
 HEADER = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 BERTH = "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
@@ -108,3 +109,19 @@ def test_policy_of_placement_feasible_stands_in_berths_configuration() -> None:
     loaded = load("{multiPoint: {enabled: [{name: Gpu}]}}", settings)
     (plugin,) = loaded.berth.plugins
     assert plugin.points["placementFeasible"].policy is FailurePolicy.IGNORE
+
+
+COSCHEDULING = {"Coscheduling": frozenset({"permit"})}
+
+
+def test_settings_of_groups_are_read_where_only_coscheduling_is_enabled() -> None:
+    args = "  pluginConfig: [{name: GangScheduling, args: {graceSeconds: 5, repair: Evict}}]\n"
+    enabled = "profiles:\n- plugins: {permit: {enabled: [{name: Coscheduling}]}}\n" + args
+    loaded = load_configuration(HEADER + enabled, source="f", registered=COSCHEDULING)
+    assert loaded.warnings == ()
+    assert loaded.profiles[0].gang_policy == GangPolicy(grace_s=5.0, repair=Repair.EVICT)
+    without = load_configuration(f"{HEADER}profiles:\n- schedulerName: a\n{args}", source="f")
+    assert without.warnings == (
+        'profiles[0].pluginConfig[0]: the profile does not enable "GangScheduling", its args are not used',
+    )
+    assert load_configuration(HEADER, source="f").profiles[0].gang_policy == GangPolicy()

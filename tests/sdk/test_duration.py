@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.config.decoding.duration import format_duration, parse_duration
+from berth_sdk.duration import format_duration, parse_duration
 from hypothesis import given
 from hypothesis import strategies as st
 
