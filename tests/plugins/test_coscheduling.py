@@ -1,7 +1,12 @@
-"""Coscheduling under the whole host: the groups of scheduler-plugins' own examples, whole or not at all."""
+"""Coscheduling under the whole host: the groups of scheduler-plugins' own examples, whole or not at all.
+
+With the plugin in the host's process, and served by another one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +15,14 @@ from berth_sdk.errors import PluginArgsError
 from berth_sdk.gang_policy import TIMEOUT_ANNOTATION
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL
-from berth_sdk.pod_group import PodGroup
+from berth_sdk.pod_group import COSCHEDULING, PodGroup, group_key
 from berth_sdk.results import QueuedPod
 from berth_sdk.testing import PluginHost, make_pod
 from berth_sdk.testing.handle import RecordingHandle
+from support.coscheduling import COSCHEDULING_PROFILE, served_coscheduling, their_group
 from support.hosts import World, node, pod
+from support.plugin_processes import plugin_process
+from support.waiting import until
 
 PROFILE = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -33,25 +41,19 @@ profiles:
     args: {permitWaitingTimeSeconds: 10, podGroupBackoffSeconds: 0}
 """
 """As the documentation of coscheduling enables it."""
-MULTI_POINT = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- plugins:
-    multiPoint: {enabled: [{name: Coscheduling}]}
-    queueSort:
-      enabled: [{name: Coscheduling}]
-      disabled: [{name: "*"}]
-"""
 
 
-def group(name: str = "nginx", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": spec,
-    }
+@pytest.fixture(params=["in_process", "socket"])
+def cluster(request: pytest.FixtureRequest) -> Callable[..., World]:
+    """Return a function that makes a `World` whose host schedules the groups."""
+    more = ""
+    if request.param == "socket":
+        more = served_coscheduling(request.getfixturevalue("plugin_server"))
+
+    def make(objects: Sequence[dict[str, Any]], configuration: str = COSCHEDULING_PROFILE) -> World:
+        return World(objects, configuration=configuration + more)
+
+    return make
 
 
 def members(count: int, of: str = "nginx", **more: Any) -> list[dict[str, Any]]:
@@ -63,13 +65,19 @@ def placed(world: World) -> list[str]:
     return sorted(item.ref.name for item in world.server.list("pods") if item.get("spec.nodeName"))
 
 
-@pytest.mark.parametrize("configuration", [PROFILE, MULTI_POINT], ids=["point by point", "multiPoint"])
+@pytest.mark.parametrize(
+    "configuration", [PROFILE, COSCHEDULING_PROFILE], ids=["point by point", "multiPoint"]
+)
 @pytest.mark.parametrize(("minimum", "want"), [(3, 3), (4, 0)])
 async def test_group_of_the_example_starts_with_its_minimum_or_not_at_all(
-    configuration: str, minimum: int, want: int
+    cluster: Callable[..., World], configuration: str, minimum: int, want: int
 ) -> None:
-    objects = [node("n1", cpu="9"), group(scheduleTimeoutSeconds=10, minMember=minimum), *members(6)]
-    async with World(objects, configuration=configuration) as world:
+    objects = [
+        node("n1", cpu="9"),
+        their_group("nginx", scheduleTimeoutSeconds=10, minMember=minimum),
+        *members(6),
+    ]
+    async with cluster(objects, configuration) as world:
         await world.settle()
         assert len(placed(world)) == want
         assert world.everything_is_accounted_for()
@@ -80,11 +88,11 @@ async def test_group_of_the_example_starts_with_its_minimum_or_not_at_all(
         assert stored.get("status.phase") == "Scheduling"
 
 
-async def test_members_wait_for_the_group_and_for_enough_of_them() -> None:
-    async with World([node("n1", cpu="9"), *members(2)], configuration=MULTI_POINT) as world:
+async def test_members_wait_for_the_group_and_for_enough_of_them(cluster: Callable[..., World]) -> None:
+    async with cluster([node("n1", cpu="9"), *members(2)]) as world:
         await world.settle()
         assert placed(world) == []
-        world.server.create(group(minMember=3))
+        world.server.create(their_group("nginx", minMember=3))
         await world.settle()
         assert placed(world) == []
         world.server.create(pod("late", cpu="3", labels={COSCHEDULING_LABEL: "nginx"}))
@@ -92,9 +100,9 @@ async def test_members_wait_for_the_group_and_for_enough_of_them() -> None:
         assert placed(world) == ["late", "nginx-0", "nginx-1"]
 
 
-async def test_group_whose_min_resources_are_not_there_is_not_tried() -> None:
-    wanted = group(minMember=1, minResources={"cpu": "12", "memory": "1Gi"})
-    async with World([node("n1", cpu="9"), wanted, *members(2)], configuration=MULTI_POINT) as world:
+async def test_group_whose_min_resources_are_not_there_is_not_tried(cluster: Callable[..., World]) -> None:
+    wanted = their_group("nginx", minMember=1, minResources={"cpu": "12", "memory": "1Gi"})
+    async with cluster([node("n1", cpu="9"), wanted, *members(2)]) as world:
         await world.settle()
         assert placed(world) == []
         assert "resource gap: cpu 3000m" in world.message_of("nginx-0")
@@ -103,11 +111,13 @@ async def test_group_whose_min_resources_are_not_there_is_not_tried() -> None:
         assert placed(world) == ["nginx-0", "nginx-1"]
 
 
-async def test_two_groups_that_each_need_more_than_half_do_not_block_each_other() -> None:
+async def test_two_groups_that_each_need_more_than_half_do_not_block_each_other(
+    cluster: Callable[..., World],
+) -> None:
     one, two = members(4, "one"), members(4, "two")
     mixed = [item for pair in zip(one, two, strict=True) for item in pair]
-    objects = [node("n1", cpu="15"), group("one", minMember=4), group("two", minMember=4), *mixed]
-    async with World(objects, configuration=MULTI_POINT) as world:
+    objects = [node("n1", cpu="15"), their_group("one", minMember=4), their_group("two", minMember=4), *mixed]
+    async with cluster(objects) as world:
         await world.settle()
         assert placed(world) == [f"one-{i}" for i in range(4)]
         for i in range(4):
@@ -116,7 +126,7 @@ async def test_two_groups_that_each_need_more_than_half_do_not_block_each_other(
         assert placed(world) == [f"two-{i}" for i in range(4)]
 
 
-async def test_group_has_the_priority_of_its_members() -> None:
+async def test_group_has_the_priority_of_its_members(cluster: Callable[..., World]) -> None:
     objects = [
         {
             "apiVersion": "scheduling.k8s.io/v1",
@@ -126,18 +136,18 @@ async def test_group_has_the_priority_of_its_members() -> None:
             "preemptionPolicy": "Never",  # so that the order in the queue alone decides
         },
         node("n1", cpu="6"),
-        group("low", minMember=2),
-        group("high", minMember=2),
+        their_group("low", minMember=2),
+        their_group("high", minMember=2),
         *members(2, "low"),
         *members(2, "high", priorityClassName="high"),
     ]
-    async with World(objects, configuration=MULTI_POINT) as world:
+    async with cluster(objects) as world:
         await world.settle()
         assert placed(world) == ["high-0", "high-1"]
 
 
-async def test_pods_without_a_label_are_plain_pods() -> None:
-    async with World([node("n1", cpu="9"), pod("web")], configuration=MULTI_POINT) as world:
+async def test_pods_without_a_label_are_plain_pods(cluster: Callable[..., World]) -> None:
+    async with cluster([node("n1", cpu="9"), pod("web")]) as world:
         await world.settle()
         assert placed(world) == ["web"]
 
@@ -166,7 +176,7 @@ def test_unknown_arguments_are_refused() -> None:
 def test_wait_at_permit_is_that_of_the_annotation_then_of_the_field(
     spec: dict[str, Any], annotations: dict[str, str], want_s: float
 ) -> None:
-    raw = group(**spec)
+    raw = their_group("nginx", **spec)
     raw["metadata"]["annotations"] = annotations
     handle = RecordingHandle(lambda: None, {})  # type: ignore[arg-type, return-value]  # reads no nodes
     plugin = Coscheduling({"permitWaitingTimeSeconds": 10}, handle)
@@ -179,7 +189,7 @@ def test_older_groups_of_equal_priority_come_first() -> None:
         QueuedPod(
             pod=make_pod(name),
             added_at_s=added_s,
-            group=PodGroup.of(group(name) | {"metadata": {"name": name, "creationTimestamp": made}}),
+            group=PodGroup.of(their_group(name) | {"metadata": {"name": name, "creationTimestamp": made}}),
         )
         for name, added_s, made in (
             ("old", 9.0, "2026-01-01T00:00:00Z"),
@@ -188,3 +198,24 @@ def test_older_groups_of_equal_priority_come_first() -> None:
     )
     plain = QueuedPod(pod=make_pod("plain", priority=1), added_at_s=1e10)
     assert [found.name for found in host.order([new, old, plain])] == ["plain", "old", "new"]
+
+
+async def test_served_plugin_that_comes_late_takes_the_pods_that_are_there_as_members(tmp_path: Path) -> None:
+    socket = tmp_path / "late.sock"
+    objects = [node("n1", cpu="9"), their_group("nginx", minMember=3), *members(3)]
+    text = COSCHEDULING_PROFILE + served_coscheduling(f"unix://{socket}")
+    async with World(objects, configuration=text) as world:
+        await world.settle()
+        assert placed(world) == []
+        async with plugin_process(socket, "berth_plugins.coscheduling:Coscheduling"):
+            await until(lambda: not world.host.absent_plugins())
+            await world.settle()
+            assert placed(world) == ["nginx-0", "nginx-1", "nginx-2"]
+            state = world.host.cache.groups.state(group_key(COSCHEDULING, "default", "nginx"))
+            assert state is not None
+            assert len(state.assigned) == 3
+            stored = world.server.get(
+                "scheduling.x-k8s.io/podgroups", ObjectRef(name="nginx", namespace="default")
+            )
+            assert stored is not None
+            assert stored.get("status.phase") == "Scheduling"

@@ -90,7 +90,7 @@ class WatchedHost:
         self.clock.advance(0.001)
         self._version += 1
         item["metadata"].setdefault("resourceVersion", str(self._version))
-        new = KubeObject(item.get("apiVersion", ""), kind, parsed=item)
+        new = KubeObject(item.get("apiVersion", ""), item.get("kind", kind), parsed=item)
         old = self.seen.get((kind, new.ref.key))
         self.seen[kind, new.ref.key] = new
         self.handlers.handle(WatchEvent(kind, old, new))

@@ -100,8 +100,7 @@ class Host(HostParts):
         """Begin to schedule in the epoch that the host was made with. For a host that has not stood by."""
         self.collector.start(self.cache.node_count + self.cache.pod_count)
         self.queue.start()
-        if self.coscheduling is not None:
-            self.coscheduling.begin()
+        self.coscheduling.begin()
         self.evictions.resume(self._nominated_pods())
         self.loop_task = asyncio.ensure_future(self.scheduler.run())
         self.loop_task.add_done_callback(self._loop_ended)
@@ -165,8 +164,7 @@ class Host(HostParts):
             self.loop_task.cancel()
             await asyncio.wait({self.loop_task})
         self.queue.stop()
-        if self.coscheduling is not None:
-            await self.coscheduling.stop()
+        await self.coscheduling.stop()
         self.collector.stop()
         await self.binding.stop(patience_s)
         await self.evictions.finish(patience_s)

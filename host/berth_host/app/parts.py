@@ -10,11 +10,12 @@ Source of the profiles: kube-scheduler `pkg/scheduler/profile/profile.go` (NewMa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.attach.events import AttachmentEvents, WriteEvent
 from berth_host.attach.host_attachments import HostAttachments, HostSeams
@@ -33,7 +34,7 @@ from berth_host.cluster.watching import (
     POD_GROUPS,
     Watching,
     group_gates,
-    reads_coscheduling,
+    judges_coscheduling,
     watched_resources,
 )
 from berth_host.config.configuration import LoadedConfiguration
@@ -141,6 +142,9 @@ class HostParts:
         self.watching = Watching(self.cluster)
         self.status = PodStatusWriter(self.cluster, self.clock)
         self.group_status = GroupStatusWriter(self.cluster, self.clock)
+        self.coscheduling = PodGroupStatuses(
+            self.cluster, self.clock, self.configuration.profiles[0].scheduler_name
+        )
         self.patches = PatchRunner(self.cluster, self.clock, self.objects, self.metrics.plugin_work.created)
 
     def _open_to_plugins(self, later: LateParts) -> None:
@@ -187,7 +191,7 @@ class HostParts:
                 state=self.state,
                 cycles=CyclesUnderWay(self.waiting_pods, later),
                 fate=self.fate,
-                declare=self.watching.declare,
+                declare=self._declare,
                 grants=self.handle_server,
                 events=AttachmentEvents(self._writer_of_own_events()),
                 recovered=self.wiring.plugin_attached,
@@ -224,11 +228,14 @@ class HostParts:
             ),
         )
         self.watching.need(watched_resources(self.configuration, self.clients.by_profile))
-        self.coscheduling: PodGroupStatuses | None = None
-        """The statuses of coscheduling's PodGroups; None: no plugin of a profile schedules them."""
-        if reads_coscheduling(self.clients.by_profile):
-            reporter = self.configuration.profiles[0].scheduler_name
-            self.coscheduling = PodGroupStatuses(self.cluster, self.clock, reporter)
+
+    async def _declare(self, descriptors: Sequence[Descriptor]) -> None:
+        """Prepare for served plugins that are about to be attached: watch what they need, and schedule
+        coscheduling's PodGroups if one of the plugins judges these. Raises ClusterError.
+        """
+        if any(map(judges_coscheduling, descriptors)):
+            self.handlers.schedule_coscheduling()
+        await self.watching.declare(descriptors)
 
     def _make_cycles(self, later: LateParts) -> None:
         """Make the queue, the frameworks, and the cycles that run pods through both."""
@@ -290,6 +297,9 @@ class HostParts:
             frameworks.keys(),
             groups=POD_GROUPS in group_gates(self.configuration),
         )
+        plugins_of_all = (one for by_name in self.clients.by_profile.values() for one in by_name.values())
+        if any(judges_coscheduling(one.descriptor) for one in plugins_of_all):
+            self.handlers.schedule_coscheduling()
         self.handle_change = HandlerMetrics(self.metrics, told.labels, self.handlers.handle, rules).handle
         """Handles one change of the cluster; raises InvariantError."""
         self.collector = Collector(lambda: self.queue.scheduling_cycle)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, Protocol
@@ -60,7 +60,7 @@ class HostSeams:
     state: UpdatedState
     cycles: LiveCycles
     fate: Fate
-    declare: Callable[[Iterable[Descriptor]], Awaitable[None]]
+    declare: Callable[[Sequence[Descriptor]], Awaitable[None]]
     grants: HandleGrants
     events: AttachmentEvents
     recovered: Callable[[str], None]

@@ -140,6 +140,8 @@ class Cache:
         known = self._pods.get(pod.uid)
         if known is not None and pod.uid not in self._assumed:
             raise CacheError(f"pod {pod.key} ({pod.uid}) is in the cache, so it cannot be added again")
+        if known is not None and known.group_key != pod.group_key:
+            self.groups.remove_assigned(known)
         if pod.group_key:
             self.groups.put_assigned(pod)
         if known is None:
@@ -170,6 +172,8 @@ class Cache:
                 f" updated as {new.uid} on {new.node_name!r}"
             )
         self._replace(new)
+        if known.group_key != new.group_key:
+            self.groups.remove_assigned(known)
         if new.group_key:
             self.groups.put_assigned(new)
 

@@ -17,7 +17,7 @@ from berth_sdk.errors import BerthError
 from berth_sdk.events import ASSIGNED_POD, ActionType
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.node import Node
-from berth_sdk.pod import Pod
+from berth_sdk.pod import COSCHEDULING_LABEL, Pod
 from berth_sdk.pod_group import COMPOSITE_POD_GROUP, COSCHEDULING, POD_GROUP, PodGroup
 
 from berth_host.cache.cache import Cache
@@ -61,8 +61,8 @@ class Handled:
     """The parts that receive the changes.
 
     `report` writes a Kubernetes event about an object that cannot be read. `rules`: those of the version of
-    kube-scheduler that is followed. `coscheduling`: writes the statuses of coscheduling's PodGroups; None:
-    the host does not schedule these groups.
+    kube-scheduler that is followed. `coscheduling`: writes the statuses of coscheduling's PodGroups, while
+    the host schedules these groups (`EventHandlers.schedule_coscheduling`); None: nothing writes them.
     """
 
     stores: ObjectStores
@@ -93,10 +93,31 @@ class EventHandlers:
         self._reporter = next(iter(scheduler_names), "")
         self._groups = groups
         self._statuses = targets.coscheduling
-        self._group_kinds = frozenset(
-            (*(_GROUPS if groups else ()), *(() if self._statuses is None else (COSCHEDULING_GROUPS,)))
-        )
+        self._has_coscheduling = False
+        self._group_kinds = frozenset(_GROUPS if groups else ())
         self.refused: Counter[str] = Counter()
+
+    def schedule_coscheduling(self) -> None:
+        """Schedule coscheduling's PodGroups from now on: the host has a plugin that judges them.
+
+        A served plugin may come when groups and pods are stored already. They are read again, this time as
+        groups and members.
+        """
+        if self._has_coscheduling:
+            return
+        self._has_coscheduling = True
+        self._group_kinds |= {COSCHEDULING_GROUPS}
+        for item in self._stores.of_resource(COSCHEDULING_GROUPS).changed_since(0):
+            self._apply(WatchEvent(COSCHEDULING_GROUPS, None, item.object), again=True)
+        for old in list(self._stores.pods()):
+            if old.object is None or COSCHEDULING_LABEL not in old.labels:
+                continue
+            new = self._read_pod(old.object)
+            if new.group_key != old.group_key:
+                self._stores.put_pod(new)
+                self._pod_updated(old, new)
+            if self._statuses is not None:
+                self._statuses.handle(WatchEvent("Pod", None, old.object))
 
     def handle(self, event: WatchEvent) -> None:
         """Apply one change; skip an object whose resource version is already stored.
@@ -107,8 +128,12 @@ class EventHandlers:
 
         Raises InvariantError when a bound pod changed its node: the watch, or the cache, is broken.
         """
+        self._apply(event)
+
+    def _apply(self, event: WatchEvent, *, again: bool = False) -> None:
+        """Apply one change. `again`: also where this version of the object is stored already."""
         try:
-            if not self._is_known(event):
+            if again or not self._is_known(event):
                 self.take_over(event)
         except InvariantError:
             raise
@@ -127,7 +152,7 @@ class EventHandlers:
             self._handle_group(event)
         else:
             self._handle_other(event)
-        if self._statuses is not None:
+        if self._has_coscheduling and self._statuses is not None:
             self._statuses.handle(event)
 
     def _is_known(self, event: WatchEvent) -> bool:
@@ -168,7 +193,7 @@ class EventHandlers:
         return Pod.from_object(
             item,
             groups=self._groups,
-            coscheduling=self._statuses is not None,
+            coscheduling=self._has_coscheduling,
             resizes_by_container=not self._rules.counts_totals_of_resizes,
         )
 
@@ -227,7 +252,14 @@ class EventHandlers:
         self._queue.move_all(QueueEvent(ASSIGNED_POD, ActionType.ADD, new=pod))
 
     def _pending_updated(self, old: Pod, new: Pod) -> None:
-        if old.resource_version == new.resource_version:
+        if old.group_key != new.group_key:
+            # The label of coscheduling was changed, or has a meaning only now.
+            self._cache.groups.remove_unscheduled(old)
+            if not self._cache.is_assumed(new.uid) and new.uid not in self._queue.in_flight:
+                self._queue.delete(old)
+                self._pod_added(new)
+                return
+        elif old.resource_version == new.resource_version:
             # The same object again. Treating it as new would schedule a pod in its binding cycle twice
             # (kubernetes#96071).
             return

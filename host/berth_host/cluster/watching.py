@@ -145,15 +145,12 @@ def watched_resources(
     return frozenset(found)
 
 
-def reads_coscheduling(clients: Mapping[str, Mapping[str, PluginClient]]) -> bool:
-    """Return True if a plugin at PlacementFeasible reads coscheduling's PodGroups: then the host schedules
-    the pods with their label as groups. `clients`: by schedulerName and plugin.
+def judges_coscheduling(descriptor: Descriptor) -> bool:
+    """Return True for a plugin at PlacementFeasible that reads coscheduling's PodGroups: with such a plugin,
+    the host schedules the pods with their label as groups.
     """
-    return any(
-        ExtensionPoint.PLACEMENT_FEASIBLE in client.descriptor.points
-        and COSCHEDULING_GROUPS in resources_of(client.descriptor)
-        for plugins in clients.values()
-        for client in plugins.values()
+    return ExtensionPoint.PLACEMENT_FEASIBLE in descriptor.points and COSCHEDULING_GROUPS in resources_of(
+        descriptor
     )
 
 

@@ -58,7 +58,7 @@ def is_busy(host: Host) -> bool:
         or host.binding.active_count
         or host.status.pending_count
         or host.group_status.pending_count
-        or (host.coscheduling is not None and not host.coscheduling.is_idle)
+        or not host.coscheduling.is_idle
         or len(host.evictions)
         or host.wiring.busy
         or host.cluster.undelivered_count

@@ -172,7 +172,8 @@ class QueueServicer(QueueServiceServicer):
             return
         version = wire.decode_version(request.version)
         have = self.instance.copy.bring_to(request.delta if request.HasField("delta") else None)
-        if have != version:
+        # Another call may have brought a newer version meanwhile, which answers the question as well.
+        if have is None or have.epoch != version.epoch or have.generation < version.generation:
             raise CallRefusedError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"the copy is at {_text(have)} and the delta does not bring it to {_text(version)}",

@@ -15,6 +15,7 @@ from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import (
     COMPOSITE_POD_GROUP,
+    COSCHEDULING,
     POD_GROUP,
     Assignment,
     GroupCondition,
@@ -28,6 +29,8 @@ from berth_sdk.pod_group import (
 from berth_sdk.wire import records as wire
 
 _PREEMPTS = "PreemptLowerPriority"
+_KINDS_OF_PODS = {kind.lower(): kind for kind in (POD_GROUP, COSCHEDULING)}
+"""The kinds of groups that have pods, as keys of groups spell them."""
 
 
 def encode_pod_group(group: PodGroup) -> pb.PodGroupSummary:
@@ -59,6 +62,10 @@ def encode_pod_group(group: PodGroup) -> pb.PodGroupSummary:
     )
     if group.created_s is not None:
         message.created_at.CopyFrom(wire.encode_time(group.created_s))
+    if group.min_resources is not None:
+        message.min_resources.CopyFrom(pb.PodGroupResources(amounts=group.min_resources))
+    if group.wait_s is not None:
+        message.schedule_timeout.CopyFrom(wire.encode_duration(group.wait_s))
     return message
 
 
@@ -82,6 +89,12 @@ def decode_pod_group(message: pb.PodGroupSummary, item: pb.KubeObject | None = N
         disrupts_all=message.disrupts_all,
         topology_key=message.topology_key,
         parent_key=group_key(COMPOSITE_POD_GROUP, namespace, message.parent) if message.parent else "",
+        min_resources=(
+            wire.plain(message.min_resources.amounts) if message.HasField("min_resources") else None
+        ),
+        wait_s=(
+            message.schedule_timeout.ToNanoseconds() / 1e9 if message.HasField("schedule_timeout") else None
+        ),
         claims=tuple((claim.name, claim.resource_claim) for claim in message.claims),
         conditions=tuple(
             GroupCondition(
@@ -190,20 +203,21 @@ def decode_assignments(
 
 def encode_trial(trial: TrialRef) -> spb.ReservationTrial:
     """Return the trial of a reservation as a message."""
-    _, namespace, name = trial.group.split("/", 2)
+    kind, namespace, name = trial.group.split("/", 2)
     return spb.ReservationTrial(
         group=pb.ObjectRef(namespace=namespace, name=name),
         placement=trial.placement,
         number=trial.number,
         tentative=trial.tentative,
+        group_kind=_KINDS_OF_PODS[kind],
     )
 
 
 def decode_trial(message: spb.ReservationTrial) -> TrialRef:
-    """Return the trial of a reservation. Pods belong to PodGroups only."""
+    """Return the trial of a reservation."""
     group = message.group
     return TrialRef(
-        group_key(POD_GROUP, group.namespace, group.name),
+        group_key(message.group_kind or POD_GROUP, group.namespace, group.name),
         message.placement,
         message.number,
         message.tentative,

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 import numpy as np
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from numpy.typing import NDArray
 
@@ -78,6 +79,12 @@ def encode_time(time_s: float) -> Timestamp:
 def decode_time(message: Timestamp) -> float:
     """Return a Timestamp as Unix seconds."""
     return (message.seconds * _NANOS + message.nanos) / _NANOS
+
+
+def encode_duration(seconds: float) -> Duration:
+    """Return seconds as a Duration; never below zero."""
+    nanos = max(0, round(seconds * _NANOS))
+    return Duration(seconds=nanos // _NANOS, nanos=nanos % _NANOS)
 
 
 def encode_object(item: KubeObject) -> pb.KubeObject:

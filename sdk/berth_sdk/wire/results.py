@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 import numpy as np
-from google.protobuf.duration_pb2 import Duration
 from numpy.typing import NDArray
 
 from berth_sdk.cycle_state import CycleState
@@ -116,12 +115,6 @@ def encode_patch(patch: ObjectPatch) -> scheduling_pb2.ObjectPatch:
     return message
 
 
-def encode_duration(seconds: float) -> Duration:
-    """Return seconds as a Duration; never below zero."""
-    nanos = max(0, round(seconds * 1e9))
-    return Duration(seconds=nanos // 10**9, nanos=nanos % 10**9)
-
-
 _PATCH: Final = Layout(ObjectPatch, scheduling_pb2.ObjectPatch)
 _ACTIONS: Final = {
     # The default stays unset: most patches merge.
@@ -136,7 +129,7 @@ WRITERS: Final[Mapping[str, Convert]] = {
     "ObjectPatch": lambda _call, patch: encode_patch(patch),
     "Action": lambda _call, action: _ACTIONS[action],
     "json": lambda _call, body: _JSON.encode(dict(body)).encode(),
-    "Duration": lambda _call, seconds: encode_duration(seconds),
+    "Duration": lambda _call, seconds: wire.encode_duration(seconds),
     "PlacementNodes": lambda call, placement: encode_placement(placement, call.mode),
     "PlacementAssignment": lambda _call, one: encode_assignments([one])[0],
     "FeasibleRun": lambda _call, run: scheduling_pb2.FeasibleRun(
@@ -166,7 +159,7 @@ def encode_descriptor(descriptor: Descriptor) -> identity_pb2.PluginDescriptor:
         reads_shared=descriptor.reads_shared,
         events=_encode_events(descriptor.events),
         normalization=identity_pb2.ScoreNormalization.ValueType(descriptor.normalization.value),
-        deadlines={point: encode_duration(wish_s) for point, wish_s in descriptor.deadlines.items()},
+        deadlines={point: wire.encode_duration(wish_s) for point, wish_s in descriptor.deadlines.items()},
         max_concurrency=descriptor.max_concurrency,
         handle_client=descriptor.handle_client,
         handle_required=descriptor.handle_required,

@@ -5,6 +5,7 @@ other one when the first has ended, for pod groups and for those of coscheduling
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,19 +13,13 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.coscheduling import COSCHEDULING_PROFILE, served_coscheduling, their_group
 from support.groups import GROUPS, member, pod_group
 from support.hosts import World, node, pod
+from support.served import default_plugin_server
 
 LEAST = 4
 GANGS = ("a", "b")
-COSCHEDULING = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- plugins:
-    multiPoint: {enabled: [{name: Coscheduling}]}
-    queueSort: {enabled: [{name: Coscheduling}], disabled: [{name: "*"}]}
-"""
 OBJECTS = [*((gang, i) for gang in GANGS for i in range(-1, LEAST)), *(("single", i) for i in range(2))]
 """The group itself is -1, its members count from 0."""
 
@@ -37,12 +32,7 @@ def manifest(kind: str, gang: str, number: int) -> dict[str, Any]:
             return pod_group(gang, least=LEAST)
         return member(f"{gang}-{number}", gang)
     if number < 0:
-        return {
-            "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-            "kind": "PodGroup",
-            "metadata": {"name": gang, "namespace": "default"},
-            "spec": {"minMember": LEAST},
-        }
+        return their_group(gang, minMember=LEAST)
     return pod(f"{gang}-{number}", cpu="1", labels={COSCHEDULING_LABEL: gang})
 
 
@@ -51,9 +41,12 @@ def placed(world: World, gang: str) -> list[str]:
     return [one.ref.name for one in pods if one.ref.name.startswith(f"{gang}-") and one.get("spec.nodeName")]
 
 
-async def run(kind: str, order: list[tuple[str, int]], pauses: set[int]) -> None:
+async def run(kind: str, order: list[tuple[str, int]], pauses: set[int], endpoint: str = "") -> None:
+    """Run one order of arrival. `endpoint`: where Coscheduling is served; "": it runs in this process."""
     nodes = [node("n0", cpu="3500m"), node("n1", cpu="3500m")]
-    told: dict[str, Any] = {"gates": GROUPS} if kind == "pod group" else {"configuration": COSCHEDULING}
+    told: dict[str, Any] = {"gates": GROUPS}
+    if kind != "pod group":
+        told = {"configuration": COSCHEDULING_PROFILE + (served_coscheduling(endpoint) if endpoint else "")}
     async with World(nodes, **told) as world:
         for place, (gang, number) in enumerate(order):
             world.server.create(manifest(kind, gang, number))
@@ -81,3 +74,18 @@ def test_each_gang_starts_whole_and_neither_waits_for_ever(
     kind: str, order: list[tuple[str, int]], pauses: set[int]
 ) -> None:
     asyncio.run(run(kind, order, pauses))
+
+
+@pytest.fixture(scope="module")
+def plugin_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with default_plugin_server(tmp_path_factory.mktemp("plugins")) as endpoint:
+        yield endpoint
+
+
+@pytest.mark.slow
+@settings(max_examples=5, deadline=None)
+@given(order=st.permutations(OBJECTS), pauses=st.sets(st.integers(0, len(OBJECTS) - 1), max_size=2))
+def test_each_gang_starts_whole_with_a_served_plugin_too(
+    plugin_server: str, order: list[tuple[str, int]], pauses: set[int]
+) -> None:
+    asyncio.run(run("coscheduling", order, pauses, plugin_server))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import (
+    COSCHEDULING,
     Assignment,
     GroupCondition,
     GroupView,
@@ -142,6 +144,16 @@ GROUP = PodGroup(
     claims=(("gpu", "gpu-claim"), ("net", "")),
     conditions=(GroupCondition(type="Ready", status="False", reason="No", observed_generation=2),),
 )
+OF_COSCHEDULING = PodGroup(
+    kind=COSCHEDULING,
+    name="train",
+    namespace="ml",
+    uid="uid-train",
+    is_gang=True,
+    min_count=3,
+    min_resources={"cpu": 4000, "memory": 2**34},
+    wait_s=12.5,
+)
 MEMBERS = tuple(make_pod(f"w{i}", namespace="ml", uid=f"w{i}", priority=7) for i in range(4))
 
 
@@ -230,12 +242,15 @@ async def reserved(client: PluginClient, one: PlacementCycle, pod: Pod, cycle_id
     return cycle
 
 
-async def test_reservation_of_a_trial_is_given_back_and_made_again_for_the_chosen_one() -> None:
+@pytest.mark.parametrize("asked", [GROUP, OF_COSCHEDULING], ids=lambda group: group.kind)
+async def test_reservation_of_a_trial_is_given_back_and_made_again_for_the_chosen_one(
+    asked: PodGroup,
+) -> None:
     state = cluster()
     async with both_ways(Racks, state) as ways:
         told = []
         for client in ways.clients:
-            group = cycle_about(GROUP, state)
+            group = cycle_about(asked, state)
             one = group.placement(Placement("r0", state.nodes.take([0, 2, 4])))
             first = await reserved(client, one, MEMBERS[0], "cycle-1")
             second = await reserved(client, one, MEMBERS[1], "cycle-2")
@@ -250,14 +265,14 @@ async def test_reservation_of_a_trial_is_given_back_and_made_again_for_the_chose
             told.append(runtime.plugin.calls)
             if client.local is not None:
                 assert placement_state.get("w0") == placement_state.get("w1") == "was here"
-        trial = TrialRef("podgroup/ml/train", "r0", 1, True)
+        trial = TrialRef(asked.key, "r0", 1, True)
         assert told[0] == told[1]
         assert told[0] == [
             ("reserve", "cycle-1", "w0", "n2", trial),
             ("reserve", "cycle-2", "w1", "n2", trial),
             ("unreserve", "cycle-2", "w1", "n2", trial),
             ("unreserve", "cycle-1", "w0", "n2", trial),
-            ("reserve", "cycle-1-final", "w0", "n2", TrialRef("podgroup/ml/train", "r0", 1, False)),
+            ("reserve", "cycle-1-final", "w0", "n2", TrialRef(asked.key, "r0", 1, False)),
         ]
         held = ways.instance.cycles.reservations("Racks")
         assert list(held) == ["cycle-1-final"], "nothing tentative is left"
@@ -358,7 +373,16 @@ async def test_sort_key_of_a_group_is_made_of_its_record_and_its_first_member() 
         assert keys[0] == keys[1] == [b"podgroup/ml/train 3|w0 7 3", b"|w1 7 0"]
 
 
-async def test_group_travels_whole() -> None:
+@pytest.mark.parametrize(
+    ("inner", "word"),
+    [
+        (GROUP, "min_count=3, priority=7, preemption_policy='Never'"),
+        (OF_COSCHEDULING, "min_resources={'cpu': 4000, 'memory': 17179869184}, wait_s=12.5"),
+        (replace(OF_COSCHEDULING, min_resources={}, wait_s=None), "min_resources={}, wait_s=None"),
+    ],
+    ids=["PodGroup", "coscheduling", "empty minResources"],
+)
+async def test_group_travels_whole(inner: PodGroup, word: str) -> None:
     class Echo(Plugin):
         """Answers with all that it was told of the group."""
 
@@ -375,7 +399,7 @@ async def test_group_travels_whole() -> None:
 
     state = cluster()
     composite = PodGroup(kind="CompositePodGroup", name="job", namespace="ml", uid="uid-job", min_count=2)
-    leaf = GroupView(GROUP, MEMBERS, (make_pod("w9", namespace="ml", uid="w9").on_node("n1"),))
+    leaf = GroupView(inner, MEMBERS, (make_pod("w9", namespace="ml", uid="w9").on_node("n1"),))
     view = GroupView(composite, children=(leaf,))
     async with both_ways(Echo, state) as ways:
         statuses = [
@@ -385,7 +409,7 @@ async def test_group_travels_whole() -> None:
             for client in ways.clients
         ]
         assert statuses[0].reasons == statuses[1].reasons
-        assert "min_count=3, priority=7, preemption_policy='Never'" in statuses[0].reasons[1]
+        assert word in statuses[0].reasons[1]
 
 
 class Broken(Plugin):

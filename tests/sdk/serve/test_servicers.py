@@ -191,6 +191,21 @@ def test_a_queue_call_for_another_version_fails_its_precondition(host: RawHost) 
         assert "the copy is at 7/1" in (error.details() or "")
 
 
+def test_a_queue_call_is_answered_by_a_newer_copy_of_the_same_epoch(host: RawHost) -> None:
+    host.give_nodes(Node(name="a"))
+    pods = [queued("free")]
+    older = pb.StateVersion(epoch=EPOCH, generation=0)
+    delta = pb.StateDelta(base=older, target=older)
+    for request in (
+        queue_pb2.PreEnqueueRequest(plugin="Gate", pods=pods, version=older),
+        queue_pb2.PreEnqueueRequest(plugin="Gate", pods=pods, version=older, delta=delta),
+    ):
+        assert len(host.queue.PreEnqueue(request).statuses) == 1
+    other = queue_pb2.PreEnqueueRequest(plugin="Gate", version=pb.StateVersion(epoch=EPOCH + 1))
+    error = refused(lambda: host.queue.PreEnqueue(other))
+    assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
 def test_the_pods_profile_chooses_the_arguments(host: RawHost) -> None:
     host.handshake("b")
     host.configure(

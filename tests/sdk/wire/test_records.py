@@ -192,3 +192,9 @@ def test_rows_survive_the_wire(chosen: list[bool]) -> None:
     assert wire.decode_rows(message, WITHIN, INDEX_OF).tolist() == rows.tolist()
     others = pb.NodeSet(bitmap=message.bitmap, complement=True)
     assert {*wire.decode_rows(others, WITHIN, INDEX_OF)} == {*WITHIN} - {*rows}
+
+
+@pytest.mark.parametrize(("seconds", "want"), [(2.5, (2, 500_000_000)), (0.0, (0, 0)), (-1.0, (0, 0))])
+def test_durations_are_never_negative(seconds: float, want: tuple[int, int]) -> None:
+    message = wire.encode_duration(seconds)
+    assert (message.seconds, message.nanos) == want

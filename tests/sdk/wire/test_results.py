@@ -24,7 +24,6 @@ from berth_sdk.testing import make_node, make_table
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.results import (
     encode_descriptor,
-    encode_duration,
     encode_eligible,
     encode_verdicts,
 )
@@ -80,12 +79,6 @@ def test_eligible_nodes_go_in_the_shorter_form_that_can_say_them(names: set[str]
         names if form == "names" else set(),
     )
     assert set(encode_eligible(frozenset(names), NODES, NodeMode.NAMES).names) == names
-
-
-@pytest.mark.parametrize(("seconds", "want"), [(2.5, (2, 500_000_000)), (0.0, (0, 0)), (-1.0, (0, 0))])
-def test_durations_are_never_negative(seconds: float, want: tuple[int, int]) -> None:
-    message = encode_duration(seconds)
-    assert (message.seconds, message.nanos) == want
 
 
 def test_a_descriptor_travels_whole() -> None:

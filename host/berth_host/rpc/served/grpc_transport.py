@@ -277,7 +277,12 @@ class GrpcTransport:
             except PluginStaleError:
                 if repaired:
                     raise
-                self.link.told(None)
+                if self.link.held == version:
+                    self.link.told(None)
+                else:
+                    # Calls that overlap carry deltas from one base, as the trials of a group's cycle move
+                    # the snapshot. SyncState tells which version the copy has, or that it was dropped.
+                    await self.link.sync(asked, ends_s)
                 continue
             self.link.confirm(version)
             return reply

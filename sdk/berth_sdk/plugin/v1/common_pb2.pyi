@@ -65,6 +65,7 @@ enum value that it does not know, the comment of the enum says what to do.
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -1371,8 +1372,12 @@ class PodGroupSummary(_message.Message):
     PARENT_FIELD_NUMBER: _builtins.int
     CLAIMS_FIELD_NUMBER: _builtins.int
     CONDITIONS_FIELD_NUMBER: _builtins.int
+    MIN_RESOURCES_FIELD_NUMBER: _builtins.int
+    SCHEDULE_TIMEOUT_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """OPTIONAL: "PodGroup" or "CompositePodGroup"; empty: PodGroup."""
+    """OPTIONAL: "PodGroup", "CompositePodGroup", or "PodGroup.scheduling.x-k8s.io" for one of coscheduling; empty:
+    PodGroup.
+    """
     generation: _builtins.int
     """OPTIONAL: metadata.generation."""
     gang: _builtins.bool
@@ -1413,6 +1418,14 @@ class PodGroupSummary(_message.Message):
     def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodGroupCondition]:
         """OPTIONAL: status.conditions."""
 
+    @_builtins.property
+    def min_resources(self) -> Global___PodGroupResources:
+        """OPTIONAL: spec.minResources of a PodGroup of coscheduling; unset: the group has none."""
+
+    @_builtins.property
+    def schedule_timeout(self) -> _duration_pb2.Duration:
+        """OPTIONAL: spec.scheduleTimeoutSeconds of a PodGroup of coscheduling; unset: the group has none."""
+
     def __init__(
         self,
         *,
@@ -1431,14 +1444,60 @@ class PodGroupSummary(_message.Message):
         parent: _builtins.str = ...,
         claims: _abc.Iterable[Global___PodGroupClaim] | None = ...,
         conditions: _abc.Iterable[Global___PodGroupCondition] | None = ...,
+        min_resources: Global___PodGroupResources | None = ...,
+        schedule_timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "ref", b"ref"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "min_resources", b"min_resources", "ref", b"ref", "schedule_timeout", b"schedule_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "claims", b"claims", "conditions", b"conditions", "created_at", b"created_at", "disrupts_all", b"disrupts_all", "gang", b"gang", "generation", b"generation", "kind", b"kind", "labels", b"labels", "min_count", b"min_count", "parent", b"parent", "preemption_policy", b"preemption_policy", "priority", b"priority", "ref", b"ref", "topology_key", b"topology_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "claims", b"claims", "conditions", b"conditions", "created_at", b"created_at", "disrupts_all", b"disrupts_all", "gang", b"gang", "generation", b"generation", "kind", b"kind", "labels", b"labels", "min_count", b"min_count", "min_resources", b"min_resources", "parent", b"parent", "preemption_policy", b"preemption_policy", "priority", b"priority", "ref", b"ref", "schedule_timeout", b"schedule_timeout", "topology_key", b"topology_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PodGroupSummary: _TypeAlias = PodGroupSummary  # noqa: Y015
+
+@_typing.final
+class PodGroupResources(_message.Message):
+    """Amounts of resources that a group asks for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AmountsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    AMOUNTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def amounts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """OPTIONAL: the amounts by resource name, in the units of PodSummary.requests."""
+
+    def __init__(
+        self,
+        *,
+        amounts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amounts", b"amounts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodGroupResources: _TypeAlias = PodGroupResources  # noqa: Y015
 
 @_typing.final
 class PodGroupClaim(_message.Message):

@@ -744,7 +744,9 @@ class ReadPodGroupRequest(_message.Message):
     plugin: _builtins.str
     """REQUIRED: the plugin that asks."""
     key: _builtins.str
-    """REQUIRED: the group: `podgroup/<namespace>/<name>` or `compositepodgroup/<namespace>/<name>`."""
+    """REQUIRED: the group: `podgroup/<namespace>/<name>`, `compositepodgroup/<namespace>/<name>`, or of coscheduling
+    `podgroup.scheduling.x-k8s.io/<namespace>/<name>`.
+    """
     with_objects: _builtins.bool
     """OPTIONAL: true: fill PodState.object of the members."""
     def __init__(

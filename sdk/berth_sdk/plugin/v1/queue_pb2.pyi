@@ -100,8 +100,8 @@ class PreEnqueueRequest(_message.Message):
 
     @_builtins.property
     def version(self) -> _common_pb2.StateVersion:
-        """OPTIONAL: the version of the state to answer by. Set for plugins that declared KIND_OBJECT; it then includes the
-        event that made the host ask. Unset: no state belongs to the question.
+        """OPTIONAL: the version of the state to answer by; a newer one of the same epoch will do. Set for plugins that
+        declared KIND_OBJECT; it then includes the event that made the host ask. Unset: no state belongs to the question.
         """
 
     @_builtins.property

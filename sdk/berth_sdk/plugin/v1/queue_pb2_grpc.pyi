@@ -42,8 +42,8 @@ class QueueServiceStub:
     Caller: the host, when pods are about to enter the active queue or the backoff queue; at most 256 pods in a call.
       The pods stay out until the answer is there. Default deadline 250 ms.
     Errors: the policy, Fail by default: each status is read as ERROR. With Ignore the pods enter. A list of the wrong
-      length is a violation. FAILED_PRECONDITION: the copy is neither at the delta's base nor at its target; the host
-      sends the full state and asks once more.
+      length is a violation. FAILED_PRECONDITION: the copy is older than `version` and not at the delta's base; the
+      host updates it and asks once more.
     Repeat: yes. The host asks about the same pod each time it wants to enter.
     """
     SortKeys: _grpc.UnaryUnaryMultiCallable[_queue_pb2.SortKeysRequest, _queue_pb2.SortKeysResponse]
@@ -81,8 +81,8 @@ class QueueServiceAsyncStub(QueueServiceStub):
     Caller: the host, when pods are about to enter the active queue or the backoff queue; at most 256 pods in a call.
       The pods stay out until the answer is there. Default deadline 250 ms.
     Errors: the policy, Fail by default: each status is read as ERROR. With Ignore the pods enter. A list of the wrong
-      length is a violation. FAILED_PRECONDITION: the copy is neither at the delta's base nor at its target; the host
-      sends the full state and asks once more.
+      length is a violation. FAILED_PRECONDITION: the copy is older than `version` and not at the delta's base; the
+      host updates it and asks once more.
     Repeat: yes. The host asks about the same pod each time it wants to enter.
     """
     SortKeys: _aio.UnaryUnaryMultiCallable[_queue_pb2.SortKeysRequest, _queue_pb2.SortKeysResponse]  # type: ignore[assignment]
@@ -122,8 +122,8 @@ class QueueServiceServicer:
         Caller: the host, when pods are about to enter the active queue or the backoff queue; at most 256 pods in a call.
           The pods stay out until the answer is there. Default deadline 250 ms.
         Errors: the policy, Fail by default: each status is read as ERROR. With Ignore the pods enter. A list of the wrong
-          length is a violation. FAILED_PRECONDITION: the copy is neither at the delta's base nor at its target; the host
-          sends the full state and asks once more.
+          length is a violation. FAILED_PRECONDITION: the copy is older than `version` and not at the delta's base; the
+          host updates it and asks once more.
         Repeat: yes. The host asks about the same pod each time it wants to enter.
         """
 

@@ -749,12 +749,15 @@ class ReservationTrial(_message.Message):
     PLACEMENT_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
     TENTATIVE_FIELD_NUMBER: _builtins.int
+    GROUP_KIND_FIELD_NUMBER: _builtins.int
     placement: _builtins.str
     """OPTIONAL: the name of the placement that is tried; empty: all nodes."""
     number: _builtins.int
     """REQUIRED: the number of the trial in the group's cycle: 1, 2, ..."""
     tentative: _builtins.bool
     """OPTIONAL: true: the host tries, and Unreserve will follow. False: the host has chosen, and will bind the pod."""
+    group_kind: _builtins.str
+    """OPTIONAL: the kind of the group, as in PodGroupSummary.kind; empty: PodGroup."""
     @_builtins.property
     def group(self) -> _common_pb2.ObjectRef:
         """REQUIRED: the group of the pod."""
@@ -766,10 +769,11 @@ class ReservationTrial(_message.Message):
         placement: _builtins.str = ...,
         number: _builtins.int = ...,
         tentative: _builtins.bool = ...,
+        group_kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "number", b"number", "placement", b"placement", "tentative", b"tentative"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "group_kind", b"group_kind", "number", b"number", "placement", b"placement", "tentative", b"tentative"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

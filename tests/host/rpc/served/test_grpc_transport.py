@@ -409,6 +409,23 @@ async def test_gate_of_a_plugin_with_objects_is_asked_with_the_state(tmp_path: P
         assert len(plugin.requests("SyncState")) == 2
 
 
+async def test_gate_whose_copy_was_moved_by_another_call_is_asked_again_without_the_whole_state(
+    tmp_path: Path,
+) -> None:
+    need = identity_pb2.DeclaredNeed(
+        kind=identity_pb2.DeclaredNeed.KIND_OBJECT, resource="example.com/widgets"
+    )
+    async with attached(tmp_path, descriptor("Demo", "PRE_ENQUEUE", needs=[need])) as (host, plugin):
+        host.state.put(make_pod("x", uid="x"), "n1")
+        plugin.once("PreEnqueue", refuse(grpc.StatusCode.FAILED_PRECONDITION))
+        assert await host.client.pre_enqueue([QueuedPod(pod=make_pod("a"))]) == [SUCCESS]
+        first, second = plugin.requests("PreEnqueue")
+        assert first.HasField("delta")
+        assert not second.HasField("delta"), "SyncState has brought the copy there"
+        assert [chunks[0].full for chunks in plugin.requests("SyncState")] == [True, False]
+        assert host.attachments.plugins["Demo"].drifts == 0, "the plugin has lost nothing"
+
+
 # --- repairs -----------------------------------------------------------------------------------------
 
 
