@@ -151,7 +151,7 @@ OF_COSCHEDULING = PodGroup(
     uid="uid-train",
     is_gang=True,
     min_count=3,
-    min_resources={"cpu": 4000, "memory": 2**34},
+    min_resources={"memory": 2**34},
     wait_s=12.5,
 )
 MEMBERS = tuple(make_pod(f"w{i}", namespace="ml", uid=f"w{i}", priority=7) for i in range(4))
@@ -377,7 +377,7 @@ async def test_sort_key_of_a_group_is_made_of_its_record_and_its_first_member() 
     ("inner", "word"),
     [
         (GROUP, "min_count=3, priority=7, preemption_policy='Never'"),
-        (OF_COSCHEDULING, "min_resources={'cpu': 4000, 'memory': 17179869184}, wait_s=12.5"),
+        (OF_COSCHEDULING, "min_resources={'memory': 17179869184}, wait_s=12.5"),
         (replace(OF_COSCHEDULING, min_resources={}, wait_s=None), "min_resources={}, wait_s=None"),
     ],
     ids=["PodGroup", "coscheduling", "empty minResources"],
