@@ -528,7 +528,8 @@ class ReservePlugin(Protocol):
 
         In a group's cycle, `state.trial` says which trial the reservation belongs to. A tentative reservation
         counts for the later members of the same trial, and `unreserve` always ends it. The host then reserves
-        again, with a new `state.cycle_id` and the same values in `state`, for each member that it binds.
+        again, with a new `state.cycle_id` and the same values in `state`, for each member that it binds. The
+        snapshot has the members reserved before, and lacks this pod, as for a pod that is scheduled alone.
         """
         ...
 
@@ -546,9 +547,8 @@ class ReconcilePlugin(Protocol):
         """Restore the live reservations and waits in `live`, and drop all others.
 
         Called before the first cycle of every attachment. In process, called before the very first cycle,
-        when nothing can be live yet. For reservations that this process holds and the list lacks,
-        `unreserve` was called just before; `post_bind` instead where an earlier host ended after it bound the
-        pod, if the plugin has `Need.pods()`. Release state that is kept elsewhere here.
+        when nothing can be live yet. For reservations that this process holds and the list lacks, the host
+        has just called `unreserve`. Release state that is kept elsewhere here.
 
         Return the reservations that cannot be restored; None: there are none. The host tries their pods
         again. After an exception the host calls `reconcile` again, and no cycle runs before it succeeds.

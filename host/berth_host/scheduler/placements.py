@@ -1,7 +1,7 @@
 """`Placements`: the algorithm of a group's cycle. Finds nodes for the members, and gives them back.
 
     a group     PlacementGenerate -> each placement is tried -> PlacementScore -> the best placement
-    a placement PlacementFeasible -> (a member: PreFilter ... Score, assume, Reserve -> PlacementFeasible) ...
+    a placement PlacementFeasible -> (a member: PreFilter ... Score, Reserve, assume -> PlacementFeasible) ...
 
 A member that was placed counts in the snapshot for the members after it. Trials are undone newest first:
 Unreserve, then the member leaves the snapshot. At the end of the algorithm nothing is reserved or assumed;
@@ -67,10 +67,14 @@ class Restart(Exception):  # noqa: N818  # the way back to the start of the algo
 
 @dataclass(slots=True, eq=False)
 class _Placed:
-    """A member that a trial placed. `nominated`: the node that it was nominated to before; "" for none."""
+    """A member that a trial places. `nominated`: the node that it was nominated to before; "" for none.
+
+    `is_assumed`: Reserve has succeeded, and the snapshot has the pod on its node.
+    """
 
     attempt: Attempt
     nominated: str
+    is_assumed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -423,19 +427,26 @@ class Placements:
         return attempt
 
     async def _reserve(self, attempt: Attempt, result: ScheduleResult) -> None:
-        """Assume the pod in the snapshot, then run Reserve. Raises Failed."""
+        """Run Reserve, then assume the pod in the snapshot. Raises Failed.
+
+        The snapshot lacks the pod during its own Reserve, as it does for a single pod: a plugin that counts
+        what its node has left would otherwise count the pod twice. kube-scheduler assumes first; its own
+        plugins do not read the snapshot at Reserve.
+        """
         pod, node_name = attempt.pod, result.node_name
         attempt.node_name = attempt.diagnosis.node_name = node_name
-        self.snapshot.assume(pod.on_node(node_name))
         attempt.reserved = True
-        self._placed.append(_Placed(attempt, self._queue.nominator.node_of(pod.uid)))
+        placed = _Placed(attempt, self._queue.nominator.node_of(pod.uid))
+        self._placed.append(placed)
         self._queue.delete_nomination(pod)
         status = await self.framework.run_reserve(attempt, node_name)
         if not status.is_success:
             raise self._binding.rejected(attempt, status)
+        self.snapshot.assume(pod.on_node(node_name))
+        placed.is_assumed = True
 
     async def _place_again(self, child: Branch, record: PlacementCycle) -> None:
-        """Assume and reserve a child's members on their chosen nodes again, so that its siblings see them.
+        """Reserve and assume a child's members on their chosen nodes again, so that its siblings see them.
 
         Raises Restart, and Failed where a plugin does not reserve again.
         """
@@ -460,7 +471,8 @@ class Placements:
             attempt = placed.attempt
             await self._binding.unreserve(attempt, REVERTED)
             attempt.reserved = False
-            self.snapshot.forget(attempt.pod.uid)
+            if placed.is_assumed:
+                self.snapshot.forget(attempt.pod.uid)
             if placed.nominated and keeps_nomination:
                 self._queue.nominate(attempt.pod, placed.nominated)
 

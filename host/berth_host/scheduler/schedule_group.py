@@ -255,8 +255,6 @@ class GroupScheduler:
             outcome = GroupOutcome.ERROR
             for branch in tree.all():
                 branch.status = status
-        for branch in tree.all():
-            branch.name_change(self._cache.groups.object(branch.group.key))
         self._record(attempt, tried, said, is_preempting=nominations is not None)
         await self._submit(attempt, nominations)
         self._end(attempt, placements, nominations)
@@ -368,6 +366,8 @@ class GroupScheduler:
         group.tried = None
         member.is_given_back = True
         if ended.failed is None:
+            # Reserve of the next member must see this one, as if the members were single pods.
+            self._snapshot.assume(attempt.pod.on_node(result.node_name))
             self._binding.start(attempt)
         else:
             await self._steps.give_back(attempt, ended.failed)

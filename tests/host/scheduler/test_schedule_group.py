@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import Plugin
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.needs import Need
+from berth_sdk.pod import Pod
+from berth_sdk.status import SUCCESS, Status
 from support.groups import condition_of, grouped, member, members, message_of, nodes_of, pod_group
-from support.held_groups import Counting, Slow
 from support.hosts import World, node, pod
 
 PLACED = ("True", "Scheduled", "")
@@ -78,12 +82,69 @@ async def _until(world: World, done: Any) -> None:
             await asyncio.sleep(0)
 
 
+class Counting(Plugin):
+    """Reserves, and counts what is reserved. Rejects the pods in `rejected`, fails for those in `raises`."""
+
+    held: ClassVar[dict[str, str]] = {}
+    trials: ClassVar[list[tuple[str, bool]]] = []
+    rejected: ClassVar[set[str]] = set()
+    raises: ClassVar[set[str]] = set()
+
+    @classmethod
+    def reset(cls) -> None:
+        for one in (cls.held, cls.trials, cls.rejected, cls.raises):
+            one.clear()
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        if pod.name in self.raises:
+            raise RuntimeError("no more room in the book")
+        if pod.name in self.rejected:
+            return Status.unschedulable("not this one")
+        self.held[pod.name] = node_name
+        self.trials.append((pod.name, state.trial is not None and state.trial.tentative))
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        self.held.pop(pod.name, None)
+
+
 async def test_reservations_of_a_trial_are_given_back_and_made_again_for_good() -> None:
     Counting.reset()
     async with grouped([node("n0"), pod_group("g", least=2), *members("g", 2)], [Counting]) as world:
         await world.settle()
         assert Counting.trials == [("g-0", True), ("g-1", True), ("g-0", False), ("g-1", False)]
         assert Counting.held == {"g-0": "n0", "g-1": "n0"}
+
+
+class Looks(Plugin):
+    """Notes at Reserve of each pod which pods are on the node in the snapshot. Refuses the pod `g-2`."""
+
+    needs = (Need.nodes(), Need.pods())
+    seen: ClassVar[list[tuple[str, bool, list[str]]]] = []
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        found = self.handle.snapshot().node_named(node_name)
+        assert found is not None
+        assert state.trial is not None
+        self.seen.append((pod.name, state.trial.tentative, sorted(one.name for one in found.pods)))
+        return Status.unschedulable("not this one") if pod.name == "g-2" else SUCCESS
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        return None
+
+
+async def test_snapshot_at_reserve_has_the_members_before_but_not_the_pod_itself() -> None:
+    """So a plugin that was written for single pods counts each pod once."""
+    Looks.seen.clear()
+    async with grouped([node("n0"), pod_group("g", least=3), *members("g", 4)], [Looks]) as world:
+        await world.settle()
+        assert sorted(nodes_of(world, "g")) == ["g-0", "g-1", "g-3"]
+        before = [("g-0", []), ("g-1", ["g-0"]), ("g-2", ["g-0", "g-1"]), ("g-3", ["g-0", "g-1"])]
+        trial = [(name, True, there) for name, there in before]
+        decided = [(name, False, there) for name, there in before if name != "g-2"]
+        assert Looks.seen[:7] == trial + decided
+        assert world.host.snapshot.mark() == 0
+        assert world.everything_is_accounted_for()
 
 
 async def test_reservations_of_a_gang_that_fails_are_given_back() -> None:
@@ -118,6 +179,26 @@ async def test_plugin_that_fails_for_one_member_fails_the_group_with_its_error()
         Counting.raises.clear()
         await world.settle()
         assert len(nodes_of(world, "g")) == 3
+
+
+class Slow(Plugin):
+    """A Filter that waits for the test in the cycle of the pod `waits_for`."""
+
+    waits_for: ClassVar[str] = ""
+    reached: ClassVar[asyncio.Event]
+    go_on: ClassVar[asyncio.Event]
+
+    @classmethod
+    def reset(cls, name: str) -> None:
+        cls.waits_for, cls.reached, cls.go_on = name, asyncio.Event(), asyncio.Event()
+
+    async def filter_nodes(self, state: CycleState, pod: Pod, nodes: Any) -> Any:
+        from berth_sdk.status import Verdicts
+
+        if pod.name == self.waits_for:
+            self.reached.set()
+            await self.go_on.wait()
+        return Verdicts.feasible(len(nodes))
 
 
 async def test_member_deleted_while_a_plugin_judges_it_is_missing_and_the_condition_says_so() -> None:

@@ -114,7 +114,8 @@ class SchedulingServiceStub:
     """Takes what the pod will use on the chosen node. The cycle_id is the name of this reservation; "reservation" in
     common.proto says when it ends. In a group's cycle `trial` is set. A tentative reservation counts for the later
     members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds, it
-    calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`.
+    calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`. Both times the
+    snapshot has the members that were reserved before this one, and lacks this pod.
 
     Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
       Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
@@ -322,7 +323,8 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     """Takes what the pod will use on the chosen node. The cycle_id is the name of this reservation; "reservation" in
     common.proto says when it ends. In a group's cycle `trial` is set. A tentative reservation counts for the later
     members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds, it
-    calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`.
+    calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`. Both times the
+    snapshot has the members that were reserved before this one, and lacks this pod.
 
     Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
       Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
@@ -567,7 +569,8 @@ class SchedulingServiceServicer:
         """Takes what the pod will use on the chosen node. The cycle_id is the name of this reservation; "reservation" in
         common.proto says when it ends. In a group's cycle `trial` is set. A tentative reservation counts for the later
         members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds, it
-        calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`.
+        calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`. Both times the
+        snapshot has the members that were reserved before this one, and lacks this pod.
 
         Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
           Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
