@@ -1,7 +1,8 @@
 """`make demo`: schedules workloads with plugins that run in other processes, and reports the result.
 
-It does the same as `berth simulate -f examples/demo/cluster --config examples/demo/scheduler.yaml --costs`,
-and explains each step. Start it in the root of the repository, with .venv/bin on PATH.
+It does the same as `berth simulate -f examples/demo/cluster -f examples/demo/gangs.yaml --config
+examples/demo/scheduler.yaml --feature-gates GenericWorkload=true --costs`, and explains each step. Then it
+ends a training job and schedules again. Start it in the root of the repository, with .venv/bin on PATH.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
 from berth_host.cli.why import explain
 
 CLUSTER: Final = "examples/demo/cluster"
+GANGS: Final = "examples/demo/gangs.yaml"
+GATE: Final = "GenericWorkload"
 CONFIG: Final = "examples/demo/scheduler.yaml"
+PHASES: Final = ("running", "pending", "ended")
+GPU_MILLI: Final = "gpu-share.berth.io/gpu-milli"
+GPU_INDEX: Final = "gpu-share.berth.io/gpu-index"
 WIDTH: Final = 110
 OUT: Final = Terminal.of(sys.stdout)
 TEXT: Final = OUT.at_most(WIDTH)
 ABOUT: Final = {
     "BlinkingLightScorer": "scores: nodes with more blinking lights are better (the example of KEP-624)",
-    "Gang": "permits: the pods of one gang start together or not at all",
+    "GpuShare": "filters, scores, reserves: several pods share a GPU, or one pod gets several",
     "Maintenance": "filters: no pods on nodes under maintenance (60 lines, without berth's SDK)",
 }
 
@@ -37,7 +43,15 @@ ABOUT: Final = {
 def main() -> int:
     """Run the simulation and explain the result."""
     log.configure("ERROR")
-    ready = prepare(Request(paths=[CLUSTER], config=CONFIG, seed=0, read_stdin=sys.stdin.read))
+    ready = prepare(
+        Request(
+            paths=[CLUSTER, GANGS],
+            config=CONFIG,
+            seed=0,
+            read_stdin=sys.stdin.read,
+            feature_gates={GATE: True},
+        )
+    )
     say_what_is_coming(ready)
     done = asyncio.run(run(ready))
     interrupted = done.report.summary.is_interrupted
@@ -55,6 +69,8 @@ def main() -> int:
         return INTERRUPTED
     say_what_plugins_did(done)
     say_why_not(done)
+    if not say_how_gangs_end(ready):
+        return INTERRUPTED
     say_costs(done)
     say_what_next()
     return 0
@@ -67,7 +83,7 @@ def say_what_is_coming(ready: Prepared) -> None:
     workloads = len(set(ready.loaded.owners.values()))
     paragraph(
         f"This is one scheduler on an embedded cluster: {nodes} nodes in three zones, {pods} pods from"
-        f" {workloads} workloads, all from plain manifests in {CLUSTER}. For each pod berth asks its"
+        f" {workloads} workloads, all from plain manifests in examples/demo. For each pod berth asks its"
         " plugins, in the order of the Kubernetes Scheduling Framework: which nodes can take it, which is"
         " best, may it go now. kube-scheduler's own plugins run inside the host (process"
         f" {os.getpid()}). Three more run in processes of their own; the host starts them and calls them by"
@@ -102,9 +118,12 @@ def say_what_plugins_did(done: Finished) -> None:
     per_node = Counter(item.node for item in placements)
     shut = [name for name in _maintained(done) if not per_node[name]]
     paragraph(f"Maintenance kept every pod off {', '.join(shut)}.", indent=2)
-    gang = [item for item in placements if "/train-vision-" in item.pod]
+    shared = Counter(_gpu(item) for item in placements if item.annotations.get(GPU_MILLI))
+    told = ", ".join(f"{gpu} has {count}" for gpu, count in sorted(shared.items()))
     paragraph(
-        f"Gang held the {len(gang)} pods of train-vision until all had a node, then let them go.", indent=2
+        f"GpuShare put {shared.total()} notebooks, each with a fifth of a GPU, on"
+        f" {count_of(len(shared), 'GPU')}: {told}.",
+        indent=2,
     )
     lights = _lights(done)
     # Nodes of one shape, so that only the lights differ.
@@ -116,6 +135,45 @@ def say_what_plugins_did(done: Finished) -> None:
         indent=2,
     )
     print()
+
+
+def say_how_gangs_end(ready: Prepared) -> bool:
+    """Print which pod groups have started. End one of them, schedule again, and print the groups once more.
+    Return False if this was interrupted.
+    """
+    heading("Two jobs that do not fit at once")
+    paragraph(
+        "Each of these jobs is a pod group: all of its pods start, or none. A group that waits holds no GPU.",
+        indent=2,
+    )
+    ends = say_groups(ready)
+    paragraph(f"Then {ends} ends, and berth schedules again:", indent=2)
+    for pod in ready.server.list("pods", "ml"):
+        if pod.get("spec.schedulingGroup.podGroupName") == ends:
+            succeeded = {"status": {"phase": "Succeeded"}}
+            ready.server.patch("pods", pod.ref, succeeded, subresource="status")
+    later = asyncio.run(run(ready))
+    say_groups(ready)
+    print()
+    return not later.report.summary.is_interrupted
+
+
+def say_groups(ready: Prepared) -> str:
+    """Print a row for each pod group: how many pods run, wait and have ended.
+
+    Return the first group that runs; "" for none.
+    """
+    groups: dict[str, Counter[str]] = {
+        group.ref.name: Counter() for group in ready.server.list("scheduling.k8s.io/podgroups")
+    }
+    for pod in ready.server.list("pods", "ml"):
+        if name := pod.get("spec.schedulingGroup.podGroupName"):
+            is_over = pod.get("status.phase") == "Succeeded"
+            groups[name]["ended" if is_over else "running" if pod.get("spec.nodeName") else "pending"] += 1
+    rows = [(name, *(str(counts[phase] or "-") for phase in PHASES)) for name, counts in groups.items()]
+    header = ("POD GROUP", *(phase.upper() for phase in PHASES))
+    print(columns(header, rows, right=(1, 2, 3), indent=4, heading=OUT.heading))
+    return next((name for name, counts in groups.items() if counts["running"]), "")
 
 
 def say_why_not(done: Finished) -> None:
@@ -140,8 +198,9 @@ def say_costs(done: Finished) -> None:
 def say_what_next() -> None:
     """Print commands to try next."""
     heading("What now (with .venv/bin on PATH)")
-    print(f"  berth simulate -f {CLUSTER} --config {CONFIG}     every placement")
-    print(f"  berth why ml/train-language-0 -f {CLUSTER} --config {CONFIG}")
+    print(f"  berth simulate -f {CLUSTER} --config {CONFIG}     every placement, without the groups")
+    groups = f"-f {GANGS} --feature-gates {GATE}=true"
+    print(f"  berth why podgroup ml/train-language -f {CLUSTER} {groups} --config {CONFIG}")
     print("  berth simulate -f YOUR-MANIFESTS     your own nodes and pods: kubectl get nodes,pods -A -o yaml")
     print("  examples/blinking_lights     the plugin to copy for one of your own\n")
 
@@ -150,6 +209,11 @@ def _maintained(done: Finished) -> list[str]:
     args = done.host.configuration.profiles[0].plugin_args.get("Maintenance")
     nodes = args.get("nodes", []) if isinstance(args, dict) else []
     return [str(name) for name in nodes] if isinstance(nodes, list) else []
+
+
+def _gpu(item: Placement) -> str:
+    """Return a GPU that a pod shares, such as `gpu-a-0/1`."""
+    return f"{item.node}/{item.annotations[GPU_INDEX]}"
 
 
 def _lights(done: Finished) -> dict[str, int]:
@@ -163,7 +227,7 @@ def _lights(done: Finished) -> dict[str, int]:
 
 
 def _short(command: str) -> str:
-    return command.replace("examples.blinking_lights.", "").replace("examples.gang.", "")
+    return command.replace("examples.blinking_lights.", "").replace("env PYTHONPATH=examples/gpu_share ", "")
 
 
 def heading(text: str) -> None:

@@ -1,4 +1,5 @@
-"""The demo's Deployment pod, run as processes against a real API server: pods are bound through its sidecars.
+"""The demo's Deployment pod, run as processes against a real API server: pods are bound through its sidecars,
+to which a plugin at Permit is added that calls the host.
 
 Once with a read-only root and another user for each container, if the machine allows it; once without.
 """
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 from berth_bench.versus.real_servers import RealServers, free_port
 from support.acted_pod import ActedPod, why_not_isolated
 from support.chart import VALUES, Json, of_kind, rendered, the
@@ -22,6 +24,7 @@ from support.waiting import wait_until
 NODES: Final = {"general-a-1": "3", "general-b-1": "5", "general-b-3": "9"}
 """Nodes with their blinking lights: the last one has the most, and is under maintenance."""
 KINDS: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+GPU: Final = "gpu-share.berth.io/gpu"
 PODS: Final = "/api/v1/namespaces/default/pods"
 isolation: Final = why_not_isolated()
 
@@ -37,7 +40,13 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def manifests(empty_servers: RealServers) -> Iterator[list[Json]]:
     """Create the objects of the demo's account in the cluster; return all its objects, with a free port."""
-    values = {"securePort": free_port(), "extraArgs": ["-v=2", "--bind-address=127.0.0.1"]}
+    values = yaml.safe_load((VALUES / "demo.yaml").read_text())
+    (profile,) = values["config"]["profiles"]
+    profile["plugins"]["permit"] = {"enabled": [{"name": "Probe"}]}
+    command = ["berth-sdk", "serve", "tests.support.probe_plugin:Probe"]
+    container = values["plugins"][0]["container"] | {"command": command}
+    values["plugins"].append({"name": "Probe", "container": container})
+    values |= {"securePort": free_port(), "extraArgs": ["-v=2", "--bind-address=127.0.0.1"]}
     made = rendered(VALUES / "demo.yaml", values=values)
     own = [one for one in made if one["kind"] in KINDS]
     for manifest in own:
@@ -75,7 +84,7 @@ def scheduler_of(pod: ActedPod) -> Json:
 
 
 def add_node(servers: RealServers, name: str, lights: str) -> None:
-    allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110", GPU: "2", f"{GPU}-milli": "2000"}
     servers.create(
         "/api/v1/nodes",
         {
@@ -87,23 +96,27 @@ def add_node(servers: RealServers, name: str, lights: str) -> None:
     )
 
 
-def add_pod(servers: RealServers, name: str, **labels: str) -> None:
-    container = {"name": "c", "image": "app", "resources": {"requests": {"cpu": "100m"}}}
+def add_pod(servers: RealServers, name: str, annotations: Json, **limits: str) -> None:
+    container = {"name": "c", "image": "app", "resources": {"limits": {"cpu": "100m", **limits}}}
     servers.create(
         PODS,
         {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "labels": labels},
+            "metadata": {"name": name, "annotations": annotations},
             "spec": {"schedulerName": "berth", "containers": [container]},
         },
     )
 
 
+def pods_of(servers: RealServers) -> dict[str, Json]:
+    """Return every pod, by name."""
+    return {one["metadata"]["name"]: one for one in servers.request("GET", PODS)["items"]}
+
+
 def nodes_of(servers: RealServers) -> dict[str, str]:
     """Return every pod's node."""
-    items = servers.request("GET", PODS)["items"]
-    return {one["metadata"]["name"]: one["spec"].get("nodeName", "") for one in items}
+    return {name: one["spec"].get("nodeName", "") for name, one in pods_of(servers).items()}
 
 
 def told_of(servers: RealServers, pod: ActedPod) -> list[Json]:
@@ -127,26 +140,25 @@ def test_pods_are_bound_through_the_sidecars(empty_servers: RealServers, pod: Ac
         passes = partial(passed, pod, scheduler, which)
         wait_until(passes, lambda: pod.log_of("scheduler")[-2000:])
     assert all(alive for name, alive in pod.alive().items() if name != "folders")
-    active = ["Active"] * 3
+    active = ["Active"] * 4
     wait_until(lambda: [one["state"] for one in pod.plugins().values()] == active, lambda: str(pod.plugins()))
 
     # Maintenance rejects the node with most lights, and BlinkingLightScorer prefers the next one.
-    add_pod(empty_servers, "single")
-    # The first pod of a gang waits until the second allows it, by the socket on which plugins call the host.
-    gang = {"gang.example.com/name": "g", "gang.example.com/size": "2"}
-    add_pod(empty_servers, "first", **gang)
-    wait_until(lambda: nodes_of(empty_servers)["single"], lambda: pod.log_of("scheduler")[-2000:])
-    assert nodes_of(empty_servers) == {"single": "general-b-1", "first": ""}
-    add_pod(empty_servers, "second", **gang)
+    add_pod(empty_servers, "single", {})
+    # GpuShare chooses a GPU, and the host writes it to the pod.
+    add_pod(empty_servers, "shared", {f"{GPU}-milli": "400"}, **{f"{GPU}-milli": "400"})
+    # Probe holds the pod, and allows it by the socket on which plugins call the host.
+    add_pod(empty_servers, "held", {"probe.example.com/permit": "allow-later"})
     wait_until(lambda: all(nodes_of(empty_servers).values()), lambda: pod.log_of("scheduler")[-2000:])
-    assert set(nodes_of(empty_servers).values()) == {"general-b-1"}
+    assert nodes_of(empty_servers) == dict.fromkeys(("single", "shared", "held"), "general-b-1")
+    assert pods_of(empty_servers)["shared"]["metadata"]["annotations"][f"{GPU}-index"] in ("0", "1")
 
-    wait_until(lambda: len(told_of(empty_servers, pod)) == 3, lambda: pod.log_of("scheduler")[-2000:])
+    wait_until(lambda: len(told_of(empty_servers, pod)) == 4, lambda: pod.log_of("scheduler")[-2000:])
     assert {one["reason"] for one in told_of(empty_servers, pod)} == {"PluginActive"}
 
     codes = pod.stop()
     assert codes["scheduler"] == 0, pod.log_of("scheduler")[-2000:]
-    assert {codes["gang"], codes["blinking-light-scorer"]} == {0}
+    assert {codes["gpu-share"], codes["blinking-light-scorer"], codes["probe"]} == {0}
 
 
 @pytest.mark.skipif(bool(isolation), reason=f"no mount namespaces here: {isolation}")
@@ -175,12 +187,14 @@ def test_without_the_folders_container_the_host_dials_no_plugin(
     text = the(manifests, "ConfigMap")["data"]["scheduler.yaml"]
     deployment = the(manifests, "Deployment")
     spec = deployment["spec"]["template"]["spec"]
-    spec["initContainers"] = [one for one in spec["initContainers"] if one["name"] == "gang"]
-    spec["initContainers"][0]["env"][0]["value"] = "unix:/run/berth/gang.sock"
+    spec["initContainers"] = [one for one in spec["initContainers"] if one["name"] == "gpu-share"]
+    spec["initContainers"][0]["env"][0]["value"] = "unix:/run/berth/gpu-share.sock"
     spec["containers"][0]["env"] = [{"name": "TMPDIR", "value": "/run/berth"}]
-    configmap = {"data": {"scheduler.yaml": text.replace("/run/berth/plugins/gang", "/run/berth/gang")}}
+    configmap = {
+        "data": {"scheduler.yaml": text.replace("/run/berth/plugins/gpu-share", "/run/berth/gpu-share")}
+    }
     with ActedPod(empty_servers, deployment, {"berth": configmap}, folder, isolated=True) as pod:
-        refusal = "any user may replace /run/berth/gang.sock"
+        refusal = "any user may replace /run/berth/gpu-share.sock"
         wait_until(
-            lambda: refusal in pod.plugins().get("Gang", {}).get("reason", ""), lambda: str(pod.plugins())
+            lambda: refusal in pod.plugins().get("GpuShare", {}).get("reason", ""), lambda: str(pod.plugins())
         )

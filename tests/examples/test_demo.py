@@ -23,12 +23,13 @@ from support.examples import EXAMPLES
 from support.places import ROOT
 
 DEMO = EXAMPLES / "demo"
+GPU = "gpu-share.berth.io/gpu"
 
 
 @pytest.fixture(scope="module")
 def server() -> ApiServer:
     server = ApiServer(ManualClock(1_800_000_000))
-    loaded = load([str(DEMO / "cluster")], server, lambda: "")
+    loaded = load([str(DEMO / "cluster"), str(DEMO / "gangs.yaml")], server, lambda: "")
     assert loaded.warnings == ()
     return server
 
@@ -44,14 +45,22 @@ def test_demo_cluster_has_many_nodes_and_workloads(server: ApiServer) -> None:
     assert len(pods) >= 200
     owners = Counter(pod.get("metadata.ownerReferences", [{}])[0].get("kind") for pod in pods)
     assert owners.keys() >= {"ReplicaSet", "StatefulSet", "Job", None}
-    gangs = Counter(pod.get("metadata.labels", {}).get("gang.example.com/name") for pod in pods)
-    assert gangs["train-vision"] == 6
+
+
+def test_each_pod_group_of_the_demo_needs_more_than_half_of_the_gpus(server: ApiServer) -> None:
+    gpus = sum(int(node.get("status.allocatable").get(GPU, 0)) for node in server.list("nodes"))
+    members = Counter(pod.get("spec.schedulingGroup.podGroupName") for pod in server.list("pods"))
+    groups = server.list("scheduling.k8s.io/podgroups")
+    assert len(groups) == 2
+    for group in groups:
+        least = group.get("spec.schedulingPolicy.gang.minCount")
+        assert least == members[group.ref.name] > gpus / 2
 
 
 def test_host_starts_the_demo_plugins_as_processes() -> None:
     text = (DEMO / "scheduler.yaml").read_text()
     berth = load_configuration(text, source="scheduler.yaml").berth
-    assert {plugin.name for plugin in berth.plugins} == {"BlinkingLightScorer", "Gang", "Maintenance"}
+    assert {plugin.name for plugin in berth.plugins} == {"BlinkingLightScorer", "GpuShare", "Maintenance"}
     assert all(plugin.command for plugin in berth.plugins)
 
 
@@ -105,14 +114,21 @@ def test_demo_output_has_placements_reasons_and_costs() -> None:
         "Where the pods went",
         "Deployment/shop/web: 60 pods on ",
         "Maintenance kept every pod off general-b-3.",
-        "Gang held the 6 pods of train-vision until all had a node",
-        "rejected due to timeout after waiting 30s at plugin Gang",
+        "GpuShare put 10 notebooks, each with a fifth of a GPU, on 2 GPUs: ",
+        "minCount (5) cannot be satisfied: 1 scheduled, 3 remaining",
         "nearest fit: ",
         "gated: waiting for scheduling gates: example.com/release-approval",
         "What each plugin cost",
     ):
         assert part in text
+    groups = [line.split() for line in text.splitlines() if line.startswith("    train-")]
+    assert groups == [
+        ["train-vision", "5", "-", "-"],
+        ["train-language", "-", "5", "-"],
+        ["train-vision", "-", "-", "5"],
+        ["train-language", "5", "-", "-"],
+    ]
     rows = [line.split() for line in text.splitlines() if " own process " in line]
     called = {(row[0], row[3]) for row in rows}
-    assert called >= {("BlinkingLightScorer", "Score"), ("Gang", "Permit"), ("Maintenance", "Filter")}
+    assert called >= {("BlinkingLightScorer", "Score"), ("GpuShare", "Reserve"), ("Maintenance", "Filter")}
     assert {row[-1] for row in rows} == {"-"}, "a call of an example plugin failed"

@@ -32,7 +32,7 @@ def test_entry_points_name_plugin_classes(project: Path) -> None:
 
 
 def test_there_are_examples_to_install() -> None:
-    assert {project.parent.name for project in PROJECTS} >= {"blinking_lights", "gang", "gpu_share"}
+    assert {project.parent.name for project in PROJECTS} >= {"blinking_lights", "gpu_share", "zonal_volumes"}
 
 
 @pytest.mark.parametrize("project", PROJECTS, ids=lambda path: path.parent.name)

@@ -49,7 +49,12 @@ def test_image_of_the_examples_has_them_where_the_demo_of_the_chart_runs_them() 
         assert f"WORKDIR {container['workingDir']}" in lines
         assert f"COPY examples {container['workingDir']}/examples" in lines
         path = container["command"][-1].partition(":")[0]
-        assert (ROOT / path).exists() or (ROOT / f"{path.replace('.', '/')}.py").exists()
+        folders = [
+            ROOT,
+            *(ROOT / Path(one["value"]).relative_to("/berth") for one in container.get("env", ())),
+        ]
+        files = (path, f"{path.replace('.', '/')}.py", f"{path.replace('.', '/')}/__init__.py")
+        assert any((folder / file).is_file() for folder in folders for file in files)
 
 
 def test_constraints_pin_every_runtime_dependency() -> None:

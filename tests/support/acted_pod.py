@@ -241,7 +241,10 @@ class ActedPod:
 
     def _value(self, variable: Json) -> str:
         if "value" in variable:
-            return self._placed(variable["value"])
+            value: str = variable["value"]
+            if not self._isolated and value.startswith(f"{WORK_FOLDER}/"):
+                return str(ROOT / Path(value).relative_to(WORK_FOLDER))
+            return self._placed(value)
         section, _, field = variable["valueFrom"]["fieldRef"]["fieldPath"].partition(".")
         assert section == "metadata"
         return str(self.metadata[field])
