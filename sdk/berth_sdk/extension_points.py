@@ -547,8 +547,9 @@ class ReconcilePlugin(Protocol):
         """Restore the live reservations and waits in `live`, and drop all others.
 
         Called before the first cycle of every attachment. In process, called before the very first cycle,
-        when nothing can be live yet. For reservations that this process holds and the list lacks, the host
-        has just called `unreserve`. Release state that is kept elsewhere here.
+        when nothing can be live yet. For reservations that this process holds and the list lacks,
+        `unreserve` was called just before; `post_bind` instead where an earlier host ended after it bound the
+        pod, if the plugin has `Need.pods()`. Release state that is kept elsewhere here.
 
         Return the reservations that cannot be restored; None: there are none. The host tries their pods
         again. After an exception the host calls `reconcile` again, and no cycle runs before it succeeds.

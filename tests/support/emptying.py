@@ -24,6 +24,7 @@ _NAMESPACED: Final = (
     "/apis/scheduling.k8s.io/v1beta1/{ns}/workloads",
     "/apis/scheduling.k8s.io/v1beta1/{ns}/podgroups",
     "/apis/scheduling.k8s.io/v1alpha3/{ns}/compositepodgroups",
+    "/apis/scheduling.x-k8s.io/v1alpha1/{ns}/podgroups",
 )
 _GLOBAL: Final = (
     "/api/v1/nodes",

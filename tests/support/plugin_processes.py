@@ -78,6 +78,11 @@ class PluginProcess:
         """The process."""
         return 0 if self._process is None else self._process.pid
 
+    @property
+    def ended_with(self) -> int | None:
+        """Its exit code, None while it runs."""
+        return None if self._process is None else self._process.returncode
+
 
 @asynccontextmanager
 async def plugin_process(

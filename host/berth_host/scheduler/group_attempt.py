@@ -168,6 +168,24 @@ class Branch:
             if member.result is not None
         ]
 
+    def name_change(self, now: PodGroup | None) -> None:
+        """Name in the status of a group without a place what happened to its object since the snapshot.
+
+        `now`: the object as it is now; None: it is gone. Only a change that concerns the next attempt counts.
+        """
+        status, group = self.status, self.group
+        if status is None or status.is_success:
+            return
+        if now is None or now.uid != group.uid:
+            text = "the group was deleted meanwhile"
+        elif now.min_count != group.min_count:
+            minimum = "minMember" if group.is_coscheduling else "minCount"
+            text = f"{'minGroupCount' if group.is_composite else minimum} is {now.min_count} meanwhile"
+        else:
+            return
+        if text not in status.reasons:
+            status.reasons.append(text)
+
     def trial(self, placement: Placement, status: GroupStatus) -> TriedPlacement:
         """Return the record of the present trial. `status`: its outcome."""
         members = [one for one in self.all_members() if not one.is_deleted]

@@ -25,9 +25,10 @@ class Nominations:
         self._names_version: int | None = None
 
     def counted_for(self, pod: Pod, nodes: NodeTable) -> NominatedPods:
-        """Return the nominated pods of equal or higher priority, without `pod`. `nodes`: the whole snapshot.
+        """Return the nominated pods of equal or higher priority, without `pod`.
 
-        The result does not change until `release`.
+        `nodes`: the whole snapshot, or those of a placement in the order of their slots; pods that are
+        nominated to other nodes do not count. The result does not change until `release`.
         """
         pods = self._columns.hold()
         if not len(pods):
@@ -42,9 +43,12 @@ class Nominations:
         known = slots >= 0
         if np.count_nonzero(known) < len(known):
             rows, codes, slots = rows[known], codes[known], slots[known]
+        positions = nodes.positions_of_slots(slots)
+        if not nodes.is_whole:
+            here = nodes.slots.take(positions, mode="clip") == slots
+            rows, codes, positions = rows[here], codes[here], positions[here]
         if not len(rows):
             return NOBODY
-        positions = nodes.positions_of_slots(slots)
         versions = self._columns.versions.take(codes)
         if own is not None:
             # The mark must differ from that of all pods there, and from that without another pod.

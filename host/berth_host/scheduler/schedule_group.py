@@ -255,6 +255,8 @@ class GroupScheduler:
             outcome = GroupOutcome.ERROR
             for branch in tree.all():
                 branch.status = status
+        for branch in tree.all():
+            branch.name_change(self._cache.groups.object(branch.group.key))
         self._record(attempt, tried, said, is_preempting=nominations is not None)
         await self._submit(attempt, nominations)
         self._end(attempt, placements, nominations)

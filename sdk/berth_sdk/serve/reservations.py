@@ -6,12 +6,13 @@ process, the plugin gets only the pod's ref and the token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import grpc
 
 from berth_sdk.cycle_state import CycleState
+from berth_sdk.errors import HandleError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import scheduling_pb2, state_pb2
 from berth_sdk.pod import Pod
@@ -33,6 +34,8 @@ class Reservations:
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
         self._cycles = instance.cycles
+        self._epochs: dict[str, int] = {}
+        """The epoch of the last list of each plugin."""
 
     def is_undone(self, call: CycleCall) -> bool:
         """Return True for a Reserve that comes after its Unreserve; release its cycle then."""
@@ -62,14 +65,21 @@ class Reservations:
     ) -> state_pb2.ReconcileResponse:
         """Undo all reservations that are not in the list, and keep those in the list.
 
-        `request`: the whole list. The response names listed cycles that the plugin cannot continue. Raises
-        CallRefusedError.
+        Calls PostBind instead for a reservation of an earlier host whose pod is bound. `request`: the whole
+        list. The response names listed cycles that the plugin cannot continue. Raises CallRefusedError.
         """
         plugin = request.plugin
         runtimes = _distinct(self._instance.profiles_of(plugin).values())
         live = {item.cycle_id: item for item in request.live}
-        for cycle_id, part in self._cycles.reservations(plugin).items():
-            if cycle_id not in live:
+        over = {key: part for key, part in self._cycles.reservations(plugin).items() if key not in live}
+        bound = self._bound_of(over) if self._epochs.get(plugin) != request.host_epoch else frozenset()
+        self._epochs[plugin] = request.host_epoch
+        for cycle_id, part in over.items():
+            if cycle_id in bound:
+                item = scheduling_pb2.PostBindItem(cycle_id=cycle_id, node_name=part.node_name)
+                self._tell("post_bind", plugin, part, item, context)
+                self._cycles.release(plugin, cycle_id)
+            else:
                 self._give_back(plugin, cycle_id, part, context)
         known = {cycle_id for cycle_id in live if self._cycles.find(plugin, cycle_id) is not None}
         taken = [self._take_up(runtimes[0], item) for item in live.values()]
@@ -86,6 +96,28 @@ class Reservations:
         for cycle_id in unknown:
             self._cycles.release(plugin, cycle_id)
         return state_pb2.ReconcileResponse(unknown_cycle_ids=sorted(unknown))
+
+    def _bound_of(self, over: Mapping[str, PluginCycle]) -> frozenset[str]:
+        """Return the reservations of an earlier host whose pods are bound, by the copy of the state.
+
+        That host ended between the binding and PostBind. In the first list of a new host, the copy has no pod
+        that a cycle has only assumed. Without a copy of pods, no reservation is found.
+        """
+        try:
+            nodes = self._instance.copy.nodes()
+        except HandleError:
+            return frozenset()
+        found: dict[str, str] = {}
+        for cycle_id, part in over.items():  # the latest reservation of a pod is the last one
+            trial = part.state.trial
+            if trial is None or not trial.tentative:
+                found[part.pod.uid] = cycle_id
+        bound = set()
+        for uid, cycle_id in found.items():
+            node = nodes.node_named(over[cycle_id].node_name)
+            if node is not None and any(pod.uid == uid for pod in node.pods):
+                bound.add(cycle_id)
+        return frozenset(bound)
 
     def _take_up(self, served: ServedPlugin, item: state_pb2.LiveReservation) -> LiveReservation:
         part = self._cycles.find(served.name, item.cycle_id)

@@ -34,3 +34,23 @@ def test_a_mark_is_the_same_where_the_same_pods_count() -> None:
     # The pod is alone there, so no pod counts for it.
     columns.set("a", (first,))
     assert marks_for(first)[0] == 0
+
+
+def test_pods_nominated_outside_a_placement_do_not_count_in_it() -> None:
+    nodes, columns = table_of("a", "b", "c", "d"), NominatedColumns()
+    for name in ("a", "c", "d"):
+        columns.set(name, (Pod(name=f"on-{name}", uid=name, nominated_node=name),))
+    nominations = Nominations(columns)
+
+    def counted_in(*rows: int) -> list[bool]:
+        counted = nominations.counted_for(Pod(name="s", uid="s"), nodes.take(rows))
+        nominations.release()
+        assert counted.marks is not None
+        assert [bool(mark) for mark in counted.marks] == counted.rows.tolist()
+        return [bool(row) for row in counted.rows]
+
+    assert counted_in(0, 1, 2, 3) == [True, False, True, True]
+    assert counted_in(1, 2) == [False, True]
+    assert counted_in(0, 1) == [True, False]
+    assert counted_in(0) == counted_in(3) == [True]
+    assert counted_in(1) == []

@@ -12,6 +12,7 @@ from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, Status
 from support.groups import condition_of, grouped, member, members, message_of, nodes_of, pod_group
+from support.held_groups import Counting, Slow
 from support.hosts import World, node, pod
 
 PLACED = ("True", "Scheduled", "")
@@ -80,32 +81,6 @@ async def _until(world: World, done: Any) -> None:
         while not done():
             world.host.check()
             await asyncio.sleep(0)
-
-
-class Counting(Plugin):
-    """Reserves, and counts what is reserved. Rejects the pods in `rejected`, fails for those in `raises`."""
-
-    held: ClassVar[dict[str, str]] = {}
-    trials: ClassVar[list[tuple[str, bool]]] = []
-    rejected: ClassVar[set[str]] = set()
-    raises: ClassVar[set[str]] = set()
-
-    @classmethod
-    def reset(cls) -> None:
-        for one in (cls.held, cls.trials, cls.rejected, cls.raises):
-            one.clear()
-
-    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        if pod.name in self.raises:
-            raise RuntimeError("no more room in the book")
-        if pod.name in self.rejected:
-            return Status.unschedulable("not this one")
-        self.held[pod.name] = node_name
-        self.trials.append((pod.name, state.trial is not None and state.trial.tentative))
-        return SUCCESS
-
-    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        self.held.pop(pod.name, None)
 
 
 async def test_reservations_of_a_trial_are_given_back_and_made_again_for_good() -> None:
@@ -179,26 +154,6 @@ async def test_plugin_that_fails_for_one_member_fails_the_group_with_its_error()
         Counting.raises.clear()
         await world.settle()
         assert len(nodes_of(world, "g")) == 3
-
-
-class Slow(Plugin):
-    """A Filter that waits for the test in the cycle of the pod `waits_for`."""
-
-    waits_for: ClassVar[str] = ""
-    reached: ClassVar[asyncio.Event]
-    go_on: ClassVar[asyncio.Event]
-
-    @classmethod
-    def reset(cls, name: str) -> None:
-        cls.waits_for, cls.reached, cls.go_on = name, asyncio.Event(), asyncio.Event()
-
-    async def filter_nodes(self, state: CycleState, pod: Pod, nodes: Any) -> Any:
-        from berth_sdk.status import Verdicts
-
-        if pod.name == self.waits_for:
-            self.reached.set()
-            await self.go_on.wait()
-        return Verdicts.feasible(len(nodes))
 
 
 async def test_member_deleted_while_a_plugin_judges_it_is_missing_and_the_condition_says_so() -> None:

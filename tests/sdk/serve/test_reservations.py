@@ -7,12 +7,14 @@ from typing import Any, ClassVar
 
 import grpc
 import pytest
-from berth_sdk import CycleState, LiveReservation, PermitResult, Plugin, Pod, Status
+from berth_sdk import CycleState, LiveReservation, Need, PermitResult, Plugin, Pod, Status
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.serve.cycles import MEMORY_TOKEN
-from support.sdk_server import TIMEOUT_S, RawHost
+from berth_sdk.testing import make_node
+from berth_sdk.wire import records as wire
+from support.sdk_server import TIMEOUT_S, RawHost, full_state, node_state
 
 from .conftest import Serve
 
@@ -174,6 +176,91 @@ def test_a_reservation_outlives_the_attachment_and_the_plugin_that_made_it_gives
     host.attach({"changed": True})
     assert reconcile(host) == []
     assert Keeper.held == {}
+
+
+# --- a host that ended after the binding, before PostBind ---------------------------------------------------
+
+
+class PodsKeeper(Keeper):
+    """Has the pods on nodes in its copy of the state."""
+
+    needs = (Need.nodes(), Need.pods())
+
+
+@pytest.fixture
+def pods_host(serve: Serve) -> RawHost:
+    Keeper.held.clear()
+    Keeper.told.clear()
+    Keeper.broken = False
+    host = serve(PodsKeeper).host
+    host.attach()
+    return host
+
+
+def first_list_of(epoch: int, host: RawHost, plugin: str = "PodsKeeper") -> list[str]:
+    request = state_pb2.ReconcileRequest(plugin=plugin, host_epoch=epoch, last=True)
+    return list(host.state.Reconcile(iter([request]), timeout=TIMEOUT_S).unknown_cycle_ids)
+
+
+def reserve_for(host: RawHost, cycle_id: str, node_name: str = "n0", *, tentative: bool = False) -> None:
+    request = spb.ReserveRequest(ctx=host.ctx("PodsKeeper", POD, cycle_id), node_name=node_name)
+    if tentative:
+        request.trial.tentative = True
+    reply = host.scheduling.Reserve(request, timeout=TIMEOUT_S)
+    assert reply.ctx.status.code == pb.Status.CODE_SUCCESS
+
+
+def give_state(host: RawHost, *pods: Pod, generation: int) -> None:
+    """Give two nodes, and these pods on the first one."""
+    nodes = [make_node(name) for name in ("n0", "n1")]
+    states = [node_state(i, node) for i, node in enumerate(nodes)]
+    for one in pods:
+        states[0].pods.append(pb.PodState(pod=wire.encode_pod(one)))
+    assert not host.sync(full_state(states, generation)).need_full
+
+
+def test_new_host_ends_the_reservation_of_a_bound_pod_by_post_bind(pods_host: RawHost) -> None:
+    give_state(pods_host, generation=1)
+    first_list_of(7, pods_host)
+    reserve_for(pods_host, "c1")
+    give_state(pods_host, POD, generation=2)
+    assert first_list_of(8, pods_host) == []
+    assert Keeper.told == [("post_bind", "c1", "u1", "n0", None)]
+    assert first_list_of(8, pods_host) == []
+    assert len(Keeper.told) == 1
+
+
+def test_new_host_gives_back_what_is_not_bound_on_the_node_of_the_reservation(pods_host: RawHost) -> None:
+    give_state(pods_host, generation=1)
+    first_list_of(7, pods_host)
+    reserve_for(pods_host, "c1", "n1")
+    give_state(pods_host, POD, generation=2)
+    first_list_of(8, pods_host)
+    assert [told[:2] for told in Keeper.told] == [("unreserve", "c1")]
+
+
+def test_new_host_gives_back_tentative_and_older_reservations_of_a_bound_pod(pods_host: RawHost) -> None:
+    give_state(pods_host, generation=1)
+    first_list_of(7, pods_host)
+    reserve_for(pods_host, "c1")
+    reserve_for(pods_host, "c2")
+    reserve_for(pods_host, "c3", tentative=True)
+    give_state(pods_host, POD, generation=2)
+    first_list_of(8, pods_host)
+    assert [told[:2] for told in Keeper.told] == [
+        ("unreserve", "c1"),
+        ("post_bind", "c2"),
+        ("unreserve", "c3"),
+    ]
+
+
+def test_same_host_gives_back_the_reservation_of_a_pod_that_is_only_assumed(pods_host: RawHost) -> None:
+    give_state(pods_host, generation=1)
+    first_list_of(7, pods_host)
+    reserve_for(pods_host, "c1")
+    give_state(pods_host, POD, generation=2)
+    first_list_of(7, pods_host)
+    assert [told[:2] for told in Keeper.told] == [("unreserve", "c1")]
 
 
 # --- a plugin that says itself what it takes up ------------------------------------------------------------
