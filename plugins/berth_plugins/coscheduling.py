@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest, Hint
+from berth_sdk.gang_policy import POLICY_KEY, GangPolicy
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
@@ -27,14 +28,14 @@ from berth_sdk.sort_keys import descending, integer, join, time
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 
-from berth_plugins.args.findings import Findings
+from berth_plugins.args.findings import Findings, mapping
 from berth_plugins.args.findings import integer as integer_arg
 from berth_plugins.args.gates import KEY
 from berth_plugins.gang_scheduling import GangScheduling
 
 PERMIT_WAIT: Final = "permitWaitingTimeSeconds"
 BACKOFF: Final = "podGroupBackoffSeconds"
-_ARGUMENTS: Final = frozenset({PERMIT_WAIT, BACKOFF, KEY, "apiVersion", "kind"})
+_ARGUMENTS: Final = frozenset({PERMIT_WAIT, BACKOFF, KEY, POLICY_KEY, "apiVersion", "kind"})
 _DEFAULT_WAIT_S: Final = 60
 _PODS: Final = "pods"
 _GAP: Final = "gap"
@@ -45,6 +46,7 @@ class Coscheduling(GangScheduling):
 
     Arguments: `permitWaitingTimeSeconds` (60), the longest wait at Permit, for a group without
     scheduleTimeoutSeconds; `podGroupBackoffSeconds` (0), accepted: the queue backs off with the group.
+    The host adds the arguments of GangScheduling, if the profile has any.
     """
 
     kinds: ClassVar[frozenset[str]] = frozenset({COSCHEDULING})
@@ -58,6 +60,7 @@ class Coscheduling(GangScheduling):
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         """Read the arguments. Raises PluginArgsError."""
         super().__init__(args, handle)
+        self._policy = GangPolicy.of(mapping(args, POLICY_KEY, POLICY_KEY) or {})
         findings = Findings()
         wait = args.get(PERMIT_WAIT)
         self._wait_s = _DEFAULT_WAIT_S if wait is None else integer_arg(args, PERMIT_WAIT, PERMIT_WAIT)

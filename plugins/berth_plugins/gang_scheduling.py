@@ -9,13 +9,14 @@ Source: `pkg/scheduler/framework/plugins/gangscheduling/gangscheduling.go`, v1.3
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, Plugin
-from berth_sdk.gang_policy import GangPolicy
+from berth_sdk.gang_policy import GangPolicy, Repair
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
@@ -125,7 +126,8 @@ class GangScheduling(Plugin):
             return SUCCESS
         if state.get(_GROUP) is None:
             state.write(_GROUP, group.group)
-        least, scheduled, remaining = group.group.min_count, progress.scheduled, progress.remaining
+        least, remaining = group.group.min_count, progress.remaining
+        scheduled = progress.scheduled - self._leaving(group.group, group.scheduled)
         if scheduled >= least:
             return SUCCESS
         if scheduled + remaining < least:
@@ -149,7 +151,7 @@ class GangScheduling(Plugin):
         groups = self.handle.pod_groups()
         root = groups.root(key)
         if root is not None and root.is_composite:
-            if not _is_met(groups, root, _count_scheduled):
+            if not _is_met(groups, root, self._count_scheduled):
                 return PermitResult.wait(self.waiting_s(root), _no_quorum(root))
             leaves = (groups.state(leaf.key) for leaf in _leaves(groups, root))
             return self._let_go([members for members in leaves if members is not None])
@@ -159,7 +161,7 @@ class GangScheduling(Plugin):
         members = groups.state(key)
         if group is None or not group.is_gang or members is None:
             return SUCCESS
-        if members.scheduled_count < group.min_count:
+        if self._count_scheduled(group, members) < group.min_count:
             waiting = f"waiting for {self.minimum} pods from a gang to be scheduled"
             return PermitResult.wait(self.waiting_s(group), waiting)
         return self._let_go([members])
@@ -167,6 +169,22 @@ class GangScheduling(Plugin):
     def waiting_s(self, group: PodGroup) -> float:
         """Return the longest wait at Permit for the other members, in seconds."""
         return self._policy.for_group(group)[0].timeout_s
+
+    def _count_scheduled(self, group: PodGroup, members: GroupMembers) -> int:
+        """Return the number of members that have a node and count."""
+        there = chain(members.assumed.values(), members.assigned.values())
+        return members.scheduled_count - self._leaving(group, there)
+
+    def _leaving(self, group: PodGroup, members: Iterable[Pod]) -> int:
+        """Return how many of these members are terminating, for a group that is repaired.
+
+        For other groups they count as members with a node, as in kube-scheduler. In a group that is repaired
+        they are what is lost: on a node that is gone a member may be terminating for ever, and the members
+        of an evicted group must not count for its new start.
+        """
+        if self._policy.for_group(group)[0].repair is Repair.LEAVE:
+            return 0
+        return sum(pod.terminating for pod in members)
 
     def _let_go(self, groups: Sequence[GroupMembers]) -> Status:
         """End the waits of the members of these groups, without members that were deleted meanwhile."""
@@ -201,11 +219,11 @@ def _what_lacks(groups: PodGroupReader, key: str) -> str:
     return f"{seen[0]} is among its own parents"
 
 
-def _is_met(groups: PodGroupReader, group: PodGroup, count: Callable[[GroupMembers], int]) -> bool:
+def _is_met(groups: PodGroupReader, group: PodGroup, count: Callable[[PodGroup, GroupMembers], int]) -> bool:
     """Return True if the group has enough members, or enough child groups that have enough."""
     if not group.is_composite:
         members = groups.state(group.key)
-        return members is not None and count(members) >= group.min_count
+        return members is not None and count(group, members) >= group.min_count
     met = sum(_is_met(groups, child, count) for child in groups.children(group.key))
     return met >= group.min_count
 
@@ -216,12 +234,8 @@ def _leaves(groups: PodGroupReader, group: PodGroup) -> list[PodGroup]:
     return [leaf for child in groups.children(group.key) for leaf in _leaves(groups, child)]
 
 
-def _count_all(members: GroupMembers) -> int:
+def _count_all(group: PodGroup, members: GroupMembers) -> int:
     return len(members.all)
-
-
-def _count_scheduled(members: GroupMembers) -> int:
-    return members.scheduled_count
 
 
 def _no_quorum(root: PodGroup) -> str:

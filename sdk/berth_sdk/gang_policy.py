@@ -18,6 +18,9 @@ from berth_sdk.pod_group import PodGroup
 
 GANG_SCHEDULING: Final = "GangScheduling"
 """The plugin whose arguments have the settings of a profile."""
+COSCHEDULING_PLUGIN: Final = "Coscheduling"
+POLICY_KEY: Final = "gangPolicy"
+"""The argument of COSCHEDULING_PLUGIN in which the host puts the arguments of GANG_SCHEDULING."""
 TIMEOUT_ARG: Final = "timeoutSeconds"
 GRACE_ARG: Final = "graceSeconds"
 REPAIR_ARG: Final = "repair"

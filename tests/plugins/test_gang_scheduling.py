@@ -107,6 +107,23 @@ def test_arguments_and_annotations_say_how_long_members_wait(handle: RecordingHa
         GangScheduling({"timeoutSeconds": 0}, handle)
 
 
+@pytest.mark.parametrize(("repair", "counted"), [("Leave", 2), ("Refill", 1), ("Evict", 1)])
+def test_terminating_members_do_not_count_in_a_group_that_is_repaired(
+    handle: RecordingHandle, repair: str, counted: int
+) -> None:
+    plugin = GangScheduling({"repair": repair}, handle)
+    stays, leaves = a_member("a", node="n0"), replace(a_member("b", node="n1"), terminating=True)
+    for pod in (stays, leaves):
+        handle.groups.put_member(pod)
+    group = gang(2)
+    handle.groups.put(group)
+    view = GroupView(group, scheduled=(stays, leaves))
+    status = plugin.placement_feasible(CycleState("c"), view, PlacementProgress(0, 2))
+    assert status.is_success is (counted == 2)
+    held = plugin.permit(CycleState("1"), stays, "n0")
+    assert isinstance(held, PermitResult) is (counted == 1)
+
+
 def test_hints_are_about_the_same_group(handle: RecordingHandle) -> None:
     plugin = GangScheduling({}, handle)
     waiting = a_member("a")

@@ -102,13 +102,15 @@ class RecordingCluster(MemoryCluster):
         with _Write(self, "create", resource, ref, content, "", 201):
             return await super().create(resource, ref, content)
 
-    async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
+    async def delete(
+        self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None, same_uid: bool = False
+    ) -> None:
         """Delete."""
         body = {"kind": "DeleteOptions"}
         if grace_period_s is not None:
             body["gracePeriodSeconds"] = str(grace_period_s)
         with _Write(self, "delete", resource, ref, body, ""):
-            await super().delete(resource, ref, grace_period_s=grace_period_s)
+            await super().delete(resource, ref, grace_period_s=grace_period_s, same_uid=same_uid)
 
 
 class _Write:

@@ -203,10 +203,16 @@ class FaultyCluster:
     async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
         return await self._call("get", resource, ref, lambda: self._inner.get(resource, ref))
 
-    async def list(self, resource: str, namespace: str, labels: Mapping[str, str]) -> list[KubeObject]:
+    async def list(
+        self,
+        resource: str,
+        namespace: str,
+        labels: Mapping[str, str],
+        fields: Mapping[str, str] | None = None,
+    ) -> list[KubeObject]:
         where = ObjectRef(name="", namespace=namespace)
         return await self._call(
-            "list", resource, where, lambda: self._inner.list(resource, namespace, labels)
+            "list", resource, where, lambda: self._inner.list(resource, namespace, labels, fields)
         )
 
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
@@ -245,9 +251,14 @@ class FaultyCluster:
     async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
         return await self._call("create", resource, ref, lambda: self._inner.create(resource, ref, content))
 
-    async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
+    async def delete(
+        self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None, same_uid: bool = False
+    ) -> None:
         await self._call(
-            "delete", resource, ref, lambda: self._inner.delete(resource, ref, grace_period_s=grace_period_s)
+            "delete",
+            resource,
+            ref,
+            lambda: self._inner.delete(resource, ref, grace_period_s=grace_period_s, same_uid=same_uid),
         )
 
     def record_event(

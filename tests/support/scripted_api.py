@@ -150,7 +150,9 @@ class ScriptedApi:
         """Refuse: a scheduler of these scripts creates no object."""
         raise ClusterError(resource, ref.key, "a script has no POST")
 
-    async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
+    async def delete(
+        self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None, same_uid: bool = False
+    ) -> None:
         """Delete an object. A bound pod only gets a deletion time."""
         await self._open.wait()
         kind = KINDS[resource]
@@ -170,7 +172,13 @@ class ScriptedApi:
             return None
         return _shown(kind, found)
 
-    async def list(self, resource: str, namespace: str, labels: Mapping[str, str]) -> list[KubeObject]:
+    async def list(
+        self,
+        resource: str,
+        namespace: str,
+        labels: Mapping[str, str],
+        fields: Mapping[str, str] | None = None,
+    ) -> list[KubeObject]:
         """Read the objects of a namespace that have all these labels."""
         return [
             _shown(KINDS[resource], item)

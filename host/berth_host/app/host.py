@@ -101,6 +101,7 @@ class Host(HostParts):
         self.collector.start(self.cache.node_count + self.cache.pod_count)
         self.queue.start()
         self.coscheduling.begin()
+        self.repair.begin()
         self.evictions.resume(self._nominated_pods())
         self.loop_task = asyncio.ensure_future(self.scheduler.run())
         self.loop_task.add_done_callback(self._loop_ended)
@@ -125,6 +126,7 @@ class Host(HostParts):
             if not self.scheduler.is_busy:
                 self.loop_task.cancel()
             await asyncio.wait({self.loop_task}, timeout=timeout_s)
+        await self.repair.stop()
         is_over = await self.binding.drain(ends_s - time.monotonic())
         is_over = await self.evictions.finish(ends_s - time.monotonic()) and is_over
         is_over = await self.status.flush(ends_s - time.monotonic()) and is_over
@@ -164,6 +166,7 @@ class Host(HostParts):
             self.loop_task.cancel()
             await asyncio.wait({self.loop_task})
         self.queue.stop()
+        await self.repair.stop()
         await self.coscheduling.stop()
         self.collector.stop()
         await self.binding.stop(patience_s)
@@ -196,7 +199,8 @@ class Host(HostParts):
     @property
     def changes(self) -> int:
         """The number of changes that may help a pod that ended in an error: binds, evictions, attachments."""
-        return self.binding.bound_count + self.evictions.victim_count + self.attachments.recoveries
+        evicted = self.evictions.victim_count + self.repair.evicted_count
+        return self.binding.bound_count + evicted + self.attachments.recoveries
 
     def plugin_stats(self) -> dict[str, PluginStats]:
         """Return the cost of each plugin and of each HTTP extender, by name."""

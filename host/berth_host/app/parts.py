@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.pod_group import PodGroup
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.attach.events import AttachmentEvents, WriteEvent
@@ -64,9 +65,10 @@ from berth_host.scheduler.chooser import Chooser, SeededChooser
 from berth_host.scheduler.collector import Collector
 from berth_host.scheduler.evictions import Evictions, EvictionSeams
 from berth_host.scheduler.failure import FailureHandler
+from berth_host.scheduler.group_repair import GroupRepair, RepairSeams
 from berth_host.scheduler.group_status import GroupStatusWriter
 from berth_host.scheduler.patches import PatchRunner
-from berth_host.scheduler.pod_status import PodStatusWriter
+from berth_host.scheduler.pod_status import PodStatusWriter, cut_note
 from berth_host.scheduler.preempting import Preempting
 from berth_host.scheduler.preemption.evaluator import Evaluator
 from berth_host.scheduler.preemption.group_evaluator import GroupEvaluator
@@ -261,7 +263,9 @@ class HostParts:
             self.extenders,
             binds_for_extenders=self.options.binds_for_extenders,
         )
-        self.evictions = self._make_evictions()
+        calls = VictimCalls(self.cluster, self.clock)
+        self.evictions = self._make_evictions(calls)
+        self.repair = self._make_repair(calls)
         frameworks = self._make_frameworks(plugins)
         group_policy = self.configuration.gates.values.get(GROUP_POLICY, False)
         self.scheduler = later.scheduler = Scheduler(
@@ -352,7 +356,7 @@ class HostParts:
             )
         return made
 
-    def _make_evictions(self) -> Evictions:
+    def _make_evictions(self, calls: VictimCalls) -> Evictions:
         seams = EvictionSeams(
             cache=self.cache,
             pods=self.objects,
@@ -365,4 +369,36 @@ class HostParts:
             metrics=self.metrics.preemption,
             rules=self.configuration.emulation.rules,
         )
-        return Evictions(VictimCalls(self.cluster, self.clock), self.status, seams)
+        return Evictions(calls, self.status, seams)
+
+    def _make_repair(self, calls: VictimCalls) -> GroupRepair:
+        def report(group: PodGroup, reporter: str, type: str, reason: str, note: str) -> None:
+            self.cluster.create_event(
+                EventRecord(
+                    regarding=group.ref,
+                    regarding_kind=group.api_kind,
+                    type=type,
+                    reason=reason,
+                    action="Scheduling",
+                    note=cut_note(note),
+                    reporter=reporter,
+                )
+            )
+
+        def undo(uid: str, plugin: str, reason: str) -> bool:
+            return self.waiting_pods.preempt(uid, plugin, reason) or self.binding.preempt_pod(uid, reason)
+
+        seams = RepairSeams(
+            groups=self.cache.groups,
+            policies={one.scheduler_name: one.gang_policy for one in self.configuration.profiles},
+            calls=calls,
+            cluster=self.cluster,
+            undo=undo,
+            status=self.status,
+            report=report,
+            clock=self.clock,
+            fate=self.fate,
+        )
+        repair = GroupRepair(seams)
+        self.cache.groups.on_change = repair.changed
+        return repair

@@ -7,7 +7,7 @@ Source: kube-scheduler `backend/cache/podgroupstate.go`, v1.37.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, TypeAlias
@@ -207,6 +207,8 @@ class PodGroups(GroupReader):
         """The keys of states that a snapshot has taken since their last change."""
         self.changed: GenerationLog[str] = GenerationLog()
         """The keys of groups with a changed object or state."""
+        self.on_change: Callable[[str], None] = lambda _: None
+        """Called with the key of each such group, before the change is complete."""
 
     # --- objects -------------------------------------------------------------------------------
 
@@ -285,6 +287,7 @@ class PodGroups(GroupReader):
             state = self._states[key] = state.copy()
         self._lent.discard(key)
         self.changed.add(self._generations.next(), key)
+        self.on_change(key)
         return state
 
     def _remove(self, pod: Pod) -> None:

@@ -102,8 +102,17 @@ class ClusterPort(Protocol):
         """Read an object live; return None if it does not exist or its uid differs from `ref.uid`."""
         ...
 
-    async def list(self, resource: str, namespace: str, labels: Mapping[str, str]) -> list[KubeObject]:
-        """Read the objects of a namespace that have all these labels, live; finished pods too."""
+    async def list(
+        self,
+        resource: str,
+        namespace: str,
+        labels: Mapping[str, str],
+        fields: Mapping[str, str] | None = None,
+    ) -> list[KubeObject]:
+        """Read the objects of a namespace that have all these labels, live; finished pods too.
+
+        `fields`: also these values of fields that the API server selects by, such as `status.phase`.
+        """
         ...
 
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
@@ -139,8 +148,13 @@ class ClusterPort(Protocol):
         """
         ...
 
-    async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
-        """Delete an object; one with finalizers stays, marked as terminating, until these are removed."""
+    async def delete(
+        self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None, same_uid: bool = False
+    ) -> None:
+        """Delete an object; one with finalizers stays, marked as terminating, until these are removed.
+
+        `same_uid`: raise ConflictError, and delete nothing, if the object has another uid than `ref`.
+        """
         ...
 
     def record_event(

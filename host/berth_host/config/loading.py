@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final, Protocol
 
+from berth_sdk.gang_policy import COSCHEDULING_PLUGIN, GANG_SCHEDULING, POLICY_KEY
+
 from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.config.berth.decoding import decode_berth
 from berth_host.config.berth.managed_resources import check_managers
@@ -290,7 +292,7 @@ def _build(
     try:
         registry = plugin_registry(defaulted.profiles, given.registered, berth, given.emulation.plugins)
         profiles = tuple(
-            _told_gates(one, given.gates, given.emulation)
+            _told_policy(_told_gates(one, given.gates, given.emulation))
             for one in build_profiles(defaulted, registry, berth.plugins)
         )
     except ProfileError as err:
@@ -340,3 +342,13 @@ def _told_gates(profile: ResolvedProfile, gates: FeatureGates, emulation: Emulat
             own = args.get(name)
             args[name] = {**(own if isinstance(own, Mapping) else {}), "featureGates": told}
     return replace(profile, plugin_args=args)
+
+
+def _told_policy(profile: ResolvedProfile) -> ResolvedProfile:
+    """Put the arguments of GangScheduling into those of Coscheduling, whose groups follow them too."""
+    policy = next((one.args for one in profile.plugin_config if one.name == GANG_SCHEDULING), None)
+    if policy is None or COSCHEDULING_PLUGIN not in profile.plugin_names:
+        return profile
+    own = profile.plugin_args.get(COSCHEDULING_PLUGIN)
+    told = {**(own if isinstance(own, Mapping) else {}), POLICY_KEY: policy}
+    return replace(profile, plugin_args={**profile.plugin_args, COSCHEDULING_PLUGIN: told})

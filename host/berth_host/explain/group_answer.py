@@ -142,6 +142,40 @@ class LastAttempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RepairState:
+    """The repair of a gang that lost members and has too few.
+
+    `since_s`: since when. `repair`: `Refill` or `Evict`. `evicts_at_s`: when its other members are evicted;
+    None: never. `is_evicting`: True while they are.
+    """
+
+    since_s: float
+    repair: str
+    evicts_at_s: float | None = None
+    is_evicting: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object for JSON."""
+        return {
+            "since": timestamp(self.since_s),
+            "repair": self.repair,
+            "evictsAt": None if self.evicts_at_s is None else timestamp(self.evicts_at_s),
+            "evicting": self.is_evicting,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> RepairState:
+        """Read the result of `as_json`."""
+        at = value["evictsAt"]
+        return cls(
+            since_s=seconds(value["since"]),
+            repair=value["repair"],
+            evicts_at_s=None if at is None else seconds(at),
+            is_evicting=value["evicting"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAnswer:
     """The answer about one group.
 
@@ -153,6 +187,8 @@ class GroupAnswer:
     - `children`: (`namespace/name`, its kind, its members) of each child group.
     - `topology_key`: the node label of its topology constraint; "" for none.
     - `wakes`: the events that may open its gate, or requeue it.
+    - `repair`: None for a group that did not lose members.
+    - `problems`: what is wrong with its annotations.
     """
 
     group: str
@@ -169,6 +205,8 @@ class GroupAnswer:
     queue: QueueState | None = None
     wakes: Sequence[Waking] = ()
     last: LastAttempt | None = None
+    repair: RepairState | None = None
+    problems: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the answer of `GET /berth/v1/podgroups/NAMESPACE/NAME`."""
@@ -189,6 +227,8 @@ class GroupAnswer:
             "queue": None if self.queue is None else self.queue.as_json(),
             "wakes": [one.as_json() for one in self.wakes],
             "lastAttempt": None if self.last is None else self.last.as_json(),
+            "repair": None if self.repair is None else self.repair.as_json(),
+            "problems": list(self.problems),
             "answeredAt": timestamp(self.answered_at_s),
         }
 
@@ -196,6 +236,7 @@ class GroupAnswer:
     def from_json(cls, value: Mapping[str, Any]) -> GroupAnswer:
         """Read the result of `as_json`; ignore extra keys. Raises KeyError, TypeError and ValueError."""
         members, queue, last = value["members"], value["queue"], value["lastAttempt"]
+        repair = value["repair"]
         return cls(
             group=value["podGroup"],
             kind=value["kind"],
@@ -213,4 +254,6 @@ class GroupAnswer:
             queue=None if queue is None else QueueState.from_json(queue),
             wakes=[Waking.from_json(one) for one in value["wakes"]],
             last=None if last is None else LastAttempt.from_json(last),
+            repair=None if repair is None else RepairState.from_json(repair),
+            problems=value["problems"],
         )

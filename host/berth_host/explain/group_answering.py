@@ -93,6 +93,8 @@ async def _answer(host: AnsweringHost, kind: str, namespace: str, name: str) -> 
         ],
         topology_key="" if group is None else group.topology_key,
         queue=None if held is None or entity is None else _queue(host, root_key, held[0], entity),
+        repair=host.repair.state_of(key),
+        problems=host.repair.problems_of(key),
     )
     if entity is not None:
         plugins = (

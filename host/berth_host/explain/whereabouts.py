@@ -14,6 +14,7 @@ from berth_host.cache.objects import ObjectStores
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.host_rules import RULES_1_36, RULES_1_37
 from berth_host.explain.diagnosis import Diagnoses, Diagnosis, Outcome
+from berth_host.explain.group_answer import RepairState
 from berth_host.explain.group_record import GroupRecords
 from berth_host.explain.pod_answer import PermitState, PodState, QueueState, Step, Waking
 from berth_host.framework.waiting_pods import WaitingPods
@@ -132,6 +133,18 @@ class Preemptions(Protocol):
         ...
 
 
+class Repairs(Protocol):
+    """The repair of groups (`scheduler.group_repair.GroupRepair`)."""
+
+    def state_of(self, key: str) -> RepairState | None:
+        """Return what is known about a gang that lost members; None for any other group."""
+        ...
+
+    def problems_of(self, key: str) -> Sequence[str]:
+        """Return the problems with the annotations of a group."""
+        ...
+
+
 class AnsweringHost(Protocol):
     """The parts of a running host with the state of a pod and its attempts."""
 
@@ -170,6 +183,11 @@ class AnsweringHost(Protocol):
     @property
     def waiting_pods(self) -> WaitingPods:
         """The pods that wait at Permit."""
+        ...
+
+    @property
+    def repair(self) -> Repairs:
+        """The repair of groups that lost members."""
         ...
 
     @property

@@ -54,8 +54,10 @@ class ClusterCalls(Protocol):
         """
         ...
 
-    async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
-        """Delete the object."""
+    async def delete(
+        self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None, same_uid: bool = False
+    ) -> None:
+        """Delete the object. `same_uid`: raise ConflictError if it has another uid than `ref`."""
         ...
 
     def record_event(

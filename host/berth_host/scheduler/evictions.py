@@ -41,7 +41,7 @@ from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.preempting import Preempting
 from berth_host.scheduler.preemptor import POD, Preemptor
 from berth_host.scheduler.until import all_ended
-from berth_host.scheduler.victim_calls import VictimCalls, is_marked_for
+from berth_host.scheduler.victim_calls import Mark, VictimCalls, is_marked_for
 
 log = get_logger()
 T = TypeVar("T")
@@ -352,7 +352,7 @@ class Evictions:
         stays = self._seams.waiting_pods.is_waiting
         await self._together(
             [
-                self._calls.mark(victim, eviction.preemptor)
+                self._calls.mark(victim, Mark.of_preemption(eviction.preemptor))
                 for victim in eviction.victims
                 if not stays(victim.uid)  # a waiting pod is rejected in memory, and tried again
             ]

@@ -1,22 +1,37 @@
 """The calls to the cluster for one victim: its DisruptionTarget condition, then its deletion.
 
-Called by `evictions`. Source: kube-scheduler `framework/preemption/executor.go` (PreemptPod), v1.37.
+Called by `evictions` and `group_repair`.
+Source: kube-scheduler `framework/preemption/executor.go` (PreemptPod), v1.37.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 from berth_sdk.pod import Pod
 
-from berth_host.errors.cluster import NotFoundError
+from berth_host.errors.cluster import ConflictError, NotFoundError
 from berth_host.model.clock import Clock, rfc3339
 from berth_host.scheduler.cluster_calls import ClusterCalls
 from berth_host.scheduler.preemption.eligibility import DISRUPTION_TARGET, PREEMPTED, preemption_mark
 from berth_host.scheduler.preemptor import POD, Preemptor
 from berth_host.scheduler.status_patch import condition_patch, patch_status
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The reason and the message of the condition that marks a victim."""
+
+    reason: str
+    message: str
+
+    @staticmethod
+    def of_preemption(preemptor: Preemptor) -> Mark:
+        """Return the mark of the victims of a preemptor."""
+        return Mark(PREEMPTED, mark_message(preemptor.scheduler_name, preemptor.type))
 
 
 class VictimCalls:
@@ -31,9 +46,9 @@ class VictimCalls:
         """True if concurrent calls are faster than sequential ones."""
         return not self._cluster.answers_at_once
 
-    async def mark(self, victim: Pod, preemptor: Preemptor) -> None:
+    async def mark(self, victim: Pod, mark: Mark) -> None:
         """Write the condition with the reason for the pod's deletion."""
-        patch = self._condition(victim, preemptor)
+        patch = self._condition(victim, mark)
         if patch is not None:
             with suppress(NotFoundError):
                 await patch_status(self._cluster, victim.ref, patch)
@@ -43,7 +58,12 @@ class VictimCalls:
         with suppress(NotFoundError):
             await self._cluster.delete("pods", victim.ref)
 
-    def _condition(self, victim: Pod, preemptor: Preemptor) -> dict[str, Any] | None:
+    async def delete_only(self, victim: Pod) -> None:
+        """Delete the pod, but not one that took its name meanwhile, as the pods of a StatefulSet do."""
+        with suppress(NotFoundError, ConflictError):
+            await self._cluster.delete("pods", victim.ref, same_uid=True)
+
+    def _condition(self, victim: Pod, mark: Mark) -> dict[str, Any] | None:
         """Return the patch that marks the victim; None if the victim has this mark already."""
         known = victim.object
         if known is not None:
@@ -52,8 +72,8 @@ class VictimCalls:
         wanted = {
             "type": DISRUPTION_TARGET,
             "status": "True",
-            "reason": PREEMPTED,
-            "message": mark_message(preemptor.scheduler_name, preemptor.type),
+            "reason": mark.reason,
+            "message": mark.message,
             "observedGeneration": known.get("metadata.generation") if known else None,
         }
         conditions = known.get("status.conditions", []) if known else []

@@ -60,6 +60,7 @@ def is_busy(host: Host) -> bool:
         or host.group_status.pending_count
         or not host.coscheduling.is_idle
         or len(host.evictions)
+        or not host.repair.is_idle
         or host.wiring.busy
         or host.cluster.undelivered_count
         or host.attachments.restoring
@@ -164,6 +165,7 @@ class Settling:
             or host.group_status.pending_count
             or host.group_status.pending_count
             or len(host.evictions)
+            or not host.repair.is_idle
             or host.wiring.busy
             or self._others_move()
             or any(

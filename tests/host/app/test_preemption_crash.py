@@ -70,9 +70,11 @@ class MortalCluster(MemoryCluster):
         await self._turn()
         return done
 
-    async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
+    async def delete(
+        self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None, same_uid: bool = False
+    ) -> None:
         await self._turn()
-        await super().delete(resource, ref, grace_period_s=grace_period_s)
+        await super().delete(resource, ref, grace_period_s=grace_period_s, same_uid=same_uid)
         await self._turn()
 
     async def bind(self, pod: ObjectRef, node_name: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.preemptor import Preemptor
-from berth_host.scheduler.victim_calls import VictimCalls, is_marked_for
+from berth_host.scheduler.victim_calls import Mark, VictimCalls, is_marked_for
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from support.hosts import START_S, pod
@@ -34,7 +34,7 @@ async def test_mark_is_one_condition_and_leaves_those_that_others_wrote_meanwhil
     preemptor = Preemptor.of_pod(strong, "n1")
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     await cluster.patch("pods", VICTIM, {"status": ready}, subresource="status")
-    await calls.mark(victim, preemptor)
+    await calls.mark(victim, Mark.of_preemption(preemptor))
     after = of(cluster, VICTIM)
     assert after.object is not None
     marks = {item["type"]: item for item in after.object.get("status.conditions")}
@@ -53,9 +53,9 @@ async def test_mark_is_one_condition_and_leaves_those_that_others_wrote_meanwhil
 async def test_a_victim_that_is_marked_is_not_marked_again(cluster: MemoryCluster) -> None:
     calls = VictimCalls(cluster, ManualClock(START_S))
     victim = Pod.from_object(cluster.server.create(pod("victim")))
-    await calls.mark(victim, Preemptor.of_pod(victim, "n1"))
+    await calls.mark(victim, Mark.of_preemption(Preemptor.of_pod(victim, "n1")))
     once = of(cluster, VICTIM)
-    await calls.mark(once, Preemptor.of_pod(victim, "n1"))
+    await calls.mark(once, Mark.of_preemption(Preemptor.of_pod(victim, "n1")))
     assert of(cluster, VICTIM).resource_version == once.resource_version
 
 
@@ -63,6 +63,6 @@ async def test_a_victim_that_is_gone_is_as_good_as_evicted(cluster: MemoryCluste
     calls = VictimCalls(cluster, ManualClock(START_S))
     victim = Pod.from_object(cluster.server.create(pod("victim")))
     await calls.delete(victim)
-    await calls.mark(victim, Preemptor.of_pod(victim, "n1"))
+    await calls.mark(victim, Mark.of_preemption(Preemptor.of_pod(victim, "n1")))
     await calls.delete(victim)
     assert cluster.server.list("pods") == []

@@ -6,7 +6,8 @@ from typing import Final
 
 from berth_host.cli.rendering.columns import columns, count_of
 from berth_host.cli.rendering.why import attempt_parts, queue_lines, wakes_table
-from berth_host.explain.group_answer import Counted, GroupAnswer, GroupWhere, LastAttempt
+from berth_host.explain.group_answer import Counted, GroupAnswer, GroupWhere, LastAttempt, RepairState
+from berth_host.model.clock import rfc3339
 
 _STATES: Final = {
     GroupWhere.MISSING: "pending, its object is missing",
@@ -38,6 +39,9 @@ def group_answer_text(answer: GroupAnswer, *, has_times: bool = True) -> str:
         answer.kind.lower()
     ):
         head.append(f"  in {answer.root_key}, which is tried as a whole")
+    if answer.repair is not None:
+        head.append(f"  {_repair(answer.repair)}")
+    head += [f"  {problem}" for problem in answer.problems]
     if answer.queue is not None and has_times:
         head += [f"  {line}" for line in queue_lines(answer.queue, answer.answered_at_s)]
     parts = ["\n".join(head)]
@@ -59,6 +63,15 @@ def _members(members: Counted, noun: str) -> str:
     if members.count < members.minimum:
         text += f", {members.minimum - members.count} not created yet"
     return text
+
+
+def _repair(repair: RepairState) -> str:
+    text = f"has lost members since {rfc3339(repair.since_s)}"
+    if repair.is_evicting:
+        return f"{text}: the others are being evicted"
+    if repair.evicts_at_s is None:
+        return f"{text}: it waits for their replacements"
+    return f"{text}: the others are evicted at {rfc3339(repair.evicts_at_s)}, unless replacements come"
 
 
 def _attempt_parts(last: LastAttempt, answer: GroupAnswer) -> list[str]:

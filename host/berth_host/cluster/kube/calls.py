@@ -41,14 +41,16 @@ class Calls:
         answer = _object(found, item)
         return answer if ref.uid in ("", answer.ref.uid) else None
 
-    async def list(self, resource: str, namespace: str, labels: Mapping[str, str]) -> list[KubeObject]:
-        """Read the objects of a namespace that have all these labels, in pages."""
+    async def list(
+        self, resource: str, namespace: str, labels: Mapping[str, str], fields: Mapping[str, str] | None
+    ) -> list[KubeObject]:
+        """Read the objects of a namespace that have all these labels and values of fields, in pages."""
         self._before_sending()
         found = self._resources.known(resource) or await self._resources.resolve(resource)
-        query = {
-            "labelSelector": ",".join(f"{key}={value}" for key, value in labels.items()),
-            "limit": _PAGE_SIZE,
-        }
+        query = {"limit": _PAGE_SIZE}
+        for name, wanted in (("labelSelector", labels), ("fieldSelector", fields)):
+            if wanted:
+                query[name] = ",".join(f"{key}={value}" for key, value in wanted.items())
         items: list[KubeObject] = []
         while True:
             page = await self._client.request(
@@ -126,12 +128,16 @@ class Calls:
         item = await self._ask("POST", found, namespace, "", "", body, key=ref.key)
         return _object(found, item)
 
-    async def delete(self, resource: str, ref: ObjectRef, grace_period_s: int | None) -> None:
-        """Delete an object, without preconditions, as kube-scheduler does."""
+    async def delete(
+        self, resource: str, ref: ObjectRef, grace_period_s: int | None, *, same_uid: bool = False
+    ) -> None:
+        """Delete an object; without preconditions, as kube-scheduler does, unless `same_uid`."""
         found = await self._resource(resource, ref.name)
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if grace_period_s is not None:
             options["gracePeriodSeconds"] = grace_period_s
+        if same_uid:
+            options["preconditions"] = {"uid": ref.uid}
         await self._client.send(
             "DELETE",
             found.path(ref.namespace or "default", ref.name),

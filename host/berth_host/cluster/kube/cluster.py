@@ -138,9 +138,15 @@ class KubeCluster:
         """Read an object live; return None if it does not exist."""
         return await self._calls.get(resource, ref)
 
-    async def list(self, resource: str, namespace: str, labels: Mapping[str, str]) -> list[KubeObject]:
+    async def list(
+        self,
+        resource: str,
+        namespace: str,
+        labels: Mapping[str, str],
+        fields: Mapping[str, str] | None = None,
+    ) -> list[KubeObject]:
         """Read the objects of a namespace that have all these labels, live; finished pods too."""
-        return await self._calls.list(resource, namespace, labels)
+        return await self._calls.list(resource, namespace, labels, fields)
 
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
         """Bind a pod to a node."""
@@ -169,9 +175,11 @@ class KubeCluster:
         """Create an object."""
         return await self._calls.create(resource, ref, content)
 
-    async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
+    async def delete(
+        self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None, same_uid: bool = False
+    ) -> None:
         """Delete an object."""
-        await self._calls.delete(resource, ref, grace_period_s)
+        await self._calls.delete(resource, ref, grace_period_s, same_uid=same_uid)
 
     # --- events --------------------------------------------------------------------------------------
 

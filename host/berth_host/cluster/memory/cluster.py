@@ -81,14 +81,22 @@ class MemoryCluster:
         self._check_connected(resource, ref)
         return self.server.get(resource, ref)
 
-    async def list(self, resource: str, namespace: str, labels: Mapping[str, str]) -> list[KubeObject]:
+    async def list(
+        self,
+        resource: str,
+        namespace: str,
+        labels: Mapping[str, str],
+        fields: Mapping[str, str] | None = None,
+    ) -> list[KubeObject]:
         """Read the objects of a namespace that have all these labels, live; finished pods too."""
         self._check_connected(resource, ObjectRef(name="", namespace=namespace))
         wanted = labels.items()
         return [
             item
             for item in self.server.list(resource)
-            if item.ref.namespace == namespace and (item.get("metadata.labels") or {}).items() >= wanted
+            if item.ref.namespace == namespace
+            and (item.get("metadata.labels") or {}).items() >= wanted
+            and all(item.get(path, "") == value for path, value in (fields or {}).items())
         ]
 
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
@@ -129,8 +137,10 @@ class MemoryCluster:
         self._check_connected(resource, ref)
         return self.server.create_named(resource, ref, content)
 
-    async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
-        """Delete an object."""
+    async def delete(
+        self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None, same_uid: bool = False
+    ) -> None:
+        """Delete an object. The server refuses another uid than that of `ref` in any case."""
         self._check_connected(resource, ref)
         self.server.delete(resource, ref, grace_period_s=grace_period_s)
 

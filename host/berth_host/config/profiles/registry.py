@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from berth_sdk.gang_policy import GANG_SCHEDULING
+from berth_sdk.gang_policy import COSCHEDULING_PLUGIN, GANG_SCHEDULING
 
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.berth.points import POINT_RULES
@@ -29,7 +29,7 @@ _OF_MULTI_POINT: Final = frozenset(ALL_POINTS) - {"queueSort", "placementGenerat
 """The points at which a served plugin may be called that a profile enables at multiPoint. A profile has one
 plugin at queueSort and at most one at placementGenerate, so the profile names the plugin there.
 """
-_ALSO_READ_BY: Final[Mapping[str, tuple[str, ...]]] = {GANG_SCHEDULING: ("Coscheduling",)}
+_ALSO_READ_BY: Final[Mapping[str, tuple[str, ...]]] = {GANG_SCHEDULING: (COSCHEDULING_PLUGIN,)}
 """Plugins whose groups follow the arguments of another plugin, by that plugin; see `gang_policy`."""
 
 

@@ -48,8 +48,13 @@ def makes_room(other: Pod, priority: int, groups: GroupObjects | None) -> bool:
 
 def preemption_mark(pod: Pod) -> str | None:
     """Return the message with which a scheduler has marked the pod as the victim of a preemption, or None."""
+    return disruption_mark(pod, PREEMPTED)
+
+
+def disruption_mark(pod: Pod, reason: str) -> str | None:
+    """Return the message of the pod's DisruptionTarget condition if it is True for `reason`, else None."""
     conditions = pod.object.get("status.conditions", []) if pod.object is not None else []
     for item in conditions:
-        if item.get("type") == DISRUPTION_TARGET and item.get("reason") == PREEMPTED:
+        if item.get("type") == DISRUPTION_TARGET and item.get("reason") == reason:
             return str(item.get("message") or "") if item.get("status") == "True" else None
     return None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+from berth_host.cli.rendering.why_group import group_answer_text
+from berth_host.explain.group_answer import GroupAnswer, GroupWhere, RepairState
 from support.commands import answer
 from support.groups import members, pod_group
 from support.manifest_objects import node_object
@@ -31,6 +34,47 @@ def test_text_has_members_the_last_attempt_and_the_next_pod(run: Run, write: Wri
     assert "REJECTED BY\n  PLUGIN" in text
     assert "NEAREST FIT\n  2 nodes lack 1 CPU\n" in text
     assert "queued since" not in text
+
+
+def test_annotations_that_have_no_effect_are_named(run: Run, write: Write) -> None:
+    group = pod_group("train", least=1)
+    group["metadata"]["annotations"] = {"gangs.berth.io/repair": "evict"}
+    path = write(node_object("left", cpu="2"), group, *members("train", 1))
+    text = run("why", "podgroup", "train", "-f", path, *GATE).stdout
+    assert (
+        '\n  annotation gangs.berth.io/repair: "evict": must be one of Leave, Refill, Evict; '
+        "Leave of the configuration counts\n"
+    ) in text
+
+
+@pytest.mark.parametrize(
+    ("repair", "text"),
+    [
+        (RepairState(since_s=0.0, repair="Refill"), "it waits for their replacements"),
+        (
+            RepairState(since_s=0.0, repair="Evict", evicts_at_s=60.0),
+            "the others are evicted at 1970-01-01T00:01:00Z, unless replacements come",
+        ),
+        (
+            RepairState(since_s=0.0, repair="Evict", evicts_at_s=60.0, is_evicting=True),
+            "the others are being evicted",
+        ),
+    ],
+    ids=["Refill", "Evict", "evicting"],
+)
+def test_group_that_lost_members_says_what_follows(repair: RepairState, text: str) -> None:
+    answer = GroupAnswer(
+        group="default/train",
+        kind="PodGroup",
+        uid="u",
+        state=GroupWhere.UNSCHEDULABLE,
+        message="m",
+        answered_at_s=1.0,
+        root_key="podgroup/default/train",
+        pod_count=2,
+        repair=repair,
+    )
+    assert f"\n  has lost members since 1970-01-01T00:00:00Z: {text}\n" in group_answer_text(answer)
 
 
 def test_placements_of_a_topology_are_a_table_with_the_nearest_first(run: Run, write: Write) -> None:

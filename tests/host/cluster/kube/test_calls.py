@@ -156,6 +156,17 @@ async def test_delete_sends_options_without_preconditions(
         await cluster.delete("pods", WEB)
 
 
+async def test_delete_names_the_uid_where_only_that_object_may_go(api: KubeApi, cluster: KubeCluster) -> None:
+    made = await api.put("pods", "web")
+    one = ObjectRef(name="web", namespace="default", uid=made["metadata"]["uid"])
+    await cluster.delete("pods", one, same_uid=True)
+    assert sent(api, "DELETE").body == {
+        "kind": "DeleteOptions",
+        "apiVersion": "v1",
+        "preconditions": {"uid": one.uid},
+    }
+
+
 async def test_call_without_a_name_never_reaches_the_collection(api: KubeApi, cluster: KubeCluster) -> None:
     nameless = ObjectRef(name="", namespace="default")
     for call in (
@@ -215,3 +226,10 @@ async def test_list_reads_all_pages_of_the_objects_with_the_labels(
     assert {item.kind for item in listed} == {"Pod"}
     pages = [request for request in api.requests if request.query.get("labelSelector") == "g=one"]
     assert len(pages) == 3
+    assert all("fieldSelector" not in request.query for request in pages)
+
+
+async def test_list_selects_by_fields_without_labels(api: KubeApi, cluster: KubeCluster) -> None:
+    await cluster.list("pods", "team", {}, {"status.phase": "Succeeded"})
+    assert "labelSelector" not in sent(api, "GET").query
+    assert sent(api, "GET").query["fieldSelector"] == "status.phase=Succeeded"

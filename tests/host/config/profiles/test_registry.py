@@ -119,7 +119,13 @@ def test_settings_of_groups_are_read_where_only_coscheduling_is_enabled() -> Non
     enabled = "profiles:\n- plugins: {permit: {enabled: [{name: Coscheduling}]}}\n" + args
     loaded = load_configuration(HEADER + enabled, source="f", registered=COSCHEDULING)
     assert loaded.warnings == ()
-    assert loaded.profiles[0].gang_policy == GangPolicy(grace_s=5.0, repair=Repair.EVICT)
+    want = GangPolicy(grace_s=5.0, repair=Repair.EVICT)
+    assert loaded.profiles[0].gang_policy == want
+    told = loaded.profiles[0].plugin_args["Coscheduling"]
+    assert isinstance(told, dict)
+    policy = told["gangPolicy"]
+    assert isinstance(policy, dict)
+    assert GangPolicy.of(policy) == want
     without = load_configuration(f"{HEADER}profiles:\n- schedulerName: a\n{args}", source="f")
     assert without.warnings == (
         'profiles[0].pluginConfig[0]: the profile does not enable "GangScheduling", its args are not used',
