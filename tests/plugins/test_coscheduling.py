@@ -186,7 +186,7 @@ def test_wait_at_permit_is_that_of_the_annotation_then_of_the_field(
 def test_arguments_of_gang_scheduling_are_taken_from_the_host() -> None:
     handle = RecordingHandle(lambda: None, {})  # type: ignore[arg-type, return-value]  # reads no nodes
     plugin = Coscheduling({"gangPolicy": {"timeoutSeconds": 7, "repair": "Evict"}}, handle)
-    assert plugin.waiting_s(PodGroup.of(group(minMember=1))) == 60.0, "the wait is coscheduling's own"
+    assert plugin.waiting_s(PodGroup.of(their_group("g", minMember=1))) == 60.0, "its own wait"
     with pytest.raises(PluginArgsError, match="repair: Invalid value"):
         Coscheduling({"gangPolicy": {"repair": "evict"}}, handle)
     with pytest.raises(PluginArgsError, match="gangPolicy: Invalid value"):

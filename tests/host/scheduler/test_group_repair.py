@@ -11,6 +11,7 @@ from berth_host.cluster.port import EventRecord
 from berth_host.explain.group_answering import group_answer
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL
+from support.coscheduling import COSCHEDULING_PROFILE, their_group
 from support.faulty_cluster import Fault, Faults
 from support.groups import GROUPS, condition_of, member, members, pod_group
 from support.hosts import World, node, pod
@@ -469,30 +470,16 @@ def next_one(before: World) -> World:
 
 # --- groups of coscheduling, annotations, and what users see ---------------------------------------------
 
-COSCHEDULING = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- plugins:
-    multiPoint: {enabled: [{name: Coscheduling}]}
-    queueSort: {enabled: [{name: Coscheduling}], disabled: [{name: "*"}]}
+THEIRS = f"""{COSCHEDULING_PROFILE.rstrip()}
   pluginConfig:
   - name: GangScheduling
-    args: {graceSeconds: 60, repair: Evict}
+    args: {{graceSeconds: 60, repair: Evict}}
 """
 
 
 def coscheduled(**annotations: str) -> list[dict[str, Any]]:
-    group = {
-        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {
-            "name": "g",
-            "namespace": "default",
-            "annotations": {f"gangs.berth.io/{name}": text for name, text in annotations.items()},
-        },
-        "spec": {"minMember": 3},
-    }
+    group = their_group("g", minMember=3)
+    group["metadata"]["annotations"] = {f"gangs.berth.io/{name}": text for name, text in annotations.items()}
     return [*NODES, group, *(pod(f"g-{i}", cpu="1", labels={COSCHEDULING_LABEL: "g"}) for i in range(3))]
 
 
@@ -502,7 +489,7 @@ def coscheduled(**annotations: str) -> list[dict[str, Any]]:
 async def test_group_of_coscheduling_is_evicted_as_well(
     annotations: Mapping[str, str], grace_s: float
 ) -> None:
-    async with World(coscheduled(**annotations), configuration=COSCHEDULING) as world:
+    async with World(coscheduled(**annotations), configuration=THEIRS) as world:
         await world.settle()
         lose(world, "g-0")
         await after(world, grace_s - 1)
@@ -512,12 +499,12 @@ async def test_group_of_coscheduling_is_evicted_as_well(
 
 
 async def test_next_host_knows_a_group_of_coscheduling_by_its_bound_members() -> None:
-    first = World(coscheduled(), configuration=COSCHEDULING)
+    first = World(coscheduled(), configuration=THEIRS)
     await first.host.start()
     await first.settle()
     await first.host.abandon()
     lose(first, "g-0")
-    second = World(configuration=COSCHEDULING)
+    second = World(configuration=THEIRS)
     second.cluster.server = second.server = first.server
     async with second:
         await after(second, GRACE_S)
