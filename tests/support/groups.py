@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from berth_host.model.clock import rfc3339
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod_group import INITIALLY_SCHEDULED
-from support.hosts import World, pod
+from support.hosts import START_S, World, node, pod
 
 GROUPS = {"GenericWorkload": True}
 """The feature gate of pod groups."""
+HOLDS = {"gangs.berth.io/hold-room": "true", "gangs.berth.io/timeout": "10h"}
+"""The annotations of a group that holds room, for as long as a test may take."""
 
 
 def pod_group(name: str, *, least: int | None = None, priority: int = 0, **spec: Any) -> dict[str, Any]:
@@ -62,3 +65,39 @@ def message_of(world: World, name: str) -> str:
     found = world.server.get("pods", ObjectRef(namespace="default", name=name))
     conditions = (found.get("status.conditions") if found is not None else None) or ()
     return next((one.get("message", "") for one in conditions if one["type"] == "PodScheduled"), "")
+
+
+def gang(name: str, least: int = 6, *, holds: Mapping[str, str] = HOLDS, **more: Any) -> dict[str, Any]:
+    """Return a PodGroup that holds room."""
+    made = pod_group(name, least=least, **more)
+    return {**made, "metadata": {**made["metadata"], "annotations": dict(holds)}}
+
+
+def running(
+    name: str, node_name: str, *, after_s: float = 0.0, ends_s: int | None = None, **more: Any
+) -> dict[str, Any]:
+    """Return a pod of 1 CPU that has run on a node since `after_s`. `ends_s`: its activeDeadlineSeconds."""
+    fields = {
+        "restartPolicy": "Never",
+        **({} if ends_s is None else {"activeDeadlineSeconds": ends_s}),
+        **more,
+    }
+    made = pod(name, cpu="1", nodeName=node_name, **fields)
+    return {**made, "status": {"phase": "Running", "startTime": rfc3339(START_S + after_s)}}
+
+
+def full(count: int = 3, **more: Any) -> list[dict[str, Any]]:
+    """Return two nodes of 4 CPUs with `count` running pods each: n0-0 is the oldest, then n1-0, n0-1."""
+    places = [(name, i) for i in range(count) for name in ("n0", "n1")]
+    return [
+        *(node(name, cpu="4") for name in ("n0", "n1")),
+        *(running(f"{name}-{i}", name, after_s=age, **more) for age, (name, i) in enumerate(places)),
+    ]
+
+
+def world_of(objects: Iterable[Mapping[str, Any]], **more: Any) -> World:
+    """Return a world that schedules pod groups, with objects as they are: running pods, too."""
+    world = grouped([], **more)
+    for one in objects:
+        world.server.create(one, restore=True)
+    return world

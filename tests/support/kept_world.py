@@ -72,7 +72,7 @@ class KeptMachine(RuleBasedStateMachine):
         self.placed: dict[str, Pod] = {}
         self.nominated: dict[str, Pod] = {}
         self.columns = [NominatedColumns() for _ in self.both]
-        self.nominations = [Nominations(columns) for columns in self.columns]
+        self.nominations = [Nominations(columns, lambda: 0.0) for columns in self.columns]
         for number in range(3):
             self.node_comes_or_changes(NODES[number], number)
 
@@ -96,7 +96,7 @@ class KeptMachine(RuleBasedStateMachine):
             alone.snapshot = Snapshot(alone.objects)
         # Theirs are slots of the snapshot that they saw first.
         self.columns = [NominatedColumns() for _ in self.both]
-        self.nominations = [Nominations(columns) for columns in self.columns]
+        self.nominations = [Nominations(columns, lambda: 0.0) for columns in self.columns]
         self._nominate({pod.nominated_node for pod in self.nominated.values()})
 
     @rule(pod=PODS, uid=st.sampled_from("abcdef"), number=NUMBERS, assumed=st.booleans())

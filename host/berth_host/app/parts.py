@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from berth_sdk.gang_policy import GANG_SCHEDULING, GangPolicy
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.runtime.descriptor import Descriptor
@@ -50,6 +51,7 @@ from berth_host.handle.calls import HandleSeams
 from berth_host.handle.host_backend import Backend, BackendSeams, LateParts, OpenCalls
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.server import handle_server
+from berth_host.metrics import families
 from berth_host.metrics.plugin_work import CLAIMS
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.clock import Clock, RealClock
@@ -65,6 +67,7 @@ from berth_host.scheduler.chooser import Chooser, SeededChooser
 from berth_host.scheduler.collector import Collector
 from berth_host.scheduler.evictions import Evictions, EvictionSeams
 from berth_host.scheduler.failure import FailureHandler
+from berth_host.scheduler.gang_holds import GangHolds, PoliciesOf
 from berth_host.scheduler.group_repair import GroupRepair, RepairSeams
 from berth_host.scheduler.group_status import GroupStatusWriter
 from berth_host.scheduler.patches import PatchRunner
@@ -80,6 +83,8 @@ from berth_host.scheduler.victim_calls import VictimCalls
 
 GROUP_POLICY: Final = "PodGroupPreemptionPolicy"
 """The feature gate with which the group says whether it preempts, instead of its pods."""
+COSCHEDULING_PLUGIN: Final = "Coscheduling"
+"""The plugin that judges PodGroups of coscheduling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +271,7 @@ class HostParts:
         calls = VictimCalls(self.cluster, self.clock)
         self.evictions = self._make_evictions(calls)
         self.repair = self._make_repair(calls)
+        self.holds = self._make_holds()
         frameworks = self._make_frameworks(plugins)
         group_policy = self.configuration.gates.values.get(GROUP_POLICY, False)
         self.scheduler = later.scheduler = Scheduler(
@@ -286,6 +292,7 @@ class HostParts:
             ),
             self.metrics.groups,
             self.group_records,
+            self.holds,
             group_policy=group_policy,
         )
         self.handlers = EventHandlers(
@@ -297,6 +304,7 @@ class HostParts:
                 report=self.cluster.create_event,
                 rules=rules,
                 coscheduling=self.coscheduling,
+                holds=self.holds,
             ),
             frameworks.keys(),
             groups=POD_GROUPS in group_gates(self.configuration),
@@ -356,6 +364,39 @@ class HostParts:
             )
         return made
 
+    def _make_holds(self) -> GangHolds:
+        holds = GangHolds(
+            self.queue,
+            self.snapshot,
+            self.cache.groups,
+            self.objects,
+            self.status,
+            self.clock,
+            gang_policies(self.configuration),
+            self.repair.is_refilling,
+            self.metrics.groups,
+            self._report_of_group,
+        )
+        self.metrics.read(
+            families.GANG_HELD_PLACES,
+            lambda: [((), 0 if holds.current is None else len(holds.current.nodes))],
+        )
+        return holds
+
+    def _report_of_group(self, group: PodGroup, reporter: str, type: str, reason: str, note: str) -> None:
+        """Write an Event about a group. `reporter`: the schedulerName of the group's members."""
+        self.cluster.create_event(
+            EventRecord(
+                regarding=group.ref,
+                regarding_kind=group.api_kind,
+                type=type,
+                reason=reason,
+                action="Scheduling",
+                note=cut_note(note),
+                reporter=reporter,
+            )
+        )
+
     def _make_evictions(self, calls: VictimCalls) -> Evictions:
         seams = EvictionSeams(
             cache=self.cache,
@@ -372,19 +413,6 @@ class HostParts:
         return Evictions(calls, self.status, seams)
 
     def _make_repair(self, calls: VictimCalls) -> GroupRepair:
-        def report(group: PodGroup, reporter: str, type: str, reason: str, note: str) -> None:
-            self.cluster.create_event(
-                EventRecord(
-                    regarding=group.ref,
-                    regarding_kind=group.api_kind,
-                    type=type,
-                    reason=reason,
-                    action="Scheduling",
-                    note=cut_note(note),
-                    reporter=reporter,
-                )
-            )
-
         def undo(uid: str, plugin: str, reason: str) -> bool:
             return self.waiting_pods.preempt(uid, plugin, reason) or self.binding.preempt_pod(uid, reason)
 
@@ -395,10 +423,22 @@ class HostParts:
             cluster=self.cluster,
             undo=undo,
             status=self.status,
-            report=report,
+            report=self._report_of_group,
             clock=self.clock,
             fate=self.fate,
         )
         repair = GroupRepair(seams)
         self.cache.groups.on_change = repair.changed
         return repair
+
+
+def gang_policies(configuration: LoadedConfiguration) -> PoliciesOf:
+    """Return the function that finds the settings of a group of pods."""
+    known = {one.scheduler_name: (one.plugin_names, one.gang_policy) for one in configuration.profiles}
+
+    def policy_of(profile: str, root: PodGroup) -> GangPolicy | None:
+        plugins, policy = known[profile]
+        judge = COSCHEDULING_PLUGIN if root.is_coscheduling else GANG_SCHEDULING
+        return policy.for_group(root)[0] if judge in plugins else None
+
+    return policy_of

@@ -99,6 +99,7 @@ def _hand_over(old: Host, new: Host, missed: list[WatchEvent]) -> None:
             current = new.objects.pod_by_uid(pod.uid)
             if current is not None and not current.node_name and not new.cache.is_assumed(pod.uid):
                 new.queue.nominate(current, node_name)
+    new.holds.take_over(old.holds)
 
 
 def _adds(host: Host) -> Iterator[WatchEvent]:

@@ -176,6 +176,15 @@ class GroupReader:
             return [group]
         return [leaf for child in self.children(key) for leaf in self.leaves(child.key)]
 
+    def has_minimum(self, group: PodGroup) -> bool:
+        """Return True if enough members of a group have a node; of a composite group, if enough child groups
+        have their minimum.
+        """
+        if group.is_composite:
+            return sum(map(self.has_minimum, self.children(group.key))) >= group.min_count
+        state = self.state(group.key)
+        return state is not None and state.scheduled_count >= group.min_count
+
     def _set_object(self, key: str, group: PodGroup | None) -> None:
         old = self._objects.get(key)
         if old is group:

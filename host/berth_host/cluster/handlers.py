@@ -56,6 +56,18 @@ class Attempts(Protocol):
         ...
 
 
+class GroupHolds(Protocol):
+    """The holds of room for groups (`scheduler.gang_holds.GangHolds`)."""
+
+    def group_changed(self, key: str) -> None:
+        """Apply the change or the deletion of a group object."""
+        ...
+
+    def member_left(self, pod: Pod) -> None:
+        """Apply the deletion of a pending pod, or its binding by another scheduler."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handled:
     """The parts that receive the changes.
@@ -63,6 +75,7 @@ class Handled:
     `report` writes a Kubernetes event about an object that cannot be read. `rules`: those of the version of
     kube-scheduler that is followed. `coscheduling`: writes the statuses of coscheduling's PodGroups, while
     the host schedules these groups (`EventHandlers.schedule_coscheduling`); None: nothing writes them.
+    `holds`: None where no group holds room.
     """
 
     stores: ObjectStores
@@ -72,6 +85,7 @@ class Handled:
     report: Callable[[EventRecord], None] = field(default=lambda _: None)
     rules: HostRules = RULES_1_37
     coscheduling: PodGroupStatuses | None = None
+    holds: GroupHolds | None = None
 
 
 class EventHandlers:
@@ -93,6 +107,7 @@ class EventHandlers:
         self._reporter = next(iter(scheduler_names), "")
         self._groups = groups
         self._statuses = targets.coscheduling
+        self._holds = targets.holds
         self._has_coscheduling = False
         self._group_kinds = frozenset(_GROUPS if groups else ())
         self.refused: Counter[str] = Counter()
@@ -237,6 +252,7 @@ class EventHandlers:
             self._assigned(new)
             if self._is_ours(old):
                 self._queue.delete(old)
+                self._member_left(old)
         elif self._is_ours(new):
             self._pending_updated(old, new)
 
@@ -284,11 +300,16 @@ class EventHandlers:
         # The gates of the pods that stay in the queue still count this member, as in kube-scheduler.
         self._queue.delete(pod)
         self._cache.groups.remove_unscheduled(pod)
+        self._member_left(pod)
         if self._cache.is_assumed(pod.uid):
             self._assumed_pod_leaves(pod)
         elif pod.nominated_node:
             self._nomination_freed(pod)
         self._attempts.abort(pod.uid)
+
+    def _member_left(self, pod: Pod) -> None:
+        if pod.group_key and self._holds is not None:
+            self._holds.member_left(pod)
 
     def _assumed_pod_leaves(self, pod: Pod) -> None:
         """Release the reserved resources of an assumed pod that was deleted."""
@@ -353,11 +374,17 @@ class EventHandlers:
             self._queue.add_group(new)
         else:
             self._queue.update_group(old, new)
+            self._group_changed(new)
 
     def _group_deleted(self, kind: str, group: PodGroup) -> None:
         self._stores.remove(kind, group.ref)
         self._queue.delete_group(group)
         self._cache.groups.remove_object(group.key)
+        self._group_changed(group)
+
+    def _group_changed(self, group: PodGroup) -> None:
+        if self._holds is not None:
+            self._holds.group_changed(group.key)
 
     def _handle_other(self, event: WatchEvent) -> None:
         old: KubeObject | None

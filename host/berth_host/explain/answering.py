@@ -23,7 +23,7 @@ from berth_host.explain.explanation import (
     too_small_nodes,
 )
 from berth_host.explain.nearest_fit import FIT_PLUGIN, Counts, Shortage, counted_in, grouped, lacking
-from berth_host.explain.pod_answer import OnNode, PodAnswer, PodState, QueueState, timestamp
+from berth_host.explain.pod_answer import HeldRoom, OnNode, PodAnswer, PodState, QueueState, timestamp
 from berth_host.explain.whereabouts import AnsweringHost, Whereabouts, timeline, wakings, whereabouts
 
 NODES_PER_TURN: Final = 50
@@ -90,6 +90,7 @@ async def _answer(
         state=where.state,
         answered_at_s=host.clock.now_s(),
         nominated_node=host.queue.nominator.node_of(pod.uid),
+        held_room=_held_room(host, pod) if where.state in _PENDING else None,
         queue=queue,
         permit=where.permit,
         wakes=wakings(host, pod, blamed),
@@ -101,6 +102,14 @@ async def _answer(
         return answer
     nearest = await _nearest(host, pod, latest)
     return replace(answer, explanation=replace(answer.explanation, nearest=nearest))
+
+
+def _held_room(host: AnsweringHost, pod: Pod) -> HeldRoom | None:
+    """Return the held room that a pending pod does not get; None for none."""
+    hold = host.queue.nominated_columns.room
+    if hold is None or pod.priority > hold.priority or hold.lets_in(pod, host.clock.now_s()):
+        return None
+    return HeldRoom.of(hold)
 
 
 def _message(host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosis | None) -> str:
@@ -191,7 +200,11 @@ def _on_node(
         return OnNode(node=node, verdict="waiting", text=f"{node} is reserved for it")
     found = None if latest is None else _found_out(host, pod, latest, node)
     if host.queue.nominator.node_of(pod.uid) == node:
-        text = f"it is nominated to {node}: it goes there after its victims left, unless another node fits"
+        hold = host.queue.nominated_columns.room
+        when = "it goes there after its victims left, unless another node fits"
+        if hold is not None and pod.uid in hold.nodes:
+            when = "room is held there, until its whole group fits"
+        text = f"it is nominated to {node}: {when}"
         reasons = found.reasons if found else ()
         plugin = found.plugin if found else ""
         return OnNode(node=node, verdict="nominated", text=text, plugin=plugin, reasons=reasons)

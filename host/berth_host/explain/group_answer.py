@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from berth_host.explain.explanation import Explanation
-from berth_host.explain.pod_answer import QueueState, Waking, seconds, timestamp
+from berth_host.explain.pod_answer import HeldRoom, QueueState, Waking, seconds, timestamp
 
 
 class GroupWhere(Enum):
@@ -186,6 +186,7 @@ class GroupAnswer:
     - `members`: None where the object is missing, so that the minimum is unknown.
     - `children`: (`namespace/name`, its kind, its members) of each child group.
     - `topology_key`: the node label of its topology constraint; "" for none.
+    - `hold`: the room that is held for the root group; None for none.
     - `wakes`: the events that may open its gate, or requeue it.
     - `repair`: None for a group that did not lose members.
     - `problems`: what is wrong with its annotations.
@@ -203,6 +204,7 @@ class GroupAnswer:
     children: Sequence[tuple[str, str, Counted]] = ()
     topology_key: str = ""
     queue: QueueState | None = None
+    hold: HeldRoom | None = None
     wakes: Sequence[Waking] = ()
     last: LastAttempt | None = None
     repair: RepairState | None = None
@@ -225,6 +227,7 @@ class GroupAnswer:
             ],
             "topologyKey": self.topology_key or None,
             "queue": None if self.queue is None else self.queue.as_json(),
+            "hold": None if self.hold is None else self.hold.as_json(),
             "wakes": [one.as_json() for one in self.wakes],
             "lastAttempt": None if self.last is None else self.last.as_json(),
             "repair": None if self.repair is None else self.repair.as_json(),
@@ -236,7 +239,7 @@ class GroupAnswer:
     def from_json(cls, value: Mapping[str, Any]) -> GroupAnswer:
         """Read the result of `as_json`; ignore extra keys. Raises KeyError, TypeError and ValueError."""
         members, queue, last = value["members"], value["queue"], value["lastAttempt"]
-        repair = value["repair"]
+        repair, hold = value["repair"], value["hold"]
         return cls(
             group=value["podGroup"],
             kind=value["kind"],
@@ -252,6 +255,7 @@ class GroupAnswer:
             ],
             topology_key=value["topologyKey"] or "",
             queue=None if queue is None else QueueState.from_json(queue),
+            hold=None if hold is None else HeldRoom.from_json(hold),
             wakes=[Waking.from_json(one) for one in value["wakes"]],
             last=None if last is None else LastAttempt.from_json(last),
             repair=None if repair is None else RepairState.from_json(repair),

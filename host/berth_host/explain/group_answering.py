@@ -16,7 +16,7 @@ from berth_host.explain.explanation import explanation_of, gated_text, rejected_
 from berth_host.explain.group_answer import Counted, Domain, GroupAnswer, GroupWhere, LastAttempt
 from berth_host.explain.group_record import GroupRecord, TriedPlacement
 from berth_host.explain.nearest_fit import Shortage, counted_in, grouped, lacking
-from berth_host.explain.pod_answer import QueueState, timestamp
+from berth_host.explain.pod_answer import HeldRoom, QueueState, timestamp
 from berth_host.explain.whereabouts import AnsweringHost, retry_at_s, wakings
 from berth_host.queue.places import Place
 from berth_host.queue.queued_pod import QueuedEntity
@@ -71,6 +71,7 @@ async def _answer(host: AnsweringHost, kind: str, namespace: str, name: str) -> 
     pods = _pods(groups, key)
     root = groups.root(key)
     root_key = key if root is None else root.key
+    hold = host.queue.nominated_columns.room
     held = host.queue.places.find(root_key)
     entity = None if held is None or not held[1].is_group else held[1]
     record, ended_s = host.group_records.get(key) or (None, 0.0)
@@ -93,6 +94,7 @@ async def _answer(host: AnsweringHost, kind: str, namespace: str, name: str) -> 
         ],
         topology_key="" if group is None else group.topology_key,
         queue=None if held is None or entity is None else _queue(host, root_key, held[0], entity),
+        hold=None if hold is None or hold.key != root_key else HeldRoom.of(hold),
         repair=host.repair.state_of(key),
         problems=host.repair.problems_of(key),
     )

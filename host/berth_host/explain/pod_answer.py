@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from berth_host.explain.explanation import Explanation
+from berth_host.model.hold import Hold
 
 
 class PodState(Enum):
@@ -184,10 +185,68 @@ class OnNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRoom:
+    """The room that is held for a group. Times are Unix seconds.
+
+    `group`: its key. `pods`: the number of places. `nodes`: their names. `expected_start_s`: when the group
+    fits; None: not known. `backfilled`: the number of pods that were let in so far.
+    """
+
+    group: str
+    pods: int
+    nodes: tuple[str, ...]
+    since_s: float
+    until_s: float
+    expected_start_s: float | None
+    backfilled: int
+
+    @classmethod
+    def of(cls, hold: Hold) -> HeldRoom:
+        """Return the present state of a hold."""
+        return cls(
+            group=hold.key,
+            pods=len(hold.nodes),
+            nodes=tuple(sorted(hold.node_names)),
+            since_s=hold.since_s,
+            until_s=hold.until_s,
+            expected_start_s=hold.expected_start_s,
+            backfilled=hold.backfilled,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object for JSON."""
+        start_s = self.expected_start_s
+        return {
+            "group": self.group,
+            "pods": self.pods,
+            "nodes": list(self.nodes),
+            "since": timestamp(self.since_s),
+            "until": timestamp(self.until_s),
+            "expectedStart": None if start_s is None else timestamp(start_s),
+            "backfilled": self.backfilled,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> HeldRoom:
+        """Read the result of `as_json`."""
+        start = value["expectedStart"]
+        return cls(
+            group=value["group"],
+            pods=value["pods"],
+            nodes=tuple(value["nodes"]),
+            since_s=seconds(value["since"]),
+            until_s=seconds(value["until"]),
+            expected_start_s=None if start is None else seconds(start),
+            backfilled=value["backfilled"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodAnswer:
     """The answer about one pod.
 
-    `last_attempts`: as objects for JSON, latest first. `on_node`: only if a node was requested.
+    `last_attempts`: as objects for JSON, latest first. `on_node`: only if a node was requested. `held_room`:
+    the room that a pending pod does not get, as it is held for a group; None for none.
     """
 
     explanation: Explanation
@@ -196,6 +255,7 @@ class PodAnswer:
     state: PodState
     answered_at_s: float
     nominated_node: str = ""
+    held_room: HeldRoom | None = None
     queue: QueueState | None = None
     permit: PermitState | None = None
     wakes: Sequence[Waking] = ()
@@ -213,6 +273,7 @@ class PodAnswer:
             "state": self.state.value,
             **value,
             "nominatedNode": self.nominated_node or None,
+            "heldRoom": None if self.held_room is None else self.held_room.as_json(),
             "queue": None if self.queue is None else self.queue.as_json(),
             "permit": None if self.permit is None else self.permit.as_json(),
             "wakes": [item.as_json() for item in self.wakes],
@@ -226,6 +287,7 @@ class PodAnswer:
     def from_json(cls, value: Mapping[str, Any]) -> PodAnswer:
         """Read the result of `as_json`; ignore extra keys. Raises KeyError, TypeError and ValueError."""
         queue, permit, on_node = value["queue"], value["permit"], value["onNode"]
+        held = value.get("heldRoom")
         return cls(
             explanation=Explanation.from_json(value),
             uid=value["uid"],
@@ -233,6 +295,7 @@ class PodAnswer:
             state=PodState(value["state"]),
             answered_at_s=seconds(value["answeredAt"]),
             nominated_node=value["nominatedNode"] or "",
+            held_room=None if held is None else HeldRoom.from_json(held),
             queue=None if queue is None else QueueState.from_json(queue),
             permit=None if permit is None else PermitState.from_json(permit),
             wakes=[Waking.from_json(item) for item in value["wakes"]],

@@ -60,6 +60,8 @@ EVENTS: Final = frozenset(
         "extender.failed",
         "extender.recovered",
         "framed.unreachable",
+        "group.hold_ended",
+        "group.holds_room",
         "group.status_refused",
         "host.drained",
         "host.failed",

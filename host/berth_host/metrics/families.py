@@ -452,12 +452,29 @@ RESERVATIONS: Final = gauge(
     "plugin",
     "Reservations of a served plugin: of pods in their binding cycle, and those with a pending Unreserve.",
 )
+GANG_HOLDS: Final = counter(
+    "berth_gang_holds_total",
+    "ALPHA",
+    "outcome",
+    "Holds of room for groups of pods that ended, by how: placed, preempts, timed_out, displaced, unfit,"
+    " deleted or given_up.",
+)
+GANG_HELD_PLACES: Final = gauge(
+    "berth_gang_held_places", "ALPHA", "", "Pods of a group for which room is held now."
+)
+GANG_BACKFILLED: Final = counter(
+    "berth_gang_backfilled_pods_total",
+    "ALPHA",
+    "",
+    "Pods that were let in to held room, counted when the hold ends.",
+)
 
 BERTH: Final[tuple[Family, ...]] = tuple(
     family
     for family in list(globals().values())
     if isinstance(family, Family) and family not in (*KUBE_SCHEDULER, CLAIM_CREATES_1_36)
 )
+
 POD_REQUEST: Final = gauge(
     "kube_pod_resource_request",
     "STABLE",

@@ -30,6 +30,8 @@ class GroupMetrics:
         self.placements = Counters(group_families.PLACEMENTS)
         self.placement_evaluations = Counters(group_families.PLACEMENT_EVALUATIONS)
         self.placement_durations = Histograms(group_families.PLACEMENT_DURATION)
+        self.holds = Counters(families.GANG_HOLDS)
+        self.backfilled = Counters(families.GANG_BACKFILLED)
         self.sources: Final = (
             self.attempts,
             self.attempt_durations,
@@ -38,6 +40,8 @@ class GroupMetrics:
             self.placements,
             self.placement_evaluations,
             self.placement_durations,
+            self.holds,
+            self.backfilled,
         )
 
     def attempted(self, profile: str, result: str, seconds: float) -> None:
@@ -64,6 +68,11 @@ class GroupMetrics:
         labels = profile, "feasible" if feasible else "infeasible"
         self.placement_evaluations.add(labels)
         self.placement_durations.of(*labels).observe(seconds)
+
+    def hold_ended(self, outcome: str, backfilled: int) -> None:
+        """Count a hold of room that ended, and the pods that were let in meanwhile."""
+        self.holds.add((outcome,))
+        self.backfilled.add((), backfilled)
 
 
 class PreemptionMetrics:

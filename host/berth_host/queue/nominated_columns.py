@@ -1,8 +1,7 @@
 """`NominatedColumns`: the nominated pods as columns, so that a cycle need not loop over them.
 
 Written by the nominator. Read by the scheduler, which holds the columns from the start of a cycle until it
-has
-chosen a node: changes meanwhile go to a copy.
+has chosen a node: changes meanwhile go to a copy.
 """
 
 from __future__ import annotations
@@ -15,18 +14,22 @@ from berth_sdk.tables import PodTable
 from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
 
+from berth_host.model.hold import Hold
+
 
 class NominatedColumns:
     """The nominated pods by node.
 
     `pods.node_index` is a code: `names[code]` is the node's name. A code is used again after no pod is
     nominated to its node; `take_renamed` returns the codes with a new name. `versions[code]` changes with
-    the node's pods, and every change has a version of its own.
+    the node's pods, and every change has a version of its own. `room`: the hold whose nominations do not
+    count for the pods that it lets in; None: there is none.
     """
 
     def __init__(self) -> None:
         self.pods = PodTable()
         self.names: list[str] = []
+        self.room: Hold | None = None
         self.versions: NDArray[np.int64] = np.zeros(64, dtype=np.int64)
         self._code_of: dict[str, int] = {}
         self._free: list[int] = []
@@ -42,6 +45,11 @@ class NominatedColumns:
     def release(self) -> None:
         """Release the table that `hold` returned."""
         self._held = False
+
+    @property
+    def generation(self) -> int:
+        """A number that changes with every change of the columns."""
+        return self._generation
 
     def take_renamed(self) -> set[int]:
         """Return the codes that got a name since the last call."""

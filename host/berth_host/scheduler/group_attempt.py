@@ -7,7 +7,7 @@ one leaf for a PodGroup, more for a CompositePodGroup.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,7 +16,7 @@ from berth_sdk.pod_group import Assignment, GroupView, Placement, PodGroup
 from berth_sdk.status import Code, Status
 
 from berth_host.cache.snapshot import Snapshot
-from berth_host.explain.group_record import TriedPlacement, TriedPlacements
+from berth_host.explain.group_record import GroupRecord, TriedPlacement, TriedPlacements
 from berth_host.metrics.series import instant_s
 from berth_host.queue.queued_group import QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedPodInfo
@@ -253,6 +253,35 @@ class GroupAttempt(GroupCycle):
         self.tried_placements.setdefault(branch.group.key, TriedPlacements()).add(
             branch.trial(placement, status)
         )
+
+    def records(
+        self, tried: Mapping[str, TriedPlacements], post_filter: str, *, is_preempting: bool
+    ) -> Iterator[GroupRecord]:
+        """Yield the record of each group of the tree, for `berth why`.
+
+        `tried`: the placements that the algorithm tried, by key of the group. `post_filter`: what
+        PodGroupPostFilter said.
+        """
+        for branch in self.tree.all():
+            status = branch.status
+            if status is None:
+                continue
+            found = tried.get(branch.group.key, TriedPlacements())
+            outcome = "scheduled" if status.is_success else "error" if status.is_error else "unschedulable"
+            if is_preempting and not status.is_success:
+                outcome = "waitingOnPreemption"
+            yield GroupRecord(
+                key=branch.group.key,
+                uid=branch.group.uid,
+                root_key=self.key,
+                attempt=self.info.attempts,
+                outcome=outcome,
+                message="" if status.is_success else status.message,
+                post_filter="" if status.is_success else post_filter,
+                scheduled=len(branch.scheduled),
+                placement_count=found.count,
+                placements=tuple(found.best),
+            )
 
     def member(self, uid: str) -> Member | None:
         """Return the member with this uid."""

@@ -165,6 +165,12 @@ class Placements:
         """The members to place, in the order in which they are tried."""
         return [member.pod for member in self._attempt.members]
 
+    @property
+    def may_preempt(self) -> bool:
+        """True if the group may evict pods of lower priority."""
+        has_point = self._points.has(ExtensionPoint.POD_GROUP_POST_FILTER)
+        return has_point and not self._evaluator.never_preempts(self.root, self.pods)
+
     async def run(self) -> GroupStatus:
         """Run the algorithm for the whole tree, from the start. Nothing is assumed or reserved afterwards.
 

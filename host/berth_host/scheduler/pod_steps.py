@@ -170,7 +170,7 @@ class PodSteps:
         self._snapshot = snapshot
         self._binding = binding
         self._clock = clock
-        self.nominations = Nominations(queue.nominated_columns)
+        self.nominations = Nominations(queue.nominated_columns, clock.now_s)
         self._slot_names = SlotNames()
         self._life = secrets.token_hex(10)
         self._cycle_count = 0
@@ -287,6 +287,9 @@ class PodSteps:
             raise Failed(Status.error(str(err)), str(err)) from err
         attempt.assumed = True
         self._queue.delete_nomination(attempt.pod)
+        room = self._queue.nominated_columns.room
+        if room is not None:
+            room.count(attempt.pod, node_name, self._clock.now_s())
         attempt.reserved = True
         status = await attempt.framework.run_reserve(attempt, node_name)
         if status.is_success:

@@ -37,6 +37,7 @@ from berth_host.rpc.cycle import POD_DELETED, Changes, CycleEnd
 from berth_host.scheduler.attempt import Aborted, Failed
 from berth_host.scheduler.binding_cycle import BindingCycle
 from berth_host.scheduler.failure import SCHEDULER_ERROR
+from berth_host.scheduler.gang_holds import GangHolds, Promised, Roomless
 from berth_host.scheduler.group_attempt import (
     UNSCHEDULABLE,
     Branch,
@@ -102,6 +103,7 @@ class GroupScheduler:
         evaluator: GroupEvaluator,
         metrics: GroupMetrics,
         records: GroupRecords,
+        holds: GangHolds,
         *,
         group_policy: bool = False,
     ) -> None:
@@ -116,6 +118,7 @@ class GroupScheduler:
         self._evaluator = evaluator
         self._metrics = metrics
         self._records = records
+        self._holds = holds
         self._group_policy = group_policy
         self.in_cycle: GroupAttempt | None = None
 
@@ -143,6 +146,7 @@ class GroupScheduler:
         if not problem:
             problem, has_condition = self._differences(info), True
         if problem:
+            self._holds.passed_over(info.key)
             await self._fail_all(info, problem)
             if has_condition:
                 for group in self._snapshot.groups.leaves(info.key):
@@ -237,6 +241,7 @@ class GroupScheduler:
         )
         tree = attempt.tree
         nominations: Mapping[str, str] | None = None
+        promised: Promised | None = None
         outcome = GroupOutcome.ERROR
         tried: Mapping[str, TriedPlacements] = {}
         said = ""
@@ -250,6 +255,9 @@ class GroupScheduler:
                 count = len(status.reasons)
                 nominations = await self._post_filter(attempt, placements)
                 said = ", ".join(dict.fromkeys(status.reasons[count:]))
+                promised = await self._hold_room(attempt, placements, nominations)
+            elif status.is_success:
+                promised = self._holds.placed(attempt.key, [one.pod for one in attempt.members])
         if ended.failed is not None:
             status = tree.status = GroupStatus.failed(ended.failed.message)
             outcome = GroupOutcome.ERROR
@@ -257,8 +265,10 @@ class GroupScheduler:
                 branch.status = status
         for branch in tree.all():
             branch.name_change(self._cache.groups.object(branch.group.key))
-        self._record(attempt, tried, said, is_preempting=nominations is not None)
-        await self._submit(attempt, nominations)
+        if not status.is_success and (promised is None or status.is_error):
+            promised = self._holds.passed_over(attempt.key)
+        self._records.add(attempt.records(tried, said, is_preempting=nominations is not None))
+        await self._submit(attempt, nominations, {} if promised is None else promised.nodes)
         self._end(attempt, placements, nominations)
         return outcome
 
@@ -294,9 +304,7 @@ class GroupScheduler:
             for branch in attempt.tree.all():
                 branch.status = failed
             return None
-        # A child may share the status of a group above it, and gets the reason twice then, as upstream.
-        for status in [branch.status for branch in attempt.tree.all() if branch.status is not None]:
-            status.reasons.append(result.status.message)
+        _add_reason(attempt.tree, result.status.message)
         pods = [one.pod for one in attempt.members if not one.is_deleted]
         changes = self._evictions.change(pods, attempt.changes) if pods else None
         if not result.status.is_success:
@@ -315,16 +323,40 @@ class GroupScheduler:
             )
         return nodes
 
+    async def _hold_room(
+        self, attempt: GroupAttempt, placements: Placements, nominations: Mapping[str, str] | None
+    ) -> Promised | None:
+        """Let the group hold room, unless it waits for a preemption, and say so in the statuses."""
+        root, status = attempt.tree.group, attempt.tree.status
+        if nominations is not None:
+            self._holds.preempts(attempt.key, [one.pod for one in attempt.members])
+        if nominations is not None or status is None or not status.is_rejected:
+            return None
+        pods = [one.pod for one in attempt.members if not one.is_deleted]
+        profile = attempt.scheduling.framework.profile
+        promised = await self._holds.failed(
+            Roomless(root=root, pods=pods, profile=profile, may_preempt=placements.may_preempt), placements
+        )
+        if promised is not None and promised.text:
+            _add_reason(attempt.tree, promised.text)
+        return promised
+
     # --- what becomes of the members -------------------------------------------------------------
 
-    async def _submit(self, attempt: GroupAttempt, nominations: Mapping[str, str] | None) -> None:
-        """Bind the members that have a node in a group that is placed; give the others back."""
+    async def _submit(
+        self, attempt: GroupAttempt, nominations: Mapping[str, str] | None, held: Mapping[str, str]
+    ) -> None:
+        """Bind the members that have a node in a group that is placed; give the others back.
+
+        `nominations`: the nodes that members get after a preemption; None: there is none. `held`: those that
+        they get without one, "" for none.
+        """
         for branch in attempt.tree.leaves():
             status = branch.status
             if status is None:
                 raise InvariantError(f"the cycle of {attempt.key} left {branch.group.key} without a status")
             for member in branch.members:
-                await self._submit_one(attempt, member, status, nominations)
+                await self._submit_one(attempt, member, status, nominations, held)
 
     async def _submit_one(
         self,
@@ -332,7 +364,9 @@ class GroupScheduler:
         member: Member,
         status: GroupStatus,
         nominations: Mapping[str, str] | None,
+        held: Mapping[str, str],
     ) -> None:
+        promised = held if nominations is None else nominations
         if attempt.aborted:
             await self._give_back(attempt, member, Aborted(attempt.aborted))
         elif member.is_deleted:
@@ -340,21 +374,20 @@ class GroupScheduler:
         elif status.is_error:
             own = member.failed is not None and not member.failed.status.is_rejected
             text = member.failed.message if own and member.failed is not None else status.message
-            await self._give_back(attempt, member, Failed(Status.error(text), text))
+            node = held.get(member.queued.uid, "")
+            await self._give_back(attempt, member, Failed(Status.error(text), text, nominated=node))
         elif member.failed is not None:
             failed = member.failed
-            if nominations is not None and member.queued.uid in nominations:
-                failed.nominated = nominations[member.queued.uid]
+            if member.queued.uid in promised:
+                failed.nominated = promised[member.queued.uid]
             await self._give_back(attempt, member, failed)
         elif status.is_success:
             await self._take(attempt, member)
-        elif nominations is not None:
-            node = nominations.get(member.queued.uid)
-            text = status.message
-            await self._give_back(attempt, member, Failed(Status.unschedulable(text), text, nominated=node))
         else:
-            text = f"{UNSCHEDULABLE}, {status.message}"
-            await self._give_back(attempt, member, Failed(Status.unschedulable(text), text))
+            text = status.message if nominations is not None else f"{UNSCHEDULABLE}, {status.message}"
+            otherwise = None if nominations is not None else ""
+            to = promised.get(member.queued.uid, otherwise)
+            await self._give_back(attempt, member, Failed(Status.unschedulable(text), text, nominated=to))
 
     async def _take(self, group: GroupAttempt, member: Member) -> None:
         """Place a member for good. A failure from here on concerns this member alone."""
@@ -383,40 +416,6 @@ class GroupScheduler:
         if isinstance(failed, Aborted):
             attempt.aborted = attempt.aborted or failed.message
         await self._steps.give_back(attempt, failed)
-
-    def _record(
-        self,
-        attempt: GroupAttempt,
-        tried: Mapping[str, TriedPlacements],
-        post_filter: str,
-        *,
-        is_preempting: bool,
-    ) -> None:
-        """Keep the record of each group of the tree, for `berth why`."""
-        made = []
-        for branch in attempt.tree.all():
-            status = branch.status
-            if status is None:
-                continue
-            found = tried.get(branch.group.key, TriedPlacements())
-            outcome = "scheduled" if status.is_success else "error" if status.is_error else "unschedulable"
-            if is_preempting and not status.is_success:
-                outcome = "waitingOnPreemption"
-            made.append(
-                GroupRecord(
-                    key=branch.group.key,
-                    uid=branch.group.uid,
-                    root_key=attempt.key,
-                    attempt=attempt.info.attempts,
-                    outcome=outcome,
-                    message="" if status.is_success else status.message,
-                    post_filter="" if status.is_success else post_filter,
-                    scheduled=len(branch.scheduled),
-                    placement_count=found.count,
-                    placements=tuple(found.best),
-                )
-            )
-        self._records.add(made)
 
     def _note_problem(self, info: QueuedGroupInfo, problem: str) -> None:
         """Keep the record of an attempt that ended before its algorithm."""
@@ -474,6 +473,14 @@ def _fill_in(tree: Branch) -> None:
         if status is not None and (child.status is None or child.status.is_success):
             child.status = status
         _fill_in(child)
+
+
+def _add_reason(tree: Branch, reason: str) -> None:
+    """Add a reason to the status of each group. A child may share the status of a group above it, and gets
+    the reason twice then, as upstream.
+    """
+    for status in [branch.status for branch in tree.all() if branch.status is not None]:
+        status.reasons.append(reason)
 
 
 def _outcome_of(status: GroupStatus) -> GroupOutcome:

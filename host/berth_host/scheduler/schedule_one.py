@@ -44,6 +44,7 @@ from berth_host.scheduler import sampling
 from berth_host.scheduler.attempt import HOST_STOPS, Attempt
 from berth_host.scheduler.binding_cycle import BindingCycle
 from berth_host.scheduler.chooser import Chooser
+from berth_host.scheduler.gang_holds import GangHolds
 from berth_host.scheduler.pod_steps import PodSteps
 from berth_host.scheduler.preemption.group_evaluator import GroupEvaluator
 from berth_host.scheduler.schedule_group import EvictForGroup, GroupScheduler, WriteCondition
@@ -222,6 +223,7 @@ class Scheduler:
         group_evaluator: GroupEvaluator,
         metrics: GroupMetrics,
         group_records: GroupRecords,
+        holds: GangHolds,
         *,
         group_policy: bool = False,
     ) -> None:
@@ -245,6 +247,7 @@ class Scheduler:
             group_evaluator,
             metrics,
             group_records,
+            holds,
             group_policy=group_policy,
         )
         """The cycles of pod groups."""

@@ -1,5 +1,6 @@
 """Two gangs that each need more than half of the cluster, in any order of arrival: one starts whole, the
-other one when the first has ended, for pod groups and for those of coscheduling.
+other one when the first has ended, for pod groups and for those of coscheduling. With room held for them,
+both start although single pods come all the time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from berth_sdk.pod import COSCHEDULING_LABEL
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.coscheduling import COSCHEDULING_PROFILE, served_coscheduling, their_group
-from support.groups import GROUPS, member, pod_group
+from support.decision_configuration import served_at
+from support.groups import GROUPS, HOLDS, full, gang, member, members, nodes_of, pod_group, world_of
 from support.hosts import World, node, pod
 from support.served import default_plugin_server
 
@@ -89,3 +91,94 @@ def test_each_gang_starts_whole_with_a_served_plugin_too(
     plugin_server: str, order: list[tuple[str, int]], pauses: set[int]
 ) -> None:
     asyncio.run(run("coscheduling", order, pauses, plugin_server))
+
+
+MAJORITY = 3
+"""The members of a gang that holds room, of the 4 pods for which the two nodes have room."""
+STEPS = 12
+"""The most steps until both gangs have started. In each step the oldest pod ends, or the gang that has run
+for a step; and a new single pod comes.
+"""
+HELD_OBJECTS = [(gang, i) for gang in GANGS for i in range(-1, MAJORITY)]
+
+
+def holding_manifest(kind: str, gang: str, number: int) -> dict[str, Any]:
+    made = manifest(kind, gang, number)
+    if number < 0:
+        made["metadata"] = {**made["metadata"], "annotations": HOLDS}
+        made["spec"] |= (
+            {"minMember": MAJORITY}
+            if kind == "coscheduling"
+            else {"schedulingPolicy": {"gang": {"minCount": MAJORITY}}}
+        )
+    return made
+
+
+def end(world: World, name: str) -> None:
+    world.server.delete("pods", ObjectRef(namespace="default", name=name), grace_period_s=0)
+
+
+async def run_with_holds(kind: str, order: list[tuple[str, int]], pauses: set[int]) -> None:
+    nodes = [node("n0", cpu="2"), node("n1", cpu="2")]
+    told: dict[str, Any] = (
+        {"gates": GROUPS} if kind == "pod group" else {"configuration": COSCHEDULING_PROFILE}
+    )
+    async with World(nodes, **told) as world:
+        singles = [f"single-{number}" for number in range(STEPS + 6)]
+
+        def come(count: int = 1) -> None:
+            for _ in range(count):
+                world.server.create(pod(singles.pop(0), cpu="1", restartPolicy="Never"))
+
+        come(4)
+        await world.settle()
+        for place, (gang, number) in enumerate(order):
+            world.server.create(holding_manifest(kind, gang, number))
+            if place in pauses:
+                await world.settle()
+        await world.settle()
+        started: list[str] = []
+        for _ in range(STEPS):
+            whole = [gang for gang in GANGS if len(placed(world, gang)) == MAJORITY]
+            started += whole
+            if len(started) == len(GANGS):
+                break
+            for name in [name for gang in whole for name in placed(world, gang)]:
+                end(world, name)
+            if not whole:
+                end(world, min(placed(world, "single"), key=lambda name: int(name.partition("-")[2])))
+            come()
+            await world.settle()
+            assert all(len(placed(world, gang)) in (0, MAJORITY) for gang in GANGS), "all or nothing"
+        assert sorted(started) == sorted(GANGS)
+        assert world.everything_is_accounted_for()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["pod group", "coscheduling"])
+@settings(max_examples=5, deadline=None)
+@given(order=st.permutations(HELD_OBJECTS), pauses=st.sets(st.integers(0, len(HELD_OBJECTS) - 1), max_size=2))
+def test_gangs_with_held_room_start_although_single_pods_come_all_the_time(
+    kind: str, order: list[tuple[str, int]], pauses: set[int]
+) -> None:
+    asyncio.run(run_with_holds(kind, order, pauses))
+
+
+@pytest.mark.slow
+async def test_served_plugins_see_the_same_held_room(plugin_server: str) -> None:
+    scheduler = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    configuration = f"---\n{scheduler}\n---\n{served_at(plugin_server)}"
+    async with world_of(full(3, ends_s=4 * 3600), configuration=configuration) as world:
+        for one in (gang("a"), *members("a", 6)):
+            world.server.create(one)
+        await world.settle()
+        world.server.create(pod("short", cpu="1", activeDeadlineSeconds=3600))
+        world.server.create(pod("endless", cpu="1"))
+        await world.settle()
+        assert world.node_of("short")
+        assert not world.node_of("endless")
+        for name in ("n0-0", "n0-1", "n1-0", "n1-1", "short"):
+            end(world, name)
+        await world.settle()
+        assert len(nodes_of(world, "a")) == 6
+        assert not world.node_of("endless")

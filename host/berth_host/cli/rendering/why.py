@@ -10,7 +10,7 @@ from berth_host.cli.rendering.columns import columns, count_of
 from berth_host.explain.diagnosis import NodeScore
 from berth_host.explain.explanation import Explanation, RejectedNodes
 from berth_host.explain.nearest_fit import Shortage
-from berth_host.explain.pod_answer import PodAnswer, PodState, QueueState, Waking, seconds
+from berth_host.explain.pod_answer import HeldRoom, PodAnswer, PodState, QueueState, Waking, seconds
 
 _SHOWN_NODES: Final = 4
 _SHOWN_SHORTAGES: Final = 3
@@ -108,6 +108,8 @@ def pod_answer_text(answer: PodAnswer) -> str:
     head = [f"{explanation.pod}: {state}", f"  {explanation.message}"]
     if answer.nominated_node:
         head.append(f"  nominated to {answer.nominated_node}")
+    if answer.held_room is not None:
+        head.append(f"  {_kept_out(answer.held_room)}")
     if answer.queue is not None:
         head += [f"  {line}" for line in queue_lines(answer.queue, answer.answered_at_s)]
     parts = ["\n".join(head)]
@@ -151,6 +153,26 @@ def queue_lines(queue: QueueState, now_s: float) -> list[str]:
         moment = f"{_clock(queue.retry_at_s)}, in {age(queue.retry_at_s - now_s)}"
         lines.append(f"tried again at the latest at {moment}")
     return lines
+
+
+def _kept_out(room: HeldRoom) -> str:
+    """Return which room a pod does not get, and how it would."""
+    text = f"room on {_names(room.nodes)} is held for {room.group} until {_clock(room.until_s)}"
+    if room.expected_start_s is None:
+        return text
+    return f"{text}; a pod that ends before {_clock(room.expected_start_s)} (activeDeadlineSeconds) gets it"
+
+
+def held_room_text(room: HeldRoom, *, has_times: bool) -> str:
+    """Return the paragraph about the room that is held for a group. `has_times`: with the times."""
+    lines = ["HELD ROOM", f"  {count_of(room.pods, 'pod')} on {_names(room.nodes)}"]
+    if has_times:
+        lines.append(f"  since {_clock(room.since_s)}, until {_clock(room.until_s)}")
+        start_s = room.expected_start_s
+        lines.append(f"  expected start: {'not known' if start_s is None else _clock(start_s)}")
+    was = "was" if room.backfilled == 1 else "were"
+    lines.append(f"  {count_of(room.backfilled, 'other pod')} {was} let in")
+    return "\n".join(lines)
 
 
 def wakes_table(wakes: Sequence[Waking]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from berth_host.cli.rendering.columns import columns, count_of
-from berth_host.cli.rendering.why import attempt_parts, queue_lines, wakes_table
+from berth_host.cli.rendering.why import attempt_parts, held_room_text, queue_lines, wakes_table
 from berth_host.explain.group_answer import Counted, GroupAnswer, GroupWhere, LastAttempt, RepairState
 from berth_host.model.clock import rfc3339
 
@@ -45,6 +45,8 @@ def group_answer_text(answer: GroupAnswer, *, has_times: bool = True) -> str:
     if answer.queue is not None and has_times:
         head += [f"  {line}" for line in queue_lines(answer.queue, answer.answered_at_s)]
     parts = ["\n".join(head)]
+    if answer.hold is not None:
+        parts.append(held_room_text(answer.hold, has_times=has_times))
     if answer.children:
         rows = [(name, kind, _members(one, "pod")) for name, kind, one in answer.children]
         parts.append("GROUPS\n" + columns(("GROUP", "KIND", "MEMBERS"), rows, indent=2))

@@ -119,7 +119,7 @@ class GroupEvaluator:
     async def evaluate(self, attempt: GroupAttempt) -> GroupEvaluation:
         """Choose the victims and the members' nodes. The snapshot is the same afterwards."""
         snapshot, root = attempt.snapshot, attempt.root
-        if self._never_preempts(root, attempt.pods):
+        if self.never_preempts(root, attempt.pods):
             return GroupEvaluation(Status.unschedulable(NEVER))
         priority = root.priority_among(attempt.pods)
         # After a restart, evictions may run for a group that PreEnqueue does not hold back yet.
@@ -164,7 +164,8 @@ class GroupEvaluator:
             int(potential.violations[gone].sum()),
         )
 
-    def _never_preempts(self, root: PodGroup, pods: Iterable[Pod]) -> bool:
+    def never_preempts(self, root: PodGroup, pods: Iterable[Pod]) -> bool:
+        """Return True if a group with these members must not evict other pods."""
         return root.never_preempts if self._group_policy else any(pod.never_preempts for pod in pods)
 
     def _potential(self, units: Units, lower: NDArray[np.intp]) -> _Potential:

@@ -86,7 +86,7 @@ class World:
         self.budgets = ObjectStore()
         self.chooser = OneOffset()
         self.nominator = Nominator(Everybody())
-        self.nominations = Nominations(self.nominator.columns)
+        self.nominations = Nominations(self.nominator.columns, lambda: 0.0)
         self.kept = self.evaluator()
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Any] = {}
