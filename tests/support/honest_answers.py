@@ -231,8 +231,9 @@ class HonestAnswers:
     ) -> scheduling_pb2.PlacementGenerateResponse:
         reply = scheduling_pb2.PlacementGenerateResponse(ctx=self._ctx(*_REJECTING))
         slots = self._listed(request.parent.nodes)
-        for number in range(self._rng.randint(0, 4)):
-            chosen = sorted(self._rng.sample(slots, self._rng.randint(0, len(slots))))
+        for number in range(0 if self._says_no() else self._rng.randint(1, 4)):
+            least = 0 if self._says_no() else min(1, len(slots))
+            chosen = sorted(self._rng.sample(slots, self._rng.randint(least, len(slots))))
             reply.placements.add(name=f"zone-{number}", nodes=self._set(chosen))
         return reply
 
@@ -252,8 +253,10 @@ class HonestAnswers:
         reply = scheduling_pb2.PlacementFeasibleResponse(ctx=self._ctx())
         while left:
             count = self._rng.randint(1, left)
-            code = self._rng.choice((_CODE.CODE_SUCCESS, _CODE.CODE_WAIT, _CODE.CODE_UNSCHEDULABLE))
-            reply.runs.add(count=count, status=pb.Status(code=code, reasons=["{scheduled} of them"]))
+            status = self._status(_CODE.CODE_WAIT, _CODE.CODE_UNSCHEDULABLE)
+            if status.reasons:
+                status.reasons[0] = "{scheduled} of them"
+            reply.runs.add(count=count, status=status)
             left -= count
         return reply
 
