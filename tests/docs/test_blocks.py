@@ -44,6 +44,11 @@ RUN_ELSEWHERE = {
     "docs/how-to/complete-in-a-shell.md": [
         'eval "$(berth completion bash)"\neval "$(berth-sdk completion bash)"\n'
     ],
+    # tests/examples/test_fits.py reads what kubectl prints.
+    "docs/how-to/would-it-fit.md": [
+        "kubectl get nodes,pods,podgroups.scheduling.k8s.io -A -o yaml > cluster.yaml\n"
+        "python examples/fits/fits.py cluster.yaml new-node.yaml\n"
+    ],
     # These need data that is not in the repository.
     "docs/how-to/measure.md": [
         "make scheduler-perf-data\n"

@@ -14,8 +14,10 @@ from typing import Final, Self
 
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import PodGroup
 from berth_sdk.status import SUCCESS, Status
 
+from berth_host.app.group_fit import GroupFit, GroupTrials
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.seams import AttachSeams
 from berth_host.attach.state import PlaceChange, Swap
@@ -25,6 +27,7 @@ from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.cache.snapshot_state import SnapshotState
+from berth_host.cluster.watching import GROUP_POLICY, POD_GROUPS, group_gates, judges_coscheduling
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import default_configuration
 from berth_host.errors.plugins import PluginLoadError
@@ -40,7 +43,7 @@ from berth_host.plugins.clients import ClientSeams, make_clients, plugins_by_poi
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.rpc.cycle import Cycle, CycleEnd
 from berth_host.scheduler.chooser import SmallestName
-from berth_host.scheduler.schedule_one import Algorithm
+from berth_host.scheduler.schedule_one import Algorithm, Profile
 from berth_host.scheduler.search import SearchStart
 
 ATTACH_S: Final = 30.0
@@ -85,7 +88,7 @@ class FrameworkAlone:
         self.objects = ObjectStores(generations)
         self.cache = Cache(generations)
         self.snapshot = Snapshot(self.objects)
-        backend: HandleBackend = NoHost(self.objects, lambda: self.snapshot.nodes)
+        backend: HandleBackend = NoHost(self.objects, lambda: self.snapshot.nodes, self.cache.groups)
         self._state = SnapshotState(self.snapshot, self.cache)
         self._budget_s = configuration.berth.cycle_budget_s
         seams = AttachSeams(state=self._state, listener=_Nobody(), host_version=version("berth-host"))
@@ -105,6 +108,8 @@ class FrameworkAlone:
         )
         self.missing = tuple(clients.missing)
         """The default plugins of the profile that this build does not have."""
+        self._configuration = configuration
+        self._clients = tuple(clients.by_profile[scheduler_name].values())
         by_point = plugins_by_point(profile, clients.by_profile[scheduler_name])
         self.framework = Framework(
             scheduler_name,
@@ -144,11 +149,7 @@ class FrameworkAlone:
 
         Raises PluginLoadError if a served plugin is not attached.
         """
-        if self._attachments.plugins and not self._attached:
-            name = next(iter(self._attachments.plugins))
-            raise PluginLoadError(
-                name, "served", "`async with FrameworkAlone(...)` attaches it for the block"
-            )
+        self._check_attached()
         self.snapshot.update(self.cache)
         return Cycle(
             uuid.uuid4().hex,
@@ -179,6 +180,52 @@ class FrameworkAlone:
             return dict.fromkeys(names, status)
         verdicts = {name: cycle.statuses.status_of(name) for name in names}
         return verdicts | dict.fromkeys((names[row] for row in cycle.feasible.tolist()), SUCCESS)
+
+    async def try_group(
+        self, group: PodGroup, pods: Iterable[Pod], nominated: Iterable[Pod] = ()
+    ) -> GroupFit:
+        """Say whether a pod group fits: its minimum at once, with the nodes that its pods would get.
+
+        Nothing of the trial is left afterwards. Plugins get Reserve and Unreserve, as in the cycle of a
+        group; nobody is preempted. `pods`: the members without a node. Members with a node are added by
+        `add_pod`, read with their group (`Pod.from_object(..., groups=True)`), and count for the minimum.
+        `nominated`: as for `fits`; may include members.
+
+        Raises ValueError, with the cure, for groups and pods that cannot be tried together, and where the
+        configuration does not schedule such groups; PluginLoadError if a served plugin is not attached.
+        """
+        self._check_attached()
+        self._check_kind(group)
+        algorithm = Algorithm(self.framework, SmallestName())
+        trials = GroupTrials(
+            cache=self.cache,
+            snapshot=self.snapshot,
+            profile=Profile(self.framework, algorithm, self._budget_s),
+            group_policy=self._configuration.gates.values.get(GROUP_POLICY, False),
+        )
+        return await trials.fit(group, pods, nominated)
+
+    def _check_attached(self) -> None:
+        if self._attachments.plugins and not self._attached:
+            name = next(iter(self._attachments.plugins))
+            raise PluginLoadError(
+                name, "served", "`async with FrameworkAlone(...)` attaches it for the block"
+            )
+
+    def _check_kind(self, group: PodGroup) -> None:
+        """Raise ValueError for a group that a host with this configuration would not schedule."""
+        if group.is_composite:
+            raise ValueError(f"{group.key} is a group of groups: try its PodGroups, one by one")
+        if group.is_coscheduling:
+            if not any(judges_coscheduling(client.descriptor) for client in self._clients):
+                raise ValueError(
+                    f"the profile does not schedule {group.key}: enable the plugin Coscheduling in it"
+                )
+        elif POD_GROUPS not in group_gates(self._configuration):
+            raise ValueError(
+                f"the configuration does not schedule {group.key}: load it with"
+                f" feature_gates={{{POD_GROUPS!r}: True}}"
+            )
 
 
 class _Nobody:

@@ -33,6 +33,7 @@ from berth_host.cluster.port import ClusterPort, EventRecord
 from berth_host.cluster.watching import (
     BUDGETS,
     COMPOSITE_POD_GROUPS,
+    GROUP_POLICY,
     POD_GROUPS,
     Watching,
     group_gates,
@@ -81,8 +82,6 @@ from berth_host.scheduler.running_attempts import CyclesUnderWay, RunningAttempt
 from berth_host.scheduler.schedule_one import Algorithm, Profile, Scheduler
 from berth_host.scheduler.victim_calls import VictimCalls
 
-GROUP_POLICY: Final = "PodGroupPreemptionPolicy"
-"""The feature gate with which the group says whether it preempts, instead of its pods."""
 COSCHEDULING_PLUGIN: Final = "Coscheduling"
 """The plugin that judges PodGroups of coscheduling."""
 

@@ -40,6 +40,8 @@ NAMESPACES: Final = "namespaces"
 """The host reads namespaces if the scope of a plugin has a namespaceSelector."""
 POD_GROUPS: Final = "GenericWorkload"
 COMPOSITE_POD_GROUPS: Final = "CompositePodGroup"
+GROUP_POLICY: Final = "PodGroupPreemptionPolicy"
+"""The feature gate with which the group says whether it preempts, instead of its pods."""
 RESOURCE_OF_GATE: Final = {
     POD_GROUPS: "scheduling.k8s.io/podgroups",
     COMPOSITE_POD_GROUPS: "scheduling.k8s.io/compositepodgroups",

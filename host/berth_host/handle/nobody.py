@@ -37,9 +37,13 @@ class Objects(Protocol):
 class NoHost:
     """A `HandleBackend` without a host."""
 
-    def __init__(self, objects: Objects, nodes: Callable[[], NodeTable]) -> None:
+    def __init__(
+        self, objects: Objects, nodes: Callable[[], NodeTable], groups: PodGroupReader | None = None
+    ) -> None:
+        """Read from these objects, nodes and groups. `groups` None: there are none."""
         self._objects = objects
         self._nodes = nodes
+        self._groups = GroupReader() if groups is None else groups
 
     def waiting_pods(self, plugin: str, only_mine: bool) -> list[WaitingPod]:
         """Return no pods."""
@@ -66,8 +70,8 @@ class NoHost:
         return self._nodes()
 
     def pod_groups(self) -> PodGroupReader:
-        """Return no groups."""
-        return GroupReader()
+        """Return the pod groups."""
+        return self._groups
 
     async def evaluate_preemption(
         self, plugin: str, cycle_id: str, percentage: int, absolute: int

@@ -23,7 +23,6 @@ from berth_host.cache.cache import Cache
 from berth_host.errors.cluster import ClusterError, ConflictError
 from berth_host.errors.state import InvariantError
 from berth_host.explain.diagnosis import Diagnoses, Outcome
-from berth_host.explain.fit_error import fit_error_message
 from berth_host.extenders.client import ExtenderName
 from berth_host.extenders.extenders import NO_EXTENDERS, Extenders
 from berth_host.log import get_logger
@@ -38,6 +37,7 @@ from berth_host.scheduler.failure import Failure, FailureHandler
 from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.readback import ReadBack
 from berth_host.scheduler.repeating import Binder
+from berth_host.scheduler.undoing import Undoing, is_cancelled_from_outside
 from berth_host.scheduler.until import all_ended
 
 log = get_logger()
@@ -45,7 +45,7 @@ LEFT_OUT: Final = "PluginLeftOut"
 """The reason of the Kubernetes Event for a pod that was placed without the answer of a plugin."""
 
 
-class BindingCycle:
+class BindingCycle(Undoing):
     """All binding cycles of the host. `diagnoses` keeps every attempt, bound or not.
 
     `undecided`: assumed pods whose Binding had no answer in time when this host, or the host before it, was
@@ -230,7 +230,7 @@ class BindingCycle:
                 raise
             if attempt.aborted:
                 await self.abort(attempt)
-            elif _is_cancelled_from_outside():
+            elif is_cancelled_from_outside():
                 raise
             else:
                 # The task itself was not cancelled: a plugin raised CancelledError.
@@ -311,7 +311,7 @@ class BindingCycle:
                     return await self._bound_by_extender(attempt, *bound)
             plugin, answer = await attempt.framework.run_bind(attempt, attempt.node_name)
         except asyncio.CancelledError:
-            if _is_cancelled_from_outside():
+            if is_cancelled_from_outside():
                 raise
             return Status.error(CUT_OFF), False
         status = answer.status
@@ -400,17 +400,6 @@ class BindingCycle:
 
     # --- the way back --------------------------------------------------------------------------
 
-    def rejected(self, attempt: Attempt, status: Status) -> Failed:
-        """Return the failure for a status of Reserve, Permit or WaitOnPermit: a FitError for the node, or an
-        error.
-        """
-        if not status.is_rejected:
-            return Failed(status, status.message)
-        attempt.diagnosis.record_at_node(status, attempt.node_name)
-        reasons = dict.fromkeys(status.reasons, 1)
-        message = fit_error_message(1, reasons)
-        return Failed(Status(status.code, (message,)), message, fit_error=True)
-
     async def fail_cycle(self, attempt: Attempt, failed: Failed) -> None:
         """Undo a failed scheduling cycle and put the pod back into the queue.
 
@@ -436,21 +425,6 @@ class BindingCycle:
             await self.fail_binding(attempt, failed)
         else:
             self._failures.handle(attempt.queued, self._ended_with(attempt, failed))
-
-    async def unreserve(self, attempt: Attempt, reason: str) -> None:
-        """Run Unreserve. No error of a plugin leaves this method, so that the host's own undo always
-        follows.
-        """
-        attempt.framework.waiting_pods.discard(attempt.pod.uid)
-        try:
-            await attempt.framework.run_unreserve(attempt, attempt.node_name, reason)
-        except InvariantError:
-            raise
-        except Exception as err:
-            log.error("task.failed", pod=attempt.pod.key, exc_info=err)
-        except asyncio.CancelledError:
-            if _is_cancelled_from_outside() and not attempt.aborted:
-                raise
 
     def _ended_with(self, attempt: Attempt, failed: Failed) -> Failure:
         """Record the failed attempt, end its cycle at the plugins, and return the failure for the queue."""
@@ -490,8 +464,3 @@ class BindingCycle:
         diagnosis.notes.extend(attempt.notes)
         diagnosis.timings_s = attempt.timings_s
         self._diagnoses.add(diagnosis)
-
-
-def _is_cancelled_from_outside() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -30,11 +30,10 @@ from berth_host.cache.snapshot import Snapshot
 from berth_host.errors.state import InvariantError
 from berth_host.metrics.group_metrics import GroupMetrics
 from berth_host.metrics.series import instant_s
-from berth_host.queue.scheduling_queue import SchedulingQueue
+from berth_host.queue.nominator import Nominator
 from berth_host.rpc.cycle import POD_DELETED, Cycle
 from berth_host.rpc.group_cycle import GroupCycle, PlacementCycle
 from berth_host.scheduler.attempt import Aborted, Attempt, Failed, Restarted
-from berth_host.scheduler.binding_cycle import BindingCycle
 from berth_host.scheduler.group_attempt import (
     UNSCHEDULABLE,
     Branch,
@@ -42,7 +41,7 @@ from berth_host.scheduler.group_attempt import (
     GroupStatus,
     Member,
 )
-from berth_host.scheduler.pod_steps import PodSteps
+from berth_host.scheduler.pod_steps import SearchSteps
 from berth_host.scheduler.preemption.group_evaluator import (
     GroupEvaluation,
     GroupEvaluator,
@@ -51,6 +50,7 @@ from berth_host.scheduler.preemption.group_evaluator import (
 )
 from berth_host.scheduler.preemption.reprieve import Placed
 from berth_host.scheduler.search import ScheduleResult
+from berth_host.scheduler.undoing import Undoing
 
 ALL_NODES: Final = ""
 """The name of the placement with all nodes."""
@@ -131,21 +131,22 @@ class Placements:
     def __init__(
         self,
         attempt: GroupAttempt,
-        steps: PodSteps,
+        steps: SearchSteps,
         snapshot: Snapshot,
-        queue: SchedulingQueue,
-        binding: BindingCycle,
-        evaluator: GroupEvaluator,
+        nominator: Nominator,
+        undoing: Undoing,
+        evaluator: GroupEvaluator | None,
         metrics: GroupMetrics,
     ) -> None:
+        """Prepare the first run. `evaluator` None: nobody may be preempted, as in a what-if."""
         self._attempt = attempt
         self._profile = attempt.scheduling
         self.framework = attempt.scheduling.framework
         self._points = self.framework.groups
         self._steps = steps
         self.snapshot = snapshot
-        self._queue = queue
-        self._binding = binding
+        self._nominator = nominator
+        self._undoing = undoing
         self._evaluator = evaluator
         self.evaluation: GroupEvaluation | None = None
         """The result of the host's preemption; None: no plugin asked for it."""
@@ -209,6 +210,8 @@ class Placements:
 
     async def preempt(self) -> PodGroupPostFilterResult:
         """Run the host's preemption for the group."""
+        if self._evaluator is None:
+            raise InvariantError(f"a what-if about {self._attempt.key} must not preempt")
         found = self.evaluation = await self._evaluator.evaluate(self)
         self._metrics.preempted(found.status.code)
         by_uid = {pod.uid: pod for pod in self.pods}
@@ -442,12 +445,12 @@ class Placements:
         pod, node_name = attempt.pod, result.node_name
         attempt.node_name = attempt.diagnosis.node_name = node_name
         attempt.reserved = True
-        placed = _Placed(attempt, self._queue.nominator.node_of(pod.uid))
+        placed = _Placed(attempt, self._nominator.node_of(pod.uid))
         self._placed.append(placed)
-        self._queue.delete_nomination(pod)
+        self._nominator.remove(pod)
         status = await self.framework.run_reserve(attempt, node_name)
         if not status.is_success:
-            raise self._binding.rejected(attempt, status)
+            raise self._undoing.rejected(attempt, status)
         self.snapshot.assume(pod.on_node(node_name))
         placed.is_assumed = True
 
@@ -475,12 +478,12 @@ class Placements:
         while len(self._placed) > mark:
             placed = self._placed.pop()
             attempt = placed.attempt
-            await self._binding.unreserve(attempt, REVERTED)
+            await self._undoing.unreserve(attempt, REVERTED)
             attempt.reserved = False
             if placed.is_assumed:
                 self.snapshot.forget(attempt.pod.uid)
             if placed.nominated and keeps_nomination:
-                self._queue.nominate(attempt.pod, placed.nominated)
+                self._nominator.nominate(attempt.pod, placed.nominated)
 
     # --- nodes ----------------------------------------------------------------------------------------
 

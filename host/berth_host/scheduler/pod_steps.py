@@ -33,6 +33,7 @@ from berth_host.log import get_logger
 from berth_host.metrics.series import instant_s
 from berth_host.model.clock import Clock
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.rpc.cycle import Cycle, CycleEnd
@@ -150,27 +151,17 @@ class Guard:
         return self.failed is not None
 
 
-class PodSteps:
-    """The steps, over the parts of one host.
+class SearchSteps:
+    """The steps up to the choice of a node, over a snapshot that is held. What-ifs need no others.
 
-    `search`: where the next sampled search starts; shared by all profiles.
+    `nominated`: the nominated pods. `search`: where the next sampled search starts; shared by all profiles.
     """
 
-    def __init__(
-        self,
-        queue: SchedulingQueue,
-        cache: Cache,
-        snapshot: Snapshot,
-        binding: BindingCycle,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, nominated: NominatedColumns, snapshot: Snapshot, clock: Clock) -> None:
         self.search = SearchStart()
-        self._queue = queue
-        self._cache = cache
         self._snapshot = snapshot
-        self._binding = binding
         self._clock = clock
-        self.nominations = Nominations(queue.nominated_columns, clock.now_s)
+        self.nominations = Nominations(nominated, clock.now_s)
         self._slot_names = SlotNames()
         self._life = secrets.token_hex(10)
         self._cycle_count = 0
@@ -183,13 +174,6 @@ class PodSteps:
         """Return a cycle id of 32 hexadecimal digits, unique among the cycles of all hosts."""
         self._cycle_count += 1
         return f"{self._life}{self._cycle_count:012x}"
-
-    def hold_snapshot(self) -> None:
-        """Update the snapshot, and hold it unchanged for a cycle."""
-        self._snapshot.release()
-        self._snapshot.update(self._cache)
-        self._snapshot.hold()
-        self.search.order = self._snapshot.order
 
     # --- choosing a node -----------------------------------------------------------------------
 
@@ -273,7 +257,48 @@ class PodSteps:
         )
         return Failed(Status.unschedulable(message), message, nominated=nominated, fit_error=True)
 
-    # --- taking the node -----------------------------------------------------------------------
+    # --- what can go wrong ---------------------------------------------------------------------
+
+    def guard(self, attempt: Guarded) -> Guard:
+        """Return a guard around steps of the attempt, for a `with` block."""
+        return Guard(attempt)
+
+    def _diagnose(self, queued: QueuedPodInfo) -> Diagnosis:
+        first_us = queued.initial_attempt_timestamp_us
+        return Diagnosis(
+            pod=queued.pod,
+            profile=queued.pod.scheduler_name,
+            cycle_id=self.next_id(),
+            attempt=queued.attempts,
+            started_at_s=self._clock.now_s(),
+            first_tried_at_s=None if first_us is None else first_us / 1e6,
+            after_flush=queued.was_flushed_from_unschedulable,
+            history=queued.history,
+        )
+
+
+class PodSteps(SearchSteps):
+    """All steps, over the parts of one host."""
+
+    def __init__(
+        self,
+        queue: SchedulingQueue,
+        cache: Cache,
+        snapshot: Snapshot,
+        binding: BindingCycle,
+        clock: Clock,
+    ) -> None:
+        super().__init__(queue.nominated_columns, snapshot, clock)
+        self._queue = queue
+        self._cache = cache
+        self._binding = binding
+
+    def hold_snapshot(self) -> None:
+        """Update the snapshot, and hold it unchanged for a cycle."""
+        self._snapshot.release()
+        self._snapshot.update(self._cache)
+        self._snapshot.hold()
+        self.search.order = self._snapshot.order
 
     async def take(self, attempt: Attempt, result: ScheduleResult) -> None:
         """Assume the pod on its node, then run Reserve and Permit. Raises Failed.
@@ -299,31 +324,12 @@ class PodSteps:
             return
         raise self._binding.rejected(attempt, status)
 
-    # --- what can go wrong ---------------------------------------------------------------------
-
-    def guard(self, attempt: Guarded) -> Guard:
-        """Return a guard around steps of the attempt, for a `with` block."""
-        return Guard(attempt)
-
     async def give_back(self, attempt: Attempt, failed: Failed) -> None:
         """Undo the attempt, and put its pod back into the queue."""
         if isinstance(failed, Aborted):
             await self._binding.abort(attempt)
         else:
             await self._binding.fail_cycle(attempt, failed)
-
-    def _diagnose(self, queued: QueuedPodInfo) -> Diagnosis:
-        first_us = queued.initial_attempt_timestamp_us
-        return Diagnosis(
-            pod=queued.pod,
-            profile=queued.pod.scheduler_name,
-            cycle_id=self.next_id(),
-            attempt=queued.attempts,
-            started_at_s=self._clock.now_s(),
-            first_tried_at_s=None if first_us is None else first_us / 1e6,
-            after_flush=queued.was_flushed_from_unschedulable,
-            history=queued.history,
-        )
 
 
 def _current_task() -> asyncio.Task[None]:

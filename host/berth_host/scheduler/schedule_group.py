@@ -24,6 +24,7 @@ from berth_sdk.pod_group import PodGroup
 from berth_sdk.status import Code, Status
 
 from berth_host.cache.cache import Cache
+from berth_host.cache.pod_groups import GroupReader
 from berth_host.cache.snapshot import Snapshot
 from berth_host.errors.state import InvariantError
 from berth_host.explain.group_record import GroupRecord, GroupRecords, TriedPlacements
@@ -174,33 +175,11 @@ class GroupScheduler:
 
     def _differences(self, info: QueuedGroupInfo) -> str:
         """Say in what the members differ that must be equal; "" for nothing."""
-        groups = self._snapshot.groups
-        root = groups.object(info.key)
         pods = [queued.pod for queued in info.members]
-        first = pods[0]
-        for leaf in groups.leaves(info.key):
-            state = groups.state(leaf.key)
-            pods.extend(() if state is None else state.scheduled)
-        for pod in pods:
-            if pod.scheduler_name != first.scheduler_name:
-                names = f'"{first.scheduler_name}" and "{pod.scheduler_name}"'
-                return f"{_SAME} .spec.schedulerName set, got: {names}"
-            if root is not None and root.is_coscheduling:
-                continue
-            if root is not None and pod.priority != root.priority:
-                return f"{_SAME} priority as the pod group's priority, got {pod.priority} and {root.priority}"
-            policy = _policy(pod.never_preempts)
-            if self._group_policy:
-                if root is not None and pod.never_preempts != root.never_preempts:
-                    return (
-                        f"{_SAME} preemption policy as the pod group's preemption policy,"
-                        f" got {policy} and {_policy(root.never_preempts)}"
-                    )
-            elif pod.never_preempts != first.never_preempts:
-                return f"{_SAME} preemption policy, got {policy} and {_policy(first.never_preempts)}"
-        if first.scheduler_name not in self._profiles:
-            return f'profile not found for scheduler name "{first.scheduler_name}"'
-        return ""
+        found = differences(self._snapshot.groups, info.key, pods, group_policy=self._group_policy)
+        if not found and pods[0].scheduler_name not in self._profiles:
+            return f'profile not found for scheduler name "{pods[0].scheduler_name}"'
+        return found
 
     def _is_dropped(self, queued: QueuedPodInfo) -> bool:
         """Drop a member that must not be scheduled: it is being deleted, or has a node already."""
@@ -237,7 +216,13 @@ class GroupScheduler:
     async def _schedule(self, attempt: GroupAttempt) -> GroupOutcome:
         """Find nodes, then bind the members or give them back. Returns the outcome for the queue."""
         placements = Placements(
-            attempt, self._steps, self._snapshot, self._queue, self._binding, self._evaluator, self._metrics
+            attempt,
+            self._steps,
+            self._snapshot,
+            self._queue.nominator,
+            self._binding,
+            self._evaluator,
+            self._metrics,
         )
         tree = attempt.tree
         nominations: Mapping[str, str] | None = None
@@ -456,6 +441,37 @@ class GroupScheduler:
             if nominations is not None:
                 result = "waiting_on_preemption"
             self._metrics.attempted(framework.profile, result, instant_s() - attempt.started_s)
+
+
+def differences(groups: GroupReader, key: str, waiting: Iterable[Pod], *, group_policy: bool) -> str:
+    """Say in what the members of a root group differ that must be equal; "" for nothing.
+
+    `waiting`: those without a node, at least one. `group_policy`: see `GroupScheduler`.
+    """
+    root = groups.object(key)
+    pods = list(waiting)
+    first = pods[0]
+    for leaf in groups.leaves(key):
+        state = groups.state(leaf.key)
+        pods.extend(() if state is None else state.scheduled)
+    for pod in pods:
+        if pod.scheduler_name != first.scheduler_name:
+            names = f'"{first.scheduler_name}" and "{pod.scheduler_name}"'
+            return f"{_SAME} .spec.schedulerName set, got: {names}"
+        if root is not None and root.is_coscheduling:
+            continue
+        if root is not None and pod.priority != root.priority:
+            return f"{_SAME} priority as the pod group's priority, got {pod.priority} and {root.priority}"
+        policy = _policy(pod.never_preempts)
+        if group_policy:
+            if root is not None and pod.never_preempts != root.never_preempts:
+                return (
+                    f"{_SAME} preemption policy as the pod group's preemption policy,"
+                    f" got {policy} and {_policy(root.never_preempts)}"
+                )
+        elif pod.never_preempts != first.never_preempts:
+            return f"{_SAME} preemption policy, got {policy} and {_policy(first.never_preempts)}"
+    return ""
 
 
 def _fill_in(tree: Branch) -> None:
