@@ -39,6 +39,7 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.scheduler.placements": "host/scheduler/test_schedule_group.py",
         "berth_host.scheduler.pod_steps": "host/scheduler/test_schedule_one.py",
         "berth_host.scheduler.search": "host/scheduler/test_sampling.py",
+        "berth_host.scheduler.undoing": "host/scheduler/test_binding_cycle.py",
         "berth_host.scheduler.preemption.apart": "host/scheduler/preemption/test_units.py",
         "berth_host.scheduler.preemption.budgets": "host/scheduler/preemption/test_evaluator.py",
         "berth_host.scheduler.preemption.dry_run": "host/scheduler/preemption/test_evaluator.py",
