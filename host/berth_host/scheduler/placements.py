@@ -169,8 +169,9 @@ class Placements:
     @property
     def may_preempt(self) -> bool:
         """True if the group may evict pods of lower priority."""
-        has_point = self._points.has(ExtensionPoint.POD_GROUP_POST_FILTER)
-        return has_point and not self._evaluator.never_preempts(self.root, self.pods)
+        if self._evaluator is None or not self._points.has(ExtensionPoint.POD_GROUP_POST_FILTER):
+            return False
+        return not self._evaluator.never_preempts(self.root, self.pods)
 
     async def run(self) -> GroupStatus:
         """Run the algorithm for the whole tree, from the start. Nothing is assumed or reserved afterwards.
