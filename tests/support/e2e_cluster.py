@@ -110,7 +110,9 @@ def cluster(folder: Path, *, pod_groups: bool = False) -> Iterator[RealServers]:
 
     `pod_groups`: the cluster serves pod groups, and its controllers know them.
     """
-    with RealServers(folder / "servers", controllers=True, pod_groups=pod_groups) as servers:
+    # Specs of pod groups make privileged pods, as a cluster lets its admins do.
+    more = ("--allow-privileged=true",)
+    with RealServers(folder / "servers", controllers=True, pod_groups=pod_groups, more=more) as servers:
         for number in range(NODES):
             servers.create("/api/v1/nodes", fake_node(number))
         manager_flags = [*_controller_flags(servers, folder), *(POD_GROUP_GATE if pod_groups else ())]
