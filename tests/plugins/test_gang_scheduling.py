@@ -10,13 +10,15 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError
 from berth_sdk.events import ClusterEvent
 from berth_sdk.gang_policy import TIMEOUT_ANNOTATION
-from berth_sdk.kube_object import KubeObject
+from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import GroupView, PlacementProgress, PodGroup, group_key
 from berth_sdk.results import PermitResult, QueuedPod
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.testing import make_pod
 from berth_sdk.testing.handle import RecordingHandle
+from support.groups import GROUPS, member, members, pod_group
+from support.hosts import World, node
 
 KEY = group_key("PodGroup", "default", "train")
 
@@ -139,6 +141,47 @@ def test_hints_are_about_the_same_group(handle: RecordingHandle) -> None:
     assert helps(_manifest(2), _manifest(3))
     assert not helps(_manifest(3), _manifest(2))
     assert not helps(_manifest(2, "other"), _manifest(3, "other"))
+
+
+PROFILE = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- pluginConfig:
+  - name: GangScheduling
+    args: {graceSeconds: 0, repair: Evict}
+"""
+
+
+@pytest.mark.parametrize("place", ["in process", "served"])
+async def test_evicted_gang_starts_anew_as_a_whole(place: str, request: pytest.FixtureRequest) -> None:
+    """Members that are leaving do not count for the plugin, which has its arguments from the host."""
+    text = PROFILE
+    if place == "served":
+        endpoint = request.getfixturevalue("plugin_server")
+        points = ", ".join(f"{point}: {{deadline: 10s}}" for point in ("preEnqueue", "placementFeasible"))
+        text += (
+            "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 60s\n"
+            f"plugins:\n- {{name: GangScheduling, endpoint: '{endpoint}', points: {{{points}}}}}\n"
+        )
+    old = members("g", 3)
+    for made in old[1:]:
+        made["metadata"]["finalizers"] = ["tests/stays"]
+    objects = [node("n0", cpu="3"), node("n1", cpu="1"), pod_group("g", least=3), *old]
+    async with World(objects, configuration=text, gates=GROUPS) as world:
+        await world.settle()
+        assert [bool(world.node_of(f"g-{i}")) for i in range(3)] == [True] * 3
+        world.server.delete("pods", ObjectRef(namespace="default", name="g-0"))
+        await world.settle()
+        leaving = [world.pod(f"g-{i}") for i in (1, 2)]
+        assert all(one is not None and one.get("metadata.deletionTimestamp") for one in leaving)
+        for i in range(3, 6):
+            world.server.create(member(f"g-{i}", "g"))
+        await world.settle()
+        assert [world.node_of(f"g-{i}") for i in range(3, 6)] == [""] * 3, "two places are free"
+        world.server.create(node("n2", cpu="1"))
+        await world.settle()
+        assert all(world.node_of(f"g-{i}") for i in range(3, 6))
 
 
 def _manifest(least: int, name: str = "train") -> KubeObject:
