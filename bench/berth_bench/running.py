@@ -73,7 +73,7 @@ def loaded(workload: Workload, settings: Settings) -> LoadedConfiguration:
         feature_gates=workload.feature_gates,
         emulated_version=_emulated(workload.feature_gates),
     )
-    return with_remote(given, settings.remote, settings.plugins)
+    return with_remote(given, (*workload.remote, *settings.remote), settings.plugins)
 
 
 def _emulated(gates: Mapping[str, bool]) -> str:

@@ -205,6 +205,7 @@ class Workload:
     that have no effect. `gpu_resource`: the resource whose share in use is reported, "" for none. `source`:
     the file of the workload. `feature_gates`: gates of the scheduler.
     `declared_features`: features that every node declares and every pod with pod-level resources needs.
+    `remote`: plugins that run in processes of their own, as for `--remote`.
     """
 
     name: str
@@ -216,3 +217,4 @@ class Workload:
     source: str = ""
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     declared_features: tuple[str, ...] = ()
+    remote: tuple[str, ...] = ()

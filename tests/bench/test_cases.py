@@ -259,6 +259,12 @@ def test_gates_of_a_workload_are_those_of_its_case_unless_it_sets_them(case: Rea
     assert workload.feature_gates == {"A": True, "B": False}
 
 
+def test_served_plugins_of_a_workload_are_those_of_its_case_and_its_own(case: ReadCase) -> None:
+    served = {"case": {"remotePlugins": ["NodeName"]}, "remotePlugins": ["module:Class"]}
+    assert case(nodes(1), measured(1), **served).remote == ("NodeName", "module:Class")
+    assert case(nodes(1), measured(1)).remote == ()
+
+
 def test_thresholds_and_selectors_without_effect_become_notes(case: ReadCase) -> None:
     workload = case(nodes(1), measured(1), threshold=300)
     assert (workload.threshold, workload.notes) == (300.0, ())

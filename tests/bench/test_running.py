@@ -421,3 +421,16 @@ async def test_groups_of_the_own_workload_are_placed_whole(tmp_path: Path) -> No
     assert result.figures is not None
     assert (result.figures.pods, result.figures.bound) == (500, 500)
     assert not any("stay pending" in note for note in result.notes)
+
+
+@pytest.mark.slow
+async def test_served_plugin_is_asked_once_about_each_group_of_the_own_workload(tmp_path: Path) -> None:
+    found = {workload.name: workload for workload in read_workloads(own.FILE)}
+    result, _ = await ran(resized(found["PodGroups/Served500Nodes"], 20), tmp_path)
+    figures = result.figures
+    assert figures is not None
+    assert (figures.pods, figures.bound) == (500, 500)
+    by_call = {(item.plugin, item.point): item for item in figures.plugins}
+    asked = by_call["EnoughMembers", "PlacementFeasible"]
+    assert asked.bytes_sent > 0
+    assert asked.calls == 20

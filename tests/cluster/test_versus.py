@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,31 @@ async def yard(empty_servers: RealServers, tmp_path: Path) -> AsyncIterator[Yard
     await ready.close()
 
 
+@pytest.fixture
+async def gang_yard(empty_pod_group_servers: RealServers, tmp_path: Path) -> AsyncIterator[Yard]:
+    ready = Yard(empty_pod_group_servers, tmp_path)
+    await ready.have_nodes(NODES)
+    yield ready
+    await ready.close()
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("name", [one.name for one in WORKLOADS if not one.contenders[0].beside.value])
+async def test_both_bind_the_gangs_and_leave_no_group_behind(
+    gang_yard: Yard, empty_pod_group_servers: RealServers
+) -> None:
+    workload = replace(small("PodGroups/5000Nodes"), gang=5)
+    for contender in workload.contenders:
+        assert (await gang_yard.turn(contender, workload)).pods_per_s > 1
+        late = await gang_yard.latency(contender, workload, 3)
+        assert 0 < late.p50_ms <= late.worst_ms
+    path = "/apis/scheduling.k8s.io/v1beta1/podgroups"
+    assert empty_pod_group_servers.request("GET", path)["items"] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name", [one.name for one in WORKLOADS if not (one.contenders[0].beside.value or one.gang)]
+)
 async def test_both_bind_the_pods_of_every_workload(yard: Yard, name: str) -> None:
     workload = small(name)
     for contender in workload.contenders:

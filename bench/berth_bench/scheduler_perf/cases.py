@@ -155,6 +155,7 @@ def _workload(found: _Found, signatures: bool) -> Workload:
         notes.append(f"parameters that no op uses: {', '.join(params.unused)}")
     threshold = threshold_of(case, own, notes)
     config = case.text("schedulerConfigPath")
+    remote = case.texts("remotePlugins") + own.texts("remotePlugins")
     if case.any("metricsCollectorConfig") is not None:
         notes.append("metricsCollectorConfig is ignored: the figures are always the same")
     if not any(
@@ -173,6 +174,7 @@ def _workload(found: _Found, signatures: bool) -> Workload:
         source=str(found.problems.path),
         feature_gates=gates,
         declared_features=features,
+        remote=remote,
     )
 
 

@@ -64,6 +64,10 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
+POD_GROUP: Final = Kind("apis/scheduling.k8s.io/v1beta1", "podgroups")
+"""The place of PodGroups, which an API server serves with POD_GROUP_FLAGS alone (`real_servers`)."""
+
+
 class ApiClient:
     """A connection pool to one API server, for one user. Close it after use."""
 
@@ -79,11 +83,11 @@ class ApiClient:
         self._served: Mapping[str, Kind] | None = None
 
     async def place_of(self, kind: str) -> Kind:
-        """Return the place of a kind's objects: from KINDS, else from the API server's discovery.
+        """Return the place of a kind's objects: from KINDS or POD_GROUP, else from discovery.
 
         Raises ApiError, and ValueError for a kind that the server does not serve.
         """
-        known = KINDS.get(kind)
+        known = POD_GROUP if kind == "PodGroup" else KINDS.get(kind)
         if known is not None:
             return known
         if self._served is None:

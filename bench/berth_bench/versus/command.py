@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -124,16 +125,19 @@ async def _all(
     from berth_bench.versus.scheduler_process import SchedulerError
     from berth_bench.versus.yard import MORE_FLAGS, Yard
 
-    with RealServers(folder / "servers", more=MORE_FLAGS) as servers:
-        yard = Yard(servers, folder)
-        try:
-            for workload in chosen:
-                try:
-                    report(await _one(yard, workload, runs, latency_pods))
-                except (ApiError, ExtenderError, SchedulerError) as err:
-                    click.echo(f"berth bench versus: {workload.name}: {err}", err=True)
-        finally:
-            await yard.close()
+    for pod_groups, workloads in groupby(chosen, lambda one: bool(one.gang)):
+        # Servers with pod groups are for workloads of gangs alone: nothing else changes for the others.
+        where = folder / f"servers-{pod_groups}"
+        with RealServers(where, more=MORE_FLAGS, pod_groups=pod_groups) as servers:
+            yard = Yard(servers, folder)
+            try:
+                for workload in workloads:
+                    try:
+                        report(await _one(yard, workload, runs, latency_pods))
+                    except (ApiError, ExtenderError, SchedulerError) as err:
+                        click.echo(f"berth bench versus: {workload.name}: {err}", err=True)
+            finally:
+                await yard.close()
 
 
 async def _one(yard: Yard, workload: Versus, runs: int, latency_pods: int) -> Comparison:

@@ -40,7 +40,7 @@ class Beside(Enum):
 class Contender:
     """A scheduler that takes turns with others. `percentage`: percentageOfNodesToScore.
 
-    `varies`: the extender ranks the nodes in another way for each pod.
+    `varies`: the extender ranks the nodes in another way for each pod. `flags`: further flags.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Contender:
     percentage: int
     beside: Beside = Beside.NOTHING
     varies: bool = False
+    flags: tuple[str, ...] = ()
 
     @property
     def extends(self) -> bool:
@@ -98,6 +99,8 @@ class Contender:
 
 
 BERTH: Final = Contender(name="berth", is_berth=True, percentage=_ALL_NODES)
+_POD_GROUPS: Final = "--feature-gates=GenericWorkload=true"
+BERTH_POD_GROUPS: Final = Contender(name="berth", is_berth=True, percentage=_ALL_NODES, flags=(_POD_GROUPS,))
 BERTH_PLUGIN: Final = Contender(
     name="berth, plugin", is_berth=True, percentage=_ALL_NODES, beside=Beside.PLUGIN
 )
@@ -108,6 +111,9 @@ BERTH_EXTENDER: Final = Contender(
     name="berth, extender", is_berth=True, percentage=_ALL_NODES, beside=Beside.EXTENDER
 )
 KUBE_SCHEDULER: Final = Contender(name="kube-scheduler", is_berth=False, percentage=_SAMPLED)
+KUBE_SCHEDULER_POD_GROUPS: Final = Contender(
+    name="kube-scheduler", is_berth=False, percentage=_SAMPLED, flags=(_POD_GROUPS,)
+)
 KUBE_SCHEDULER_CACHING: Final = Contender(
     name="kube-scheduler, caching extender",
     is_berth=False,

@@ -1,4 +1,4 @@
-"""Nodes and pods as manifests, and their creation in bulk.
+"""Nodes, pods and groups of pods as manifests, and their creation in bulk.
 
 Called by `workloads`, `yard` and the tests of real servers.
 """
@@ -34,6 +34,16 @@ def pod(name: str, cpu: str = "10m", **spec: Any) -> Json:
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"containers": [container], "terminationGracePeriodSeconds": 0, **spec},
+    }
+
+
+def pod_group(name: str, members: int) -> Json:
+    """Return a PodGroup of Kubernetes whose gang needs so many members."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": members}}},
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from berth_bench.versus import contenders
 from berth_bench.versus.contenders import Contender
 from berth_bench.versus.label_rank import CLOSED, RANK
-from berth_bench.versus.objects import Json, node, pod
+from berth_bench.versus.objects import Json, node, pod, pod_group
 
 APPS: Final = 60
 PODS: Final = 3000
@@ -29,7 +29,10 @@ _SKEW: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versus:
-    """One workload. For the pod of a number, `spec`: further fields; `milli_cpu`: its request; `labels`."""
+    """One workload. For the pod of a number, `spec`: further fields; `milli_cpu`: its request; `labels`.
+
+    `gang`: the number of pods that start together, as a PodGroup; 0: no pod is in a group.
+    """
 
     name: str
     nodes: int
@@ -38,6 +41,7 @@ class Versus:
     spec: Callable[[int], dict[str, Any]] = lambda _: {}
     milli_cpu: Callable[[int], int] = lambda _: _MILLI_CPU
     labels: Callable[[int], dict[str, str]] = lambda _: {"app": "app-0"}
+    gang: int = 0
 
     def resized(self, nodes: int | None, pods: int | None) -> Versus:
         """Return the workload with other numbers; None: unchanged."""
@@ -47,8 +51,16 @@ class Versus:
         """Yield `count` pods, named PREFIX-0 and so on."""
         for number in range(count):
             content = pod(f"{prefix}-{number}", f"{self.milli_cpu(number)}m", **self.spec(number))
+            if self.gang:
+                content["spec"]["schedulingGroup"] = {"podGroupName": f"{prefix}-{number // self.gang}"}
             content["metadata"]["labels"] = self.labels(number)
             yield content
+
+    def groups(self, prefix: str, count: int) -> Iterator[Json]:
+        """Yield the PodGroups of `count` pods, named PREFIX-0 and so on. The last one may be smaller."""
+        if self.gang:
+            for number, first in enumerate(range(0, count, self.gang)):
+                yield pod_group(f"{prefix}-{number}", min(self.gang, count - first))
 
 
 def node_manifests(count: int) -> Iterator[Json]:
@@ -138,6 +150,13 @@ WORKLOADS: Final = (
         nodes=5000,
         pods=100,
         contenders=(contenders.BERTH_EXTENDER, contenders.KUBE_SCHEDULER_EXTENDER),
+    ),
+    Versus(
+        name="PodGroups/5000Nodes",
+        nodes=5000,
+        pods=5000,
+        contenders=(contenders.BERTH_POD_GROUPS, contenders.KUBE_SCHEDULER_POD_GROUPS),
+        gang=50,
     ),
 )
 

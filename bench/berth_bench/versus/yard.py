@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -87,7 +87,9 @@ class Yard:
         Raises SchedulerError, ExtenderError and ApiError.
         """
         await self._api.delete_all("Event")
-        await create_all(self._api, workload.manifests(self._prefix(), workload.pods), _AT_ONCE)
+        prefix = self._prefix()
+        await create_all(self._api, workload.groups(prefix, workload.pods), _AT_ONCE)
+        await create_all(self._api, workload.manifests(prefix, workload.pods), _AT_ONCE)
         try:
             async with self._bound() as bound, self._scheduler(contender) as running:
                 began_s = time.monotonic()
@@ -104,7 +106,7 @@ class Yard:
                 memory_mb = running.process.memory_mb()
                 beside_mb = processes.memory_mb(beside) if beside else 0.0
         finally:
-            await self._api.delete_all("Pod")
+            await self._delete_pods(workload)
         counted = workload.pods - 1
         return Turn(
             pods_per_s=counted / took_s,
@@ -118,14 +120,20 @@ class Yard:
         )
 
     async def latency(self, contender: Contender, workload: Versus, count: int) -> Latency:
-        """Create `count` pods one by one, each after the previous one is bound. Raises as `turn` does."""
+        """Create `count` pods one by one, each after the previous one is bound. Raises as `turn` does.
+
+        In a workload of gangs each pod is a gang of its own.
+        """
         times_ms: list[float] = []
+        workload = replace(workload, gang=min(workload.gang, 1))
+        prefix = self._prefix()
+        await create_all(self._api, workload.groups(prefix, count), _AT_ONCE)
         try:
             async with self._bound() as bound, self._scheduler(contender) as running:
                 await running.process.ready()
                 await asyncio.sleep(_REST_S)  # let the scheduler become idle
                 cpu_s = running.process.cpu_s()
-                for content in workload.manifests(self._prefix(), count):
+                for content in workload.manifests(prefix, count):
                     began_s = time.monotonic()
                     made = asyncio.create_task(self._api.create(content))
                     seen_s = await _next(bound, running)
@@ -134,7 +142,7 @@ class Yard:
                     await asyncio.sleep(_PAUSE_S)
                 cpu_s = running.process.cpu_s() - cpu_s
         finally:
-            await self._api.delete_all("Pod")
+            await self._delete_pods(workload)
         cuts = statistics.quantiles(times_ms, n=100, method="inclusive")
         return Latency(
             p50_ms=cuts[49],
@@ -143,6 +151,17 @@ class Yard:
             cpu_ms_per_pod=1000 * cpu_s / count,
             load=os.getloadavg()[0],
         )
+
+    async def _delete_pods(self, workload: Versus) -> None:
+        await self._api.delete_all("Pod")
+        if workload.gang:
+            groups, _ = await self._api.all_of("PodGroup")
+            await asyncio.gather(*(self._delete_group(one["metadata"]["name"]) for one in groups))
+
+    async def _delete_group(self, name: str) -> None:
+        """Delete a group without its finalizer, which a controller removes on other clusters."""
+        await self._api.patch("PodGroup", name, {"metadata": {"finalizers": None}})
+        await self._api.delete("PodGroup", name)
 
     def _servers_cpu_s(self) -> float:
         return sum(processes.cpu_s(pid) for pid in self._servers.pids)
@@ -179,6 +198,7 @@ class Yard:
             configuration=contender.configuration(extender_url),
             client_connection=UNLIMITED,
             more_documents=contender.berth_configuration(),
+            flags=contender.flags,
         )
         process = SchedulerProcess(setup)
         await process.start()
@@ -196,9 +216,14 @@ class Yard:
         seen: asyncio.Queue[float] = asyncio.Queue()
 
         async def follow() -> None:
-            async for line in self._api.watch_lines("Pod", version, "spec.nodeName!="):
-                if orjson.loads(line)["type"] == "ADDED":
-                    seen.put_nowait(time.monotonic())
+            # The server ends the stream of a client that reads too slowly, as on a busy machine.
+            last = version
+            while True:
+                async for line in self._api.watch_lines("Pod", last, "spec.nodeName!="):
+                    change = orjson.loads(line)
+                    last = change["object"]["metadata"]["resourceVersion"]
+                    if change["type"] == "ADDED":
+                        seen.put_nowait(time.monotonic())
 
         task = asyncio.create_task(follow())
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from berth_bench.versus.label_rank import CLOSED, RANK
 from berth_bench.versus.workloads import APPS, WORKLOADS, Versus, chosen, node_manifests
@@ -36,6 +38,18 @@ def test_only_given_numbers_replace_those_of_a_workload() -> None:
     small = workload.resized(20, 7)
     assert (small.nodes, small.pods) == (20, 7)
     assert workload.resized(None, 7).nodes == 1000
+
+
+def test_pods_of_a_gang_name_their_group_and_the_last_group_needs_those_that_are_left() -> None:
+    workload = named("PodGroups/5000Nodes")
+    groups = {one["metadata"]["name"]: one for one in workload.groups("p", 120)}
+    least = {name: one["spec"]["schedulingPolicy"]["gang"]["minCount"] for name, one in groups.items()}
+    assert least == {"p-0": 50, "p-1": 50, "p-2": 20}
+    pods = workload.manifests("p", 120)
+    assert Counter(one["spec"]["schedulingGroup"]["podGroupName"] for one in pods) == least
+    assert list(named("Plain/5000Nodes").groups("p", 120)) == []
+    for contender in workload.contenders:
+        assert contender.flags == ("--feature-gates=GenericWorkload=true",)
 
 
 def test_pods_are_equal_or_have_a_label_of_their_own_or_belong_to_sixty_apps() -> None:
