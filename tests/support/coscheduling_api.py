@@ -86,7 +86,8 @@ def _is_served(servers: RealServers) -> bool:
     try:
         servers.request("GET", f"/{PATH}")
     except urllib.error.HTTPError as err:
-        if err.code != 404:
+        # 429: the API server is still making the storage of the new kind.
+        if err.code not in (404, 429):
             raise
         return False
     return True

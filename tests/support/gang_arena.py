@@ -11,15 +11,15 @@ import itertools
 import json
 import random
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-from berth_bench.versus.api import ApiClient
-from berth_bench.versus.objects import create_all, node, pod
+from berth_bench.versus.api import POD_GROUP, ApiClient, path_at
+from berth_bench.versus.objects import create_all, node, pod, pod_group
 from berth_bench.versus.real_servers import SCHEDULER, RealServers
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from berth_sdk.pod import COSCHEDULING_LABEL
@@ -33,16 +33,16 @@ from support.plugin_processes import PluginProcess
 
 ROUND_S = 120.0
 MEMBERS = 4
-VOLUME = 64 * 1024
+VOLUME = 4096
 ROOM = 4 * MEMBERS
-"""Volumes in all zones: those of two gangs, and of the two that end. A leaked one is missed soon."""
+"""Volumes in all zones by default: those of two gangs, and of two that end. A leaked one is missed soon."""
 KUBERNETES, COSCHEDULING = "kubernetes", "coscheduling"
 KINDS = (KUBERNETES, COSCHEDULING)
 BOUND = "bound"
 MOMENTS = ("tentative", "good", "permit", "pre-bind", BOUND)
 """What the last member did before the kill: a reservation in a trial, one for good, and so on."""
 VICTIMS = ("host", "plugin", "both")
-GROUPS_PATH = "apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+GROUPS_PATH = path_at(POD_GROUP, namespace="default")
 CONFIGURATION = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -99,14 +99,15 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """One gang of MEMBERS pods, all of which it needs."""
+    """One gang, which needs all of its pods."""
 
     name: str
     kind: str
+    size: int = MEMBERS
 
     @property
     def names(self) -> list[str]:
-        return [f"{self.name}-{number}" for number in range(MEMBERS)]
+        return [f"{self.name}-{number}" for number in range(self.size)]
 
     @property
     def path(self) -> str:
@@ -114,13 +115,8 @@ class Gang:
 
     def group(self) -> dict[str, Any]:
         if self.kind == COSCHEDULING:
-            return coscheduling_api.pod_group(self.name, MEMBERS)
-        return {
-            "apiVersion": "scheduling.k8s.io/v1beta1",
-            "kind": "PodGroup",
-            "metadata": {"name": self.name},
-            "spec": {"schedulingPolicy": {"gang": {"minCount": MEMBERS}}},
-        }
+            return coscheduling_api.pod_group(self.name, self.size)
+        return pod_group(self.name, self.size)
 
     def pods(self) -> Iterator[dict[str, Any]]:
         for name in self.names:
@@ -133,9 +129,11 @@ class Gang:
 
 
 class Arena:
-    """The cluster, the host and the plugin of one run."""
+    """The cluster, the host and the plugin of one run. `room`: the number of volumes in all zones."""
 
-    def __init__(self, servers: RealServers, api: ApiClient, bindings: Bindings, folder: Path) -> None:
+    def __init__(
+        self, servers: RealServers, api: ApiClient, bindings: Bindings, folder: Path, room: int
+    ) -> None:
         self.root = folder / "volumes"
         self.root.mkdir()
         self.figures = Figures()
@@ -147,7 +145,7 @@ class Arena:
             program="berth",
             kubeconfig=servers.kubeconfig(SCHEDULER),
             folder=folder,
-            configuration=CONFIGURATION.format(root=self.root, half=ROOM // 2 * VOLUME),
+            configuration=CONFIGURATION.format(root=self.root, half=room // 2 * VOLUME),
             more_documents=OWN_CONFIGURATION.format(endpoint=self._plugin.endpoint),
             flags=(
                 "--feature-gates=GenericWorkload=true",
@@ -206,6 +204,21 @@ class Arena:
         self.figures.pods += len(pods)
         await self._judge(gangs)
 
+    async def outage(self, kind: str, size: int, away: Callable[[], Awaitable[None]]) -> None:
+        """Let a gang come, let the API server go away when half of it is bound, and count what is wrong.
+
+        `away`: returns when the API server is there again.
+        """
+        gang = Gang(f"o{next(self._serial)}", kind, size)
+        await self._api.request("POST", gang.path, gang.group())
+        await create_all(self._api, gang.pods())
+        await self._comes_to(gang, BOUND, size // 2)
+        await away()
+        self.figures.gangs += 1
+        self.figures.pods += size
+        await self._judge([gang])
+        self.figures.ended += self._host.ended_with is not None
+
     async def _comes_to(self, gang: Gang, moment: str, nth: int) -> None:
         """Wait until `nth` members of the gang have come to a moment."""
         names = set(gang.names)
@@ -245,7 +258,14 @@ class Arena:
         for gang in gangs:
             for name in gang.names:
                 await self._api.delete("Pod", name, grace_period_s=0)
-            await self._api.request("DELETE", f"{gang.path}/{gang.name}")
+            # No controller runs that takes the finalizer away once the group has no pods.
+            path, change = f"{gang.path}/{gang.name}", {"metadata": {"finalizers": None}}
+            await self._api.request("PATCH", path, change, "application/merge-patch+json")
+            await self._api.request("DELETE", path)
+
+    def unbound(self) -> list[str]:
+        """Return the names of the pods that have no node yet."""
+        return self._bindings.unbound()
 
     # --- what is wrong -----------------------------------------------------------------------------
 
@@ -271,8 +291,8 @@ class Arena:
         for gang in gangs:
             there = [items[name] for name in gang.names if name in items]
             bound = [one for one in there if one["spec"].get("nodeName")]
-            found.lost_pods += MEMBERS - len(bound)
-            found.gangs_partly_bound += 0 < len(bound) < MEMBERS
+            found.lost_pods += gang.size - len(bound)
+            found.gangs_partly_bound += 0 < len(bound) < gang.size
             said = await self._condition(gang)
             if said not in (("True", "Scheduled", ""), ("Scheduling", "", "")):
                 found.wrong_conditions += 1
@@ -346,12 +366,12 @@ def _wanting(name: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def arena_on(servers: RealServers, folder: Path) -> AsyncIterator[Arena]:
+async def arena_on(servers: RealServers, folder: Path, room: int = ROOM) -> AsyncIterator[Arena]:
     """Yield an arena with a host and a plugin that run, on servers with pod groups, which are emptied."""
     empty(servers)
     coscheduling_api.install(servers, coscheduling_api.PATCH_PODS)
     async with api_of(servers) as api, Bindings(api) as bindings:
-        made = Arena(servers, api, bindings, folder)
+        made = Arena(servers, api, bindings, folder, room)
         try:
             await made.begin()
             yield made

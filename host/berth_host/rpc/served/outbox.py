@@ -103,6 +103,8 @@ class Outbox:
         self._ended: dict[str, CycleEnd] = {}
         self._held_ends: dict[str, CycleEnd] = {}
         self._bound: dict[str, Parcel] = {}
+        self._post_bound: set[str] = set()
+        """The cycles whose PostBind is over, and whose end was not added yet."""
         self._settled: dict[str, list[asyncio.Future[None]]] = {}
         self._task: asyncio.Task[None] | None = None
         self._backoff_s = 0.0
@@ -227,7 +229,9 @@ class Outbox:
     # --- Reconcile -------------------------------------------------------------------------------------
 
     def bound_untold(self) -> list[Parcel]:
-        """Return the reservations of bound pods whose end the plugin has not received yet."""
+        """Return the reservations of bound pods whose PostBind, or end without PostBind, the plugin has not
+        received yet.
+        """
         return [*self._bound.values()]
 
     def given_back(self) -> list[str]:
@@ -262,8 +266,9 @@ class Outbox:
         """
         if (former := self._former_of(own)) is not None:
             self._former.end_cycle(former, cycle_id, outcome)
-        if bound is not None:
+        if bound is not None and cycle_id not in self._post_bound:
             self._bound[cycle_id] = bound
+        self._post_bound.discard(cycle_id)
         if cycle_id in self._unreserves or cycle_id in self._post_binds:
             self._held_ends[cycle_id] = outcome
             return
@@ -401,13 +406,22 @@ class Outbox:
                     self._drop_post_bind(parcel, err)
             raise
         for parcel in batch:
-            self._post_binds.pop(parcel.cycle_id, None)
-            self._release_end(parcel.cycle_id)
+            self._post_bind_is_over(parcel.cycle_id)
+
+    def _post_bind_is_over(self, cycle_id: str) -> None:
+        """Release the end of the cycle, and list the reservation as live no more: a new instance would keep
+        it, because only PostBind, and not the end of a cycle, reaches the class of a plugin.
+        """
+        self._post_binds.pop(cycle_id, None)
+        if cycle_id in self._held_ends:
+            self._bound.pop(cycle_id, None)
+        else:
+            self._post_bound.add(cycle_id)
+        self._release_end(cycle_id)
 
     def _drop_post_bind(self, parcel: Parcel, err: PluginError) -> None:
         self.dropped += 1
-        self._post_binds.pop(parcel.cycle_id, None)
-        self._release_end(parcel.cycle_id)
+        self._post_bind_is_over(parcel.cycle_id)
         _LOG.warning("outbox.dropped", plugin=self.plugin, cycle_id=parcel.cycle_id, error=err.text)
 
     async def _flush_ended(self, sender: Sender) -> None:

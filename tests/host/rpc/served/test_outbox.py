@@ -354,6 +354,27 @@ async def test_a_bound_pod_is_alive_to_its_plugin_until_it_was_told(clock: Manua
     assert box.bound_untold() == []
 
 
+@pytest.mark.parametrize("end_comes_first", [True, False])
+async def test_pod_whose_post_bind_was_received_is_not_alive_although_its_end_is_still_to_come(
+    clock: ManualClock, *, end_comes_first: bool
+) -> None:
+    box, receiver = outbox(clock), Receiver()
+    box.post_bind(parcel("a"))
+    if end_comes_first:
+        box.end_cycle("a", CycleEnd.BOUND, parcel("a"))
+        assert [item.cycle_id for item in box.bound_untold()] == ["a"]
+    box.attach(receiver)
+    await turns()
+    if not end_comes_first:
+        box.end_cycle("a", CycleEnd.BOUND, parcel("a"))
+    assert box.bound_untold() == []
+    clock.advance(2.0)
+    await turns()
+    assert receiver.ended == [["a"]]
+    box.end_cycle("b", CycleEnd.BOUND, parcel("b"))
+    assert [item.cycle_id for item in box.bound_untold()] == ["b"]
+
+
 async def test_the_end_of_a_bound_pods_cycle_is_sent_when_the_line_is_idle(
     clock: ManualClock,
 ) -> None:
