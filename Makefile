@@ -49,7 +49,7 @@ soak: $(STAMP)
 	BERTH_FUZZ_INPUTS=30000 $(BIN)/pytest $(TWO_AT_ONCE) tests/host/cli/test_any_input.py
 	BERTH_FAILOVERS=50 BERTH_KILLS=40 BERTH_GROUP_KILLS=100 BERTH_OUTAGE_S=60 BERTH_REAL_SOAK_S=120 $(BIN)/pytest -v \
 		-m "long or not long" tests/cluster/test_failover.py tests/cluster/test_kill.py tests/cluster/test_kill_groups.py \
-		tests/cluster/test_outage.py tests/cluster/test_soak.py $(PYTEST_ARGS)
+		tests/cluster/test_outage.py tests/cluster/test_group_outage.py tests/cluster/test_soak.py $(PYTEST_ARGS)
 	$(BIN)/python tests/cluster/replay_observability.py tests/cluster/golden_observability
 	for folder in golden_extender golden_extender/more; do \
 		$(BIN)/python tests/cluster/replay_extender.py tests/cluster/$$folder || exit; done

@@ -1,21 +1,23 @@
 """Writes an attempt's result on the PodGroup: the condition PodGroupInitiallyScheduled.
 
 Called by the cycle of a group. The condition never goes back from True, as in kube-scheduler: it says that
-one cycle found places. A write that still fails after the tries of `status_patch` is logged and dropped. The
-next attempt writes again.
+one cycle found places. A write that still fails after the tries of `status_patch` is logged. While the API
+server is away it is sent again, until a later outcome replaces it: a group whose members are all bound has no
+later attempt that would write. kube-scheduler drops such a write.
 Source: kube-scheduler `schedule_one_podgroup.go` (updatePodGroupCondition) and `util/utils.go`
 (PatchPodGroupStatus), v1.37; `meta/v1` (Condition).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from functools import partial
 from typing import Any, Final
 
 from berth_sdk.pod_group import INITIALLY_SCHEDULED, POD_GROUP, PodGroup
 
-from berth_host.errors.cluster import ClusterError
+from berth_host.errors.cluster import ClusterError, UnavailableError
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, rfc3339
 from berth_host.scheduler.cluster_calls import ClusterCalls
@@ -27,6 +29,9 @@ log = get_logger()
 POD_GROUPS: Final = "scheduling.k8s.io/podgroups"
 REMEMBERED: Final = 1024
 """The number of written groups that are kept, by uid. The oldest are dropped first."""
+FIRST_PAUSE_S: Final = 0.5
+MAX_PAUSE_S: Final = 10.0
+"""The pauses while the API server is away, in seconds of real time: the first one, and the longest."""
 _COMPARED: Final = ("status", "reason", "message", "observedGeneration")
 
 
@@ -41,6 +46,8 @@ class GroupStatusWriter:
         self._clock = clock
         self._writes = OrderedWrites(POD_GROUPS)
         self._written: OrderedDict[str, PodGroup] = OrderedDict()
+        self._wanted: dict[str, Json] = {}
+        """The latest condition of each group with pending writes, by uid."""
 
     @property
     def pending_count(self) -> int:
@@ -70,18 +77,33 @@ class GroupStatusWriter:
             "observedGeneration": group.generation,
         }
         if condition_patch(self._newest(group), wanted, "") is not None or group.uid in self._writes:
+            self._wanted[group.uid] = wanted
             self._writes.add(group.uid, partial(self._write, group, wanted))
 
     async def _write(self, group: PodGroup, wanted: Json) -> None:
-        """Patch the difference from the group's status, after the earlier writes."""
+        """Write a condition after the earlier writes, again and again while the API server is away."""
+        pause_s = 0.0
+        while not pause_s or self._wanted.get(group.uid) is wanted:
+            try:
+                await self._patch(group, wanted)
+                break
+            except UnavailableError as err:
+                if not pause_s:
+                    log.warning("group.status_refused", group=group.key, problem=str(err))
+            except ClusterError as err:
+                log.warning("group.status_refused", group=group.key, problem=str(err))
+                break
+            pause_s = min(2 * pause_s or FIRST_PAUSE_S, MAX_PAUSE_S)
+            await asyncio.sleep(pause_s)
+        if self._wanted.get(group.uid) is wanted:
+            del self._wanted[group.uid]
+
+    async def _patch(self, group: PodGroup, wanted: Json) -> None:
+        """Patch the difference from the group's status. Raises ClusterError."""
         patch = condition_patch(self._newest(group), wanted, rfc3339(self._clock.now_s()))
         if patch is None:
             return
-        try:
-            written = await patch_status(self._cluster, group.ref, patch, resource=POD_GROUPS)
-        except ClusterError as err:
-            log.warning("group.status_refused", group=group.key, problem=str(err))
-            return
+        written = await patch_status(self._cluster, group.ref, patch, resource=POD_GROUPS)
         self._written.pop(group.uid, None)
         self._written[group.uid] = PodGroup.of(written)
         if len(self._written) > REMEMBERED:

@@ -12,11 +12,14 @@ import pytest
 from berth_host.explain.group_answering import group_answer
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.pod import Pod
+from berth_sdk.pod import COSCHEDULING_LABEL, Pod
+from berth_sdk.pod_group import COSCHEDULING
 from berth_sdk.status import Status
+from support.coscheduling_api import pod_group as pod_group_of_coscheduling
+from support.faulty_cluster import Fault, Faults
 from support.groups import GROUPS, condition_of, grouped, member, members, message_of, nodes_of, pod_group
 from support.held_groups import Counting, Slow
-from support.hosts import World, node
+from support.hosts import World, node, pod
 
 REF = ObjectRef(namespace="default", name="g")
 RESOURCE = "scheduling.k8s.io/podgroups"
@@ -251,3 +254,65 @@ async def test_member_that_no_node_can_take_is_named_and_holds_the_gang_back(
         assert condition_of(world, "g") == ("False", "Unschedulable", f"{SHORT}, {NOBODY}")
         assert message_of(world, "g-2") == f"0/1 nodes are available: {why}"
         assert message_of(world, "g-0") == f"pod group is unschedulable, {SHORT}, {NOBODY}"
+
+
+async def test_api_server_that_goes_away_while_half_of_a_gang_is_bound_loses_nothing() -> None:
+    Counting.reset()
+    objects = [node("n0"), pod_group("g", least=4), *members("g", 4)]
+    async with grouped(objects, [Counting], faults=Faults(turns=30), seed=3) as world:
+        cluster = world.faulty
+        assert cluster is not None
+        with cluster.always("patch", Fault.UNAVAILABLE_BEFORE):
+            await _until(world, lambda: len(nodes_of(world, "g")) == 2)
+            cluster.die()
+            await _until(world, lambda: any(call == "get" for call, _ in cluster.calls))
+        assert len(nodes_of(world, "g")) == 2
+        assert condition_of(world, "g") == ("", "", "")
+        cluster.revive()
+        await world.settle()
+        assert len(kept(world)) == 4
+        assert condition_of(world, "g") == PLACED
+
+
+WITH_COSCHEDULING = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins:
+    multiPoint: {enabled: [{name: Coscheduling}, {name: Slow}, {name: Counting}]}
+    queueSort: {enabled: [{name: Coscheduling}], disabled: [{name: "*"}]}
+"""
+OF_COSCHEDULING = "scheduling.x-k8s.io/podgroups"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param({"spec": {"minMember": 4}}, "minMember is 4 meanwhile", id="needs more"),
+        pytest.param(None, "the group was deleted meanwhile", id="deleted"),
+    ],
+)
+async def test_members_of_a_group_of_coscheduling_say_what_changed_in_its_cycle(
+    change: Mapping[str, Any] | None, said: str
+) -> None:
+    Slow.reset("g-1")
+    Counting.reset()
+    group = pod_group_of_coscheduling("g", 3)
+    pods = [pod(f"g-{i}", cpu="2", labels={COSCHEDULING_LABEL: "g"}) for i in range(3)]
+    async with World([node("n0"), group, *pods], [Slow, Counting], configuration=WITH_COSCHEDULING) as world:
+        await asyncio.wait_for(Slow.reached.wait(), 20)
+        key = f"{COSCHEDULING.lower()}/default/g"
+        seen = world.host.cache.groups.object(key)
+        assert seen is not None
+        if change is None:
+            world.server.delete(OF_COSCHEDULING, REF)
+        else:
+            world.server.patch(OF_COSCHEDULING, REF, change)
+        await _until(world, lambda: world.host.cache.groups.object(key) is not seen)
+        Slow.waits_for = ""
+        Slow.go_on.set()
+        await _until(world, lambda: bool(message_of(world, "g-0")))
+        assert message_of(world, "g-0").endswith(f", {said}")
+        await world.settle()
+        assert Counting.held == {}
+        assert world.host.cache.assumed_count == 0
+        assert world.everything_is_accounted_for()

@@ -8,10 +8,14 @@ import pytest
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.kinds import BY_KIND
 from berth_host.model.clock import ManualClock
+from berth_host.scheduler import group_status
 from berth_host.scheduler.group_status import POD_GROUPS, GroupStatusWriter
+from berth_host.scheduler.repeating import TRIES
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod_group import INITIALLY_SCHEDULED, PodGroup
+from support.faulty_cluster import FaultyCluster
 from support.hosts import START_S
+from support.waiting import until
 
 REF = ObjectRef(namespace="default", name="train")
 
@@ -137,3 +141,39 @@ async def test_group_that_is_gone_is_dropped(written: Written) -> None:
     written.cluster.server.delete(POD_GROUPS, REF)
     await written.fail("full", group)
     assert written.writer.pending_count == 0
+
+
+class Away(Written):
+    """A cluster that a test can make unreachable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faulty = FaultyCluster(self.cluster, self.clock)
+        self.writer = GroupStatusWriter(self.faulty, self.clock)
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> Away:
+    monkeypatch.setattr(group_status, "FIRST_PAUSE_S", 0.01)
+    return Away()
+
+
+async def test_outcome_is_written_when_the_api_server_is_back(away: Away) -> None:
+    away.faulty.die()
+    away.writer.attempted(away.group, placed=True, reason="Scheduled", message="")
+    await until(lambda: len(away.faulty.calls) > TRIES)
+    away.faulty.revive()
+    assert await away.writer.flush(60)
+    assert away.condition()["status"] == "True"
+
+
+async def test_later_outcome_replaces_the_one_that_could_not_be_written(away: Away) -> None:
+    away.faulty.die()
+    away.writer.attempted(away.group, placed=False, reason="Unschedulable", message="one")
+    await until(lambda: len(away.faulty.calls) > TRIES)
+    away.writer.attempted(away.group, placed=False, reason="Unschedulable", message="two")
+    away.faulty.revive()
+    assert await away.writer.flush(60)
+    assert away.condition()["message"] == "two"
+    assert len(away.faulty.done) <= 2
+    assert away.writer.pending_count == 0
