@@ -91,13 +91,3 @@ def _is_served(servers: RealServers) -> bool:
             raise
         return False
     return True
-
-
-def pod_group(name: str, least: int) -> Json:
-    """Return a PodGroup of coscheduling that needs `least` members."""
-    return {
-        "apiVersion": f"{_GROUP}/{_VERSION}",
-        "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"minMember": least},
-    }

@@ -26,6 +26,7 @@ from berth_sdk.pod import COSCHEDULING_LABEL
 from berth_sdk.pod_group import INITIALLY_SCHEDULED
 from support import coscheduling_api
 from support.bindings import Bindings, bound_twice, until
+from support.coscheduling import their_group
 from support.emptying import empty
 from support.group_volumes import PATH, SIZE, ZONE
 from support.observed.stage import api_of
@@ -115,7 +116,7 @@ class Gang:
 
     def group(self) -> dict[str, Any]:
         if self.kind == COSCHEDULING:
-            return coscheduling_api.pod_group(self.name, self.size)
+            return their_group(self.name, minMember=self.size)
         return pod_group(self.name, self.size)
 
     def pods(self) -> Iterator[dict[str, Any]]:

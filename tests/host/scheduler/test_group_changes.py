@@ -15,7 +15,7 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL, Pod
 from berth_sdk.pod_group import COSCHEDULING
 from berth_sdk.status import Status
-from support.coscheduling_api import pod_group as pod_group_of_coscheduling
+from support.coscheduling import their_group
 from support.faulty_cluster import Fault, Faults
 from support.groups import GROUPS, condition_of, grouped, member, members, message_of, nodes_of, pod_group
 from support.held_groups import Counting, Slow
@@ -296,7 +296,7 @@ async def test_members_of_a_group_of_coscheduling_say_what_changed_in_its_cycle(
 ) -> None:
     Slow.reset("g-1")
     Counting.reset()
-    group = pod_group_of_coscheduling("g", 3)
+    group = their_group("g", minMember=3)
     pods = [pod(f"g-{i}", cpu="2", labels={COSCHEDULING_LABEL: "g"}) for i in range(3)]
     async with World([node("n0"), group, *pods], [Slow, Counting], configuration=WITH_COSCHEDULING) as world:
         await asyncio.wait_for(Slow.reached.wait(), 20)
