@@ -26,7 +26,7 @@ from berth_sdk.pod import COSCHEDULING_LABEL, Pod
 from berth_sdk.pod_group import INITIALLY_SCHEDULED, PodGroup
 
 from berth_host.cache.pod_groups import PodGroups
-from berth_host.errors.cluster import ClusterError
+from berth_host.errors.state import InvariantError
 from berth_host.explain.group_answer import RepairState
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, rfc3339, sleep
@@ -90,7 +90,7 @@ class _Gang:
 
     - `had`: the highest minimum that the gang is known to have had; members beyond it were never there.
     - `seen`: the uids of the bound members at the last look. `succeeded`: those of members that succeeded;
-      `is_counted`: True if they were listed after the last loss.
+      `is_counted`: True if they were listed after the last loss; `losses`: the number of losses so far.
     - `short_s`, `short_at_s`: since when it is short, monotonic and Unix seconds. None: it is whole.
     - `resumes`: True if an earlier host has marked members. `gone`: the uids of members deleted here.
     """
@@ -102,6 +102,7 @@ class _Gang:
     seen: frozenset[str] = frozenset()
     succeeded: set[str] = field(default_factory=set)
     is_counted: bool = False
+    losses: int = 0
     is_short: bool = False
     short_s: float | None = None
     short_at_s: float = 0.0
@@ -239,8 +240,9 @@ class GroupRepair:
         if not scheduler:
             self._forget(key)
             return
-        policy, problems = self._seams.policies[scheduler].for_group(group)
-        self._tell_problems(group, scheduler, problems)
+        for one in self._groups.known_path(key):
+            self._tell_problems(one, scheduler)
+        policy, _ = self._seams.policies[scheduler].for_group(group)
         if not group.is_gang or group.is_composite or policy.repair is Repair.LEAVE:
             self._forget(key)
             return
@@ -256,6 +258,7 @@ class GroupRepair:
         bound = frozenset(pod.uid for pod in members.bound)
         if gang.seen - bound:
             gang.is_counted = False  # gone, or succeeded: only a list tells
+            gang.losses += 1
         gang.seen = bound
         there = len(bound) + len(gang.succeeded)
         if there >= group.min_count or _has_condition_of_now(group):
@@ -278,7 +281,7 @@ class GroupRepair:
         is_waiting = policy.repair is Repair.REFILL and gang.is_counted
         if gang.is_short and gang.task is None and not is_waiting:
             gang.task = asyncio.get_running_loop().create_task(self._mend(key, gang), name=f"repair of {key}")
-            gang.task.add_done_callback(partial(self._mended, gang))
+            gang.task.add_done_callback(partial(self._mended, key, gang))
 
     def _members(self, key: str, gang: _Gang | None) -> _Members:
         state = self._groups.state(key)
@@ -302,7 +305,8 @@ class GroupRepair:
                     return pod.scheduler_name
         return ""
 
-    def _tell_problems(self, group: PodGroup, scheduler: str, problems: tuple[str, ...]) -> None:
+    def _tell_problems(self, group: PodGroup, scheduler: str) -> None:
+        _, problems = self._seams.policies[scheduler].for_group(group)
         if self._problems.get(group.key, (group.uid, ())) == (group.uid, problems):
             return
         self._problems[group.key] = (group.uid, problems)
@@ -349,19 +353,23 @@ class GroupRepair:
     async def _counted(self, key: str, gang: _Gang) -> bool:
         """List the members that succeeded, and judge again. Returns False if the gang is whole."""
         pause_s = _FIRST_PAUSE_S
-        while (group := self._groups.object(key)) is not None:
+        while (group := self._groups.object(key)) is not None and self._gangs.get(key) is gang:
+            losses = gang.losses
             try:
                 succeeded = await self._succeeded(group)
-            except ClusterError as err:
+            except InvariantError:
+                raise
+            except Exception as err:  # noqa: BLE001 (logged and tried again)
                 log.warning("group_repair.not_listed", group=key, error=str(err), again_after_s=pause_s)
                 with self._resting_until():
                     await sleep(self._clock, pause_s)
                 pause_s = min(2 * pause_s, _MAX_PAUSE_S)
                 continue
             gang.succeeded |= succeeded
-            gang.is_counted = True
             self._look(key)
-            return gang.short_s is not None
+            if gang.losses == losses:  # else the list may be older than a member's end
+                gang.is_counted = True
+                return gang.short_s is not None
         return False
 
     async def _succeeded(self, group: PodGroup) -> set[str]:
@@ -463,17 +471,22 @@ class GroupRepair:
             note = f"{count} members are not evicted yet, and the scheduler tries again: {problem}"
             self._seams.report(group, gang.scheduler, "Warning", NOT_EVICTED, note)
 
-    def _mended(self, gang: _Gang, task: asyncio.Task[None]) -> None:
+    def _mended(self, key: str, gang: _Gang, task: asyncio.Task[None]) -> None:
         if gang.task is task:
             gang.task = None
+            if task.cancelled():
+                # Not by this class: a client gave up a call.
+                self.changed(key)
         self._ended(task)
 
 
-async def _problem(step: Callable[[Pod], Awaitable[None]], pod: Pod) -> ClusterError | None:
-    """Do a step for one member; return the error of the cluster, None if there was none."""
+async def _problem(step: Callable[[Pod], Awaitable[None]], pod: Pod) -> Exception | None:
+    """Do a step for one member; return its error, None if there was none. Raises InvariantError."""
     try:
         await step(pod)
-    except ClusterError as err:
+    except InvariantError:
+        raise
+    except Exception as err:  # noqa: BLE001 (the caller tells it, and tries again)
         return err
     return None
 

@@ -364,6 +364,33 @@ async def test_rest_is_evicted_when_the_api_server_is_back_and_nothing_twice() -
         assert [one.regarding.name for one in events(world, "GangNotEvicted")] == ["g"]
 
 
+async def test_member_that_succeeds_while_the_others_are_listed_is_no_loss() -> None:
+    async with a_world([*NODES, gang(grace="10s"), *members("g", 3)], faults=AT_ONCE) as world:
+        await world.settle()
+        assert world.faulty is not None
+        lose(world, "g-0")
+        await world.settle()
+        gate = world.faulty.gate("list", after=True)
+        world.clock.advance(10)
+        await asyncio.wait_for(gate.arrived.wait(), 10)
+        turn(world, "g-1", "Succeeded")
+        await until(world, lambda: world.host.objects.pod("default/g-1") is None)
+        gate.open.set()
+        await after(world, 600)
+        assert names(world) == ["g-1", "g-2"]
+
+
+async def test_defects_of_the_client_are_survived() -> None:
+    async with a_world([*NODES, gang(grace="0s"), *members("g", 3)], faults=AT_ONCE) as world:
+        await world.settle()
+        assert world.faulty is not None
+        for call in ("list", "delete"):
+            world.faulty.script(call, Fault.RAISES)
+        lose(world, "g-0")
+        await until(world, lambda: not names(world))
+        world.host.check()
+
+
 @pytest.mark.parametrize("fault", [Fault.TIME_OUT_AFTER, Fault.UNAVAILABLE_AFTER, Fault.CONFLICT], ids=str)
 async def test_pod_that_took_the_name_of_an_evicted_one_stays(fault: Fault) -> None:
     async with a_world([*NODES, gang(grace="0s"), *members("g", 3)], faults=AT_ONCE) as world:
@@ -509,6 +536,29 @@ async def test_next_host_knows_a_group_of_coscheduling_by_its_bound_members() ->
     async with second:
         await after(second, GRACE_S)
         assert names(second) == []
+
+
+async def test_bad_annotation_of_a_group_of_groups_is_told_when_its_members_come() -> None:
+    root = {
+        "apiVersion": "scheduling.k8s.io/v1alpha3",
+        "kind": "CompositePodGroup",
+        "metadata": {
+            "name": "root",
+            "namespace": "default",
+            "annotations": {"gangs.berth.io/timeout": "soon"},
+        },
+        "spec": {"schedulingPolicy": {"gang": {"minGroupCount": 1}}},
+    }
+    gates = {**GROUPS, "CompositePodGroup": True, "TopologyAwareWorkloadScheduling": True}
+    async with World([*NODES, root], configuration=EVICT, gates=gates) as world:
+        await world.settle()
+        leaf = gang(1)
+        leaf["spec"]["parentCompositePodGroupName"] = "root"
+        world.server.create(leaf)
+        world.server.create(member("g-0", "g"))
+        await world.settle()
+        told = events(world, "InvalidGangAnnotation")
+        assert [(one.regarding.name, one.regarding_kind) for one in told] == [("root", "CompositePodGroup")]
 
 
 async def test_why_says_what_is_wrong_with_annotations_and_when_members_are_evicted() -> None:
