@@ -175,7 +175,11 @@ class GangHolds:
                 self._end("unfit")
             claim.unfit_to_s, claim.unfit_on = self._clock.monotonic_s() + UNFIT_S, names_version
             return Promised(_nowhere(pods), NO_ROOM)
-        hold = self._take(group, claim, found, policy.timeout_s)
+        left = {uid: node for uid, node in found.nodes.items() if self._pods.pod_by_uid(uid) is not None}
+        if self._line.get(root.key) is not claim or claim.rests_to_s > self._clock.monotonic_s() or not left:
+            # Meanwhile the group or its members were deleted, or the time of its hold is over.
+            return Promised(_nowhere(pods))
+        hold = self._take(group, claim, Fit(left, found.waits_for), policy.timeout_s)
         return Promised(_nodes(hold, pods), self._text(hold))
 
     def placed(self, key: str, pods: Iterable[Pod]) -> Promised | None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from berth_host.app import Host
 from berth_host.app.reload import reload
-from berth_host.scheduler.gang_holds import NO_ROOM, REST_S
+from berth_host.scheduler.gang_holds import NO_ROOM, REST_S, Roomless
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.pod import COSCHEDULING_LABEL
+from berth_sdk.pod import COSCHEDULING_LABEL, Pod
+from berth_sdk.pod_group import Assignment
+from berth_sdk.results import Trial
+from berth_sdk.status import SUCCESS
 from support.coscheduling import COSCHEDULING_PROFILE, their_group
 from support.groups import HOLDS, condition_of, full, gang, members, nodes_of, pod_group, running, world_of
 from support.hosts import World, node, pod
@@ -287,6 +291,39 @@ async def test_time_for_which_room_is_held_ends() -> None:
         assert holder(world) == "a"
         reasons = [one.reason for one in world.server.events.recent]
         assert (reasons.count("HoldingRoom"), reasons.count("HoldEnded")) == (2, 1)
+
+
+@pytest.mark.parametrize("gone", ["group", "members", "time"])
+async def test_group_that_goes_while_it_looks_for_room_holds_nothing(gone: str) -> None:
+    async with world_of(full(3)) as world:
+        add(world, gang("a", holds={**HOLDS, "gangs.berth.io/timeout": "1h"}), *members("a", 6))
+        await world.settle()
+        holds, host = world.host.holds, world.host
+        hold = holds.current
+        assert hold is not None
+        host.scheduler.stop_popping()
+        nodes = hold.nodes
+        pods = [pod for uid in nodes if (pod := host.objects.pod_by_uid(uid)) is not None]
+        root = host.cache.groups.object(hold.key)
+        assert root is not None
+
+        class Trials:
+            async def run_without(self, removed: Sequence[Pod]) -> Trial:
+                if gone == "group":
+                    world.server.delete(GROUP, ObjectRef(namespace="default", name="a"))
+                elif gone == "members":
+                    end(world, *(f"a-{i}" for i in range(6)))
+                else:
+                    world.clock.advance_to(HOUR_S)
+                while host.cluster.undelivered_count:
+                    await asyncio.sleep(0)
+                return Trial(SUCCESS, tuple(Assignment(pod, nodes[pod.uid]) for pod in pods))
+
+        group = Roomless(root=root, pods=pods, profile="default-scheduler", may_preempt=True)
+        promised = await holds.failed(group, Trials())
+        assert promised is not None
+        assert set(promised.nodes.values()) == {""}
+        assert holder(world) == ""
 
 
 # --- the line ---------------------------------------------------------------------------------------------
