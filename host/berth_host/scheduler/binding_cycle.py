@@ -247,6 +247,9 @@ class BindingCycle(Undoing):
     async def _prepare(self, attempt: Attempt) -> None:
         """Run PreBindPreFlight, wait for Permit, and run PreBind. Raises Failed."""
         framework, node_name = attempt.framework, attempt.node_name
+        # The write of an earlier failure, which may be under way, must not come after the Binding or the
+        # nomination: the condition would say for ever that the pod has no node.
+        await self._status.settled(attempt.pod)
         status, will_act = await framework.run_pre_bind_pre_flight(attempt, node_name)
         if not status.is_success:
             raise Failed(status, status.message)

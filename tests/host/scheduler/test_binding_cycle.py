@@ -22,6 +22,7 @@ from berth_sdk.results import (
     PreBindResult,
 )
 from berth_sdk.status import Status
+from support.faulty_cluster import Faults
 from support.hosts import World, node, pod
 from support.ledger import Ledger
 from support.waiting import PATIENCE_S, until
@@ -322,3 +323,30 @@ async def test_a_pod_without_a_binding_cycle_has_nothing_to_abort(in_pre_bind: W
     assert not binding.abort_pod("nobody")
     assert binding.abort_pod(attempt.pod.uid)
     assert attempt.aborted
+
+
+async def test_pod_is_bound_after_the_condition_of_its_last_failure_is_written() -> None:
+    """Written after the Binding, the condition would say for ever that the pod has no node."""
+    world = World([pod("web")], faults=Faults(turns=0, reorder=False))
+    assert world.faulty is not None
+    gate = world.faulty.gate("patch")
+    async with world:
+        await gate.arrived.wait()
+        world.server.create(node("n0"))
+
+        def is_binding() -> bool:
+            world.clock.advance(1.0)  # the pod backs off
+            return bool(world.host.binding.active_count or world.node_of("web"))
+
+        await until(is_binding)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert world.node_of("web") == ""
+        gate.open.set()
+        await world.settle()
+        assert world.node_of("web") == "n0"
+        bound = world.pod("web")
+        assert bound is not None
+        scheduled = {one["type"]: one["status"] for one in bound.get("status.conditions")}
+        assert scheduled["PodScheduled"] == "True"
+        assert [call for call, key in world.faulty.done if key == "default/web"] == ["patch", "bind"]
