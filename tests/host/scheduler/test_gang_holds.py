@@ -9,6 +9,12 @@ from typing import Any
 import pytest
 from berth_host.app import Host
 from berth_host.app.reload import reload
+from berth_host.cli.rendering.why import pod_answer_text
+from berth_host.cli.rendering.why_group import group_answer_text
+from berth_host.explain.answering import pod_answer
+from berth_host.explain.group_answer import GroupAnswer
+from berth_host.explain.group_answering import group_answer
+from berth_host.explain.pod_answer import PodAnswer
 from berth_host.scheduler.gang_holds import NO_ROOM, REST_S, Roomless
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL, Pod
@@ -110,6 +116,35 @@ async def test_pods_that_end_before_the_group_starts_are_let_in() -> None:
         add(world, pod("later", cpu="1", activeDeadlineSeconds=HOUR_S + 1))
         await world.settle()
         assert not world.node_of("later")
+
+
+async def test_why_shows_the_held_room() -> None:
+    async with world_of(full(3, ends_s=4 * HOUR_S)) as world:
+        add(world, gang("a"), *members("a", 6))
+        await world.settle()
+        add(world, pod("short", cpu="1", activeDeadlineSeconds=HOUR_S), pod("endless", cpu="1"))
+        await world.settle()
+        about_group = await group_answer(world.host, "podgroup", "default", "a")
+        assert about_group is not None
+        assert GroupAnswer.from_json(about_group.as_json()).hold == about_group.hold
+        text = group_answer_text(about_group)
+        assert (
+            "HELD ROOM\n  6 pods on n0, n1\n  since 2026-01-01 00:00:00, until 2026-01-01 10:00:00\n" in text
+        )
+        assert "  expected start: 2026-01-01 04:00:03\n  1 other pod was let in\n" in text
+        kept_out = await pod_answer(world.host, "default/endless")
+        assert kept_out is not None
+        assert PodAnswer.from_json(kept_out.as_json()).held_room == kept_out.held_room == about_group.hold
+        assert (
+            "room on n0, n1 is held for podgroup/default/a until 2026-01-01 10:00:00;"
+            " a pod that ends before 2026-01-01 04:00:03 (activeDeadlineSeconds) gets it"
+        ) in pod_answer_text(kept_out)
+        own_node = nominated(world, "a")[0]
+        about_member = await pod_answer(world.host, "default/a-0", node=own_node)
+        assert about_member is not None
+        assert about_member.held_room is None
+        assert about_member.on_node is not None
+        assert about_member.on_node.text.endswith("room is held there, until its whole group fits")
 
 
 async def test_room_that_is_not_held_is_free_for_all() -> None:
