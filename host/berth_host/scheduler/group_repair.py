@@ -23,7 +23,7 @@ from berth_sdk.duration import format_seconds
 from berth_sdk.gang_policy import GANG_SCHEDULING, GangPolicy, Repair
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import COSCHEDULING_LABEL, Pod
-from berth_sdk.pod_group import INITIALLY_SCHEDULED, PodGroup
+from berth_sdk.pod_group import PodGroup
 
 from berth_host.cache.pod_groups import PodGroups
 from berth_host.errors.state import InvariantError
@@ -31,6 +31,7 @@ from berth_host.explain.group_answer import RepairState
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, rfc3339, sleep
 from berth_host.model.fate import Fate
+from berth_host.scheduler.gang_minimum import has_condition_of_now, minimum_before
 from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.preemption.eligibility import disruption_mark
 from berth_host.scheduler.victim_calls import Mark, VictimCalls
@@ -249,7 +250,7 @@ class GroupRepair:
         members = self._members(key, gang)
         if gang is None:
             gang = self._gangs[key] = _Gang(group.uid, scheduler, policy)
-            gang.had = _minimum_before(group, len(members.bound))
+            gang.had = minimum_before(group, len(members.bound))
             gang.resumes = self._begins and any(map(_is_marked, members.bound))
         self._judge(key, gang, group, policy, members)
 
@@ -261,7 +262,7 @@ class GroupRepair:
             gang.losses += 1
         gang.seen = bound
         there = len(bound) + len(gang.succeeded)
-        if there >= group.min_count or _has_condition_of_now(group):
+        if there >= group.min_count or has_condition_of_now(group):
             gang.had = group.min_count
         is_other = policy != gang.policy
         gang.policy = policy
@@ -496,31 +497,6 @@ def _needed(gang: _Gang, group: PodGroup) -> int:
     gang had it.
     """
     return min(group.min_count, gang.had)
-
-
-def _minimum_before(group: PodGroup, bound: int) -> int:
-    """Return the minimum that a gang had before this host looked at it; 0: it never had one.
-
-    The condition of a PodGroup tells. A PodGroup of coscheduling has nothing that lasts; but its members are
-    bound together, so a bound member says that the minimum was there.
-    """
-    if group.is_coscheduling:
-        return group.min_count if bound else 0
-    if _has_condition_of_now(group):
-        return group.min_count
-    condition = group.condition(INITIALLY_SCHEDULED)
-    # The spec changed since: maybe the minimum.
-    return min(group.min_count, bound) if condition is not None and condition.status == "True" else 0
-
-
-def _has_condition_of_now(group: PodGroup) -> bool:
-    """Return True if a cycle found places for the group as its spec is now."""
-    condition = group.condition(INITIALLY_SCHEDULED)
-    return (
-        condition is not None
-        and condition.status == "True"
-        and condition.observed_generation == group.generation
-    )
 
 
 def _is_marked(pod: Pod) -> bool:
