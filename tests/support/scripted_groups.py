@@ -24,6 +24,7 @@ from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.scheduler.attempt import Attempt
 from berth_host.scheduler.chooser import SmallestName
 from berth_host.scheduler.failure import Failure
+from berth_sdk.status import Status
 from support.decision_configuration import served_at
 from support.scripted_api import ScriptedApi, conditions_of, terminating
 
@@ -118,6 +119,22 @@ class ScriptedHost:
         self._to_bind: list[Attempt] = []
         """The attempts whose binding cycle begins at the end of the scheduling cycle, as recorded."""
         self.host.binding.start = self._later  # type: ignore[method-assign]  # started later
+        self._between_cycles = asyncio.Event()
+        self._between_cycles.set()
+        self._wait_for_decision = self.host.waiting_pods.wait
+        self.host.waiting_pods.wait = self._wait_out_cycle  # type: ignore[method-assign]  # ended later
+
+    async def _wait_out_cycle(self, uid: str) -> Status:
+        """Let a wait at Permit that ends in a cycle go on at the end of the cycle, as recorded.
+
+        In process the cycle has ended before the waiting task runs; a served Permit takes its time.
+        """
+        entry = self.host.waiting_pods._entries.get(uid)  # noqa: SLF001  # no one else needs it
+        if entry is not None and not entry.is_open and entry.outcome is None:
+            entry.waiter = asyncio.get_running_loop().create_future()
+            await entry.waiter
+        await self._between_cycles.wait()
+        return await self._wait_for_decision(uid)
 
     def _later(self, attempt: Attempt) -> None:
         self._to_bind.append(attempt)
@@ -219,6 +236,7 @@ class ScriptedHost:
             await self._settle()
         self.api.failing_binds = set(op.get("failBind", ()))
         self.api.hold()
+        self._between_cycles.clear()
         if isinstance(popped, QueuedPodInfo):
             await self.host.scheduler.schedule_one(popped)
         else:
@@ -226,6 +244,7 @@ class ScriptedHost:
         while self.host.wiring.busy:
             await asyncio.sleep(_POLL_S)
         entry["afterCycle"] = self._state()
+        self._between_cycles.set()
         self.api.resume()
         for attempt in self._to_bind:
             self._start_binding(attempt)
@@ -249,7 +268,7 @@ class ScriptedHost:
         host = self.host
         return bool(
             host.wiring.busy
-            or len(host.binding) > len(self._waiting_pods())
+            or host.binding.active_count
             or host.status.pending_count
             or host.group_status.pending_count
             or len(host.evictions)
