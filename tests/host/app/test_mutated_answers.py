@@ -239,6 +239,8 @@ def spent_by_cycles(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     def call_ends_and_is_noted(record: CycleRecord) -> None:
         call_ends(record)
+        if getattr(record, "assumed", False):
+            return  # The calls of the binding cycle have deadlines alone.
         while record.payer is not None:
             record = record.payer
         spent_s.append(record.budget_s - record.budget_left_s)
