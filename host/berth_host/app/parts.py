@@ -436,7 +436,7 @@ def gang_policies(configuration: LoadedConfiguration) -> PoliciesOf:
     known = {one.scheduler_name: (one.plugin_names, one.gang_policy) for one in configuration.profiles}
 
     def policy_of(profile: str, root: PodGroup) -> GangPolicy | None:
-        plugins, policy = known[profile]
+        plugins, policy = known.get(profile, ((), GangPolicy()))
         judge = COSCHEDULING_PLUGIN if root.is_coscheduling else GANG_SCHEDULING
         return policy.for_group(root)[0] if judge in plugins else None
 

@@ -97,7 +97,9 @@ def _hand_over(old: Host, new: Host, missed: list[WatchEvent]) -> None:
     for node_name, pods in old.queue.nominated_pods().items():
         for pod in pods:
             current = new.objects.pod_by_uid(pod.uid)
-            if current is not None and not current.node_name and not new.cache.is_assumed(pod.uid):
+            if current is None or current.node_name or new.cache.is_assumed(pod.uid):
+                continue
+            if current.scheduler_name in new.scheduler.profiles:  # else no event would remove it
                 new.queue.nominate(current, node_name)
     new.holds.take_over(old.holds)
 

@@ -285,6 +285,8 @@ class EventHandlers:
                 self._assumed_pod_leaves(new)
             return
         self._queue.update(old, new, pod_changes(old, new, self._rules))
+        if new.terminating and not old.terminating:
+            self._member_left(new)
         if nomination_changed(old, new):
             self._nomination_freed(old)
 

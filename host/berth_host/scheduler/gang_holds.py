@@ -164,10 +164,23 @@ class GangHolds:
         if mine is None and is_unfit:
             return Promised(_nowhere(pods), NO_ROOM)
         hold = self.current
-        if mine is None and hold is not None and hold.priority >= claim.priority:
-            # A group that refills would count the nominations of the hold whose turn it takes.
-            self._end("displaced", wakes=False)
-        found = await self._find(group, trials, mine)
+        takes_turn = mine is None and hold is not None and hold.priority >= claim.priority
+        if hold is not None and takes_turn:
+            # A group that refills must not count the nominations of the hold whose turn it takes.
+            leaves = {leaf.key for leaf in self._snapshot.groups.leaves(root.key)}
+            self._columns.room = replace(hold, group_keys=hold.group_keys | leaves)
+        try:
+            found = await self._find(group, trials, mine)
+        finally:
+            now = self.current
+            if hold is not None and now is not None and takes_turn:
+                self._columns.room = replace(now, group_keys=hold.group_keys)
+        nodes = {} if isinstance(found, Status) else found.nodes
+        left = {uid: node for uid, node in nodes.items() if self._pods.pod_by_uid(uid) is not None}
+        is_gone = self._line.get(root.key) is not claim or (nodes and not left)
+        if is_gone or (mine is not None and self._hold_of(root.key) is None):
+            # Meanwhile the group or its members were deleted, or the time of its hold is over.
+            return Promised(_nowhere(pods))
         if isinstance(found, Status):
             if not found.is_rejected:
                 return None if mine is None else Promised(_nodes(mine, pods), self._text(mine))
@@ -175,10 +188,6 @@ class GangHolds:
                 self._end("unfit")
             claim.unfit_to_s, claim.unfit_on = self._clock.monotonic_s() + UNFIT_S, names_version
             return Promised(_nowhere(pods), NO_ROOM)
-        left = {uid: node for uid, node in found.nodes.items() if self._pods.pod_by_uid(uid) is not None}
-        if self._line.get(root.key) is not claim or claim.rests_to_s > self._clock.monotonic_s() or not left:
-            # Meanwhile the group or its members were deleted, or the time of its hold is over.
-            return Promised(_nowhere(pods))
         hold = self._take(group, claim, Fit(left, found.waits_for), policy.timeout_s)
         return Promised(_nodes(hold, pods), self._text(hold))
 
@@ -338,15 +347,20 @@ class GangHolds:
         for claim in self._line.values():
             claim.yields = claim.yields and claim.key == hold.key
         for uid in hold.nodes:
-            pod = None if uid in in_attempt else self._pods.pod_by_uid(uid)
-            if pod is not None and not pod.node_name:
-                self._queue.delete_nomination(pod)
-                self._status.in_order(pod, partial(self._status.nominate, pod, ""))
+            if uid not in in_attempt:
+                self._take_back(uid)
         if wakes:
             head = min(self._ready(), key=lambda one: one.rank, default=None)
             found = None if head is None else self._queue.places.find(head.key)
             if found is not None:
                 self._queue.activate([found[1].pods()[0].pod])
+
+    def _take_back(self, uid: str) -> None:
+        """Take back the nomination of a pending member."""
+        pod = self._pods.pod_by_uid(uid)
+        if pod is not None and not pod.node_name:
+            self._queue.delete_nomination(pod)
+            self._status.in_order(pod, partial(self._status.nominate, pod, ""))
 
     def stop(self) -> None:
         """Stop the timer."""
@@ -375,10 +389,13 @@ class GangHolds:
             self._end("given_up")
 
     def member_left(self, pod: Pod) -> None:
-        """Apply the deletion of a pending pod, or its binding by another scheduler."""
+        """Apply the deletion of a pending pod, its binding by another scheduler, or the beginning of its
+        deletion: a finalizer may keep the pod for long.
+        """
         hold = self.current
         if hold is None or pod.uid not in hold.nodes:
             return
+        self._take_back(pod.uid)
         left = {uid: node for uid, node in hold.nodes.items() if uid != pod.uid}
         if left:
             self._columns.room = replace(hold, nodes=left)
@@ -423,10 +440,18 @@ class GangHolds:
         self._begin(hold, pods[0].scheduler_name)
 
     def take_over(self, before: GangHolds) -> None:
-        """Go on with the line and the hold of the host before, which has retired."""
+        """Go on with the line and the hold of the host before, which has retired, as far as this host's
+        configuration lets them.
+        """
         self._line = dict(before._line)
-        if before.current is not None:
-            self._begin(before.current, before._profile)
+        hold = before.current
+        if hold is not None:
+            self._begin(hold, before._profile)
+            root = self._groups.object(hold.key)
+            policy = None if root is None else self._policy_of(before._profile, root)
+            if policy is None or not (policy.holds_room or policy.repair is not Repair.LEAVE):
+                self._line.pop(hold.key, None)
+                self._end("given_up")
 
     def _wants(self, policy: GangPolicy, groups: GroupReader, root: PodGroup) -> bool:
         """Return True if the settings let the group hold room now: it is a gang without its minimum."""

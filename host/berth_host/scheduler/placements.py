@@ -168,8 +168,10 @@ class Placements:
 
     @property
     def may_preempt(self) -> bool:
-        """True if the group may evict pods of lower priority."""
-        if self._evaluator is None or not self._points.has(ExtensionPoint.POD_GROUP_POST_FILTER):
+        """True if the group may evict pods of lower priority: a plugin of its profile asked for the host's
+        preemption in this attempt, and the preemption policy is not Never.
+        """
+        if self._evaluator is None or self.evaluation is None:
             return False
         return not self._evaluator.never_preempts(self.root, self.pods)
 

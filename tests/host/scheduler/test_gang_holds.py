@@ -11,6 +11,7 @@ from berth_host.app import Host
 from berth_host.app.reload import reload
 from berth_host.cli.rendering.why import pod_answer_text
 from berth_host.cli.rendering.why_group import group_answer_text
+from berth_host.config.loading import load_configuration
 from berth_host.explain.answering import pod_answer
 from berth_host.explain.group_answer import GroupAnswer
 from berth_host.explain.group_answering import group_answer
@@ -22,10 +23,27 @@ from berth_sdk.pod_group import Assignment
 from berth_sdk.results import Trial
 from berth_sdk.status import SUCCESS
 from support.coscheduling import COSCHEDULING_PROFILE, their_group
-from support.groups import HOLDS, condition_of, full, gang, members, nodes_of, pod_group, running, world_of
+from support.groups import (
+    GROUPS,
+    HOLDS,
+    condition_of,
+    full,
+    gang,
+    members,
+    nodes_of,
+    pod_group,
+    running,
+    world_of,
+)
 from support.hosts import World, node, pod
 
 HOUR_S = 3600
+PROFILES = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+"""
 GROUP = "scheduling.k8s.io/podgroups"
 
 
@@ -361,6 +379,35 @@ async def test_group_that_goes_while_it_looks_for_room_holds_nothing(gone: str) 
         assert holder(world) == ""
 
 
+@pytest.mark.parametrize("is_whole", [True, False], ids=["all", "some"])
+async def test_members_that_are_being_deleted_hold_no_room(is_whole: bool) -> None:
+    async with world_of(full(3)) as world:
+        pods = members("a", 6)
+        for one in pods:
+            one["metadata"]["finalizers"] = ["tests/stays"]
+        add(world, gang("a"), *pods)
+        await world.settle()
+        end(world, *(f"a-{i}" for i in range(6 if is_whole else 2)))
+        add(world, pod("single", cpu="1"))
+        await world.settle()
+        assert len(nominated(world, "a")) == (0 if is_whole else 4)
+        assert holder(world) == ("" if is_whole else "a")
+        assert bool(world.node_of("single")) == is_whole
+
+
+async def test_pods_of_lower_priority_are_kept_out_of_a_group_that_no_plugin_preempts_for() -> None:
+    off = PROFILES + "  plugins: {multiPoint: {disabled: [{name: DefaultPreemption}]}}\n"
+    async with world_of(full(4, priority=5), configuration=off) as world:
+        add(world, gang("a", priority=5), *members("a", 6, priority=5))
+        await world.settle()
+        assert holder(world) == "a"
+        for step, name in enumerate(f"{name}-{i}" for i in range(3) for name in ("n0", "n1")):
+            add(world, pod(f"lower-{step}", cpu="1", priority=1))
+            end(world, name)
+            await world.settle()
+        assert len(nodes_of(world, "a")) == 6
+
+
 # --- the line ---------------------------------------------------------------------------------------------
 
 
@@ -421,6 +468,30 @@ async def test_group_that_lost_members_refills_ahead_of_the_line() -> None:
         assert holder(world) == "b"
 
 
+async def test_group_that_refills_and_would_not_fit_leaves_the_hold_of_another_one() -> None:
+    nodes = [node(name, cpu="4", labels={"name": name}) for name in ("n0", "n1")]
+    on_n0: dict[str, Any] = {"nodeSelector": {"name": "n0"}}
+    on_n1: dict[str, Any] = {"nodeSelector": {"name": "n1"}}
+    async with world_of(nodes) as world:
+        refills = members("a", 5, **on_n1)
+        add(world, gang("a", 4, holds={"gangs.berth.io/repair": "Refill"}), *refills[:4])
+        await world.settle()
+        add(world, *(pod(f"single-{i}", cpu="1") for i in range(4)), gang("b", 4), *members("b", 4, **on_n0))
+        await world.settle()
+        assert (holder(world), len(nodes_of(world, "a"))) == ("b", 4)
+        end(world, "a-0")
+        # Nothing that leaves makes room for the new member.
+        add(world, pod("filler", cpu="1", priority=1, **on_n1))
+        await world.settle()
+        add(world, refills[4])
+        await world.settle()
+        assert (holder(world), outcomes(world)) == ("b", {})
+        add(world, pod("small", cpu="1", **on_n0))
+        end(world, "single-0")
+        await world.settle()
+        assert not world.node_of("small")
+
+
 # --- hosts -----------------------------------------------------------------------------------------------
 
 
@@ -463,6 +534,24 @@ async def test_another_configuration_leaves_the_hold() -> None:
         add(world, pod("single", cpu="1"))
         await world.settle()
         assert not world.node_of("single")
+
+
+@pytest.mark.parametrize("lacks", ["setting", "profile"])
+async def test_configuration_that_lets_the_group_hold_no_room_frees_it(lacks: str) -> None:
+    other = "- schedulerName: other\n"
+    holds = "  pluginConfig: [{name: GangScheduling, args: {timeoutSeconds: 36000, holdRoom: true}}]\n"
+    async with world_of(full(3), configuration=f"{PROFILES}{other}{holds}") as world:
+        add(world, gang("a", holds={}), *members("a", 6, schedulerName="other"), pod("single", cpu="1"))
+        await world.settle()
+        assert (holder(world), world.node_of("single")) == ("a", "")
+        after = PROFILES if lacks == "profile" else f"{PROFILES}{other}"
+        world.host = await reload(world.host, load_configuration(after, source="after", feature_gates=GROUPS))
+        await world.settle()
+        # The members of a profile that is gone are another scheduler's.
+        annotate(world, "a", {"tests/anything": "else"})
+        await world.settle()
+        assert (holder(world), outcomes(world)) == ("", {"given_up": 1})
+        assert world.node_of("single")
 
 
 async def test_profile_without_the_plugin_holds_nothing() -> None:
