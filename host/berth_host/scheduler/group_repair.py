@@ -31,7 +31,7 @@ from berth_host.explain.group_answer import RepairState
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, rfc3339, sleep
 from berth_host.model.fate import Fate
-from berth_host.scheduler.gang_minimum import has_condition_of_now, minimum_before
+from berth_host.scheduler.gang_minimum import has_condition_of_now, is_of_earlier_group, minimum_before
 from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.preemption.eligibility import disruption_mark
 from berth_host.scheduler.victim_calls import Mark, VictimCalls
@@ -378,7 +378,10 @@ class GroupRepair:
         labels = {COSCHEDULING_LABEL: group.name} if group.is_coscheduling else {}
         found = await self._seams.cluster.list("pods", group.namespace, labels, {"status.phase": "Succeeded"})
         return {
-            pod.ref.uid for pod in found if group.is_coscheduling or pod.get(_GROUP_OF_POD, "") == group.name
+            pod.ref.uid
+            for pod in found
+            if (group.is_coscheduling or pod.get(_GROUP_OF_POD, "") == group.name)
+            and not is_of_earlier_group(pod, group)
         }
 
     def _may_evict(self, key: str, gang: _Gang) -> bool:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from berth_host.cluster.port import EventRecord
 from berth_host.explain.group_answering import group_answer
+from berth_host.model.clock import rfc3339
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL
 from support.coscheduling import COSCHEDULING_PROFILE, their_group
 from support.faulty_cluster import Fault, Faults
 from support.groups import GROUPS, condition_of, member, members, pod_group
-from support.hosts import World, node, pod
+from support.hosts import START_S, World, node, pod
 
 PROFILE = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -276,6 +277,23 @@ async def test_members_that_succeeded_are_no_loss() -> None:
         assert events(world, "GangLostMembers") == []
 
 
+async def test_pods_of_a_deleted_group_of_the_same_name_are_no_members() -> None:
+    world = a_world([*NODES])
+    for i in range(3):
+        ended = {"terminated": {"finishedAt": rfc3339(START_S - 60)}}
+        old = member(f"old-{i}", "g", nodeName="n0")
+        old["metadata"]["creationTimestamp"] = rfc3339(START_S - 3600)
+        old["status"] = {"phase": "Succeeded", "containerStatuses": [{"name": "c", "state": ended}]}
+        world.server.create(old, restore=True)
+    async with world:
+        for one in (gang(), *members("g", 3)):
+            world.server.create(one)
+        await world.settle()
+        lose(world, "g-0")
+        await after(world, GRACE_S)
+        assert names(world) == ["old-0", "old-1", "old-2"]
+
+
 async def test_members_that_failed_are_a_loss() -> None:
     async with a_world() as world:
         await world.settle()
@@ -534,6 +552,23 @@ async def test_next_host_knows_a_group_of_coscheduling_by_its_bound_members() ->
     second = World(configuration=THEIRS)
     second.cluster.server = second.server = first.server
     async with second:
+        await after(second, GRACE_S)
+        assert names(second) == []
+
+
+async def test_next_host_does_not_take_a_raised_minimum_for_a_loss() -> None:
+    first = World(coscheduled(), configuration=THEIRS)
+    await first.host.start()
+    await first.settle()
+    first.server.patch("scheduling.x-k8s.io/podgroups", ref("g"), {"spec": {"minMember": 5}})
+    await after(first, GRACE_S)
+    await first.host.abandon()
+    second = World(configuration=THEIRS)
+    second.cluster.server = second.server = first.server
+    async with second:
+        await after(second, GRACE_S)
+        assert names(second) == ["g-0", "g-1", "g-2"]
+        lose(second, "g-0")
         await after(second, GRACE_S)
         assert names(second) == []
 
