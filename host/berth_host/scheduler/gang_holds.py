@@ -217,7 +217,8 @@ class GangHolds:
         """Return where the group fits first. With a hold: where it fits in time, if it still does."""
         groups = self._snapshot.groups
         states = (groups.state(leaf.key) for leaf in groups.leaves(group.root.key))
-        own = {pod.uid for state in states if state is not None for pod in state.scheduled}
+        scheduled = (pod for state in states if state is not None for pod in state.scheduled)
+        own = {pod.uid for pod in scheduled if not pod.terminating}
         pods = self._ends.leaving(
             self._snapshot.pods,
             own,
@@ -455,9 +456,10 @@ class GangHolds:
 
     def _wants(self, policy: GangPolicy, groups: GroupReader, root: PodGroup) -> bool:
         """Return True if the settings let the group hold room now: it is a gang without its minimum."""
-        if not (policy.holds_room or (policy.repair is not Repair.LEAVE and self._repairs(root))):
-            return False
-        return root.is_gang and not groups.has_minimum(root)
+        refills = policy.repair is not Repair.LEAVE and self._repairs(root)
+        if refills and not root.is_composite:
+            return True  # terminating members are lost, though they have a node
+        return (policy.holds_room or refills) and root.is_gang and not groups.has_minimum(root)
 
     def _repairs(self, root: PodGroup) -> bool:
         """Return True if a group, or one in its tree, is refilled."""

@@ -11,7 +11,7 @@ Called by `gang_holds`. The order:
 3. pods that do not, which only their owner removes: lowest priority and youngest first, as a ReplicaSet does.
 
 Pods of DaemonSets, static pods, pods of higher priority than the group, and the group's own pods stay in any
-case. Pods that the group may evict are gone from the start.
+case, but for own pods that are being deleted. Pods that the group may evict are gone from the start.
 The number of runs of the algorithm grows with the logarithm of the number of pods that must leave.
 """
 

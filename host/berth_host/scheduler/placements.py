@@ -326,7 +326,10 @@ class Placements:
             return await self._fill_children(record, branch)
         nodes = self._nodes_of(record.placement)
         state = self.snapshot.groups.state(branch.group.key)
-        before = 0 if state is None else state.scheduled_count
+        # A what-if may have removed terminating members. The plugins' view has them, and GangScheduling does
+        # not count them where it sees them.
+        before = sum(one.terminating and not self._is_on_node(one) for one in branch.scheduled)
+        before += 0 if state is None else state.scheduled_count
         remaining, count = len(branch.members), 0
         status = await self._feasible(record, remaining, before)
         if status.is_rejected:
@@ -347,6 +350,9 @@ class Placements:
             if not _goes_on(status):
                 return _with_deleted(status, branch)
         return _with_deleted(self._completed(status, branch), branch)
+
+    def _is_on_node(self, pod: Pod) -> bool:
+        return self.snapshot.pods.position(pod.uid) is not None
 
     @staticmethod
     def _completed(status: GroupStatus, branch: Branch) -> GroupStatus:

@@ -213,6 +213,25 @@ async def test_member_on_a_node_that_is_gone_counts_as_lost_while_it_terminates(
         assert not refilling(world)
 
 
+@pytest.mark.parametrize("configuration", [REFILL, EVICT], ids=["refill", "evict"])
+async def test_room_of_a_terminating_member_is_kept_for_its_replacement(configuration: str) -> None:
+    pods = members("g", 4)
+    pods[0]["metadata"]["finalizers"] = [FINALIZER]
+    async with a_world([*NODES, gang(), *pods[:3]], configuration=configuration) as world:
+        await world.settle()
+        # It has waited for longer than the replacement.
+        world.server.create(pod("single", cpu="1"))
+        await world.settle()
+        world.server.delete("pods", ref("g-0"))
+        await world.settle()
+        world.server.create(pods[3])
+        await world.settle()
+        world.server.patch("pods", ref("g-0"), {"metadata": {"finalizers": None}})
+        await world.settle()
+        assert world.node_of("g-3") == "n0"
+        assert not world.node_of("single")
+
+
 async def test_grace_of_0_evicts_at_once() -> None:
     async with a_world([*NODES, gang(grace="0s"), *members("g", 3)]) as world:
         await world.settle()
