@@ -85,6 +85,7 @@ class Calls:
             body=orjson.dumps(body),
             resource="pods",
             key=f"{namespace}/{pod.name}",
+            frequent=True,
             before_sending=self._before_sending,
         )
 
@@ -103,7 +104,14 @@ class Calls:
             metadata = {**(patch.get("metadata") or {}), "resourceVersion": expected_resource_version}
             patch = {**patch, "metadata": metadata}
         item = await self._ask(
-            "PATCH", found, ref.namespace, ref.name, subresource, patch, content_type=patch_type.value
+            "PATCH",
+            found,
+            ref.namespace,
+            ref.name,
+            subresource,
+            patch,
+            content_type=patch_type.value,
+            frequent=True,
         )
         return _object(found, item)
 
@@ -168,6 +176,7 @@ class Calls:
         *,
         content_type: str = "application/json",
         key: str = "",
+        frequent: bool = False,
     ) -> dict[str, Any]:
         if resource.namespaced and not namespace:
             namespace = "default"
@@ -178,6 +187,7 @@ class Calls:
             content_type=content_type,
             resource=resource.name,
             key=key or (f"{namespace}/{name}" if resource.namespaced else name),
+            frequent=frequent,
             before_sending=self._before_sending,
         )
 

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import math
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
@@ -20,13 +21,14 @@ from urllib.parse import quote, urlencode, urlsplit
 import aiohttp
 import orjson
 from aiohttp.client_exceptions import ClientConnectorDNSError
-from multidict import CIMultiDict
-from yarl import URL
 
 from berth_host.cluster.kube.answers import error_of, retry_after_s
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.credentials import Credentials
+from berth_host.cluster.kube.http2 import ConnectionLostError, NoHttp2Error, NotActedOnError
+from berth_host.cluster.kube.lane import Lane
 from berth_host.cluster.kube.limiter import TokenBucket
+from berth_host.cluster.kube.session import Session, StreamedAnswer
 from berth_host.errors.cluster import ClusterError, RepeatableError, TimedOutError, UnavailableError
 from berth_host.metrics.rest_client import RestClientMetrics
 from berth_host.metrics.series import instant_s
@@ -34,24 +36,18 @@ from berth_host.model.clock import Clock, RealClock, sleep
 
 MAX_RETRIES: Final = 10
 """How often a request is sent again when the server asks for a retry."""
-KEEP_ALIVE_S: Final = 30.0
-"""Seconds after which an idle connection is closed, before a server or a load balancer closes it while a
-request is sent.
-"""
 MAX_UNDER_WAY: Final = 64
-"""The most concurrent requests, not counting those sent with `limited=False`. Each request needs a
-connection: with thousands of them the API server spends more time on handshakes than on requests, and
-refuses the excess.
+"""The most concurrent requests, not counting those sent with `limited=False`.
+
+Each request of the session needs a connection: with thousands of them the API server spends more time on
+handshakes than on requests, and refuses the excess.
 """
-CONNECT_TIMEOUT_S: Final = 10.0
-_KEEP_ALIVE_PROBES: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 _NAME_MISMATCHES: Final = (62, 64)
 """OpenSSL's verify codes for a certificate of another host name and of another address."""
 _OF_PROXY: Final = (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError, ClientConnectorDNSError)
 """Errors that concern the proxy, if there is one: the proxy resolves the server's name."""
 _DEFAULT_TIMEOUT_S: Final = 30.0
 _NO_TURN: Final = nullcontext()
-_DEFAULT_TIMEOUT: Final = aiohttp.ClientTimeout(total=_DEFAULT_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 
 
 class KubeClient:
@@ -75,21 +71,8 @@ class KubeClient:
         self._clock = clock if clock is not None else RealClock()
         self._limiter = TokenBucket(connection.qps, connection.burst, self._clock)
         self._turns = asyncio.Semaphore(MAX_UNDER_WAY)
-        self._user_agent = connection.user_agent
-        self._headers: dict[str, CIMultiDict[str]] = {}
-        self._headers_are_for = ""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0,  # `_turns` bounds requests; the owners of watches and events bound those.
-                keepalive_timeout=KEEP_ALIVE_S,
-                socket_factory=_socket,
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            # As in kube-scheduler: compression costs both ends more than it saves on the wire.
-            skip_auto_headers=("Accept-Encoding", "Content-Type"),
-            read_bufsize=2**18,
-            proxy=credentials.proxy,
-        )
+        self._session = Session(credentials, connection.user_agent)
+        self.lane = Lane(credentials, connection.user_agent)
         self.metrics.transport_count += 1
         self.metrics.transport_used(made=True)
 
@@ -102,8 +85,9 @@ class KubeClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        if not self._session.closed:
+        if not self._session.is_closed:
             self.metrics.transport_count -= 1
+            await self.lane.close()
             await self._session.close()
 
     async def request(
@@ -118,6 +102,7 @@ class KubeClient:
         resource: str = "",
         key: str = "",
         limited: bool = True,
+        frequent: bool = False,
         before_sending: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
         """Send a request and return its JSON answer; {} for an empty one. Raises ClusterError.
@@ -128,6 +113,7 @@ class KubeClient:
             resource, key: Named in errors.
             limited: Whether the request waits for the rate limit (qps and burst) and for one of
                 MAX_UNDER_WAY turns.
+            frequent: Whether it may share a connection with bindings and watches (`lane`).
             before_sending: Called before every try; stops the request by raising.
         """
         raw = await self.send(
@@ -140,6 +126,7 @@ class KubeClient:
             resource=resource,
             key=key,
             limited=limited,
+            frequent=frequent,
             before_sending=before_sending,
         )
         if not raw:
@@ -164,10 +151,12 @@ class KubeClient:
         resource: str = "",
         key: str = "",
         limited: bool = True,
+        frequent: bool = False,
         before_sending: Callable[[], None] | None = None,
     ) -> bytes:
         """Send a request and return the answer's bytes; the arguments are those of `request`."""
-        url = self._url(path, query)
+        if query:
+            path = f"{path}?{urlencode(query, quote_via=quote)}"
         ends_s = math.inf
         retry_count, is_renewed = 0, False
         while True:
@@ -179,7 +168,7 @@ class KubeClient:
                 if before_sending is not None:
                     before_sending()
                 status, answer, retry_after = await self._try(
-                    method, url, body, content_type, timeout_s, resource, key
+                    method, path, body, content_type, timeout_s, resource, key, frequent=frequent
                 )
             if status < 300:
                 return answer
@@ -200,12 +189,14 @@ class KubeClient:
     async def _try(
         self,
         method: str,
-        url: URL,
+        path: str,
         body: bytes | None,
         content_type: str,
         timeout_s: float,
         resource: str,
         key: str,
+        *,
+        frequent: bool,
     ) -> tuple[int, bytes, str]:
         """Send once; return status, body and Retry-After."""
         credentials = self.credentials
@@ -215,19 +206,15 @@ class KubeClient:
         code = 0
         answer = b""
         try:
-            response = await self._session.request(
-                method,
-                url,
-                data=body,
-                headers=self._headers_of(content_type if body is not None else ""),
-                timeout=_DEFAULT_TIMEOUT if timeout_s == _DEFAULT_TIMEOUT_S else _timeout(timeout_s),
-                allow_redirects=False,
-                ssl=credentials.ssl_context,
-                server_hostname=credentials.server_hostname,
-            )
-            answer = await response.read()
-            code = response.status
-            return code, answer, response.headers.get("Retry-After", "")
+            if frequent and self.lane.is_open:
+                try:
+                    sent = await self.lane.exchange(method, path, body, content_type, timeout_s)
+                except NoHttp2Error:
+                    sent = await self._session.exchange(method, path, body, content_type, timeout_s)
+            else:
+                sent = await self._session.exchange(method, path, body, content_type, timeout_s)
+            code, answer, _ = sent
+            return sent
         except (aiohttp.ClientError, OSError) as err:
             raise self._lost(err, resource, key, timeout_s) from err
         finally:
@@ -252,86 +239,62 @@ class KubeClient:
         credentials = self.credentials
         if time.monotonic() >= credentials.due_s:
             await credentials.refresh()
+        path = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
         started_s = instant_s()
         code = 0
         try:
-            response = await self._session.request(
-                "GET",
-                self._url(path, query),
-                headers=self._headers_of(""),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_s),
-                allow_redirects=False,
-                ssl=credentials.ssl_context,
-                server_hostname=credentials.server_hostname,
-            )
-            code = response.status
+            answer = await self._session.stream(path, idle_s)
+            code = answer.status
         except (aiohttp.ClientError, OSError) as err:
             raise self._lost(err, resource, "", idle_s) from err
         finally:
             self.metrics.request_ended(self._authority, "GET", code=code, started_s=started_s)
+        stream = Stream(answer, lambda err: self._lost(err, resource, "", idle_s))
         try:
             if code != 200:
                 if code == 401:
                     await credentials.refresh(force=True)
-                try:
-                    answer = await response.read()
-                except (aiohttp.ClientError, OSError) as err:
-                    raise self._lost(err, resource, "", idle_s) from err
-                raise error_of(code, answer, resource, "")
-            yield Stream(response, lambda err: self._lost(err, resource, "", idle_s))
+                said = b""
+                while chunk := await stream.chunk():
+                    said += chunk
+                raise error_of(code, said, resource, "")
+            yield stream
         finally:
-            _abort(response)
-
-    def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
-        if query:
-            path = f"{path}?{urlencode(query, quote_via=quote)}"
-        return URL(self.host + path, encoded=True)
-
-    def _headers_of(self, content_type: str) -> CIMultiDict[str]:
-        """Return the headers of a content type; they are cached until the token changes."""
-        if self._headers_are_for != self.credentials.authorization:
-            self._headers.clear()
-            self._headers_are_for = self.credentials.authorization
-        found = self._headers.get(content_type)
-        if found is None:
-            found = CIMultiDict({"Accept": "application/json", "User-Agent": self._user_agent})
-            if content_type:
-                found["Content-Type"] = content_type
-            if self._headers_are_for:
-                found["Authorization"] = self._headers_are_for
-            for name, value in self.credentials.impersonation:
-                found.add(name, value)
-            self._headers[content_type] = found
-        return found
+            stream.close()
 
     def _lost(self, err: Exception, resource: str, key: str, timeout_s: float) -> ClusterError:
         """Return the error for a failed connection, in one line that ends in the cure."""
         host = self.host
         if isinstance(err, TimeoutError):
             return TimedOutError(resource, key, f"no answer from {host} within {timeout_s:g} s")
-        if isinstance(err, aiohttp.ClientConnectorCertificateError):
-            reason = str(getattr(err.certificate_error, "verify_message", "") or err.certificate_error)
-            text = f"the certificate of {host} is not trusted: {reason.rstrip('.')}; {self._cure(err)}"
+        cause = _cause_of(err)
+        if isinstance(err, ConnectionLostError):
+            text = f"the connection to {host} was lost: {err}"
+            if isinstance(err, NotActedOnError):
+                return RepeatableError(resource, key, text)
+        elif isinstance(cause, ssl.SSLCertVerificationError):
+            reason = str(cause.verify_message or cause)
+            text = f"the certificate of {host} is not trusted: {reason.rstrip('.')}; {self._cure(cause)}"
         elif self.credentials.proxy and isinstance(err, _OF_PROXY):
             # The URL's user and password must not appear in the message.
             proxy = urlsplit(self.credentials.proxy).netloc.rpartition("@")[2]
             text = f"no way to {host} through the proxy {proxy}: {err}; check proxy-url, or HTTPS_PROXY"
-        elif isinstance(err, aiohttp.ClientConnectorSSLError):
-            text = f"no TLS with {host}: {err.os_error}; is it an https address?"
-        elif isinstance(err, ClientConnectorDNSError):
+        elif isinstance(cause, ssl.SSLError):
+            text = f"no TLS with {host}: {cause}; is it an https address?"
+        elif isinstance(cause, socket.gaierror):
             text = f"the name in {host} cannot be resolved; check server in the kubeconfig, or --master"
-        elif isinstance(err, aiohttp.ClientConnectorError):
-            cause = err.os_error.strerror or err.os_error
-            text = f"cannot connect to {host}: {cause}; is the API server running, and the address right?"
-            if err.os_error.errno == errno.ECONNREFUSED:
+        elif cause is not None:
+            said = cause.strerror or cause
+            text = f"cannot connect to {host}: {said}; is the API server running, and the address right?"
+            if cause.errno == errno.ECONNREFUSED:
                 return RepeatableError(resource, key, text)
         else:
             text = f"the connection to {host} was lost: {err or type(err).__name__}"
         return UnavailableError(resource, key, text)
 
-    def _cure(self, err: aiohttp.ClientConnectorCertificateError) -> str:
+    def _cure(self, err: ssl.SSLCertVerificationError) -> str:
         """Return the cure for a refused certificate: wrong name, or unknown signer."""
-        if getattr(err.certificate_error, "verify_code", 0) not in _NAME_MISMATCHES:
+        if err.verify_code not in _NAME_MISMATCHES:
             return "set certificate-authority in the kubeconfig to the cluster's CA"
         if self.credentials.server_hostname:
             return (
@@ -343,8 +306,8 @@ class KubeClient:
 class Stream:
     """A streamed answer."""
 
-    def __init__(self, response: aiohttp.ClientResponse, lost: Callable[[Exception], ClusterError]) -> None:
-        self._response = response
+    def __init__(self, answer: StreamedAnswer, lost: Callable[[Exception], ClusterError]) -> None:
+        self._answer = answer
         self._lost = lost
 
     async def chunk(self) -> bytes:
@@ -353,13 +316,23 @@ class Stream:
         Raises UnavailableError, and TimedOutError after a silence of `idle_s`.
         """
         try:
-            return await self._response.content.readany()
+            return await self._answer.chunk()
         except (aiohttp.ClientError, OSError) as err:
             raise self._lost(err) from err
 
     def close(self) -> None:
         """Close the connection, so that `chunk` ends or raises."""
-        _abort(self._response)
+        self._answer.abort()
+
+
+def _cause_of(err: Exception) -> OSError | None:
+    """Return why no connection was opened; None if one was, and was lost."""
+    if isinstance(err, aiohttp.ClientConnectorCertificateError):
+        return err.certificate_error if isinstance(err.certificate_error, OSError) else None
+    if isinstance(err, aiohttp.ClientConnectorError):
+        return err.os_error
+    # The lane names a lost connection so; the session wraps what it could not open.
+    return err if isinstance(err, OSError) and not isinstance(err, aiohttp.ClientError) else None
 
 
 def path_of(prefix: str, plural: str, namespace: str = "", name: str = "", subresource: str = "") -> str:
@@ -378,26 +351,3 @@ def path_of(prefix: str, plural: str, namespace: str = "", name: str = "", subre
 def segment(text: str) -> str:
     """Escape one segment of a path; `.` and `..` are escaped too, so that they cannot change the path."""
     return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe=":")
-
-
-def _abort(response: aiohttp.ClientResponse) -> None:
-    """Abort the connection of a streamed answer, without a TLS shutdown, which would wait for the server."""
-    connection = response.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
-    response.close()
-
-
-def _timeout(total_s: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_TIMEOUT_S)
-
-
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """Return a socket with keep-alive probes, because a watch may be silent for long."""
-    family, kind, protocol, *_ = address
-    made = socket.socket(family=family, type=kind, proto=protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEP_ALIVE_PROBES:
-        if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made

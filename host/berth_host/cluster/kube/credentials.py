@@ -45,7 +45,8 @@ class Credentials:
     """The credentials for one API server.
 
     Attributes: host (URL without a final slash), server_hostname and proxy (None: as the URL says),
-    authorization (a header's value, empty for none), impersonation (headers and their values), ssl_context.
+    authorization (a header's value, empty for none), impersonation (headers and their values), ssl_context,
+    and http2_context (the same, for connections that may speak HTTP/2).
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Credentials:
         if entry is not None:
             _check_header(self.authorization, f"the token of kubeconfig {str(entry.path)!r}")
         self.ssl_context = server.ssl_context()
+        self.http2_context = _offering_http2(server.ssl_context())
         self.due_s = math.inf
         """The monotonic time, in seconds, from which on `refresh` reads again."""
 
@@ -158,8 +160,10 @@ class Credentials:
     def _use_certificate(self, certificate: bytes, key: bytes) -> None:
         if self._certificate == (certificate, key):
             return
-        context = self._server.ssl_context()
-        _load_certificate(context, certificate, key)
+        context, http2_context = self._server.ssl_context(), self._server.ssl_context()
+        for one in (context, http2_context):
+            _load_certificate(one, certificate, key)
+        self.http2_context = _offering_http2(http2_context)
         # Connections are keyed by their context, so a new context prevents the use of old connections.
         self.ssl_context = context
         self._certificate = certificate, key
@@ -168,6 +172,11 @@ class Credentials:
         """Load the client certificate, if there is one, into a context that trusts other servers."""
         if self._certificate is not None:
             _load_certificate(context, *self._certificate)
+
+
+def _offering_http2(context: ssl.SSLContext) -> ssl.SSLContext:
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    return context
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

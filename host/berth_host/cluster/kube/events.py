@@ -378,6 +378,7 @@ class EventWriter:
                     resource="events.k8s.io/events",
                     key=f"{kept.namespace}/{kept.name}",
                     limited=False,
+                    frequent=True,
                     before_sending=self._before_sending,
                 )
             except NotFoundError:
@@ -393,6 +394,7 @@ class EventWriter:
                 resource="events.k8s.io/events",
                 key=f"{kept.namespace}/{kept.name}",
                 limited=False,
+                frequent=True,
                 before_sending=self._before_sending,
             )
         except ConflictError:

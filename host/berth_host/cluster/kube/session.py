@@ -1,0 +1,147 @@
+"""`Session`: the way of ordinary requests to the API server, over HTTP/1.1 (aiohttp), also through proxies.
+
+Used by `client`, beside `lane`, which has the same calls.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Any, Final
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from berth_host.cluster.kube.credentials import Credentials
+
+KEEP_ALIVE_S: Final = 30.0
+"""Seconds after which an idle connection is closed, before a server or a load balancer closes it while a
+request is sent.
+"""
+CONNECT_TIMEOUT_S: Final = 10.0
+_KEEP_ALIVE_PROBES: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+
+
+class Session:
+    """A pool of connections to one API server. `user_agent`: a header's value."""
+
+    def __init__(self, credentials: Credentials, user_agent: str) -> None:
+        self._credentials = credentials
+        self._user_agent = user_agent
+        self._headers: dict[str, CIMultiDict[str]] = {}
+        self._headers_are_for = ""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0,  # The client bounds requests; the owners of watches and events bound those.
+                keepalive_timeout=KEEP_ALIVE_S,
+                socket_factory=_socket,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # As in kube-scheduler: compression costs both ends more than it saves on the wire.
+            skip_auto_headers=("Accept-Encoding", "Content-Type"),
+            read_bufsize=2**18,
+            proxy=credentials.proxy,
+        )
+
+    @property
+    def is_closed(self) -> bool:
+        """True after `close`."""
+        return self._session.closed
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    async def exchange(
+        self, method: str, path: str, body: bytes | None, content_type: str, timeout_s: float
+    ) -> tuple[int, bytes, str]:
+        """Send a request; return status, body and Retry-After. Raises aiohttp.ClientError and OSError."""
+        response = await self._ask(
+            method,
+            path,
+            body,
+            content_type,
+            aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S),
+        )
+        answer = await response.read()
+        return response.status, answer, response.headers.get("Retry-After", "")
+
+    async def stream(self, path: str, idle_s: float) -> StreamedAnswer:
+        """Send a GET whose answer is streamed; return it when its headers came. Raises as `exchange`.
+
+        `idle_s`: the silence, in seconds, after which the connection counts as lost.
+        """
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_s)
+        return StreamedAnswer(await self._ask("GET", path, None, "", limits))
+
+    async def _ask(
+        self, method: str, path: str, body: bytes | None, content_type: str, limits: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        credentials = self._credentials
+        return await self._session.request(
+            method,
+            URL(credentials.host + path, encoded=True),
+            data=body,
+            headers=self._headers_of(content_type if body is not None else ""),
+            timeout=limits,
+            allow_redirects=False,
+            ssl=credentials.ssl_context,
+            server_hostname=credentials.server_hostname,
+        )
+
+    def _headers_of(self, content_type: str) -> CIMultiDict[str]:
+        """Return the headers of a content type; they are cached until the token changes."""
+        if self._headers_are_for != self._credentials.authorization:
+            self._headers.clear()
+            self._headers_are_for = self._credentials.authorization
+        found = self._headers.get(content_type)
+        if found is None:
+            found = CIMultiDict(constant_headers(self._credentials, self._user_agent))
+            if content_type:
+                found["Content-Type"] = content_type
+            self._headers[content_type] = found
+        return found
+
+
+class StreamedAnswer:
+    """A streamed answer, whose headers have come. `status`: the HTTP status."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+
+    async def chunk(self) -> bytes:
+        """Return the bytes that have arrived; b"" at the end. Raises OSError or aiohttp.ClientError."""
+        return await self._response.content.readany()
+
+    def abort(self) -> None:
+        """End the answer; `chunk` then returns or raises."""
+        # Without a TLS shutdown, which would wait for the server.
+        connection = self._response.connection
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
+        self._response.close()
+
+
+def constant_headers(credentials: Credentials, user_agent: str) -> Sequence[tuple[str, str]]:
+    """Return the headers that every request has, except that of the host."""
+    made = [("Accept", "application/json"), ("User-Agent", user_agent)]
+    if credentials.authorization:
+        made.append(("Authorization", credentials.authorization))
+    return [*made, *credentials.impersonation]
+
+
+def probe(connected: socket.socket) -> None:
+    """Turn keep-alive probes on, because a watch may be silent for long."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE_PROBES:
+        if hasattr(socket, name):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    family, kind, protocol, *_ = address
+    made = socket.socket(family=family, type=kind, proto=protocol)
+    probe(made)
+    return made

@@ -1,0 +1,571 @@
+"""Frequent requests over HTTP/2: one connection for many, all ways in which it ends, nothing sent twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import hpack
+import orjson
+import pytest
+from berth_host.cluster.kube import http2
+from berth_host.cluster.kube.client import MAX_UNDER_WAY, KubeClient
+from berth_host.cluster.kube.connection import Connection
+from berth_host.cluster.kube.http2 import ConnectionLostError, Http2Connection
+from berth_host.cluster.kube.http2_heads import HeadEncoder
+from berth_host.errors.cluster import (
+    NotFoundError,
+    RepeatableError,
+    TimedOutError,
+    UnavailableError,
+)
+from berth_host.model.clock import ManualClock
+from h2.errors import ErrorCodes
+from h2.settings import SettingCodes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.certificates import Authority
+from support.http2_server import Asked, Http2Server, http2_server
+from support.waiting import until
+
+BINDING = "/api/v1/namespaces/default/pods/web/binding"
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture
+def kubeconfig(authority: Authority, tmp_path: Path) -> Callable[..., str]:
+    def write(server: Http2Server, **user: Any) -> str:
+        (tmp_path / "ca.crt").write_bytes(authority.pem)
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "x",
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": server.url, "certificate-authority": "ca.crt"}}],
+            "users": [{"name": "u", "user": user or {"token": "t0"}}],
+        }
+        path = tmp_path / "kubeconfig"
+        path.write_text(json.dumps(content))
+        return str(path)
+
+    return write
+
+
+Opened = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(authority: Authority, tmp_path: Path, kubeconfig: Callable[..., str]) -> Opened:
+    """Return a function that starts a server and opens a client of it."""
+
+    @asynccontextmanager
+    async def open_both(
+        server: Http2Server, clock: ManualClock | None = None, **user: Any
+    ) -> AsyncIterator[KubeClient]:
+        async with http2_server(authority, tmp_path, server):
+            connection = Connection(kubeconfig=kubeconfig(server, **user), qps=-1)
+            client = await KubeClient.open(connection, clock=clock)
+            try:
+                yield client
+            finally:
+                await client.close()
+
+    return open_both
+
+
+async def bind(client: KubeClient, body: bytes = b'{"kind":"Binding"}', **more: Any) -> bytes:
+    return await client.send("POST", BINDING, body=body, resource="pods", key="web", frequent=True, **more)
+
+
+async def created(asked: Asked) -> None:
+    asked.answer(201, asked.body)
+
+
+# --- what goes well --------------------------------------------------------------------------------
+
+
+async def test_request_arrives_whole(opened: Opened) -> None:
+    server = Http2Server(created)
+    async with opened(server) as client:
+        for _ in range(2):  # The second one refers to the headers of the first.
+            assert await bind(client) == b'{"kind":"Binding"}'
+    first, second = server.asked
+    assert first.headers == second.headers
+    assert first.headers == {
+        ":method": "POST",
+        ":scheme": "https",
+        ":authority": f"127.0.0.1:{server.port}",
+        ":path": BINDING,
+        "accept": "application/json",
+        "user-agent": "berth",
+        "authorization": "Bearer t0",
+        "content-type": "application/json",
+        "content-length": "18",
+    }
+    assert first.of is second.of
+
+
+async def test_patch_has_its_content_type_and_query(opened: Opened) -> None:
+    server = Http2Server(created)
+    async with opened(server) as client:
+        answer = await client.request(
+            "PATCH",
+            "/api/v1/namespaces/default/pods/web/status",
+            query={"fieldManager": "a b&c"},
+            body={"status": {}},
+            content_type="application/strategic-merge-patch+json",
+            frequent=True,
+        )
+    assert answer == {"status": {}}
+    [asked] = server.asked
+    assert asked.headers[":method"] == "PATCH"
+    assert asked.path == "/api/v1/namespaces/default/pods/web/status?fieldManager=a%20b%26c"
+    assert asked.headers["content-type"] == "application/strategic-merge-patch+json"
+
+
+async def test_requests_of_one_turn_share_a_connection_and_a_write(opened: Opened) -> None:
+    server = Http2Server()
+    async with opened(server) as client:
+        first = asyncio.ensure_future(bind(client))
+        await until(lambda: len(server.asked) == 1)
+        [connection] = server.connections
+        reads = connection.reads
+        others = [asyncio.ensure_future(bind(client)) for _ in range(40)]
+        await until(lambda: len(server.asked) == 41)
+        assert connection.reads == reads + 1
+        for asked in reversed(server.asked):  # In another order than they were sent.
+            asked.answer(201)
+        await asyncio.gather(first, *others)
+    assert len(server.connections) == 1
+
+
+async def test_other_requests_take_the_session(opened: Opened) -> None:
+    server = Http2Server(created)
+    async with opened(server) as client:
+        # This server speaks nothing but HTTP/2, and the session speaks HTTP/1.1 alone.
+        with pytest.raises(UnavailableError):
+            await client.request("GET", "/api/v1/nodes/n1")
+        await bind(client)
+
+
+@pytest.mark.parametrize("window_bytes", [1, 100, 65_535])
+async def test_body_larger_than_the_servers_window_arrives(opened: Opened, window_bytes: int) -> None:
+    server = Http2Server(created, {SettingCodes.INITIAL_WINDOW_SIZE: window_bytes})
+    body = bytes(range(256)) * (2 if window_bytes < 100 else 400)
+    async with opened(server) as client:
+        assert await asyncio.gather(*(bind(client, body) for _ in range(3))) == [body] * 3
+
+
+async def test_answer_larger_than_the_windows_arrives(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http2, "WINDOW", 70_000)
+    monkeypatch.setattr(http2, "CONNECTION_WINDOW", 140_000)
+    large = bytes(range(256)) * 2000
+
+    async def answer(asked: Asked) -> None:
+        asked.answer(200, large)
+
+    async with opened(Http2Server(answer)) as client:
+        assert await asyncio.gather(*(bind(client) for _ in range(3))) == [large] * 3
+
+
+@pytest.mark.parametrize("table_bytes", [0, 100, 4096, 65_536])
+async def test_any_size_of_the_servers_table_of_headers(opened: Opened, table_bytes: int) -> None:
+    server = Http2Server(created, {SettingCodes.HEADER_TABLE_SIZE: table_bytes})
+    async with opened(server) as client:
+        for _ in range(3):
+            await bind(client)
+    assert len({tuple(asked.headers.items()) for asked in server.asked}) == 1
+
+
+async def test_token_of_twenty_kilobytes(opened: Opened) -> None:
+    server = Http2Server(created, {SettingCodes.MAX_HEADER_LIST_SIZE: 2**17})
+    token = "x" * 20_000
+    async with opened(server, token=token) as client:
+        for connection in server.connections:
+            connection.h2.decoder.max_header_list_size = 2**17
+        await bind(client)
+        await bind(client)
+    assert [asked.headers["authorization"] for asked in server.asked] == [f"Bearer {token}"] * 2
+
+
+async def test_more_requests_than_the_server_takes_at_once(opened: Opened) -> None:
+    server = Http2Server(None, {SettingCodes.MAX_CONCURRENT_STREAMS: 3})
+    async with opened(server) as client:
+        calls = [asyncio.ensure_future(bind(client)) for _ in range(8)]
+        await until(lambda: len(server.asked) == 8)
+        assert len(server.connections) == 3
+        for asked in server.asked:
+            asked.answer(201)
+        await asyncio.gather(*calls)
+
+
+async def test_limit_on_requests_under_way_holds(opened: Opened) -> None:
+    server = Http2Server()
+    async with opened(server) as client:
+        calls = [asyncio.ensure_future(bind(client)) for _ in range(MAX_UNDER_WAY + 5)]
+        await until(lambda: len(server.asked) == MAX_UNDER_WAY)
+        for asked in list(server.asked):
+            asked.answer(201)
+        await until(lambda: len(server.asked) == MAX_UNDER_WAY + 5)
+        for asked in server.asked[MAX_UNDER_WAY:]:
+            asked.answer(201)
+        await asyncio.gather(*calls)
+
+
+async def test_answer_that_comes_byte_by_byte(opened: Opened) -> None:
+    server = Http2Server()
+    async with opened(server) as client:
+        calls = [asyncio.ensure_future(bind(client)) for _ in range(2)]
+        await until(lambda: len(server.asked) == 2)
+        [connection] = server.connections
+        raw = bytearray()
+        connection.flush = lambda: raw.extend(connection.h2.data_to_send() or b"")  # type: ignore[method-assign]
+        for asked in server.asked:
+            asked.answer(201, b'{"whole": true}')
+        for byte in raw:
+            connection.write(bytes((byte,)))
+            await asyncio.sleep(0)
+        assert await asyncio.gather(*calls) == [b'{"whole": true}'] * 2
+
+
+# --- answers that are errors -----------------------------------------------------------------------
+
+
+async def test_429_is_sent_again_after_the_time_that_the_server_names(opened: Opened) -> None:
+    async def answer(asked: Asked) -> None:
+        if len(server.asked) == 1:
+            asked.answer(429, b'{"kind": "Status", "code": 429}', retry_after="7")
+        else:
+            asked.answer(201)
+
+    server = Http2Server(answer)
+    clock = ManualClock()
+    async with opened(server, clock) as client:
+        call = asyncio.ensure_future(bind(client))
+        await until(lambda: clock.next_timer_s() is not None)
+        assert clock.next_timer_s() == 7.0
+        clock.advance(7.0)
+        await call
+    assert len(server.asked) == 2
+
+
+async def test_404_is_named(opened: Opened) -> None:
+    async def answer(asked: Asked) -> None:
+        asked.answer(404, orjson.dumps({"kind": "Status", "message": 'pods "web" not found'}))
+
+    async with opened(Http2Server(answer)) as client:
+        for _ in range(2):
+            with pytest.raises(NotFoundError, match='pods "web" not found'):
+                await bind(client)
+
+
+async def test_401_brings_the_new_token_on_a_new_connection(opened: Opened, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("t1")
+
+    async def answer(asked: Asked) -> None:
+        asked.answer(201 if asked.headers["authorization"] == "Bearer t2" else 401)
+
+    server = Http2Server(answer)
+    async with opened(server, tokenFile=str(token)) as client:
+        token.write_text("t2")
+        await bind(client)
+        await bind(client)
+    assert [asked.headers["authorization"] for asked in server.asked] == [
+        "Bearer t1",
+        "Bearer t2",
+        "Bearer t2",
+    ]
+    assert len(server.connections) == 2
+
+
+# --- connections that end --------------------------------------------------------------------------
+
+
+async def test_request_that_may_have_been_acted_on_is_not_sent_again(opened: Opened) -> None:
+    async def cut(asked: Asked) -> None:
+        asked.of.cut()
+
+    server = Http2Server(cut)
+    async with opened(server) as client:
+        with pytest.raises(
+            UnavailableError, match=r"pods 'web': the connection to https://\S+ was lost"
+        ) as caught:
+            await bind(client)
+        assert not isinstance(caught.value, RepeatableError)
+        assert len(server.asked) == 1
+        server.handler = created
+        await bind(client)
+    assert len(server.asked) == 2
+
+
+async def test_request_on_a_connection_that_was_cut_meanwhile_opens_another(opened: Opened) -> None:
+    server = Http2Server(created)
+    async with opened(server) as client:
+        for _ in range(3):
+            await bind(client)
+            server.connections[-1].cut()
+            await until(lambda: not client.lane.connection_count)
+        assert len(server.asked) == len(server.connections) == 3
+
+
+async def test_goaway_ends_the_requests_under_way_and_sends_again_those_it_leaves_out(opened: Opened) -> None:
+    server = Http2Server()
+    async with opened(server) as client:
+        calls = [asyncio.ensure_future(bind(client)) for _ in range(3)]
+        await until(lambda: len(server.asked) == 3)
+        first, second, _ = server.asked
+        first.of.h2.close_connection(ErrorCodes.NO_ERROR, b"bye", last_stream_id=second.stream)
+        first.of.flush()
+        await until(lambda: len(server.asked) == 4)
+        again = server.asked[3]
+        assert again.of is not first.of
+        again.answer(201, b"again")
+        assert await calls[2] == b"again"
+        assert not calls[0].done()
+        assert not calls[1].done()
+        # The library sends nothing more after a GOAWAY: the answers are written by hand.
+        for asked, call in ((first, calls[0]), (second, calls[1])):
+            asked.of.write(
+                b"\0\0\1\1\4" + asked.stream.to_bytes(4, "big") + b"\x88"
+                b"\0\0\2\0\1" + asked.stream.to_bytes(4, "big") + b"{}"
+            )
+            assert await call == b"{}"
+        await until(lambda: client.lane.connection_count == 1)
+
+
+async def test_refused_stream_is_sent_again_and_a_reset_one_is_not(opened: Opened) -> None:
+    async def refuse(asked: Asked) -> None:
+        code = codes.pop(0) if codes else None
+        if code is None:
+            asked.answer(201)
+            return
+        asked.of.h2.reset_stream(asked.stream, code)
+        asked.of.flush()
+
+    codes = [ErrorCodes.REFUSED_STREAM, ErrorCodes.REFUSED_STREAM]
+    server = Http2Server(refuse)
+    async with opened(server) as client:
+        await bind(client)
+        assert len(server.asked) == 3
+        codes.append(ErrorCodes.INTERNAL_ERROR)
+        with pytest.raises(UnavailableError, match="reset the request's stream: INTERNAL_ERROR") as caught:
+            await bind(client)
+        assert not isinstance(caught.value, RepeatableError)
+        assert len(server.asked) == 4
+        codes += [ErrorCodes.REFUSED_STREAM] * 9
+        with pytest.raises(RepeatableError, match="refused the request's stream"):
+            await bind(client)
+        assert len(server.asked) == 8
+
+
+async def test_no_answer_in_time_ends_this_request_alone(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http2, "TICK_S", 0.01)
+    server = Http2Server()
+    async with opened(server) as client:
+        patient = asyncio.ensure_future(bind(client))
+        await until(lambda: len(server.asked) == 1)
+        with pytest.raises(TimedOutError, match=r"no answer from https://\S+ within 0.05 s"):
+            await bind(client, timeout_s=0.05)
+        late = server.asked[1]
+        await until(lambda: server.resets == [(late.stream, ErrorCodes.CANCEL)])
+        server.asked[0].answer(201)
+        await patient
+    assert len(server.connections) == 1
+
+
+async def test_cancelled_request_is_reset(opened: Opened) -> None:
+    server = Http2Server()
+    async with opened(server) as client:
+        call = asyncio.ensure_future(bind(client))
+        await until(lambda: len(server.asked) == 1)
+        call.cancel()
+        await until(lambda: server.resets == [(server.asked[0].stream, ErrorCodes.CANCEL)])
+        server.handler = created
+        await bind(client)
+
+
+async def test_silent_server_is_pinged_and_then_left(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("TICK_S", 0.01), ("PING_AFTER_S", 0.02), ("PING_TIMEOUT_S", 0.05)):
+        monkeypatch.setattr(http2, name, seconds)
+    server = Http2Server()
+    async with opened(server) as client:
+        call = asyncio.ensure_future(bind(client))
+        await until(lambda: len(server.asked) == 1)
+        await asyncio.sleep(0.2)  # Answers to PING keep the connection.
+        assert not call.done()
+        server.acknowledges = False
+        with pytest.raises(UnavailableError, match="no answer to a PING"):
+            await call
+
+
+async def test_server_that_takes_no_request_is_an_error(opened: Opened) -> None:
+    async with opened(Http2Server(None, {SettingCodes.MAX_CONCURRENT_STREAMS: 0})) as client:
+        with pytest.raises(UnavailableError, match="MAX_CONCURRENT_STREAMS 0"):
+            await bind(client)
+
+
+async def test_one_dial_for_all_that_wait_and_a_cancelled_one_does_not_end_it(opened: Opened) -> None:
+    server = Http2Server(created)
+    async with opened(server) as client:
+        calls = [asyncio.ensure_future(bind(client)) for _ in range(10)]
+        await asyncio.sleep(0)
+        calls[0].cancel()
+        await asyncio.gather(*calls[1:])
+    assert len(server.connections) == 1
+    assert len(server.asked) == 9
+
+
+async def test_refused_connection_may_be_repeated_and_says_what_to_look_at(
+    opened: Opened, kubeconfig: Callable[..., str]
+) -> None:
+    server = Http2Server(created)
+    async with opened(server) as client:
+        await bind(client)
+    server.port = 9
+    client = await KubeClient.open(Connection(kubeconfig=kubeconfig(server)))
+    with pytest.raises(RepeatableError, match="is the API server running, and the address right"):
+        await bind(client)
+    await client.close()
+
+
+# --- a peer that sends anything ----------------------------------------------------------------------
+
+
+class MemoryTransport(asyncio.Transport):
+    """Keeps what is written. `alpn`: the protocol that TLS agreed on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.is_aborted = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+def frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + number.to_bytes(4, "big") + payload
+
+
+@asynccontextmanager
+async def three_requests() -> AsyncIterator[tuple[Http2Connection, list[asyncio.Task[Any]]]]:
+    connection = Http2Connection([(":authority", "x")], lambda: None)
+    connection.connection_made(MemoryTransport())
+    connection.data_received(frame(4, 0, 0, b""))
+    calls = [asyncio.create_task(connection.exchange("POST", "/x", b"{}", "a/b", 30.0)) for _ in range(3)]
+    await asyncio.sleep(0)
+    yield connection, calls
+    connection.close()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
+WRONG = {
+    "no SETTINGS first": (b"HTTP/1.1 400 Bad Request\r\n\r\n", "bytes"),
+    "frame too long": (b"\xff\xff\xff\0\0\0\0\0\0", "a frame of 16777215 bytes"),
+    "data before headers": (frame(0, 0, 1, b"x"), "an answer without headers"),
+    "answer to nothing": (frame(1, 4, 99, b"\x88"), "request 99, which was not made"),
+    "headers unreadable": (frame(1, 4, 1, b"\xff\xff\xff\xff\xff\xff"), "headers that cannot be read"),
+    "headers without status": (frame(1, 4, 1, b"\x90"), "without a status"),
+    "interrupted headers": (frame(1, 0, 1, b"\x88") + frame(6, 0, 0, bytes(8)), "interrupts"),
+    "continuation of nothing": (frame(9, 4, 1, b"\x88"), "CONTINUATION"),
+    "two heads": (frame(1, 4, 1, b"\x88") * 2, "two blocks"),
+    "too much padding": (frame(0x1, 0x4 | 0x8, 1, b"\x09\x88"), "padding"),
+    "push": (frame(5, 4, 1, bytes(4)), "PUSH_PROMISE"),
+    "window": (frame(8, 0, 0, b"\x7f\xff\xff\xff") * 2, "window"),
+    "cut settings": (frame(4, 0, 0, b"\0"), "SETTINGS"),
+    "short ping": (frame(6, 0, 0, b""), "PING"),
+    "short goaway": (frame(7, 0, 0, b""), "GOAWAY"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+async def test_what_is_no_http2_ends_all_requests_and_says_what_it_was(name: str) -> None:
+    raw, said = WRONG[name]
+    async with three_requests() as (connection, calls):
+        connection.data_received(raw)
+        assert connection.is_closed
+        for call in calls:
+            with pytest.raises(ConnectionLostError, match=said):
+                await call
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=40),
+            st.builds(
+                frame,
+                st.integers(0, 12),
+                st.integers(0, 255),
+                st.sampled_from((0, 1, 2, 3, 5, 7, 2**31 - 1)),
+                st.one_of(st.binary(max_size=20), st.sampled_from((b"\x88", b"\x08\x03201", bytes(4)))),
+            ),
+        ),
+        max_size=12,
+    )
+)
+def test_any_bytes_of_a_peer_end_or_keep_the_connection(pieces: list[bytes]) -> None:
+    async def run() -> None:
+        async with three_requests() as (connection, calls):
+            for piece in pieces:
+                connection.data_received(piece)
+                await asyncio.sleep(0)
+                if connection.is_closed:
+                    break
+            open_count = sum(not call.done() for call in calls)
+            await asyncio.sleep(0)
+            assert connection.open_count == open_count or connection.is_closed
+        assert all(call.done() for call in calls)
+        for call in calls:
+            error = call.exception()
+            assert error is None or isinstance(error, ConnectionLostError | TimeoutError)
+
+    asyncio.run(run())
+
+
+def test_blocks_of_headers_are_read_by_another_implementation() -> None:
+    constant = [(":authority", "a:1"), ("accept", "x" * 200), ("odd-name", "v" * 5000), ("user-agent", "b")]
+    for table_bytes in (0, 60, 300, 4096):
+        encoder = HeadEncoder(table_bytes, constant)
+        decoder = hpack.Decoder()
+        for length in (0, 17, 10**6):
+            got = decoder.decode(encoder.block("DELETE", "/" + "p" * 300, "t" * 130, length))
+            assert got == [
+                (":method", "DELETE"),
+                (":scheme", "https"),
+                constant[0],
+                (":path", "/" + "p" * 300),
+                *constant[1:],
+                ("content-type", "t" * 130),
+                ("content-length", str(length)),
+            ]
+
+
+async def test_certificate_of_another_authority_is_refused(
+    authority: Authority, tmp_path: Path, kubeconfig: Callable[..., str]
+) -> None:
+    async with http2_server(Authority("other"), tmp_path, Http2Server(created)) as server:
+        client = await KubeClient.open(Connection(kubeconfig=kubeconfig(server)))
+        with pytest.raises(UnavailableError, match=r"the certificate of \S+ is not trusted"):
+            await bind(client)
+        await client.close()
