@@ -17,6 +17,7 @@ class Turn:
     """One run of one contender over pods that exist before the scheduler starts.
 
     `pods_per_s` and CPU: from the first bound pod to the last. `memory_mb`: the maximum until then.
+    `loop_...`: of the thread of berth's event loop, which alone decides and binds; 0 for others.
     `beside_...`: of the plugin's or the extender's process, 0 without one. `servers_...`: of etcd and the API
     server. `startup_s`: from the scheduler's start to the first binding; `load`: load average of the machine
     over the last minute.
@@ -24,12 +25,18 @@ class Turn:
 
     pods_per_s: float
     cpu_ms_per_pod: float
+    loop_cpu_ms_per_pod: float
     memory_mb: float
     beside_cpu_ms_per_pod: float
     beside_memory_mb: float
     servers_cpu_ms_per_pod: float
     startup_s: float
     load: float
+
+    @property
+    def loop_pods_per_s(self) -> float:
+        """The pods per second with which the event loop's thread would be busy all the time; 0 for others."""
+        return 1000 / self.loop_cpu_ms_per_pod if self.loop_cpu_ms_per_pod else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

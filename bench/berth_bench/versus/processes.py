@@ -30,6 +30,12 @@ def cpu_s(pid: int) -> float:
     return (int(fields[_USER]) + int(fields[_SYSTEM])) / os.sysconf("SC_CLK_TCK")
 
 
+def first_thread_cpu_s(pid: int) -> float:
+    """Return the CPU time of a process's first thread so far, in seconds. Raises OSError if it has ended."""
+    fields = _fields(pid, thread=pid)
+    return (int(fields[_USER]) + int(fields[_SYSTEM])) / os.sysconf("SC_CLK_TCK")
+
+
 def memory_mb(pid: int, what: str = MOST) -> float:
     """Return memory of one process in MB (1024 * 1024 bytes), from a line of /proc/PID/status."""
     for line in (_PROC / str(pid) / "status").read_text().splitlines():
@@ -51,6 +57,9 @@ def children(pid: int) -> list[int]:
     return sorted(found)
 
 
-def _fields(pid: int) -> list[str]:
+def _fields(pid: int, *, thread: int | None = None) -> list[str]:
     """Return the fields after the program's name, which may contain spaces and parentheses."""
-    return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    folder = _PROC / str(pid)
+    if thread is not None:
+        folder = folder / "task" / str(thread)
+    return (folder / "stat").read_text().rpartition(")")[2].split()

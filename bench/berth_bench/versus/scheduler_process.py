@@ -128,6 +128,10 @@ class SchedulerProcess:
         """Return the CPU time so far, in seconds."""
         return processes.cpu_s(self.pid)
 
+    def loop_cpu_s(self) -> float:
+        """Return the CPU time of berth's event loop so far, in seconds; 0 for kube-scheduler."""
+        return processes.first_thread_cpu_s(self.pid) if self.setup.is_berth else 0.0
+
     def memory_mb(self, what: str = processes.MOST) -> float:
         """Return the memory in MB: the maximum so far, or with `VmRSS` the current one."""
         return processes.memory_mb(self.pid, what)

@@ -96,11 +96,13 @@ class Yard:
                 await _next(bound, running)
                 beside = running.beside()
                 first_s, first_cpu_s = time.monotonic(), running.process.cpu_s()
+                loop_first_s = running.process.loop_cpu_s()
                 beside_first_s = processes.cpu_s(beside) if beside else 0.0
                 servers_first_s = self._servers_cpu_s()
                 for _ in range(workload.pods - 1):
                     await _next(bound, running)
                 took_s, cpu_s = time.monotonic() - first_s, running.process.cpu_s() - first_cpu_s
+                loop_s = running.process.loop_cpu_s() - loop_first_s
                 servers_s = self._servers_cpu_s() - servers_first_s
                 beside_s = processes.cpu_s(beside) - beside_first_s if beside else 0.0
                 memory_mb = running.process.memory_mb()
@@ -111,6 +113,7 @@ class Yard:
         return Turn(
             pods_per_s=counted / took_s,
             cpu_ms_per_pod=1000 * cpu_s / counted,
+            loop_cpu_ms_per_pod=1000 * loop_s / counted,
             memory_mb=memory_mb,
             beside_cpu_ms_per_pod=1000 * beside_s / counted,
             beside_memory_mb=beside_mb,

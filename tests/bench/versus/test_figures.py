@@ -11,6 +11,7 @@ from berth_bench.versus.figures import Comparison, Latency, Standing, Turn
 TURN = Turn(
     pods_per_s=300.0,
     cpu_ms_per_pod=2.0,
+    loop_cpu_ms_per_pod=0.5,
     memory_mb=100.0,
     beside_cpu_ms_per_pod=0.0,
     beside_memory_mb=0.0,
@@ -90,7 +91,7 @@ def test_text_has_medians_and_ratios() -> None:
     beside = replace(TURN, beside_cpu_ms_per_pod=0.5, beside_memory_mb=64.0)
     text = comparisons_text([comparison(OURS, THEIRS, Standing(contender="berth, plugin", turns=(beside,)))])
     first, second, plugin, empty, header, ratio, *_ = text.splitlines()[1:]
-    assert " ".join(first.split()) == "Plain/1000Nodes 1000 3000 berth 330 3.00 100 - - 4.00 1.0"
+    assert " ".join(first.split()) == "Plain/1000Nodes 1000 3000 berth 330 3.00 0.500 2000 100 - - 4.00 1.0"
     assert second.split()[3:5] == ["kube-scheduler", "210"]
     assert plugin.split()[-4:] == ["0.50", "64", "4.00", "1.0"]
     assert empty == ""

@@ -549,8 +549,8 @@ def test_blocks_of_headers_are_read_by_another_implementation() -> None:
         encoder = HeadEncoder(table_bytes, constant)
         decoder = hpack.Decoder()
         for length in (0, 17, 10**6):
-            got = decoder.decode(encoder.block("DELETE", "/" + "p" * 300, "t" * 130, length))
-            assert got == [
+            block = encoder.block("DELETE", "/" + "p" * 300, "t" * 130, length)
+            assert [tuple(map(str, header)) for header in decoder.decode(block)] == [
                 (":method", "DELETE"),
                 (":scheme", "https"),
                 constant[0],
