@@ -40,10 +40,10 @@ UNFIT_S: Final = 60.0
 when nodes come or go.
 """
 REST_S: Final = 10.0
-"""Seconds for which a group whose hold ran out of time holds no room, so that the pods that the hold kept out
-have their turn.
+"""Seconds for which no group holds room after a hold ran out of time, so that the pods that the hold kept out
+have their turn, also where groups hold room in turns.
 """
-RESTS: Final = "holds no room for some seconds, as the time of its last hold is over"
+RESTS: Final = "holds no room for some seconds, as the time of the last hold is over"
 NO_ROOM: Final = "holds no room: it would not fit even without the pods that are expected to leave"
 PoliciesOf = Callable[[str, PodGroup], GangPolicy | None]
 """Returns the settings of a group, by the schedulerName of its pods and the root group; None: the plugin
@@ -81,9 +81,8 @@ class Promised:
 @dataclass(slots=True, eq=False)
 class _Claim:
     """A group in line. `repairs`: it lost members. `since_s`: Unix seconds, by which it waits. `yields`: its
-    last hold ran out of time, and no other group has had its turn since. `rests_to_s`: monotonic seconds,
-    until which it holds no room. `unfit_to_s`: the same, until which it looks for none on the nodes of
-    `unfit_on`.
+    last hold ran out of time, and no other group has had its turn since. `unfit_to_s`: monotonic seconds,
+    until which it looks for no room on the nodes of `unfit_on`.
     """
 
     key: str
@@ -92,7 +91,6 @@ class _Claim:
     repairs: bool
     since_s: float
     yields: bool = False
-    rests_to_s: float = 0.0
     unfit_to_s: float = 0.0
     unfit_on: int = -1
 
@@ -134,6 +132,8 @@ class GangHolds:
         self._metrics = metrics
         self._report = report
         self._line: dict[str, _Claim] = {}
+        self._rests_to_s = 0.0
+        """Monotonic seconds, until which no group holds room."""
         self._ends = Ends()
         self._timer: Timer | None = None
         self._profile = ""
@@ -153,11 +153,11 @@ class GangHolds:
         if policy is None or not pods or not self._wants(policy, self._snapshot.groups, root):
             return self._withdraw(root.key, "given_up", pods)
         claim = self._claim(root, pods, repairs=self._repairs(root))
+        if self._rests_to_s > self._clock.monotonic_s():
+            return Promised(_nowhere(pods), RESTS)
         ahead = self._ahead(claim)
         if ahead:
             return Promised(_nowhere(pods), f"waits in line to hold room, behind {ahead}")
-        if claim.rests_to_s > self._clock.monotonic_s():
-            return Promised(_nowhere(pods), RESTS)
         mine = self._hold_of(root.key)
         names_version = self._snapshot.nodes.names_version
         is_unfit = claim.unfit_on == names_version and claim.unfit_to_s > self._clock.monotonic_s()
@@ -264,11 +264,7 @@ class GangHolds:
         now_s = self._clock.monotonic_s()
         for claim in self._line.values():
             found = self._queue.places.find(claim.key)
-            if (
-                found is not None
-                and not found[1].is_gated
-                and now_s >= max(claim.rests_to_s, claim.unfit_to_s)
-            ):
+            if found is not None and not found[1].is_gated and now_s >= claim.unfit_to_s:
                 yield claim
 
     def _hold_of(self, key: str) -> Hold | None:
@@ -317,11 +313,11 @@ class GangHolds:
         claim, root = self._line.get(hold.key), self._groups.object(hold.key)
         if claim is not None:
             claim.since_s, claim.yields = self._clock.now_s(), True
-            claim.rests_to_s = self._clock.monotonic_s() + REST_S
+        self._rests_to_s = self._clock.monotonic_s() + REST_S
         if root is not None:
             note = f"the group has not started in the time for which it may hold room: {self._text(hold)}"
             self._report(root, self._profile, "Warning", "HoldEnded", note)
-        self._end("timed_out")
+        self._end("timed_out", wakes=False)
 
     def _withdraw(self, key: str, outcome: str, pods: Iterable[Pod]) -> Promised | None:
         """Take a group out of the line, and end its hold. `pods`: the members of its attempt."""
@@ -444,7 +440,7 @@ class GangHolds:
         """Go on with the line and the hold of the host before, which has retired, as far as this host's
         configuration lets them.
         """
-        self._line = dict(before._line)
+        self._line, self._rests_to_s = dict(before._line), before._rests_to_s
         hold = before.current
         if hold is not None:
             self._begin(hold, before._profile)

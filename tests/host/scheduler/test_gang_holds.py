@@ -433,6 +433,22 @@ async def test_one_group_holds_and_the_others_wait_in_line() -> None:
         assert holder(world) == "a"
 
 
+async def test_two_groups_that_take_turns_leave_room_to_others_in_between() -> None:
+    short = {**HOLDS, "gangs.berth.io/timeout": "1h"}
+    async with world_of(full(3)) as world:
+        add(world, gang("a", holds=short), *members("a", 6), gang("b", holds=short), *members("b", 6))
+        await world.settle()
+        add(world, pod("single", cpu="1"))
+        await world.settle()
+        assert (holder(world), world.node_of("single")) == ("a", "")
+        world.clock.advance_to(HOUR_S)
+        await world.settle()
+        assert world.node_of("single")
+        world.clock.advance(REST_S)
+        await world.settle()
+        assert holder(world) == "b"
+
+
 async def test_group_of_higher_priority_takes_the_turn_of_another_one() -> None:
     async with world_of(full(3)) as world:
         add(world, gang("a"), *members("a", 6))
