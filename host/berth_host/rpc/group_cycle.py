@@ -40,12 +40,12 @@ class GroupCycle(CycleRecord):
         """Make the record.
 
         Args:
-            cycle_id: The id of the cycle; of a child group, that of `parent`, to which the name is added.
+            cycle_id: The id of the cycle; of a child group, that of `parent`, to which the key is added.
             budget_s: The budget of one pod, in seconds.
             parent: The placement in which a child group of a composite group is tried; None: a root group.
         """
         if parent is not None:
-            cycle_id = f"{cycle_id}/{group.group.name}"
+            cycle_id = f"{cycle_id}/{group.group.key}"
         super().__init__(cycle_id, group, profile, budget_s * max(count_members(group), 1))
         self.group = group
         self.nodes = nodes

@@ -5,7 +5,14 @@ from __future__ import annotations
 from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.group_cycle import GroupCycle, JudgedSteps
 from berth_sdk.cycle_state import TrialRef
-from berth_sdk.pod_group import GroupView, Placement, PlacementProgress, PodGroup
+from berth_sdk.pod_group import (
+    COMPOSITE_POD_GROUP,
+    POD_GROUP,
+    GroupView,
+    Placement,
+    PlacementProgress,
+    PodGroup,
+)
 from berth_sdk.runtime.group_runtime import FeasibleSteps, filled
 from berth_sdk.status import Status
 from berth_sdk.testing.builders import make_pod
@@ -47,6 +54,13 @@ def test_trials_are_numbered_over_all_placements_of_the_root_group() -> None:
     assert second.state("Demo").group is child.state("Demo")
     assert child.state("Demo").placement is first.state("Demo")
     assert second.payer is root
+
+
+def test_child_groups_of_two_kinds_with_the_same_name_have_cycles_of_their_own() -> None:
+    trial = group_cycle().placement(Placement("a", NODES))
+    views = [GroupView(PodGroup(kind=kind, name="same"), ()) for kind in (POD_GROUP, COMPOSITE_POD_GROUP)]
+    first, second = (GroupCycle(trial.cycle_id, view, "default", parent=trial) for view in views)
+    assert first.cycle_id != second.cycle_id
 
 
 def test_the_budget_is_that_of_one_pod_for_each_member() -> None:
