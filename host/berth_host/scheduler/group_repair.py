@@ -207,7 +207,10 @@ class GroupRepair:
     def is_refilling(self, key: str) -> bool:
         """Return True if a gang is to be refilled: members are lost, and too few have a node."""
         gang = self._gangs.get(key)
-        return gang is not None and gang.is_short and gang.is_counted and not gang.is_evicting
+        if gang is None or not gang.is_short or gang.is_evicting:
+            return False
+        # After another loss the members that succeeded are listed again: the first loss stands meanwhile.
+        return gang.is_counted or gang.is_told
 
     def state_of(self, key: str) -> RepairState | None:
         """Return what is known about a gang that lost members; None for any other group."""

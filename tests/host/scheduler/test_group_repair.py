@@ -470,6 +470,22 @@ async def test_nothing_is_evicted_before_the_members_that_succeeded_were_listed(
         assert names(world) == ["g-0", "g-1", "g-2"]
 
 
+async def test_group_that_loses_another_member_goes_on_refilling_while_its_members_are_listed() -> None:
+    async with a_world(configuration=REFILL, faults=AT_ONCE) as world:
+        await world.settle()
+        assert world.faulty is not None
+        lose(world, "g-0")
+        await world.settle()
+        world.server.create(member("g-3", "g"))
+        await world.settle()
+        assert refilling(world)
+        with world.faulty.always("list", Fault.FORBIDDEN):
+            before = len(world.faulty.calls)
+            lose(world, "g-1")
+            await until(world, lambda: [c for c, _ in world.faulty.calls[before:] if c == "list"])  # type: ignore[union-attr]
+            assert refilling(world)
+
+
 async def test_host_that_lost_the_lead_evicts_nothing_and_the_next_one_counts_anew() -> None:
     first = a_world()
     await first.host.start()
