@@ -11,10 +11,11 @@ Source: kube-scheduler `backend/queue/scheduling_queue.go` (runPreEnqueuePlugins
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
 from berth_sdk.status import Code, Status
 
@@ -156,6 +157,13 @@ class Gates:
         profile = self._seams.profiles.get(info.pod.scheduler_name)
         gates: Mapping[str, Gate] = {} if profile is None else profile.gates
         started_s = instant_s()
+        if answers and profile is not None and known is UNANSWERED:
+            # The hundredth member of a group must not cost a call for each of the ninety-nine before it.
+            same = _same_as_before(info, profile.signs, answers)
+            if same is not None:
+                self._seams.observer.pod_rejected(info.gating_plugin, info.pod.scheduler_name)
+                self._tell(info, same.code, started_s)
+                return None
         shown = self._shown(info, entity)
         for name in _order(gates, info.gating_plugin):
             if known.passed and (info.uid, name) in known.passed:
@@ -284,6 +292,20 @@ class Gates:
         info.gating_plugin, info.gating_message = plugin, message
         index = self._registrations.get(info.pod.scheduler_name)
         info.gating_plugin_events = () if index is None else index.declared_by(plugin)
+
+
+def _same_as_before(
+    info: QueuedPodInfo, signs: Mapping[str, Callable[[Pod], Hashable]], answers: Answers
+) -> Status | None:
+    """Return the answer that keeps a gated member as it is: of its gate, about a member that is alike."""
+    name = info.gating_plugin
+    sign = signs.get(name)
+    if sign is None or name not in info.unschedulable_plugins:
+        return None
+    status = answers.get((name, sign(info.pod)))
+    if status is None or status.is_success or status.message != info.gating_message:
+        return None
+    return status
 
 
 def _order(gates: Mapping[str, Gate], gating: str) -> Iterable[str]:
