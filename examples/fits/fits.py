@@ -84,7 +84,8 @@ def show_group(name: str, answer: GroupFit) -> None:
     for pod, message in answer.unfit.items():
         print(f"  {pod}: {message}")
     if answer.untried:
-        print(f"  {len(answer.untried)} pods not tried")
+        count = len(answer.untried)
+        print(f"  {count} {'pod' if count == 1 else 'pods'} not tried")
     for tried in answer.placements if len(answer.placements) > 1 else ():
         said = tried.message or "fits"
         print(f"  {tried.name} ({tried.nodes} nodes): {tried.placed} pods placed, {said}")
