@@ -61,6 +61,7 @@ EVENTS: Final = frozenset(
         "extender.failed",
         "extender.recovered",
         "framed.unreachable",
+        "group.bad_annotation",
         "group.hold_ended",
         "group.holds_room",
         "group.status_refused",
