@@ -8,6 +8,7 @@ The programs are those of `make envtest` (or of KUBEBUILDER_ASSETS); see `missin
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import secrets
@@ -279,9 +280,15 @@ class RealServers:
             headers={"Content-Type": content_type, "Authorization": f"Bearer {self.tokens[user]}"},
         )
         context = ssl.create_default_context(cafile=str(self.ca_file))
-        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
-            text = answer.read()
-            is_json = "json" in (answer.headers.get("Content-Type") or "")
+        try:
+            with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+                text = answer.read()
+                is_json = "json" in (answer.headers.get("Content-Type") or "")
+        except urllib.error.HTTPError as err:
+            # The error has the open connection, which callers that only look at the code would not close.
+            with err:
+                said = io.BytesIO(err.read())
+            raise urllib.error.HTTPError(err.url, err.code, err.reason, err.headers, said) from None
         return json.loads(text) if is_json else text.decode()
 
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
