@@ -15,6 +15,7 @@ def attach(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_hundred_plugins_attach_and_are_called_about_every_pod() -> None:
     done = attach("--turns", "1", "--starts", "1", "-o", "json")
     assert done.returncode == 0, done.stderr

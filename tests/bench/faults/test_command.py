@@ -17,6 +17,7 @@ def faults(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_each_case_is_measured_against_the_host_without_a_plugin() -> None:
     done = faults(*SMALL, "-o", "json")
     assert done.returncode == 0, done.stderr

@@ -294,7 +294,14 @@ def test_faults_cover_every_call_of_the_contract() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("pod_count", "transport"), [(1, "unary"), (1, "framed"), (200, "framed")])
+@pytest.mark.parametrize(
+    ("pod_count", "transport"),
+    [
+        (1, "framed"),
+        pytest.param(1, "unary", marks=pytest.mark.long),
+        pytest.param(200, "framed", marks=pytest.mark.long),
+    ],
+)
 async def test_host_survives_every_fault_at_every_call(
     tmp_path: Path, impatient: None, pod_count: int, transport: str
 ) -> None:

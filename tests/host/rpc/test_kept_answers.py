@@ -31,7 +31,7 @@ from support.kept_columns import NODES, PLACED, WAITING, Heights, KeptColumnsMac
 
 TestKeptColumns = pytest.mark.slow(KeptColumnsMachine.TestCase)
 TestKeptColumns.settings = settings(
-    max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=8, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
