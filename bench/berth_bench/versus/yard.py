@@ -101,8 +101,9 @@ class Yard:
                 servers_first_s = self._servers_cpu_s()
                 for _ in range(workload.pods - 1):
                     await _next(bound, running)
-                took_s, cpu_s = time.monotonic() - first_s, running.process.cpu_s() - first_cpu_s
+                # The thread's time is that of an interval within the process's.
                 loop_s = running.process.loop_cpu_s() - loop_first_s
+                took_s, cpu_s = time.monotonic() - first_s, running.process.cpu_s() - first_cpu_s
                 servers_s = self._servers_cpu_s() - servers_first_s
                 beside_s = processes.cpu_s(beside) - beside_first_s if beside else 0.0
                 memory_mb = running.process.memory_mb()

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from berth_bench.versus.processes import children, cpu_s, memory_mb
+from berth_bench.versus.processes import children, cpu_s, first_thread_cpu_s, memory_mb
 
 BUSY = "sum(range(20_000_000)); print('done', flush=True); input()"
 
@@ -26,11 +26,28 @@ def test_a_child_is_found_with_what_it_uses() -> None:
         child.kill()
 
 
+def test_time_of_the_first_thread_is_without_that_of_the_others() -> None:
+    work = "sum(range(20_000_000))"
+    busy = f"import threading; t = threading.Thread(target=lambda: {work}); t.start(); t.join()"
+    for code, is_first in ((work, True), (busy, False)):
+        line = f"{code}; print('done', flush=True); input()"
+        with subprocess.Popen(
+            [sys.executable, "-c", line], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"done\n"
+            whole_s, first_s = cpu_s(child.pid), first_thread_cpu_s(child.pid)
+            assert (first_s > whole_s - 0.04) == is_first, (first_s, whole_s)
+            child.kill()
+
+
 def test_ended_process_and_unknown_line_are_errors() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
     with pytest.raises(OSError):
         cpu_s(child.pid)
+    with pytest.raises(OSError):
+        first_thread_cpu_s(child.pid)
     with pytest.raises(LookupError, match="VmMost"):
         memory_mb(os.getpid(), "VmMost")
 
