@@ -13,7 +13,6 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import (
     DataReceived,
-    PingAckReceived,
     RequestReceived,
     StreamEnded,
     StreamReset,
@@ -52,7 +51,7 @@ Handler = Callable[[Asked], Awaitable[None]]
 
 @dataclass
 class Http2Server:
-    """What a server saw, and how it answers. `handler`: answers each request; None: nobody does."""
+    """The settings of a server, and the requests that it got. `handler`: answers each; None: nobody does."""
 
     handler: Handler | None = None
     settings: dict[SettingCodes, int] = field(default_factory=dict)
@@ -77,7 +76,8 @@ class ServedConnection(asyncio.Protocol):
         self.unsent: dict[int, bytes] = {}
         self.transport: asyncio.Transport | None = None
         self.reads = 0
-        self.ping_acks = 0
+        self.held: bytearray | None = None
+        """Takes what would be sent, unless it is None."""
         self._open: dict[int, Asked] = {}
         self._tasks: set[asyncio.Future[None]] = set()
 
@@ -115,8 +115,6 @@ class ServedConnection(asyncio.Protocol):
                 self.server.resets.append((event.stream_id, int(event.error_code or 0)))
             elif isinstance(event, WindowUpdated):
                 self.send_bodies()
-            elif isinstance(event, PingAckReceived):
-                self.ping_acks += 1
         self.flush()
 
     def _ended(self, stream: int) -> None:
@@ -145,7 +143,11 @@ class ServedConnection(asyncio.Protocol):
         self.flush()
 
     def flush(self) -> None:
-        if self.transport is not None and (raw := self.h2.data_to_send()):
+        if self.transport is None or not (raw := self.h2.data_to_send()):
+            return
+        if self.held is not None:
+            self.held += raw
+        else:
             self.transport.write(raw)
 
     def write(self, raw: bytes) -> None:

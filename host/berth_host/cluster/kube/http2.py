@@ -107,7 +107,7 @@ class _Exchange:
         self.unread = 0
         """Bytes received for which the window was not given back."""
         self.unsent: memoryview | None = None
-        """What the server's windows did not let through yet of the request's body."""
+        """The rest of the request's body, in bytes, which waits until the server's windows allow it."""
 
 
 class Http2Connection(asyncio.Protocol):

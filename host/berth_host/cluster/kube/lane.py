@@ -117,7 +117,7 @@ class Lane:
             # A caller that is cancelled must not end the dial of the others.
             await asyncio.wait([dialling])
             if dialling.cancelled():
-                raise ConnectionLostError("it was closed here")
+                raise NotActedOnError("it was closed here")
             dialling.result()
 
     def _dialled(self, task: asyncio.Task[None]) -> None:
@@ -154,12 +154,20 @@ class Lane:
             self._not_before_s = time.monotonic() + OFFER_AGAIN_S
             log.info("client.no_http2", host=credentials.host)
             return
+        except ConnectionLostError as err:
+            # Nothing was asked over it yet, so whoever waits for it may ask again.
+            raise NotActedOnError(str(err)) from err
         except BaseException:
             connection.close()
             raise
         if not connection.has_room:
+            is_left = connection.is_closed or connection.is_retired
             connection.close()
-            raise ConnectionLostError("the server allows no request (SETTINGS_MAX_CONCURRENT_STREAMS 0)")
+            raise NotActedOnError(
+                "the server ended it at once"
+                if is_left
+                else "the server allows no request (SETTINGS_MAX_CONCURRENT_STREAMS 0)"
+            )
         probe(transport.get_extra_info("socket"))
         self._connections.append(connection)
         self._opened_with = opened_with

@@ -29,7 +29,7 @@ from h2.settings import SettingCodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.certificates import Authority
-from support.http2_server import Asked, Http2Server, http2_server
+from support.http2_server import Asked, Http2Server, ServedConnection, http2_server
 from support.waiting import until
 
 BINDING = "/api/v1/namespaces/default/pods/web/binding"
@@ -228,8 +228,7 @@ async def test_answer_that_comes_byte_by_byte(opened: Opened) -> None:
         calls = [asyncio.ensure_future(bind(client)) for _ in range(2)]
         await until(lambda: len(server.asked) == 2)
         [connection] = server.connections
-        raw = bytearray()
-        connection.flush = lambda: raw.extend(connection.h2.data_to_send() or b"")  # type: ignore[method-assign]
+        connection.held = raw = bytearray()
         for asked in server.asked:
             asked.answer(201, b'{"whole": true}')
         for byte in raw:
@@ -413,7 +412,16 @@ async def test_silent_server_is_pinged_and_then_left(opened: Opened, monkeypatch
 
 async def test_server_that_takes_no_request_is_an_error(opened: Opened) -> None:
     async with opened(Http2Server(None, {SettingCodes.MAX_CONCURRENT_STREAMS: 0})) as client:
-        with pytest.raises(UnavailableError, match="MAX_CONCURRENT_STREAMS 0"):
+        with pytest.raises(RepeatableError, match="MAX_CONCURRENT_STREAMS 0"):
+            await bind(client)
+
+
+async def test_server_that_ends_before_its_settings_has_acted_on_nothing(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ServedConnection, "connection_made", lambda _, transport: transport.abort())
+    async with opened(Http2Server(created)) as client:
+        with pytest.raises(RepeatableError, match="was lost"):
             await bind(client)
 
 
