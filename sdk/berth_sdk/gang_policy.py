@@ -43,7 +43,7 @@ ArgProblem: TypeAlias = tuple[str, object, str]
 
 
 class Repair(StrEnum):
-    """What happens to a group that had its minimum and lost members, so that it has fewer now.
+    """The repair of a group that had its minimum, lost members, and has fewer now.
 
     `LEAVE`: nothing. `REFILL`: the group holds room for the replacements of the lost members. `EVICT`: as
     `REFILL`; if the group is still below its minimum after the grace, its other members are evicted.

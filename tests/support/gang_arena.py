@@ -41,7 +41,7 @@ KUBERNETES, COSCHEDULING = "kubernetes", "coscheduling"
 KINDS = (KUBERNETES, COSCHEDULING)
 BOUND = "bound"
 MOMENTS = ("tentative", "good", "permit", "pre-bind", BOUND)
-"""What the last member did before the kill: a reservation in a trial, one for good, and so on."""
+"""The last step of a member before the kill: a reservation in a trial, one for good, and so on."""
 VICTIMS = ("host", "plugin", "both")
 GROUPS_PATH = path_at(POD_GROUP, namespace="default")
 CONFIGURATION = """\
@@ -68,7 +68,7 @@ plugins:
 
 @dataclass(slots=True)
 class Figures:
-    """What a run found. `kills` and `at`: kills in the middle of a gang, and their moments.
+    """The figures of a run. `kills` and `at`: kills in the middle of a gang, and their moments.
 
     The other numbers are 0 in a run without a fault. `wrong_conditions`: of groups and of pods. `ended`:
     hosts and plugins that ended by themselves. `found`: what was wrong, in words.

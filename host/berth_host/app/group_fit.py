@@ -58,7 +58,7 @@ class GroupFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTrials:
-    """What a trial needs of a `FrameworkAlone`."""
+    """The parts of a `FrameworkAlone` that a trial uses."""
 
     cache: Cache
     snapshot: Snapshot

@@ -70,7 +70,7 @@ class Roomless:
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """What a failed attempt promises the members. `nodes`: the node to nominate each member to, by uid; "":
+    """The nominations after a failed attempt. `nodes`: the node to nominate each member to, by uid; "":
     none. `text`: a sentence for the group's message; "" for none.
     """
 

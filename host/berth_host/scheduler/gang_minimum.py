@@ -1,4 +1,4 @@
-"""What objects say about the past of a group: the minimum that it had, and the pods that were never its own.
+"""Read the past of a group from objects: the minimum that it had, and the pods that were never its own.
 
 Read by `group_repair`, which keeps the rest in memory.
 """

@@ -133,7 +133,7 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """What a pod says about its end: for how many seconds it may run, and when it is deleted (Unix seconds).
+    """The declared end of a pod: for how many seconds it may run, and when it is deleted (Unix seconds).
     None: nothing. `completes`: it ends by itself some time.
     """
 
