@@ -145,3 +145,21 @@ def test_command_prints_one_line_of_json_per_workload() -> None:
     assert ratio["pods_per_s"] > 0
     assert all(one["median"]["servers_cpu_ms_per_pod"] > 0.1 for one in said["contenders"])
     assert said["command"] == (f"berth bench versus Plain/1000Nodes --runs 1 --nodes {NODES} --pods {MANY}")
+
+
+async def test_other_berth_takes_turns_with_its_own_python(yard: Yard, tmp_path: Path) -> None:
+    """As that of an earlier version: the program that was named is started, and measured like berth."""
+    started = tmp_path / "started"
+    python = tmp_path / "python"
+    path = processes.environment()["PYTHONPATH"]
+    python.write_text(f'#!/bin/sh\necho $$ >>{started}\nPYTHONPATH={path} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    own, other, kube_scheduler = small("Plain/1000Nodes").with_other_berth(str(python)).contenders
+    assert [one.name for one in (own, other, kube_scheduler)] == [
+        "berth",
+        f"berth, {python}",
+        "kube-scheduler",
+    ]
+    turn = await yard.turn(other, replace(small("Plain/1000Nodes"), pods=MANY))
+    assert len(started.read_text().splitlines()) == 1
+    assert turn.loop_cpu_ms_per_pod > 0

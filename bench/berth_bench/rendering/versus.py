@@ -24,7 +24,7 @@ _HEADER = (
     "STARTUP S",
 )
 _LATENCIES = ("WORKLOAD", "NODES", "SCHEDULER", "P50 MS", "P99 MS", "WORST MS", "CPU MS/POD")
-_RATIOS = ("WORKLOAD", "RATIO OF MEDIANS", "PODS/S", "CPU")
+_RATIOS = ("WORKLOAD", "RATIO OF MEDIANS", "PODS/S", "CPU", "LOOP CPU", "SERVERS CPU")
 
 
 def comparisons_text(comparisons: Sequence[Comparison]) -> str:
@@ -36,7 +36,7 @@ def comparisons_text(comparisons: Sequence[Comparison]) -> str:
             one.workload,
             f"{ratio.contender} / {ratio.over}",
             f"{ratio.pods_per_s:.2f}",
-            "-" if ratio.cpu is None else f"{ratio.cpu:.2f}",
+            *("-" if one is None else f"{one:.2f}" for one in (ratio.cpu, ratio.loop_cpu, ratio.servers_cpu)),
         )
         for one in comparisons
         for ratio in one.ratios

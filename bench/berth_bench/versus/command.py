@@ -41,6 +41,12 @@ _PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler")
     "--pods", type=click.IntRange(min=2), metavar="N", help="Number of pods, instead of the workload's."
 )
 @click.option(
+    "--other-berth",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="PYTHON",
+    help="Let another berth, as of an earlier version, take turns too: the Python of its environment.",
+)
+@click.option(
     "--latency-pods",
     type=click.IntRange(min=2),
     metavar="N",
@@ -53,6 +59,7 @@ def versus(
     runs: int,
     nodes: int | None,
     pods: int | None,
+    other_berth: str | None,
     latency_pods: int | None,
     output: str,
 ) -> None:
@@ -67,6 +74,8 @@ def versus(
 
     try:
         chosen = [one.resized(nodes, pods) for one in workloads.chosen(names)]
+        if other_berth is not None:
+            chosen = [one.with_other_berth(str(Path(other_berth).absolute())) for one in chosen]
     except KeyError as err:
         known = ", ".join(one.name for one in workloads.WORKLOADS)
         fail(f"there is no workload {err.args[0]}: there are {known}")
@@ -80,7 +89,8 @@ def versus(
             extender.build()
         except extender.ExtenderError as err:
             fail(str(err))
-    size = [("--nodes", nodes), ("--pods", pods), ("--latency-pods", latency_pods)]
+    size = [("--nodes", nodes), ("--pods", pods), ("--other-berth", other_berth)]
+    size.append(("--latency-pods", latency_pods))
     more = [part for option, value in [("--runs", runs), *size] if value for part in (option, str(value))]
     done: list[Comparison] = []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -40,7 +40,8 @@ class Beside(Enum):
 class Contender:
     """A scheduler that takes turns with others. `percentage`: percentageOfNodesToScore.
 
-    `varies`: the extender ranks the nodes in another way for each pod. `flags`: further flags.
+    `varies`: the extender ranks the nodes in another way for each pod. `flags`: further flags. `python`: of
+    berth and of the plugin beside it; "": this process's.
     """
 
     name: str
@@ -49,6 +50,11 @@ class Contender:
     beside: Beside = Beside.NOTHING
     varies: bool = False
     flags: tuple[str, ...] = ()
+    python: str = ""
+
+    def of(self, python: str) -> Contender:
+        """Return this contender, run by the berth of another environment."""
+        return replace(self, name=f"{self.name}, {python}", python=python)
 
     @property
     def extends(self) -> bool:
@@ -89,7 +95,7 @@ class Contender:
         served = f"{LabelRank.__module__}:{LabelRank.__qualname__}"
         plugin = {
             "name": LabelRank.__name__,
-            "command": [sys.executable, "-m", "berth_sdk", "serve", served],
+            "command": [self.python or sys.executable, "-m", "berth_sdk", "serve", served],
             # Required, because a run without the plugin would be faster for the wrong reason.
             "required": True,
         }

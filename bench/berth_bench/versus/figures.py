@@ -85,14 +85,17 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """berth's median pods/s divided by another contender's, and the same for CPU ms per pod. berth is better
-    if `pods_per_s` is above 1, and `cpu` below 1. `cpu` is None if the other's is too small to measure.
+    """berth's median pods/s divided by another contender's, and the same for CPU ms per pod: of the process,
+    of the event loop's thread, and of the servers. berth is better if `pods_per_s` is above 1, and the others
+    below 1. These are None if the other's are too small to measure; `loop_cpu` beside kube-scheduler.
     """
 
     contender: str
     over: str
     pods_per_s: float
     cpu: float | None
+    loop_cpu: float | None
+    servers_cpu: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +121,9 @@ class Comparison:
                         contender=first.contender,
                         over=other.contender,
                         pods_per_s=own.pods_per_s / median.pods_per_s,
-                        cpu=own.cpu_ms_per_pod / median.cpu_ms_per_pod if median.cpu_ms_per_pod else None,
+                        cpu=_over(own.cpu_ms_per_pod, median.cpu_ms_per_pod),
+                        loop_cpu=_over(own.loop_cpu_ms_per_pod, median.loop_cpu_ms_per_pod),
+                        servers_cpu=_over(own.servers_cpu_ms_per_pod, median.servers_cpu_ms_per_pod),
                     )
                 )
         return found
@@ -133,6 +138,10 @@ class Comparison:
             "ratios": [_rounded(ratio) for ratio in self.ratios],
             "command": command,
         }
+
+
+def _over(own: float, other: float) -> float | None:
+    return own / other if other else None
 
 
 def _median(runs: Sequence[Figures]) -> Figures | None:

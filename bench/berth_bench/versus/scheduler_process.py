@@ -34,7 +34,7 @@ class SchedulerSetup:
     """How to start a scheduler. `program`: `berth`, or the path of a kube-scheduler.
 
     `configuration`: a KubeSchedulerConfiguration without clientConnection; `more_documents`: further
-    documents of the file, for berth.
+    documents of the file, for berth. `python`: that runs berth; "": this process's.
     """
 
     program: str
@@ -44,6 +44,7 @@ class SchedulerSetup:
     client_connection: Mapping[str, str] = field(default_factory=dict)
     more_documents: str = ""
     flags: Sequence[str] = ()
+    python: str = ""
 
     @property
     def is_berth(self) -> bool:
@@ -70,7 +71,7 @@ class SchedulerProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=processes.environment(),
+                env=None if self.setup.python else processes.environment(),
             )
 
     async def ready(self) -> None:
@@ -137,7 +138,7 @@ class SchedulerProcess:
         return processes.memory_mb(self.pid, what)
 
     def _command(self) -> list[str]:
-        program = [sys.executable, "-m", "berth_host", "scheduler"]
+        program = [self.setup.python or sys.executable, "-m", "berth_host", "scheduler"]
         if not self.setup.is_berth:
             program = [self.setup.program]
         port = [f"--secure-port={self.port}", "--bind-address=127.0.0.1"]

@@ -47,6 +47,11 @@ class Versus:
         """Return the workload with other numbers; None: unchanged."""
         return replace(self, nodes=nodes or self.nodes, pods=pods or self.pods)
 
+    def with_other_berth(self, python: str) -> Versus:
+        """Return the workload with one more contender, the second: the first one, run by another Python."""
+        first, *others = self.contenders
+        return replace(self, contenders=(first, first.of(python), *others))
+
     def manifests(self, prefix: str, count: int) -> Iterator[Json]:
         """Yield `count` pods, named PREFIX-0 and so on."""
         for number in range(count):

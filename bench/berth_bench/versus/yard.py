@@ -203,6 +203,7 @@ class Yard:
             client_connection=UNLIMITED,
             more_documents=contender.berth_configuration(),
             flags=contender.flags,
+            python=contender.python,
         )
         process = SchedulerProcess(setup)
         await process.start()

@@ -66,6 +66,17 @@ def test_ratios_are_over_each_of_the_others() -> None:
     assert second.pods_per_s == pytest.approx(330 / 210)
 
 
+def test_ratios_of_the_loop_and_the_servers_are_over_another_berth() -> None:
+    before = replace(TURN, loop_cpu_ms_per_pod=1.0, servers_cpu_ms_per_pod=2.0)
+    (first, second) = comparison(
+        OURS,
+        Standing(contender="berth, before/python", turns=(before,)),
+        Standing(contender="kube-scheduler", turns=(replace(before, loop_cpu_ms_per_pod=0.0),)),
+    ).ratios
+    assert (first.loop_cpu, first.servers_cpu) == (0.5, 2.0)
+    assert (second.loop_cpu, second.servers_cpu) == (None, 2.0)
+
+
 def test_json_has_medians_turns_ratios_and_the_command() -> None:
     said = comparison(OURS, THEIRS).as_json("berth bench versus Plain/1000Nodes")
     assert set(said) == {"workload", "nodes", "pods", "contenders", "ratios", "command"}
@@ -74,7 +85,14 @@ def test_json_has_medians_turns_ratios_and_the_command() -> None:
     assert own["median"]["pods_per_s"] == 330.0
     assert [turn["pods_per_s"] for turn in other["turns"]] == [220.0, 100.0, 210.0]
     assert said["ratios"] == [
-        {"contender": "berth", "over": "kube-scheduler", "pods_per_s": 1.571, "cpu": 0.75}
+        {
+            "contender": "berth",
+            "over": "kube-scheduler",
+            "pods_per_s": 1.571,
+            "cpu": 0.75,
+            "loop_cpu": 1.0,
+            "servers_cpu": 1.0,
+        }
     ]
     assert "latency" not in own
 
@@ -95,8 +113,8 @@ def test_text_has_medians_and_ratios() -> None:
     assert second.split()[3:5] == ["kube-scheduler", "210"]
     assert plugin.split()[-4:] == ["0.50", "64", "4.00", "1.0"]
     assert empty == ""
-    assert header.split() == ["WORKLOAD", "RATIO", "OF", "MEDIANS", "PODS/S", "CPU"]
-    assert ratio.split() == ["Plain/1000Nodes", "berth", "/", "kube-scheduler", "1.57", "0.75"]
+    assert " ".join(header.split()) == "WORKLOAD RATIO OF MEDIANS PODS/S CPU LOOP CPU SERVERS CPU"
+    assert " ".join(ratio.split()) == "Plain/1000Nodes berth / kube-scheduler 1.57 0.75 1.00 1.00"
 
 
 def test_text_of_latencies_has_no_table_of_turns() -> None:
