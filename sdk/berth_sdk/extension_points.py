@@ -39,6 +39,7 @@ Source: KEP-624; kube-scheduler `framework/interface.go`, v1.36, and v1.37 for g
 from __future__ import annotations
 
 from collections.abc import Awaitable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
@@ -191,6 +192,52 @@ class DependsOn(Enum):
     """
 
 
+class NodeColumn(Enum):
+    """The parts of a node's row that a class may name in `reads`. The numbers are the contract's.
+
+    In the host and in the SDK two rows are alike if they are equal in all columns that the class names. Pods
+    on the node, images and the Node's JSON are in no column.
+    """
+
+    NAME = 1
+    """metadata.name. No two nodes are alike in it."""
+    LABELS = 2
+    """metadata.labels, all of them. Nodes differ in kubernetes.io/hostname; name single labels by
+    `NodeLabel`.
+    """
+    ANNOTATIONS = 3
+    """metadata.annotations, all of them."""
+    TAINTS = 4
+    """spec.taints, in their order."""
+    UNSCHEDULABLE = 5
+    """spec.unschedulable."""
+    ALLOCATABLE = 6
+    """status.allocatable of all resources, `pods` included."""
+    DECLARED_FEATURES = 7
+    """status.declaredFeatures."""
+    REQUESTED = 8
+    """The requests of the pods on the node, of all resources. A resource that is absent equals 0."""
+    NON_ZERO_REQUESTED = 9
+    """The requests for cpu and memory with the defaults for containers that request nothing."""
+    POD_COUNT = 10
+    """The number of pods on the node."""
+    HOST_PORTS = 11
+    """The host ports in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLabel:
+    """One label of a node, by its key, for `reads`."""
+
+    key: str
+
+
+COLUMNS_OF_PODS: Final = frozenset(
+    {NodeColumn.REQUESTED, NodeColumn.NON_ZERO_REQUESTED, NodeColumn.POD_COUNT, NodeColumn.HOST_PORTS}
+)
+"""The columns that pods on the node change. A class that depends on NODE reads none of them."""
+
+
 class Plugin:
     """Base class with the defaults of the plugin's descriptor. A plugin may derive from it, but need not.
 
@@ -249,6 +296,11 @@ class Plugin:
     PreScore of a class that has no later extension point. Their answers and state must follow from the pod's
     wishes and the Node objects alone, not from the pods on the nodes and not from the nodes that PreScore
     gets. The host reuses them for equal pods until a Node object changes.
+    """
+    reads: ClassVar[Sequence[NodeColumn | NodeLabel] | None] = None
+    """For a class that depends on NODE or ROW: all parts of a node's row that Filter and Score read. Nodes
+    that are alike in these parts share the answer, so the class is asked about one of them. Empty: the
+    answer is the same for all nodes. None: not declared; each row is asked about.
     """
     handle_required: ClassVar[bool | None] = None
     """True: the plugin does not work where its `handle` cannot call the host, so a host without a way back

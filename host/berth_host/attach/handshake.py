@@ -13,8 +13,11 @@ from typing import Final, TypeVar
 from berth_sdk.errors import PluginDefinitionError, SelectorError
 from berth_sdk.events import EventInterest, Hint, action_of_word
 from berth_sdk.extension_points import (
+    COLUMNS_OF_PODS,
     DependsOn,
     ExtensionPoint,
+    NodeColumn,
+    NodeLabel,
     NodeMode,
     PodSensitivity,
     ScoreNormalization,
@@ -198,6 +201,7 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: Remarks) -> De
         "events": message.events,
         "needs": message.needs,
         "reads_shared": message.reads_shared,
+        "reads.label_keys": message.reads.label_keys,
     }
     for field, values in declared.items():
         if len(values) > MAX_DECLARED:
@@ -230,6 +234,7 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: Remarks) -> De
         handle_client=message.handle_client,
         handle_required=message.handle_client and message.handle_required,
         depends_on=depends_on,
+        reads=read.reads(message, depends_on),
         sign_fields=None if depends_on is None else read.sign_fields(message),
     )
 
@@ -348,6 +353,30 @@ class _Reader:
         except ValueError as err:
             self._warn(f"signs an unknown pod field ({err}); it is called for every waiting pod")
             return None
+
+    def reads(
+        self, message: identity_pb2.PluginDescriptor, depends_on: DependsOn | None
+    ) -> frozenset[NodeColumn | NodeLabel] | None:
+        """Return the parts of a row that answers follow from.
+
+        None if unset, without a `depends_on` of one row, or, with a warning, if the host cannot tell two rows
+        apart by the list.
+        """
+        if not message.HasField("reads") or depends_on not in (DependsOn.NODE, DependsOn.ROW):
+            return None
+        try:
+            columns = frozenset([NodeColumn(number) for number in message.reads.columns])
+        except ValueError as err:
+            self._warn(f"reads an unknown column of nodes ({err}); it is asked about every node")
+            return None
+        of_pods = sorted(one.name for one in columns & COLUMNS_OF_PODS)
+        if of_pods and depends_on is DependsOn.NODE:
+            self._warn(
+                f"has depends_on NODE and reads {', '.join(of_pods)}, which pods on the node change;"
+                " reads is read as unset: declare depends_on ROW"
+            )
+            return None
+        return columns | {NodeLabel(key) for key in message.reads.label_keys}
 
     def _warn(self, text: str) -> None:
         self._warnings.add(f"plugin {self._plugin} {text}")

@@ -16,6 +16,8 @@ from berth_sdk.events import POD_RESOURCES, EventInterest
 from berth_sdk.extension_points import (
     DependsOn,
     ExtensionPoint,
+    NodeColumn,
+    NodeLabel,
     NodeMode,
     Plugin,
     PodSensitivity,
@@ -23,6 +25,7 @@ from berth_sdk.extension_points import (
 )
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.pod_fields import PodField
+from berth_sdk.selectors import is_label_key
 
 
 def _parameters() -> dict[str, tuple[str, ...]]:
@@ -66,11 +69,15 @@ _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     "answers_early": ((bool, type(None)), "True, False or None"),
     "max_concurrency": (int, "a number of calls"),
 }
-_LISTS: Final[Mapping[str, tuple[type, str]]] = {
+_LISTS: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     "needs": (Need, "Need, as Need.nodes()"),
     "reads_shared": (str, "keys, as 'OtherPlugin/key'"),
     "events": (EventInterest, "EventInterest"),
     "sign_fields": (PodField, "PodField, as PodField.LABELS"),
+    "reads": (
+        (NodeColumn, NodeLabel),
+        "NodeColumn and NodeLabel, as NodeColumn.TAINTS or NodeLabel('topology.kubernetes.io/zone')",
+    ),
 }
 _EVENT_RESOURCES: Final = (
     "*",
@@ -163,6 +170,12 @@ def check_declarations(title: str, cls: type) -> None:
             f"{title} declares answers_early and reads_shared: an early answer cannot use values that other"
             " plugins publish later; leave one of the two out"
         )
+    for one in getattr(cls, "reads", None) or ():
+        if isinstance(one, NodeLabel) and not is_label_key(one.key):
+            raise PluginDefinitionError(
+                f"{title}.reads has NodeLabel({one.key!r}): write the key of one label, as"
+                " NodeLabel('topology.kubernetes.io/zone')"
+            )
     for interest in getattr(cls, "events", None) or ():
         _check_interest(title, interest)
     for need in getattr(cls, "needs", ()):
@@ -170,7 +183,9 @@ def check_declarations(title: str, cls: type) -> None:
     _check_deadlines(title, getattr(cls, "deadlines", {}))
 
 
-def _check_list(title: str, cls: type, attribute: str, item_type: type, wanted: str) -> None:
+def _check_list(
+    title: str, cls: type, attribute: str, item_type: type | tuple[type, ...], wanted: str
+) -> None:
     default = getattr(Plugin, attribute)
     value = getattr(cls, attribute, default)
     if value is None and default is None:

@@ -15,9 +15,12 @@ from typing import Any, Final
 from berth_sdk.errors import PluginDefinitionError
 from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import (
+    COLUMNS_OF_PODS,
     METHODS,
     DependsOn,
     ExtensionPoint,
+    NodeColumn,
+    NodeLabel,
     NodeMode,
     Plugin,
     PodSensitivity,
@@ -53,7 +56,8 @@ class Descriptor:
     `less`, so it cannot be served. `handle_client`: the plugin may call the host. `handle_required`: the
     plugin does not work without these calls.
 
-    `depends_on`: the changes that end a kept answer; None: not declared, so no answers are kept.
+    `depends_on`: the changes that end a kept answer; None: not declared, so no answers are kept. `reads`: the
+    parts of a row in which two nodes with the same answers are alike; None: not declared.
 
     The process of a served plugin does not send two values. `answers_early`: as in the class; None: as long
     as early answers save time. `signs_queue`: pods with equal signatures get the same answers at PreEnqueue
@@ -72,6 +76,7 @@ class Descriptor:
     deadlines: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int = 0
     depends_on: DependsOn | None = None
+    reads: frozenset[NodeColumn | NodeLabel] | None = None
     signs_queue: bool = False
     sign_fields: tuple[PodField, ...] | None = None
     answers_early: bool | None = None
@@ -143,6 +148,7 @@ def describe(cls: type, name: str = "") -> Descriptor:
         deadlines=MappingProxyType(dict(_attribute(cls, "deadlines"))),
         max_concurrency=_attribute(cls, "max_concurrency"),
         depends_on=depends_on,
+        reads=_reads(title, cls, depends_on),
         signs_queue=sign_fields is not None or (depends_on is not None and _has(cls, "sign_queue")),
         sign_fields=sign_fields,
         answers_early=_attribute(cls, "answers_early"),
@@ -200,6 +206,25 @@ def _depends_on(title: str, cls: type, normalization: ScoreNormalization) -> Dep
             " not depend on the other candidates, else DependsOn.TABLE"
         )
     return declared
+
+
+def _reads(title: str, cls: type, depends_on: DependsOn | None) -> frozenset[NodeColumn | NodeLabel] | None:
+    declared: Sequence[NodeColumn | NodeLabel] | None = _attribute(cls, "reads")
+    if declared is None:
+        return None
+    if depends_on not in (DependsOn.NODE, DependsOn.ROW):
+        named = "no depends_on" if depends_on is None else f"depends_on {depends_on.name}"
+        raise PluginDefinitionError(
+            f"{title} declares reads and {named}: declare DependsOn.NODE or DependsOn.ROW if one row of an"
+            " answer follows from that row alone, else remove reads"
+        )
+    of_pods = [one.name for one in NodeColumn if one in declared and one in COLUMNS_OF_PODS]
+    if of_pods and depends_on is DependsOn.NODE:
+        raise PluginDefinitionError(
+            f"{title} declares depends_on NODE and reads {', '.join(of_pods)}, which pods on the node change:"
+            " declare DependsOn.ROW, or remove these columns from reads"
+        )
+    return frozenset(declared)
 
 
 def _sign_fields(cls: type) -> tuple[PodField, ...] | None:

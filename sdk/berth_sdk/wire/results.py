@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NodeMode
+from berth_sdk.extension_points import DependsOn, NodeColumn, NodeLabel, NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2
 from berth_sdk.pod_fields import PodField
@@ -165,6 +165,7 @@ def encode_descriptor(descriptor: Descriptor) -> identity_pb2.PluginDescriptor:
         handle_required=descriptor.handle_required,
         sign_fields=_encode_fields(descriptor.sign_fields),
         depends_on=_encode_depends_on(descriptor.depends_on),
+        reads=_encode_reads(descriptor.reads),
     )
 
 
@@ -177,6 +178,16 @@ def _encode_fields(fields: tuple[PodField, ...] | None) -> identity_pb2.PodField
     if fields is None:
         return None
     return identity_pb2.PodFields(fields=[identity_pb2.PodField.ValueType(field.value) for field in fields])
+
+
+def _encode_reads(reads: frozenset[NodeColumn | NodeLabel] | None) -> identity_pb2.NodeReads | None:
+    if reads is None:
+        return None
+    numbers = sorted(one.value for one in reads if isinstance(one, NodeColumn))
+    return identity_pb2.NodeReads(
+        columns=[identity_pb2.NodeColumn.ValueType(number) for number in numbers],
+        label_keys=sorted(one.key for one in reads if isinstance(one, NodeLabel)),
+    )
 
 
 def _encode_events(events: tuple[EventInterest, ...] | None) -> list[identity_pb2.EventInterest]:

@@ -97,6 +97,7 @@ def enumerations() -> str:
         extension_points.ScoreNormalization,
         extension_points.NodeMode,
         extension_points.PodSensitivity,
+        extension_points.NodeColumn,
         pod_fields.PodField,
         events.Hint,
         results.PatchOutcome,

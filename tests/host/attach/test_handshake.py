@@ -15,6 +15,8 @@ from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import (
     DependsOn,
     ExtensionPoint,
+    NodeColumn,
+    NodeLabel,
     NodeMode,
     PodSensitivity,
     ScoreNormalization,
@@ -72,6 +74,11 @@ def test_refusal_of_a_foreign_contract_names_both_versions() -> None:
             reply(descriptor("Demo", "FILTER", reads_shared=["a"] * 257)),
             "declares 257 reads_shared, above the limit of 256",
             id="too much",
+        ),
+        pytest.param(
+            reply(descriptor("Demo", "FILTER", reads=identity_pb2.NodeReads(label_keys=["a"] * 257))),
+            "declares 257 reads.label_keys, above the limit of 256",
+            id="too many label keys",
         ),
         pytest.param(reply(descriptor("Demo")), "declares no extension point", id="no points"),
         pytest.param(
@@ -149,6 +156,7 @@ def test_descriptor_of_the_sdk_arrives_as_it_was_written() -> None:
         has_hint=True,
         has_pre_flight=True,
         depends_on=DependsOn.ROW,
+        reads=frozenset({NodeColumn.TAINTS, NodeColumn.REQUESTED, NodeLabel("zone")}),
         sign_fields=(PodField.LABELS, PodField.REQUESTS),
     )
     message = wire_results.encode_descriptor(written)
@@ -291,6 +299,40 @@ def test_names_of_an_instance_are_bounded() -> None:
         read_handshake(reply(instance_id="i" * 129), PLACE)
     (plugin,) = read_handshake(reply(descriptor("Demo", "FILTER", version="9" * 1_000_000)), PLACE).plugins
     assert plugin.version == "9" * MAX_NAME_LENGTH
+
+
+def test_columns_are_read_with_a_depends_on_of_one_row_alone() -> None:
+    message = descriptor("Demo", "FILTER")
+    message.reads.columns.append(identity_pb2.NODE_COLUMN_TAINTS)
+    for depends_on, want in (
+        (identity_pb2.DEPENDS_ON_UNSPECIFIED, None),
+        (identity_pb2.DEPENDS_ON_TABLE, None),
+        (identity_pb2.DEPENDS_ON_NODES, None),
+        (identity_pb2.DEPENDS_ON_NODE, frozenset({NodeColumn.TAINTS})),
+        (identity_pb2.DEPENDS_ON_ROW, frozenset({NodeColumn.TAINTS})),
+    ):
+        message.depends_on = depends_on
+        (plugin,) = read_handshake(reply(message), PLACE).plugins
+        assert plugin.reads == want
+    message.reads.ClearField("columns")
+    (plugin,) = read_handshake(reply(message), PLACE).plugins
+    assert plugin.reads == frozenset(), "an empty list is a declaration"
+    message.ClearField("reads")
+    (plugin,) = read_handshake(reply(message), PLACE).plugins
+    assert plugin.reads is None
+
+
+def test_columns_that_cannot_be_compared_are_read_as_unset_with_a_warning() -> None:
+    newer = descriptor("Demo", "FILTER")
+    newer.depends_on = identity_pb2.DEPENDS_ON_NODE
+    newer.reads.columns.extend([identity_pb2.NODE_COLUMN_TAINTS, 99])  # type: ignore[list-item]  # as above
+    got = read_handshake(reply(newer), PLACE)
+    assert got.plugins[0].reads is None
+    assert [remark for remark in got.warnings if "reads an unknown column of nodes (99" in remark]
+    newer.reads.columns[:] = [identity_pb2.NODE_COLUMN_POD_COUNT]
+    got = read_handshake(reply(newer), PLACE)
+    assert got.plugins[0].reads is None
+    assert [remark for remark in got.warnings if "POD_COUNT" in remark and "declare depends_on ROW" in remark]
 
 
 def test_unknown_depends_on_is_read_as_unset() -> None:

@@ -11,6 +11,8 @@ from berth_sdk.extension_points import (
     METHODS,
     DependsOn,
     ExtensionPoint,
+    NodeColumn,
+    NodeLabel,
     NodeMode,
     Plugin,
     PodSensitivity,
@@ -191,6 +193,32 @@ def test_the_host_of_a_served_plugin_is_told_the_fields(
     assert got.signs_queue is (want is not None or "sign_queue" in attributes)
 
 
+ZONE = NodeLabel("topology.kubernetes.io/zone")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        pytest.param({"depends_on": DependsOn.ROW}, None, id="nothing said"),
+        pytest.param({"depends_on": DependsOn.NODE, "reads": ()}, frozenset(), id="nothing of the node"),
+        pytest.param(
+            {"depends_on": DependsOn.NODE, "reads": [NodeColumn.TAINTS, ZONE, ZONE]},
+            frozenset({NodeColumn.TAINTS, ZONE}),
+            id="node",
+        ),
+        pytest.param(
+            {"depends_on": DependsOn.ROW, "reads": (NodeColumn.POD_COUNT,)},
+            frozenset({NodeColumn.POD_COUNT}),
+            id="row",
+        ),
+    ],
+)
+def test_columns_that_a_class_reads_are_in_the_descriptor(
+    attributes: dict[str, Any], want: frozenset[NodeColumn | NodeLabel] | None
+) -> None:
+    assert describe(made(**attributes)).reads == want
+
+
 def test_a_given_name_wins() -> None:
     assert describe(made(name="Example"), "Other").name == "Other"
 
@@ -270,6 +298,28 @@ def test_abilities_of_a_class_beside_its_points_are_noted() -> None:
         pytest.param({"max_concurrency": True}, "a number of calls", id="concurrency type"),
         pytest.param({"max_concurrency": -1}, "negative", id="concurrency sign"),
         pytest.param({"sign_fields": ["labels"]}, "a list of PodField", id="sign fields"),
+        pytest.param({"reads": NodeColumn.NAME}, "a list of NodeColumn and NodeLabel", id="reads no list"),
+        pytest.param(
+            {"depends_on": DependsOn.NODE, "reads": ["zone"]}, "as NodeColumn.TAINTS", id="reads a name"
+        ),
+        pytest.param(
+            {"depends_on": DependsOn.NODE, "reads": [NodeLabel("a b")]},
+            "the key of one label",
+            id="label key",
+        ),
+        pytest.param(
+            {"reads": ()}, "declares reads and no depends_on: declare DependsOn.NODE", id="reads alone"
+        ),
+        pytest.param(
+            {"depends_on": DependsOn.NODES, "reads": ()},
+            "declares reads and depends_on NODES",
+            id="reads NODES",
+        ),
+        pytest.param(
+            {"depends_on": DependsOn.NODE, "reads": (NodeColumn.POD_COUNT, NodeColumn.REQUESTED)},
+            "reads REQUESTED, POD_COUNT, which pods on the node change: declare DependsOn.ROW",
+            id="reads pods",
+        ),
         pytest.param({"normalization": "none"}, "ScoreNormalization or None", id="normalization"),
         pytest.param({"events": EventInterest("Pod")}, "list of EventInterest", id="events no list"),
         pytest.param({"events": [EventInterest("pod")]}, "did you mean 'Pod'", id="event resource"),

@@ -60,6 +60,68 @@ DEPENDS_ON_NODES: DependsOn.ValueType  # 5
 """All Node objects, whatever pods run on them."""
 Global___DependsOn: _TypeAlias = DependsOn  # noqa: Y015
 
+class _NodeColumn:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NodeColumnEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeColumn.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NODE_COLUMN_UNSPECIFIED: _NodeColumn.ValueType  # 0
+    """Read as a value that the host does not know."""
+    NODE_COLUMN_NAME: _NodeColumn.ValueType  # 1
+    """metadata.name. No two nodes are equal in it."""
+    NODE_COLUMN_LABELS: _NodeColumn.ValueType  # 2
+    """metadata.labels, all of them."""
+    NODE_COLUMN_ANNOTATIONS: _NodeColumn.ValueType  # 3
+    """metadata.annotations, all of them."""
+    NODE_COLUMN_TAINTS: _NodeColumn.ValueType  # 4
+    """spec.taints, in their order."""
+    NODE_COLUMN_UNSCHEDULABLE: _NodeColumn.ValueType  # 5
+    """spec.unschedulable."""
+    NODE_COLUMN_ALLOCATABLE: _NodeColumn.ValueType  # 6
+    """status.allocatable of all resources, "pods" included."""
+    NODE_COLUMN_DECLARED_FEATURES: _NodeColumn.ValueType  # 7
+    """status.declaredFeatures."""
+    NODE_COLUMN_REQUESTED: _NodeColumn.ValueType  # 8
+    """NodeUsage.requested of all resources. A resource that is absent equals 0."""
+    NODE_COLUMN_NON_ZERO_REQUESTED: _NodeColumn.ValueType  # 9
+    """NodeUsage.non_zero_requested."""
+    NODE_COLUMN_POD_COUNT: _NodeColumn.ValueType  # 10
+    """NodeUsage.pod_count."""
+    NODE_COLUMN_HOST_PORTS: _NodeColumn.ValueType  # 11
+    """NodeUsage.host_ports."""
+
+class NodeColumn(_NodeColumn, metaclass=_NodeColumnEnumTypeWrapper):
+    """A part of a node's row that two nodes can be compared in. The pods on the node, its images and its JSON are not in
+    the list: a plugin that reads them leaves `reads` unset.
+    """
+
+NODE_COLUMN_UNSPECIFIED: NodeColumn.ValueType  # 0
+"""Read as a value that the host does not know."""
+NODE_COLUMN_NAME: NodeColumn.ValueType  # 1
+"""metadata.name. No two nodes are equal in it."""
+NODE_COLUMN_LABELS: NodeColumn.ValueType  # 2
+"""metadata.labels, all of them."""
+NODE_COLUMN_ANNOTATIONS: NodeColumn.ValueType  # 3
+"""metadata.annotations, all of them."""
+NODE_COLUMN_TAINTS: NodeColumn.ValueType  # 4
+"""spec.taints, in their order."""
+NODE_COLUMN_UNSCHEDULABLE: NodeColumn.ValueType  # 5
+"""spec.unschedulable."""
+NODE_COLUMN_ALLOCATABLE: NodeColumn.ValueType  # 6
+"""status.allocatable of all resources, "pods" included."""
+NODE_COLUMN_DECLARED_FEATURES: NodeColumn.ValueType  # 7
+"""status.declaredFeatures."""
+NODE_COLUMN_REQUESTED: NodeColumn.ValueType  # 8
+"""NodeUsage.requested of all resources. A resource that is absent equals 0."""
+NODE_COLUMN_NON_ZERO_REQUESTED: NodeColumn.ValueType  # 9
+"""NodeUsage.non_zero_requested."""
+NODE_COLUMN_POD_COUNT: NodeColumn.ValueType  # 10
+"""NodeUsage.pod_count."""
+NODE_COLUMN_HOST_PORTS: NodeColumn.ValueType  # 11
+"""NodeUsage.host_ports."""
+Global___NodeColumn: _TypeAlias = NodeColumn  # noqa: Y015
+
 class _PodField:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -483,7 +545,7 @@ Global___HandshakeResponse: _TypeAlias = HandshakeResponse  # noqa: Y015
 @_typing.final
 class PluginDescriptor(_message.Message):
     """What one plugin does, and what the host must send it. The host refuses the handshake where one declares more than 256
-    needs, events or keys of shared state. Of its warnings about an instance it keeps the first 32.
+    needs, events, keys of shared state or keys of labels to read. Of its warnings about an instance it keeps the first 32.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -524,6 +586,7 @@ class PluginDescriptor(_message.Message):
     SIGN_FIELDS_FIELD_NUMBER: _builtins.int
     DEPENDS_ON_FIELD_NUMBER: _builtins.int
     HANDLE_REQUIRED_FIELD_NUMBER: _builtins.int
+    READS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """REQUIRED: the name that profiles use; unique within the process."""
     version: _builtins.str
@@ -590,6 +653,16 @@ class PluginDescriptor(_message.Message):
         Ignored where `depends_on` is unspecified.
         """
 
+    @_builtins.property
+    def reads(self) -> Global___NodeReads:
+        """OPTIONAL: the parts of a node's row that the plugin's answers to Filter and Score depend on, besides the pod. Two
+        nodes that are equal in all of them get the same answer, so the host may ask about one of the nodes and use the
+        answer for the others, also later and for other pods that are equal for the plugin. A name of the node in a reason
+        is an answer that depends on COLUMN NAME. Unset: not declared, the host asks about each node. Ignored unless
+        `depends_on` is NODE or ROW; with NODE, the host reads a list with a column of the pods (REQUESTED,
+        NON_ZERO_REQUESTED, POD_COUNT, HOST_PORTS) as unset, with a warning.
+        """
+
     def __init__(
         self,
         *,
@@ -608,14 +681,47 @@ class PluginDescriptor(_message.Message):
         sign_fields: Global___PodFields | None = ...,
         depends_on: Global___DependsOn.ValueType = ...,
         handle_required: _builtins.bool = ...,
+        reads: Global___NodeReads | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["sign_fields", b"sign_fields"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reads", b"reads", "sign_fields", b"sign_fields"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "depends_on", b"depends_on", "events", b"events", "handle_client", b"handle_client", "handle_required", b"handle_required", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads_shared", b"reads_shared", "sign_fields", b"sign_fields", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "depends_on", b"depends_on", "events", b"events", "handle_client", b"handle_client", "handle_required", b"handle_required", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads", b"reads", "reads_shared", b"reads_shared", "sign_fields", b"sign_fields", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PluginDescriptor: _TypeAlias = PluginDescriptor  # noqa: Y015
+
+@_typing.final
+class NodeReads(_message.Message):
+    """The parts of a node's row that an answer depends on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    LABEL_KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[Global___NodeColumn.ValueType]:
+        """OPTIONAL: the columns; empty, and no label keys: one answer holds for all nodes. If the host does not know a value,
+        it reads `reads` as unset, with a warning.
+        """
+
+    @_builtins.property
+    def label_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """OPTIONAL: keys of labels of the node, in place of NODE_COLUMN_LABELS, which is all of them."""
+
+    def __init__(
+        self,
+        *,
+        columns: _abc.Iterable[Global___NodeColumn.ValueType] | None = ...,
+        label_keys: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "label_keys", b"label_keys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeReads: _TypeAlias = NodeReads  # noqa: Y015
 
 @_typing.final
 class PodFields(_message.Message):
