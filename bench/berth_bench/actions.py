@@ -24,6 +24,8 @@ from berth_bench import devices
 from berth_bench import workload as ops
 from berth_bench.measuring import Meter
 from berth_bench.pods import PodWatch, matches
+from berth_bench.result import Level
+from berth_bench.short_lived import SETTLED, ShortLivedPods, growth
 
 AT_ONCE: Final = 20
 """How many objects are created in one turn of the loop."""
@@ -32,7 +34,9 @@ Object = dict[str, Any]
 
 
 class Actions:
-    """Carries out ops. `notes`: deviations from the intent of the workload, a sentence each."""
+    """Carries out ops. `notes`: deviations from the intent of the workload, a sentence each. `levels`: the
+    samples of `RunPods`.
+    """
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class Actions:
         self._refused_count = 0
         self.pods = PodWatch(host, server, meter)
         self.notes: list[str] = []
+        self.levels: list[Level] = []
 
     async def run(self, op: ops.Op) -> None:
         """Carry out one op; return when the next may begin. Raises ClusterError, TemplateError."""
@@ -68,6 +73,8 @@ class Actions:
                 await self._create_namespaces(op)
             case ops.CreatePods():
                 await self._create_pods(op)
+            case ops.RunPods():
+                await self._run_pods(op)
             case ops.CreateAny():
                 await self._create_any(op)
             case ops.UpdateAny():
@@ -281,6 +288,21 @@ class Actions:
                     self._server.create(pods[count % len(pods)])
                     count += 1
                 await asyncio.sleep(0.001)
+
+    async def _run_pods(self, op: ops.RunPods) -> None:
+        self._open({op.namespace}, {})
+        running = ShortLivedPods(op, self._host, self._server, self._meter, self.pods)
+        left = await running.run(_in_namespace(pod, op.namespace) for pod in op.template.objects(op.count))
+        self._stop_collecting()
+        self.levels += running.levels
+        if left:
+            count = len(left) + op.count - running.made_count
+            self.notes.append(f"{count} of {op.count} pods stay pending{self._why(left)}")
+        self.notes.append(
+            f"{running.made_per_s:.0f} pods were created per second; the workload asks for {op.per_second}"
+        )
+        if (risen := growth(running.levels)) is not None:
+            self.notes.append(f"memory rose by {100 * risen:.1f} % after sample {SETTLED}")
 
     async def _delete_pods(self, op: ops.DeletePods) -> None:
         pods = [pod for pod in self._server.list("pods", op.namespace) if matches(pod, (), op.labels)]

@@ -25,7 +25,8 @@ from __future__ import annotations
 import math
 import resource
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -46,14 +47,18 @@ Stats = Callable[[], Mapping[str, PluginStats]]
 
 @dataclass(slots=True, eq=False)
 class _Window:
-    """One period of measuring. Times are perf_counter and process_time, in seconds."""
+    """One period of measuring. Times are perf_counter and process_time, in seconds.
+
+    `uids`: of the measured pods, without those that have gone; `gone_count`: how many of them have gone.
+    """
 
     started_s: float
     cpu_started_s: float
     counters: Counters
     wants: Callable[[KubeObject], bool]
     uids: set[str] = field(default_factory=set)
-    bound_s: list[float] = field(default_factory=list)
+    gone_count: int = 0
+    bound_s: array[float] = field(default_factory=lambda: array("d"))
     nominated_s: dict[str, float] = field(default_factory=dict)
     cpu_s: float = 0.0
 
@@ -71,7 +76,7 @@ class Meter:
         self._window: _Window | None = None
         self._closed: list[_Window] = []
         self._counters: Counters = {}
-        self._cycles_ms: list[float] = []
+        self._cycles_ms = array("d")
         self._evaluated_count = 0
 
     @property
@@ -121,6 +126,13 @@ class Meter:
         if window is not None and uid in window.uids:
             window.bound_s.append(time.perf_counter())
 
+    def pod_gone(self, uid: str) -> None:
+        """Forget a bound pod that has ended. Without this, memory would grow with the number of pods."""
+        window = self._window
+        if window is not None and uid in window.uids:
+            window.uids.remove(uid)
+            window.gone_count += 1
+
     def pod_nominated(self, uid: str) -> None:
         """Record that a pod was nominated to a node; only the first time counts."""
         window = self._window
@@ -141,14 +153,9 @@ class Meter:
 
     # --- the figures -----------------------------------------------------------------------------
 
-    @property
-    def measured(self) -> Collection[str]:
-        """The uids of all measured pods."""
-        return frozenset().union(*(window.uids for window in self._closed))
-
     def figures(self, node_count: int) -> Figures:
         """Return all figures. The windows must be closed."""
-        pods = sum(len(window.uids) for window in self._closed)
+        pods = sum(len(window.uids) + window.gone_count for window in self._closed)
         cycles_ms = np.array(self._cycles_ms or [0.0])
         return Figures(
             nodes=node_count,
@@ -233,11 +240,23 @@ def _percentile(ordered: Sequence[float], percent: int) -> float:
 
 def peak_rss_mb() -> float:
     """Return the peak memory of this process since its start, in units of 1024 * 1024 bytes."""
+    # VmHWM covers this program alone; ru_maxrss includes the process that it was forked from.
+    return _status_mb("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def rss_mb() -> float:
+    """Return the memory of this process now, in units of 1024 * 1024 bytes; the peak where there is no
+    /proc.
+    """
+    return _status_mb("VmRSS") or peak_rss_mb()
+
+
+def _status_mb(name: str) -> float:
+    """Return a line of /proc/self/status in MB; 0 on a system without /proc."""
     try:
-        # VmHWM covers this program alone; ru_maxrss includes the process that it was forked from.
         for line in _STATUS.read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) / 1024
     except OSError:
-        pass  # no /proc on this system
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        pass
+    return 0.0

@@ -84,6 +84,14 @@ class PodWatch:
             self._waits.remove(wait)
         return remaining
 
+    async def rests(self) -> bool:
+        """Return True if the scheduler has nothing to do, now and a moment later."""
+        if self._host_moves():
+            return False
+        await asyncio.sleep(LOOK_S)
+        self._host.check()
+        return not self._host_moves()
+
     async def _wait(self, wait: _Wait, moves: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
         progress, since_s, was_still = self._progress(wait), loop.time(), False

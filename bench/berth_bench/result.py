@@ -6,7 +6,7 @@ figure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -65,11 +65,37 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """What the process of a workload held at one moment of its op `runPods`.
+
+    `after_s`: seconds since the op began. `bound_per_s`: since the sample before. `created` and `ended`: pods
+    so far. `queued`: pods in the host's queue. `tasks`: of the event loop. `objects`: allocated blocks of
+    the interpreter, which all Python objects are made of. `rss_mb`: resident memory, in 1024 * 1024 bytes.
+    """
+
+    after_s: float
+    bound_per_s: float
+    created: int
+    ended: int
+    queued: int
+    tasks: int
+    objects: int
+    rss_mb: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of `-o json`."""
+        return asdict(self) | {
+            name: round(getattr(self, name), 1) for name in ("after_s", "bound_per_s", "rss_mb")
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """The result of one workload. `threshold`: pods/s, None: the workload has none. `notes`: further
     information, a sentence each. `gpu_share`: the share of the nodes' GPUs in use at the end (0..1), None:
     not measured. `config`: the configuration file, if several were given. `lapses`: rules of the
-    configuration that did not always run; the notes contain them too.
+    configuration that did not always run; the notes contain them too. `levels`: samples of the op `runPods`;
+    empty without one.
     """
 
     workload: str
@@ -79,6 +105,7 @@ class Result:
     gpu_share: float | None = None
     config: str = ""
     lapses: tuple[str, ...] = ()
+    levels: tuple[Level, ...] = ()
 
     @property
     def title(self) -> str:
@@ -112,5 +139,6 @@ class Result:
             "nodes_evaluated_per_pod": round(own.nodes_evaluated_per_pod, 1),
             "threshold": self.threshold,
             "ratio": None if ratio is None else round(ratio, 3),
+            **({"levels": [level.as_json() for level in self.levels]} if self.levels else {}),
             "command": command,
         }

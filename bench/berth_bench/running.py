@@ -138,6 +138,7 @@ async def run(workload: Workload, settings: Settings) -> Result:
             threshold=workload.threshold,
             notes=(*workload.notes, *actions.notes, *_warnings(host)),
             lapses=tuple(lapses_of(host)),
+            levels=tuple(actions.levels),
             gpu_share=_share_in_use(server, workload.gpu_resource) if workload.gpu_resource else None,
         )
         if settings.placements:

@@ -72,6 +72,22 @@ class CreatePods:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunPods:
+    """Create pods at a rate, measure them, and delete each `lives_s` seconds after it was bound; wait until
+    all have ended. berth's own op.
+
+    `sample_s`: seconds between two samples of what the process holds.
+    """
+
+    count: int
+    namespace: str
+    template: Template
+    per_second: int
+    lives_s: float
+    sample_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAny:
     """Create objects of any kind. `namespace` "" for kinds without one."""
 
@@ -175,6 +191,7 @@ Op = (
     CreateNodes
     | CreateNamespaces
     | CreatePods
+    | RunPods
     | CreateAny
     | UpdateAny
     | CreateResourceDriver

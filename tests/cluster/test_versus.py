@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from berth_bench.versus.contenders import Contender
 from berth_bench.versus.label_rank import CLOSED, RANK
 from berth_bench.versus.real_servers import ADMIN, RealServers, missing_programs
 from berth_bench.versus.scheduler_process import SchedulerError
-from berth_bench.versus.workloads import WORKLOADS, Versus, chosen, node_manifests
+from berth_bench.versus.workloads import RUNNING, WORKLOADS, Versus, chosen, node_manifests
 from berth_bench.versus.yard import Yard
 from berth_host.cli.main import berth
 from click.testing import CliRunner
@@ -49,6 +50,25 @@ async def gang_yard(empty_pod_group_servers: RealServers, tmp_path: Path) -> Asy
     await ready.have_nodes(NODES)
     yield ready
     await ready.close()
+
+
+async def test_a_restart_is_measured_beside_running_pods_that_stay(
+    yard: Yard, empty_servers: RealServers
+) -> None:
+    workload = small("Restart/5000Nodes").resized(None, None, running=90)
+    for _ in range(2):
+        await yard.have_running(workload.running)
+    for contender in workload.contenders:
+        turn = await yard.turn(contender, workload)
+        assert turn.startup_s > 0
+    api = ApiClient(empty_servers.url, empty_servers.tokens[ADMIN])
+    running, _ = await api.all_of("Pod", RUNNING)
+    others, _ = await api.all_of("Pod", "default")
+    await api.close()
+    assert Counter(pod["spec"]["nodeName"] for pod in running) == {
+        f"node-{number}": 3 if number < 90 % NODES else 2 for number in range(NODES)
+    }
+    assert others == []
 
 
 @pytest.mark.long

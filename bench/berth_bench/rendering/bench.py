@@ -37,8 +37,28 @@ def results_text(results: Sequence[Result]) -> str:
         header = (*header, title)
         rows = [(*row, cell) for row, cell in zip(rows, cells, strict=True)]
     parts = [columns(header, rows, right=range(1, len(header)))]
+    parts += [_levels_text(result) for result in results if result.levels]
     parts += notes_texts(results)
     return "\n".join(parts) + "\n"
+
+
+def _levels_text(result: Result) -> str:
+    """Return the samples of one workload, one row each."""
+    rows = [
+        (
+            f"{level.after_s:.0f}",
+            f"{level.bound_per_s:.0f}",
+            str(level.created),
+            str(level.ended),
+            str(level.queued),
+            str(level.tasks),
+            str(level.objects),
+            f"{level.rss_mb:.0f}",
+        )
+        for level in result.levels
+    ]
+    header = ("AFTER S", "BOUND/S", "CREATED", "ENDED", "QUEUED", "TASKS", "OBJECTS", "RSS MB")
+    return f"{result.title}\n{columns(header, rows, right=range(len(header)), indent=2)}"
 
 
 def notes_texts(results: Sequence[Result]) -> list[str]:

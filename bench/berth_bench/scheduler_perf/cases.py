@@ -21,7 +21,7 @@ from berth_bench.scheduler_perf.ops import read_steps
 from berth_bench.scheduler_perf.params import Params
 from berth_bench.scheduler_perf.reading import CaseContext
 from berth_bench.scheduler_perf.thresholds import threshold_of
-from berth_bench.workload import CreatePods, StopCollecting, Workload
+from berth_bench.workload import CreatePods, RunPods, StopCollecting, Workload
 
 _SHOWN: Final = 5
 
@@ -159,7 +159,8 @@ def _workload(found: _Found, signatures: bool) -> Workload:
     if case.any("metricsCollectorConfig") is not None:
         notes.append("metricsCollectorConfig is ignored: the figures are always the same")
     if not any(
-        isinstance(step.op, StopCollecting) or (isinstance(step.op, CreatePods) and step.op.collects_metrics)
+        isinstance(step.op, (StopCollecting, RunPods))
+        or (isinstance(step.op, CreatePods) and step.op.collects_metrics)
         for step in steps
     ):
         notes.append("no op collects metrics: nothing is measured")

@@ -30,6 +30,7 @@ from berth_bench.workload import (
     DeletePods,
     NodeStrategy,
     Op,
+    RunPods,
     Sleep,
     StartCollecting,
     Step,
@@ -177,6 +178,32 @@ def _create_pods(op: OpReader) -> list[Op]:
         volume_template=volume,
         claim_template=claim,
         signature_batch=batch if path else 0,
+    )
+    return [made]
+
+
+def _run_pods(op: OpReader) -> list[Op]:
+    """Read berth's own op."""
+    fields = op.fields
+    count, per_second = op.params.count(fields), op.params.count(fields, name="podsPerSecond")
+    lives_s = fields.seconds_of("lifetime", op.params.text(fields, "lifetime"))
+    sample_s = fields.seconds_of("sampleInterval", op.params.text(fields, "sampleInterval"))
+    path = fields.text("podTemplatePath") or op.context.default_pod
+    template: Template | None = Template(path="the default pod", text=_DEFAULT_POD)
+    if path:
+        template = op.template_at("podTemplatePath", path, typed_as="Pod")
+    for name, value in (("podsPerSecond", per_second), ("lifetime", lives_s), ("sampleInterval", sample_s)):
+        if value <= 0:
+            fields.refuse(name, "must be above 0")
+    if template is None:
+        return []
+    made = RunPods(
+        count=count,
+        namespace=op.namespace,
+        template=template,
+        per_second=per_second,
+        lives_s=lives_s,
+        sample_s=sample_s,
     )
     return [made]
 
@@ -339,6 +366,7 @@ _READERS: Final[Mapping[str, Callable[[OpReader], list[Op]]]] = {
     "createNodes": _create_nodes,
     "createNamespaces": _create_namespaces,
     "createPods": _create_pods,
+    "runPods": _run_pods,
     "createPodSets": _create_pod_sets,
     "createAny": _create_any,
     "updateAny": _update_any,

@@ -47,6 +47,12 @@ _PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler")
     help="Let another berth, as of an earlier version, take turns too: the Python of its environment.",
 )
 @click.option(
+    "--running",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Number of pods that run on the nodes beforehand, instead of the workload's.",
+)
+@click.option(
     "--latency-pods",
     type=click.IntRange(min=2),
     metavar="N",
@@ -60,6 +66,7 @@ def versus(
     nodes: int | None,
     pods: int | None,
     other_berth: str | None,
+    running: int | None,
     latency_pods: int | None,
     output: str,
 ) -> None:
@@ -73,7 +80,7 @@ def versus(
     from berth_bench.versus import extender, real_servers, workloads
 
     try:
-        chosen = [one.resized(nodes, pods) for one in workloads.chosen(names)]
+        chosen = [one.resized(nodes, pods, running) for one in workloads.chosen(names)]
         if other_berth is not None:
             chosen = [one.with_other_berth(str(Path(other_berth).absolute())) for one in chosen]
     except KeyError as err:
@@ -89,9 +96,10 @@ def versus(
             extender.build()
         except extender.ExtenderError as err:
             fail(str(err))
-    size = [("--nodes", nodes), ("--pods", pods), ("--other-berth", other_berth)]
-    size.append(("--latency-pods", latency_pods))
-    more = [part for option, value in [("--runs", runs), *size] if value for part in (option, str(value))]
+    size: list[tuple[str, int | str | None]] = [("--nodes", nodes), ("--pods", pods), ("--running", running)]
+    size += [("--other-berth", other_berth), ("--latency-pods", latency_pods)]
+    given = [(option, value) for option, value in [("--runs", runs), *size] if value is not None]
+    more = [part for option, value in given for part in (option, str(value))]
     done: list[Comparison] = []
 
     def report(comparison: Comparison) -> None:
@@ -135,19 +143,28 @@ async def _all(
     from berth_bench.versus.scheduler_process import SchedulerError
     from berth_bench.versus.yard import MORE_FLAGS, Yard
 
-    for pod_groups, workloads in groupby(chosen, lambda one: bool(one.gang)):
-        # Servers with pod groups are for workloads of gangs alone: nothing else changes for the others.
-        where = folder / f"servers-{pod_groups}"
+    for number, ((pod_groups, *_), workloads) in enumerate(groupby(chosen, _needs)):
+        where = folder / f"servers-{number}"
         with RealServers(where, more=MORE_FLAGS, pod_groups=pod_groups) as servers:
             yard = Yard(servers, folder)
             try:
                 for workload in workloads:
                     try:
+                        await yard.have_nodes(workload.nodes)
+                        await yard.have_running(workload.running)
                         report(await _one(yard, workload, runs, latency_pods))
                     except (ApiError, ExtenderError, SchedulerError) as err:
                         click.echo(f"berth bench versus: {workload.name}: {err}", err=True)
             finally:
                 await yard.close()
+
+
+def _needs(workload: Versus) -> tuple[bool, int, int]:
+    """Return what the servers of a workload have: pod groups, running pods, and the nodes of these.
+
+    Only workloads that need the same share servers, so that nothing changes for the others.
+    """
+    return bool(workload.gang), workload.running, workload.nodes if workload.running else 0
 
 
 async def _one(yard: Yard, workload: Versus, runs: int, latency_pods: int) -> Comparison:
@@ -156,7 +173,6 @@ async def _one(yard: Yard, workload: Versus, runs: int, latency_pods: int) -> Co
 
     turns: dict[str, list[Turn]] = {one.name: [] for one in workload.contenders}
     latencies: dict[str, list[Latency]] = {one.name: [] for one in workload.contenders}
-    await yard.have_nodes(workload.nodes)
     for run in range(runs):
         for contender in workload.contenders:
             if sys.stderr.isatty():

@@ -37,6 +37,11 @@ def pod(name: str, cpu: str = "10m", **spec: Any) -> Json:
     }
 
 
+def namespace(name: str) -> Json:
+    """Return a Namespace."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
 def pod_group(name: str, members: int) -> Json:
     """Return a PodGroup of Kubernetes whose gang needs so many members."""
     return {
@@ -49,10 +54,10 @@ def pod_group(name: str, members: int) -> Json:
 
 async def create_all(api: ApiClient, objects: Iterable[Json], at_once: int = 16) -> None:
     """Create many objects, some at a time. Raises ApiError for the first that is refused."""
-    limit = asyncio.Semaphore(at_once)
+    rest = iter(objects)
 
-    async def create(content: Json) -> None:
-        async with limit:
+    async def create() -> None:
+        for content in rest:
             await api.create(content)
 
-    await asyncio.gather(*(create(item) for item in objects))
+    await asyncio.gather(*(create() for _ in range(at_once)))

@@ -17,6 +17,7 @@ from berth_bench.versus.objects import Json, node, pod, pod_group
 
 APPS: Final = 60
 PODS: Final = 3000
+RUNNING: Final = "running"
 _HOST: Final = "kubernetes.io/hostname"
 _MILLI_CPU: Final = 100
 _RANKS: Final = 11
@@ -31,7 +32,8 @@ _SKEW: Final = 5
 class Versus:
     """One workload. For the pod of a number, `spec`: further fields; `milli_cpu`: its request; `labels`.
 
-    `gang`: the number of pods that start together, as a PodGroup; 0: no pod is in a group.
+    `gang`: the number of pods that start together, as a PodGroup; 0: no pod is in a group. `running`: pods
+    that run on the nodes before any scheduler starts, in the namespace RUNNING.
     """
 
     name: str
@@ -42,10 +44,16 @@ class Versus:
     milli_cpu: Callable[[int], int] = lambda _: _MILLI_CPU
     labels: Callable[[int], dict[str, str]] = lambda _: {"app": "app-0"}
     gang: int = 0
+    running: int = 0
 
-    def resized(self, nodes: int | None, pods: int | None) -> Versus:
+    def resized(self, nodes: int | None, pods: int | None, running: int | None = None) -> Versus:
         """Return the workload with other numbers; None: unchanged."""
-        return replace(self, nodes=nodes or self.nodes, pods=pods or self.pods)
+        return replace(
+            self,
+            nodes=nodes or self.nodes,
+            pods=pods or self.pods,
+            running=self.running if running is None else running,
+        )
 
     def with_other_berth(self, python: str) -> Versus:
         """Return the workload with one more contender, the second: the first one, run by another Python."""
@@ -76,6 +84,14 @@ def node_manifests(count: int) -> Iterator[Json]:
         if number // _ZONES % _CLOSED_OF == 0:
             labels[CLOSED] = "true"
         yield node(f"node-{number}", "32", **labels)
+
+
+def running_manifests(count: int, nodes: int) -> Iterator[Json]:
+    """Yield pods that have a node already, spread evenly over the nodes of `node_manifests`: of 60 apps."""
+    for number in range(count):
+        content = pod(f"running-{number}", f"{_MILLI_CPU}m", nodeName=f"node-{number % nodes}")
+        content["metadata"] |= {"namespace": RUNNING, "labels": _of_apps(number)}
+        yield content
 
 
 def _app(number: int) -> str:
@@ -163,6 +179,7 @@ WORKLOADS: Final = (
         contenders=(contenders.BERTH_POD_GROUPS, contenders.KUBE_SCHEDULER_POD_GROUPS),
         gang=50,
     ),
+    Versus(name="Restart/5000Nodes", nodes=5000, pods=200, running=100_000),
 )
 
 

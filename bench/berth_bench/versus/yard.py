@@ -22,10 +22,10 @@ from berth_bench.versus import extender, processes
 from berth_bench.versus.api import ApiClient
 from berth_bench.versus.contenders import UNLIMITED, Beside, Contender
 from berth_bench.versus.figures import Latency, Turn
-from berth_bench.versus.objects import create_all
+from berth_bench.versus.objects import create_all, namespace
 from berth_bench.versus.real_servers import ADMIN, SCHEDULER, RealServers, program
 from berth_bench.versus.scheduler_process import SchedulerError, SchedulerProcess, SchedulerSetup
-from berth_bench.versus.workloads import Versus, node_manifests
+from berth_bench.versus.workloads import RUNNING, Versus, node_manifests, running_manifests
 
 MORE_FLAGS: Final = ("--max-requests-inflight=2000",)
 """Flags of kube-apiserver with which it delays neither scheduler."""
@@ -68,6 +68,7 @@ class Yard:
         self._token_file.write_text(servers.tokens[ADMIN])
         self._folder = folder
         self._nodes = 0
+        self._running = 0
         self._serial = 0
 
     async def close(self) -> None:
@@ -80,6 +81,13 @@ class Yard:
             await self._api.delete_all("Node")
             await create_all(self._api, node_manifests(count), _AT_ONCE)
             self._nodes = count
+
+    async def have_running(self, count: int) -> None:
+        """Make so many pods run on the nodes. They stay until the servers stop, so `count` stays the same."""
+        if count != self._running:
+            await self._api.create(namespace(RUNNING))
+            await create_all(self._api, running_manifests(count, self._nodes), _AT_ONCE)
+            self._running = count
 
     async def turn(self, contender: Contender, workload: Versus) -> Turn:
         """Bind the workload's pods, which exist when the scheduler starts.

@@ -6,7 +6,15 @@ from collections import Counter
 
 import pytest
 from berth_bench.versus.label_rank import CLOSED, RANK
-from berth_bench.versus.workloads import APPS, WORKLOADS, Versus, chosen, node_manifests
+from berth_bench.versus.workloads import (
+    APPS,
+    RUNNING,
+    WORKLOADS,
+    Versus,
+    chosen,
+    node_manifests,
+    running_manifests,
+)
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -38,6 +46,22 @@ def test_only_given_numbers_replace_those_of_a_workload() -> None:
     small = workload.resized(20, 7)
     assert (small.nodes, small.pods) == (20, 7)
     assert workload.resized(None, 7).nodes == 1000
+    restart = named("Restart/5000Nodes")
+    assert (restart.running, restart.resized(20, 7).running, restart.resized(20, 7, 0).running) == (
+        100_000,
+        100_000,
+        0,
+    )
+
+
+def test_running_pods_are_spread_over_the_nodes_and_have_room_there() -> None:
+    pods = list(running_manifests(90, 20))
+    assert len({pod["metadata"]["name"] for pod in pods}) == 90
+    assert {pod["metadata"]["namespace"] for pod in pods} == {RUNNING}
+    names = {node["metadata"]["name"] for node in node_manifests(20)}
+    counts = Counter(pod["spec"]["nodeName"] for pod in pods)
+    assert set(counts) == names
+    assert max(counts.values()) - min(counts.values()) == 1
 
 
 def test_pods_of_a_gang_name_their_group_and_the_last_group_needs_those_that_are_left() -> None:

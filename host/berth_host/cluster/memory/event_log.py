@@ -1,4 +1,4 @@
-"""`EventLog`: the Kubernetes events that the host wrote, and the latest of each reason per object.
+"""`EventLog`: the latest Kubernetes events that the host wrote.
 
 Filled by the embedded server; read by `berth simulate` (which pod preempted which) and by tests.
 """
@@ -14,22 +14,25 @@ CAPACITY: Final = 20_000
 
 
 class EventLog:
-    """A bounded log, newest event last. `latest` also finds events that were dropped from the log."""
+    """A bounded log, newest event last. `total_count` includes the events that were dropped from it."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._recent: deque[EventRecord] = deque(maxlen=capacity)
-        self._latest: dict[tuple[str, str], EventRecord] = {}
         self.total_count = 0
 
     def add(self, event: EventRecord) -> None:
         """Append an event; drop the oldest one if the log is full."""
         self._recent.append(event)
-        self._latest[(event.reason, event.regarding.key)] = event
         self.total_count += 1
 
     def latest(self, reason: str, key: str) -> EventRecord | None:
-        """Return the newest event with `reason` about the object `key` (`namespace/name`), or None."""
-        return self._latest.get((reason, key))
+        """Return the newest event with `reason` about the object `key` (`namespace/name`) in the log; None
+        without one.
+        """
+        for event in reversed(self._recent):
+            if event.reason == reason and event.regarding.key == key:
+                return event
+        return None
 
     @property
     def recent(self) -> list[EventRecord]:

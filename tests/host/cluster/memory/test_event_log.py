@@ -20,11 +20,18 @@ def test_oldest_events_make_room_and_are_counted() -> None:
     assert log.total_count == 3
 
 
-def test_latest_of_a_reason_outlives_the_log() -> None:
+def test_latest_is_the_newest_of_its_reason_and_object() -> None:
+    log = EventLog(capacity=4)
+    for name, note in (("web", "first"), ("web", "second"), ("api", "other")):
+        log.add(event(name, "Preempted", note))
+    found = log.latest("Preempted", "default/web")
+    assert found is not None
+    assert found.note == "second"
+    assert log.latest("Scheduled", "default/web") is None
+
+
+def test_latest_is_not_kept_longer_than_the_log() -> None:
     log = EventLog(capacity=1)
     log.add(event("web", "Preempted", "first"))
     log.add(event("api", "Preempted", "other"))
-    found = log.latest("Preempted", "default/web")
-    assert found is not None
-    assert found.note == "first"
-    assert log.latest("Scheduled", "default/web") is None
+    assert log.latest("Preempted", "default/web") is None
