@@ -15,7 +15,7 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError, SelectorError
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, NodeColumn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.node_selectors import (
@@ -52,6 +52,7 @@ class NodeAffinity(Plugin):
     needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.nodes())
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.NAME, NodeColumn.LABELS)
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.NODE_SELECTOR, PodField.AFFINITY)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN),

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import TARGET_POD, ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
+from berth_sdk.extension_points import DependsOn, NoConcern, NodeColumn, Plugin
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
@@ -58,6 +58,7 @@ class NodeDeclaredFeatures(Plugin):
     """
     needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.nodes())
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.DECLARED_FEATURES,)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.declaredFeatures"), Hint.ASK_PLUGIN),
         EventInterest(TARGET_POD, ("update",), Hint.ASK_PLUGIN),

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
-from berth_sdk.extension_points import DependsOn, Plugin
+from berth_sdk.extension_points import DependsOn, NodeColumn, Plugin
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
 from berth_sdk.results import PreFilterResult
@@ -25,6 +25,7 @@ class NodeName(Plugin):
     """Rejects every node but `spec.nodeName`, where that is set."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.NAME,)
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.NODE_NAME,)
     events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Node", ("add",)),)
 

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ASSIGNED_POD, ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
+from berth_sdk.extension_points import DependsOn, NoConcern, NodeColumn, Plugin
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
@@ -34,6 +34,7 @@ class NodePorts(Plugin):
     # A what-if question removes pods: a served plugin must know their ports.
     needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.HOST_PORTS,)
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.HOST_PORTS, PodField.PRIORITY)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest(ASSIGNED_POD, ("delete",), Hint.ASK_PLUGIN),

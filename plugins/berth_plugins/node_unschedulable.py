@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import TARGET_POD, ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin
+from berth_sdk.extension_points import DependsOn, NodeColumn, Plugin
 from berth_sdk.node import Taint
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
@@ -30,6 +30,7 @@ class NodeUnschedulable(Plugin):
     """Rejects nodes with `spec.unschedulable`, unless the pod tolerates the taint that goes with it."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.UNSCHEDULABLE,)
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.TOLERATIONS,)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import TARGET_POD, ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, NodeColumn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.node import Taint
 from berth_sdk.pod import Pod, Toleration
@@ -43,6 +43,7 @@ class TaintToleration(Plugin):
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX_REVERSED
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.TAINTS,)
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.TOLERATIONS,)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),

@@ -2,7 +2,8 @@
 
 Mutants patch what is private, of the host as of the SDK: an invalidation has no public switch. Used by
 `tests/host/framework/kept/test_keep_answers.py`. A new invalidation comes with a mutant here; one in a
-signature or in what a plugin keeps itself with one in `kept_sign_mutants`.
+signature or in what a plugin keeps itself with one in `kept_sign_mutants`, one in answers by content with one
+in `kept_content_mutants`.
 """
 
 from __future__ import annotations
@@ -312,7 +313,7 @@ def verdicts_are_kept_without_a_declaration(patch: pytest.MonkeyPatch, world: Ke
         return keeps_by_row(seen)
 
     patch.setattr(signing, "keeps_by_row", by_row)
-    _begin_anew(world)
+    begin_anew(world)
 
 
 def skips_are_kept_without_a_declaration(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:
@@ -324,10 +325,10 @@ def skips_are_kept_without_a_declaration(patch: pytest.MonkeyPatch, world: KeptM
         self.keeps = True
 
     patch.setattr(signing.Signer, "__init__", keeping)
-    _begin_anew(world)
+    begin_anew(world)
 
 
-def _begin_anew(world: KeptMachine) -> None:
+def begin_anew(world: KeptMachine) -> None:
     """Make the parts that were made before the mutant."""
     vars(world).update(vars(KeptMachine()))
 

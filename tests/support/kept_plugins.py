@@ -6,11 +6,11 @@ nobody sees, and declares no `depends_on`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, NoConcern, NodeColumn, Plugin, ScoreNormalization
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -64,6 +64,7 @@ class Fickle(Plugin):
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.POD_COUNT,)
     fails: ClassVar[str] = ""
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:

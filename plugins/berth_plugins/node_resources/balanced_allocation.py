@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
-from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, NodeColumn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
 from berth_sdk.status import MAX_NODE_SCORE, Status
@@ -34,6 +34,10 @@ class NodeResourcesBalancedAllocation(Plugin):
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    reads: ClassVar[Sequence[NodeColumn] | None] = (
+        NodeColumn.ALLOCATABLE,
+        NodeColumn.REQUESTED,
+    )
     events: ClassVar[Sequence[EventInterest] | None] = ()
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:

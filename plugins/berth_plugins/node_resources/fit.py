@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, NodeColumn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.node import Node
@@ -143,6 +143,12 @@ class NodeResourcesFit(Plugin):
         Need.objects(CLASSES),
     )
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    reads: ClassVar[Sequence[NodeColumn] | None] = (
+        NodeColumn.ALLOCATABLE,
+        NodeColumn.REQUESTED,
+        NodeColumn.NON_ZERO_REQUESTED,
+        NodeColumn.POD_COUNT,
+    )
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.REQUESTS,)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest(ASSIGNED_POD, ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),

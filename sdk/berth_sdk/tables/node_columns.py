@@ -132,6 +132,8 @@ class NodeColumns:
         """Views for plugins with limited needs: for each, the original record or table, and the view. See
         `limited_tables`.
         """
+        self.contents: dict[Hashable, Any] = {}
+        """The contents of the rows, by the set of columns; see `berth_sdk.kept.row_contents`."""
         self._grow(_FIRST_CAPACITY)
         for name in ("cpu", "memory", "ephemeral-storage", "pods"):
             self.resource_row(name)

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from berth_sdk.extension_points import DependsOn, ScoreNormalization
 from berth_sdk.kept.known_slots import KnownSlots
+from berth_sdk.kept.row_contents import ContentAnswers, content_answers
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.few import FEW
 from berth_sdk.tables.read_only import extended
@@ -101,6 +102,12 @@ class MergedScores:
     def __init__(self) -> None:
         self._plugins: tuple[WeightedPlugin, ...] = ()
         self._columns: list[_Column] = []
+        self._about_pods: list[_Column] = []
+        """The columns of the plugins that read pods."""
+        self._by_content: ContentAnswers[tuple[int, ...]] | None = None
+        """The raw scores of `_about_pods`, by the columns that these plugins read; None: one of them declares
+        none.
+        """
         self._known = KnownSlots()
         self._node_known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._has_whole = False
@@ -160,7 +167,49 @@ class MergedScores:
         slots = asked.slots
         by_node = np.count_nonzero(self._node_known.take(slots)) == len(slots)
         if by_node:
-            columns = [column for column in columns if not column.node_only]
+            columns = self._about_pods
+            if self._by_content is not None and len(slots) <= FEW:
+                return await self._learn_by_content(self._by_content, cycle, asked)
+        return await self._ask(columns, cycle, asked, by_node=by_node)
+
+    async def _learn_by_content(
+        self, shared: ContentAnswers[tuple[int, ...]], cycle: Cycle, nodes: NodeTable
+    ) -> ScoreOutcome | None:
+        """Learn the scores of rows whose scores by the Node hold. Rows with a content that the other plugins
+        have scored get the same scores.
+        """
+        slots = nodes.slots.tolist()
+        numbers = shared.numbers(nodes._columns, slots)
+        scores = shared.find(numbers)
+        known = nodes
+        if None in scores:
+            unknown = [at for at, score in enumerate(scores) if score is None]
+            asked = nodes if len(unknown) == len(slots) else nodes.take(unknown)
+            failed = await self._ask(self._about_pods, cycle, asked, by_node=True)
+            if failed is not None:
+                return failed
+            learnt = asked.slots
+            if np.count_nonzero(self._known.hold(learnt)) == len(learnt):
+                new = [column.raw.take(learnt).tolist() for column in self._about_pods]
+                shared.keep(
+                    [numbers[at] for at in unknown], zip(*new, strict=True) if new else [()] * len(unknown)
+                )
+            if asked is nodes:
+                return None
+            known = nodes.take([at for at, score in enumerate(scores) if score is not None])
+        for slot, score in zip(slots, scores, strict=True):
+            if score is not None:
+                for column, raw in zip(self._about_pods, score, strict=True):
+                    column.raw[slot] = raw
+                self._known.learn_one(slot)
+        self._note_new(known.slots, self._about_pods)
+        return None
+
+    async def _ask(
+        self, columns: Sequence[_Column], cycle: Cycle, asked: NodeTable, *, by_node: bool
+    ) -> ScoreOutcome | None:
+        """Ask the plugins of `columns` about these rows. `by_node`: the scores of the others hold."""
+        slots, nodes = asked.slots, asked
         sound = True
         for column in columns:
             client = column.plugin.client
@@ -178,11 +227,15 @@ class MergedScores:
             self._known.forget(slots.tolist())
         if not (by_node and sound):
             self._node_known[slots] = sound
+        self._note_new(slots, columns)
+        return None
+
+    def _note_new(self, slots: Rows, columns: Sequence[_Column]) -> None:
+        """Note scores that the total lacks."""
         self.not_summed.append((slots, columns))
         if len(self.not_summed) > FEW:  # the whole sum is computed again; the last call may be long ago
             self._rows = None
             self.not_summed.clear()
-        return None
 
     def read(self) -> tuple[list[PluginScores], Scores, Rows]:
         """Return the scores of the last candidates by plugin, read-only until the next pod; a copy of their
@@ -232,6 +285,10 @@ class MergedScores:
             # PreScore left other plugins in than the last time.
             self._plugins = plugins
             self._columns = [_Column(plugin) for plugin in plugins]
+            self._about_pods = [column for column in self._columns if not column.node_only]
+            self._by_content = content_answers(
+                column.plugin.client.descriptor.reads for column in self._about_pods
+            )
             self._has_whole = any(
                 plugin.client.descriptor.depends_on is DependsOn.NODES for plugin in plugins
             )

@@ -14,9 +14,11 @@ from typing import Final
 import numpy as np
 from berth_sdk.extension_points import DependsOn
 from berth_sdk.kept.known_slots import KnownSlots
+from berth_sdk.kept.row_contents import ContentAnswers, content_answers
 from berth_sdk.kept.status_codes import StatusCodes
 from berth_sdk.status import Verdicts
 from berth_sdk.tables import NodeTable
+from berth_sdk.tables.few import FEW
 from berth_sdk.tables.read_only import extended, read_only
 from numpy.typing import NDArray
 
@@ -51,6 +53,10 @@ class MergedVerdicts:
     def __init__(self) -> None:
         self._clients: tuple[PluginClient, ...] = ()
         self._about_pods: tuple[PluginClient, ...] = ()
+        self._by_content: ContentAnswers[int] | None = None
+        """The codes of `_about_pods`, by the columns that these plugins read; None: one of them declares
+        none.
+        """
         self._behind_nodes: frozenset[str] = frozenset()
         self._has_whole = False
         self._known = KnownSlots()
@@ -155,13 +161,36 @@ class MergedVerdicts:
         light = self._node_passed.take(asked.slots)
         light_count = np.count_nonzero(light)
         if light_count == len(light):
-            await self._ask(self._about_pods, cycle, asked)
+            await self._ask_about_pods(cycle, asked)
         elif not light_count:
             await self._ask(self._clients, cycle, asked)
         else:
             await self._ask(self._clients, cycle, nodes.take(missing[~light]))
-            await self._ask(self._about_pods, cycle, nodes.take(missing[light]))
+            await self._ask_about_pods(cycle, nodes.take(missing[light]))
         self._took_s = instant_s() - started_s
+
+    async def _ask_about_pods(self, cycle: Cycle, nodes: NodeTable) -> None:
+        """Ask the plugins that read pods about `nodes`, whose Node passed. Rows with a content that these
+        plugins have judged get the same verdict.
+        """
+        shared = self._by_content
+        if shared is None or len(nodes) > FEW:
+            await self._ask(self._about_pods, cycle, nodes)
+            return
+        slots = nodes.slots.tolist()
+        numbers = shared.numbers(nodes._columns, slots)
+        codes = shared.find(numbers)
+        if None in codes:
+            unknown = [at for at, code in enumerate(codes) if code is None]
+            asked = nodes if len(unknown) == len(slots) else nodes.take(unknown)
+            if await self._ask(self._about_pods, cycle, asked):
+                learnt = asked.slots.tolist()
+                shared.keep([numbers[at] for at in unknown], self._codes.take(learnt).tolist())
+        for slot, code in zip(slots, codes, strict=True):
+            if code is not None:
+                if self._codes.item(slot) != code:
+                    self._codes[slot], self._outcome = code, None
+                self._known.learn_one(slot)
 
     def _put_together(self, nodes: NodeTable) -> _Together:
         """Return the verdicts on all rows; built again only if a verdict changed."""
@@ -173,8 +202,10 @@ class MergedVerdicts:
             outcome = self._outcome = _Together(nodes.slots, groups, passed)
         return outcome
 
-    async def _ask(self, clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable) -> None:
-        """Ask `clients` about `nodes`, some rows of the snapshot, and keep their answers."""
+    async def _ask(self, clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable) -> bool:
+        """Ask `clients` about `nodes`, some rows of the snapshot, and keep their answers. Return False for
+        answers that are not kept.
+        """
         found = NodeStatuses(nodes)
         slots = nodes.slots
         await filter_rows(clients, cycle, found, all_rows(nodes))
@@ -185,6 +216,7 @@ class MergedVerdicts:
             # A row rejected by a plugin behind the Node-only plugins has passed these.
             behind = [status.is_success or status.plugin in self._behind_nodes for status in found.statuses]
             self._node_passed[slots] = np.asarray(behind).take(found.groups)
+        return sound
 
     def left_to_ask(
         self, clients: Sequence[PluginClient], slots: NDArray[np.intp]
@@ -233,6 +265,7 @@ class MergedVerdicts:
             last = max((i for i, one in enumerate(self._clients) if one not in self._about_pods), default=-1)
             self._behind_nodes = frozenset(client.name for client in self._clients[last + 1 :])
             self._has_whole = any(client.descriptor.depends_on is DependsOn.NODES for client in self._clients)
+            self._by_content = content_answers(client.descriptor.reads for client in self._about_pods)
             self._seen = StatusCodes()
             self.clear()
             self._codes[:] = 0

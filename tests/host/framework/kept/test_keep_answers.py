@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support import kept_mutants, kept_sign_mutants
+from support import kept_content_mutants, kept_mutants, kept_sign_mutants
 from support.kept_steps import Mutant
 from support.kept_world import KeptMachine
 
-MUTANTS = {**kept_mutants.MUTANTS, **kept_sign_mutants.MUTANTS}
+MUTANTS = {**kept_mutants.MUTANTS, **kept_sign_mutants.MUTANTS, **kept_content_mutants.MUTANTS}
 
 TestKeptAnswersEqualAskEveryone = pytest.mark.slow(KeptMachine.TestCase)
 TestKeptAnswersEqualAskEveryone.settings = settings(
