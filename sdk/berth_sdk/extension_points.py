@@ -301,6 +301,8 @@ class Plugin:
     """For a class that depends on NODE or ROW: all parts of a node's row that Filter and Score read. Nodes
     that are alike in these parts share the answer, so the class is asked about one of them. Empty: the
     answer is the same for all nodes. None: not declared; each row is asked about.
+
+    `berth_sdk.testing.check_reads` names the column that a declaration lacks.
     """
     handle_required: ClassVar[bool | None] = None
     """True: the plugin does not work where its `handle` cannot call the host, so a host without a way back

@@ -13,6 +13,7 @@ from berth_sdk.testing.builders import make_node, make_pod, make_table, node_obj
 from berth_sdk.testing.group_attempt import GroupAttempt, PlacementTrial
 from berth_sdk.testing.handle import RecordedEvent, RecordedRequeue, RecordingHandle
 from berth_sdk.testing.host import PluginHost
+from berth_sdk.testing.reads import check_reads
 
 __all__ = [
     "Attempt",
@@ -22,6 +23,7 @@ __all__ = [
     "RecordedEvent",
     "RecordedRequeue",
     "RecordingHandle",
+    "check_reads",
     "make_node",
     "make_pod",
     "make_table",
