@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from berth_host.cluster.kube.session import KEEP_ALIVE_S
+from berth_host.cluster.kube.http1 import KEEP_ALIVE_S
 
 from berth_bench.soak import measures
 from berth_bench.soak.account import Account

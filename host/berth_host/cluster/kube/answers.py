@@ -78,7 +78,7 @@ def error_of_status(
 
 def retry_after_s(header: str, status: Mapping[str, Any] | None = None) -> float:
     """Return how long the server asks clients to wait, in seconds; 0 if the answer has no readable time."""
-    if header.isdigit():
+    if header.isascii() and header.isdigit():
         return float(header)
     details = (status or {}).get("details")
     seconds = details.get("retryAfterSeconds") if isinstance(details, dict) else None

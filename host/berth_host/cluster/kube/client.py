@@ -7,14 +7,13 @@ checks of the secure port. Bodies are bytes or plain JSON values, without models
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import math
 import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -25,9 +24,10 @@ from aiohttp.client_exceptions import ClientConnectorDNSError
 from berth_host.cluster.kube.answers import error_of, retry_after_s
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.credentials import Credentials
-from berth_host.cluster.kube.http2 import ConnectionLostError, NoHttp2Error, NotActedOnError
+from berth_host.cluster.kube.dial import ProxyError
 from berth_host.cluster.kube.lane import Lane
-from berth_host.cluster.kube.limiter import TokenBucket
+from berth_host.cluster.kube.lane_connection import ConnectionLostError, NotActedOnError
+from berth_host.cluster.kube.limiter import TokenBucket, Turns
 from berth_host.cluster.kube.session import Session, StreamedAnswer
 from berth_host.errors.cluster import ClusterError, RepeatableError, TimedOutError, UnavailableError
 from berth_host.metrics.rest_client import RestClientMetrics
@@ -44,10 +44,12 @@ handshakes than on requests, and refuses the excess.
 """
 _NAME_MISMATCHES: Final = (62, 64)
 """OpenSSL's verify codes for a certificate of another host name and of another address."""
-_OF_PROXY: Final = (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError, ClientConnectorDNSError)
+_OF_PROXY: Final = (
+    *(ProxyError, aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError),
+    ClientConnectorDNSError,
+)
 """Errors that concern the proxy, if there is one: the proxy resolves the server's name."""
 _DEFAULT_TIMEOUT_S: Final = 30.0
-_NO_TURN: Final = nullcontext()
 
 
 class KubeClient:
@@ -70,7 +72,7 @@ class KubeClient:
         self._authority = urlsplit(credentials.host).netloc.rpartition("@")[2]
         self._clock = clock if clock is not None else RealClock()
         self._limiter = TokenBucket(connection.qps, connection.burst, self._clock)
-        self._turns = asyncio.Semaphore(MAX_UNDER_WAY)
+        self._turns = Turns(MAX_UNDER_WAY)
         self._session = Session(credentials, connection.user_agent)
         self.lane = Lane(credentials, connection.user_agent)
         self.metrics.transport_count += 1
@@ -113,7 +115,7 @@ class KubeClient:
             resource, key: Named in errors.
             limited: Whether the request waits for the rate limit (qps and burst) and for one of
                 MAX_UNDER_WAY turns.
-            frequent: Whether it may share a connection with bindings and watches (`lane`).
+            frequent: Whether it takes the way of bindings and events (`lane`).
             before_sending: Called before every try; stops the request by raising.
         """
         raw = await self.send(
@@ -157,75 +159,65 @@ class KubeClient:
         """Send a request and return the answer's bytes; the arguments are those of `request`."""
         if query:
             path = f"{path}?{urlencode(query, quote_via=quote)}"
+        # No helper calls for what is off, and none for one use: this runs several times for each pod.
+        credentials = self.credentials
         ends_s = math.inf
         retry_count, is_renewed = 0, False
         while True:
             if limited:
-                waited_s = await self._limiter.take()
-                self.metrics.waited(self._authority, method, waited_s)
-            async with self._turns if limited else _NO_TURN:
+                if self._limiter.is_on:
+                    self.metrics.waited(self._authority, method, await self._limiter.take())
+                if not self._turns.take_free():
+                    await self._turns.take()
+            code, answer = 0, b""
+            started_s = instant_s()
+            used = credentials.current
+            try:
                 ends_s = min(ends_s, self._clock.monotonic_s() + timeout_s)
                 if before_sending is not None:
                     before_sending()
-                status, answer, retry_after = await self._try(
-                    method, path, body, content_type, timeout_s, resource, key, frequent=frequent
-                )
-            if status < 300:
+                if time.monotonic() >= credentials.due_s:
+                    await credentials.refresh()
+                    used = credentials.current
+                    started_s = instant_s()
+                try:
+                    if frequent:
+                        code, answer, retry_after = await self.lane.exchange(
+                            method, path, body, content_type, timeout_s, before_sending
+                        )
+                    else:
+                        code, answer, retry_after = await self._session.exchange(
+                            method, path, body, content_type, timeout_s
+                        )
+                except (aiohttp.ClientError, OSError) as err:
+                    raise self._lost(err, resource, key, timeout_s) from err
+                finally:
+                    self.metrics.request_ended(
+                        self._authority,
+                        method,
+                        code=code,
+                        started_s=started_s,
+                        sent_bytes=len(body) if body is not None else 0,
+                        received_bytes=len(answer),
+                    )
+            finally:
+                if limited:
+                    self._turns.give_back()
+            if code < 300:
                 return answer
-            if status == 401 and not is_renewed:
+            if code == 401 and not is_renewed:
                 is_renewed = True
-                if await self.credentials.refresh(force=True):
+                if await credentials.refresh(refused=used):
                     continue
             wait_s = retry_after_s(retry_after)
-            is_asked_to_wait = status == 429 or (status >= 500 and wait_s > 0)
+            is_asked_to_wait = code == 429 or (code >= 500 and wait_s > 0)
             wait_s = max(wait_s, 1.0)
             if is_asked_to_wait and retry_count < MAX_RETRIES and self._clock.monotonic_s() + wait_s < ends_s:
                 retry_count += 1
-                self.metrics.retried(self._authority, method, status)
+                self.metrics.retried(self._authority, method, code)
                 await sleep(self._clock, wait_s)
                 continue
-            raise error_of(status, answer, resource, key, retry_after=retry_after)
-
-    async def _try(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        content_type: str,
-        timeout_s: float,
-        resource: str,
-        key: str,
-        *,
-        frequent: bool,
-    ) -> tuple[int, bytes, str]:
-        """Send once; return status, body and Retry-After."""
-        credentials = self.credentials
-        if time.monotonic() >= credentials.due_s:
-            await credentials.refresh()
-        started_s = instant_s()
-        code = 0
-        answer = b""
-        try:
-            if frequent and self.lane.is_open:
-                try:
-                    sent = await self.lane.exchange(method, path, body, content_type, timeout_s)
-                except NoHttp2Error:
-                    sent = await self._session.exchange(method, path, body, content_type, timeout_s)
-            else:
-                sent = await self._session.exchange(method, path, body, content_type, timeout_s)
-            code, answer, _ = sent
-            return sent
-        except (aiohttp.ClientError, OSError) as err:
-            raise self._lost(err, resource, key, timeout_s) from err
-        finally:
-            self.metrics.request_ended(
-                self._authority,
-                method,
-                code=code,
-                started_s=started_s,
-                sent_bytes=len(body) if body is not None else 0,
-                received_bytes=len(answer),
-            )
+            raise error_of(code, answer, resource, key, retry_after=retry_after)
 
     @asynccontextmanager
     async def stream(
@@ -241,6 +233,7 @@ class KubeClient:
             await credentials.refresh()
         path = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
         started_s = instant_s()
+        used = credentials.current
         code = 0
         try:
             answer = await self._session.stream(path, idle_s)
@@ -253,7 +246,7 @@ class KubeClient:
         try:
             if code != 200:
                 if code == 401:
-                    await credentials.refresh(force=True)
+                    await credentials.refresh(refused=used)
                 said = b""
                 while chunk := await stream.chunk():
                     said += chunk

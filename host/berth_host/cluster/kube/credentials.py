@@ -41,6 +41,10 @@ RETRY_S: Final = 10.0
 """Seconds after a failed read of a plugin or a file before the next one; the old answer stays in use."""
 
 
+Current = tuple[str, ssl.SSLContext]
+"""The Authorization header, and the context with the client certificate."""
+
+
 class Credentials:
     """The credentials for one API server.
 
@@ -102,24 +106,29 @@ class Credentials:
         await opened._read()
         return opened
 
-    async def refresh(self, *, force: bool = False) -> bool:
+    @property
+    def current(self) -> Current:
+        """The credentials that requests have now."""
+        return self.authorization, self.ssl_context
+
+    async def refresh(self, *, refused: Current | None = None) -> bool:
         """Read the files again; return True if the credentials changed.
 
-        `force`: read before they are due, because the server refused the credentials. A failure is logged,
-        and the old credentials stay in use.
+        `refused`: the credentials that the server refused. They are read again before they are due, unless
+        newer ones are in use already. A failure is logged, and the old credentials stay in use.
         """
-        before = self.authorization, self.ssl_context
+        before = self.current if refused is None else refused
         async with self._lock:
-            # Another task may have read the files while this one waited for the lock.
-            is_done = (self.authorization, self.ssl_context) != before
-            if not is_done and (force or time.monotonic() >= self.due_s):
+            # Another task may have read the files, before this one came or while it waited for the lock.
+            is_done = self.current != before
+            if not is_done and (refused is not None or time.monotonic() >= self.due_s):
                 try:
                     await self._read()
                 except (ClientConfigError, OSError, ValueError) as err:
                     # OSError: a CA file is missing; it is read again with each new certificate.
                     self.due_s = time.monotonic() + RETRY_S
                     log.error("client.credentials_failed", error=str(err))
-        return (self.authorization, self.ssl_context) != before
+        return self.current != before
 
     async def _read(self) -> None:
         if self._exec is not None:

@@ -20,6 +20,8 @@ _SCHEME_HTTPS: Final = b"\x87"
 _STATIC_NAMES: Final = {":authority": 1, "accept": 19, "authorization": 23, "user-agent": 58}
 _STATIC_COUNT: Final = 61
 _STATUS_OF_INDEX: Final = {0x88: 200, 0x89: 204, 0x8A: 206, 0x8B: 304, 0x8C: 400, 0x8D: 404, 0x8E: 500}
+_FEW_BYTES: Final = 4096
+"""Lengths below this number are written once, and kept."""
 _STATUS_NAME: Final = 0x08
 """The first byte of a literal `:status` that is not indexed."""
 
@@ -57,20 +59,41 @@ class HeadEncoder:
         for age, place in enumerate(reversed(kept)):
             later[place] = _integer(_STATIC_COUNT + 1 + age, 7, 0x80)
         # `:authority` stands before the path, because every pseudo-header does so before the others.
-        self._now = first[0], b"".join(first[1:])
+        self._first: tuple[bytes, bytes] | None = first[0], b"".join(first[1:])
         self._later = later[0], b"".join(later[1:])
+        self._around: dict[tuple[str, str], tuple[bytes, bytes]] = {}
+        """What stands before the path and after it, by method and content type."""
+        self._lengths: dict[int, bytes] = {}
 
     def block(self, method: str, path: str, content_type: str = "", length: int | None = None) -> bytes:
         """Return the block of one request. `length`: of its body, in bytes; None: it has none."""
-        head = _METHODS.get(method) or _literal(2, method.encode("ascii"))
-        authority, constant = self._now
-        path_field = _literal(4, path.encode("ascii"))
-        parts = [self._opening, head, _SCHEME_HTTPS, authority, path_field, constant]
-        if length is not None:
-            parts.append(_literal(31, content_type.encode("ascii")))
-            parts.append(_literal(28, str(length).encode("ascii")))
-        self._opening, self._now = b"", self._later
-        return b"".join(parts)
+        raw = path.encode("ascii")
+        if self._first is not None:
+            authority, constant = self._first
+            self._first = None
+            before, after = self._made_around(method, content_type, authority, constant)
+            before = self._opening + before
+        else:
+            around = self._around.get((method, content_type))
+            if around is None:
+                around = self._made_around(method, content_type, *self._later)
+                self._around[method, content_type] = around
+            before, after = around
+        path_field = b"\x04%c%b" % (len(raw), raw) if len(raw) < 127 else _literal(4, raw)
+        if length is None:
+            return b"%b%b%b" % (before, path_field, after)
+        ending = self._lengths.get(length)
+        if ending is None:
+            ending = _literal(28, str(length).encode("ascii"))
+            if length < _FEW_BYTES:
+                self._lengths[length] = ending
+        return b"%b%b%b%b" % (before, path_field, after, ending)
+
+    def _made_around(
+        self, method: str, content_type: str, authority: bytes, constant: bytes
+    ) -> tuple[bytes, bytes]:
+        before = (_METHODS.get(method) or _literal(2, method.encode("ascii"))) + _SCHEME_HTTPS + authority
+        return before, constant + (_literal(31, content_type.encode("ascii")) if content_type else b"")
 
 
 def _integer(value: int, bits: int, first: int) -> bytes:
@@ -133,7 +156,7 @@ def read_block(block: bytes) -> tuple[int, str]:
         if not isinstance(name, str) or not isinstance(value, str):
             continue  # Not reached: `decode` without `raw`.
         if name == ":status":
-            if len(value) != 3 or not value.isdigit():
+            if len(value) != 3 or not value.isascii() or not value.isdigit():
                 raise BlockError(f"the status {value!r}")
             status = int(value)
         elif name == "retry-after":

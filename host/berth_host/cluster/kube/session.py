@@ -1,6 +1,6 @@
 """`Session`: the way of ordinary requests to the API server, over HTTP/1.1 (aiohttp), also through proxies.
 
-Used by `client`, beside `lane`, which has the same calls.
+Used by `client`, beside `lane`, which takes the frequent requests.
 """
 
 from __future__ import annotations
@@ -14,11 +14,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from berth_host.cluster.kube.credentials import Credentials
+from berth_host.cluster.kube.http1 import KEEP_ALIVE_S
 
-KEEP_ALIVE_S: Final = 30.0
-"""Seconds after which an idle connection is closed, before a server or a load balancer closes it while a
-request is sent.
-"""
 CONNECT_TIMEOUT_S: Final = 10.0
 _KEEP_ALIVE_PROBES: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 

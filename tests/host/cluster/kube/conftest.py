@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
+import uvloop
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.connection import Connection
 from berth_host.model.clock import ManualClock
 from support.kube_api import KubeApi, kube_api
+
+ON_BOTH_LOOPS = ("test_http1", "test_http2", "test_lane", "test_lane_faults")
+"""The modules whose tests run on asyncio's own loop and on uvloop's."""
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Return the loops that a test runs on."""
+    factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
+    if item.path.stem in ON_BOTH_LOOPS:
+        factories["uvloop"] = uvloop.new_event_loop
+    return factories
 
 
 @pytest.fixture

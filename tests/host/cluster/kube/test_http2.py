@@ -12,11 +12,12 @@ from typing import Any
 import hpack
 import orjson
 import pytest
-from berth_host.cluster.kube import http2
+from berth_host.cluster.kube import http2, lane
 from berth_host.cluster.kube.client import MAX_UNDER_WAY, KubeClient
 from berth_host.cluster.kube.connection import Connection
-from berth_host.cluster.kube.http2 import ConnectionLostError, Http2Connection
+from berth_host.cluster.kube.http2 import Http2Connection
 from berth_host.cluster.kube.http2_heads import HeadEncoder
+from berth_host.cluster.kube.lane_connection import ConnectionLostError
 from berth_host.errors.cluster import (
     NotFoundError,
     RepeatableError,
@@ -29,8 +30,10 @@ from h2.settings import SettingCodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.certificates import Authority
-from support.http2_server import Asked, Http2Server, ServedConnection, http2_server
 from support.waiting import until
+from support.wire_asked import Asked, WireServer
+from support.wire_http2 import ServedHttp2
+from support.wire_server import wire_server
 
 BINDING = "/api/v1/namespaces/default/pods/web/binding"
 
@@ -42,7 +45,7 @@ def authority() -> Authority:
 
 @pytest.fixture
 def kubeconfig(authority: Authority, tmp_path: Path) -> Callable[..., str]:
-    def write(server: Http2Server, **user: Any) -> str:
+    def write(server: WireServer, **user: Any) -> str:
         (tmp_path / "ca.crt").write_bytes(authority.pem)
         content = {
             "apiVersion": "v1",
@@ -68,9 +71,9 @@ def opened(authority: Authority, tmp_path: Path, kubeconfig: Callable[..., str])
 
     @asynccontextmanager
     async def open_both(
-        server: Http2Server, clock: ManualClock | None = None, **user: Any
+        server: WireServer, clock: ManualClock | None = None, **user: Any
     ) -> AsyncIterator[KubeClient]:
-        async with http2_server(authority, tmp_path, server):
+        async with wire_server(authority, tmp_path, server):
             connection = Connection(kubeconfig=kubeconfig(server, **user), qps=-1)
             client = await KubeClient.open(connection, clock=clock)
             try:
@@ -93,7 +96,7 @@ async def created(asked: Asked) -> None:
 
 
 async def test_request_arrives_whole(opened: Opened) -> None:
-    server = Http2Server(created)
+    server = WireServer(created)
     async with opened(server) as client:
         for _ in range(2):  # The second one refers to the headers of the first.
             assert await bind(client) == b'{"kind":"Binding"}'
@@ -114,7 +117,7 @@ async def test_request_arrives_whole(opened: Opened) -> None:
 
 
 async def test_patch_has_its_content_type_and_query(opened: Opened) -> None:
-    server = Http2Server(created)
+    server = WireServer(created)
     async with opened(server) as client:
         answer = await client.request(
             "PATCH",
@@ -132,7 +135,7 @@ async def test_patch_has_its_content_type_and_query(opened: Opened) -> None:
 
 
 async def test_requests_of_one_turn_share_a_connection_and_a_write(opened: Opened) -> None:
-    server = Http2Server()
+    server = WireServer()
     async with opened(server) as client:
         first = asyncio.ensure_future(bind(client))
         await until(lambda: len(server.asked) == 1)
@@ -148,7 +151,7 @@ async def test_requests_of_one_turn_share_a_connection_and_a_write(opened: Opene
 
 
 async def test_other_requests_take_the_session(opened: Opened) -> None:
-    server = Http2Server(created)
+    server = WireServer(created)
     async with opened(server) as client:
         # This server speaks nothing but HTTP/2, and the session speaks HTTP/1.1 alone.
         with pytest.raises(UnavailableError):
@@ -158,7 +161,7 @@ async def test_other_requests_take_the_session(opened: Opened) -> None:
 
 @pytest.mark.parametrize("window_bytes", [1, 100, 65_535])
 async def test_body_larger_than_the_servers_window_arrives(opened: Opened, window_bytes: int) -> None:
-    server = Http2Server(created, {SettingCodes.INITIAL_WINDOW_SIZE: window_bytes})
+    server = WireServer(created, {SettingCodes.INITIAL_WINDOW_SIZE: window_bytes})
     body = bytes(range(256)) * (2 if window_bytes < 100 else 400)
     async with opened(server) as client:
         assert await asyncio.gather(*(bind(client, body) for _ in range(3))) == [body] * 3
@@ -174,13 +177,13 @@ async def test_answer_larger_than_the_windows_arrives(
     async def answer(asked: Asked) -> None:
         asked.answer(200, large)
 
-    async with opened(Http2Server(answer)) as client:
+    async with opened(WireServer(answer)) as client:
         assert await asyncio.gather(*(bind(client) for _ in range(3))) == [large] * 3
 
 
 @pytest.mark.parametrize("table_bytes", [0, 100, 4096, 65_536])
 async def test_any_size_of_the_servers_table_of_headers(opened: Opened, table_bytes: int) -> None:
-    server = Http2Server(created, {SettingCodes.HEADER_TABLE_SIZE: table_bytes})
+    server = WireServer(created, {SettingCodes.HEADER_TABLE_SIZE: table_bytes})
     async with opened(server) as client:
         for _ in range(3):
             await bind(client)
@@ -188,7 +191,7 @@ async def test_any_size_of_the_servers_table_of_headers(opened: Opened, table_by
 
 
 async def test_token_of_twenty_kilobytes(opened: Opened) -> None:
-    server = Http2Server(created, {SettingCodes.MAX_HEADER_LIST_SIZE: 2**17})
+    server = WireServer(created, {SettingCodes.MAX_HEADER_LIST_SIZE: 2**17})
     token = "x" * 20_000
     async with opened(server, token=token) as client:
         for connection in server.connections:
@@ -199,7 +202,7 @@ async def test_token_of_twenty_kilobytes(opened: Opened) -> None:
 
 
 async def test_more_requests_than_the_server_takes_at_once(opened: Opened) -> None:
-    server = Http2Server(None, {SettingCodes.MAX_CONCURRENT_STREAMS: 3})
+    server = WireServer(None, {SettingCodes.MAX_CONCURRENT_STREAMS: 3})
     async with opened(server) as client:
         calls = [asyncio.ensure_future(bind(client)) for _ in range(8)]
         await until(lambda: len(server.asked) == 8)
@@ -210,7 +213,7 @@ async def test_more_requests_than_the_server_takes_at_once(opened: Opened) -> No
 
 
 async def test_limit_on_requests_under_way_holds(opened: Opened) -> None:
-    server = Http2Server()
+    server = WireServer()
     async with opened(server) as client:
         calls = [asyncio.ensure_future(bind(client)) for _ in range(MAX_UNDER_WAY + 5)]
         await until(lambda: len(server.asked) == MAX_UNDER_WAY)
@@ -223,7 +226,7 @@ async def test_limit_on_requests_under_way_holds(opened: Opened) -> None:
 
 
 async def test_answer_that_comes_byte_by_byte(opened: Opened) -> None:
-    server = Http2Server()
+    server = WireServer()
     async with opened(server) as client:
         calls = [asyncio.ensure_future(bind(client)) for _ in range(2)]
         await until(lambda: len(server.asked) == 2)
@@ -247,7 +250,7 @@ async def test_429_is_sent_again_after_the_time_that_the_server_names(opened: Op
         else:
             asked.answer(201)
 
-    server = Http2Server(answer)
+    server = WireServer(answer)
     clock = ManualClock()
     async with opened(server, clock) as client:
         call = asyncio.ensure_future(bind(client))
@@ -262,7 +265,7 @@ async def test_404_is_named(opened: Opened) -> None:
     async def answer(asked: Asked) -> None:
         asked.answer(404, orjson.dumps({"kind": "Status", "message": 'pods "web" not found'}))
 
-    async with opened(Http2Server(answer)) as client:
+    async with opened(WireServer(answer)) as client:
         for _ in range(2):
             with pytest.raises(NotFoundError, match='pods "web" not found'):
                 await bind(client)
@@ -275,7 +278,7 @@ async def test_401_brings_the_new_token_on_a_new_connection(opened: Opened, tmp_
     async def answer(asked: Asked) -> None:
         asked.answer(201 if asked.headers["authorization"] == "Bearer t2" else 401)
 
-    server = Http2Server(answer)
+    server = WireServer(answer)
     async with opened(server, tokenFile=str(token)) as client:
         token.write_text("t2")
         await bind(client)
@@ -295,7 +298,7 @@ async def test_request_that_may_have_been_acted_on_is_not_sent_again(opened: Ope
     async def cut(asked: Asked) -> None:
         asked.of.cut()
 
-    server = Http2Server(cut)
+    server = WireServer(cut)
     async with opened(server) as client:
         with pytest.raises(
             UnavailableError, match=r"pods 'web': the connection to https://\S+ was lost"
@@ -309,7 +312,7 @@ async def test_request_that_may_have_been_acted_on_is_not_sent_again(opened: Ope
 
 
 async def test_request_on_a_connection_that_was_cut_meanwhile_opens_another(opened: Opened) -> None:
-    server = Http2Server(created)
+    server = WireServer(created)
     async with opened(server) as client:
         for _ in range(3):
             await bind(client)
@@ -319,7 +322,7 @@ async def test_request_on_a_connection_that_was_cut_meanwhile_opens_another(open
 
 
 async def test_goaway_ends_the_requests_under_way_and_sends_again_those_it_leaves_out(opened: Opened) -> None:
-    server = Http2Server()
+    server = WireServer()
     async with opened(server) as client:
         calls = [asyncio.ensure_future(bind(client)) for _ in range(3)]
         await until(lambda: len(server.asked) == 3)
@@ -353,7 +356,7 @@ async def test_refused_stream_is_sent_again_and_a_reset_one_is_not(opened: Opene
         asked.of.flush()
 
     codes = [ErrorCodes.REFUSED_STREAM, ErrorCodes.REFUSED_STREAM]
-    server = Http2Server(refuse)
+    server = WireServer(refuse)
     async with opened(server) as client:
         await bind(client)
         assert len(server.asked) == 3
@@ -363,7 +366,7 @@ async def test_refused_stream_is_sent_again_and_a_reset_one_is_not(opened: Opene
         assert not isinstance(caught.value, RepeatableError)
         assert len(server.asked) == 4
         codes += [ErrorCodes.REFUSED_STREAM] * 9
-        with pytest.raises(RepeatableError, match="refused the request's stream"):
+        with pytest.raises(RepeatableError, match="stream: REFUSED_STREAM"):
             await bind(client)
         assert len(server.asked) == 8
 
@@ -371,8 +374,8 @@ async def test_refused_stream_is_sent_again_and_a_reset_one_is_not(opened: Opene
 async def test_no_answer_in_time_ends_this_request_alone(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http2, "TICK_S", 0.01)
-    server = Http2Server()
+    monkeypatch.setattr(lane, "TICK_S", 0.01)
+    server = WireServer()
     async with opened(server) as client:
         patient = asyncio.ensure_future(bind(client))
         await until(lambda: len(server.asked) == 1)
@@ -386,7 +389,7 @@ async def test_no_answer_in_time_ends_this_request_alone(
 
 
 async def test_cancelled_request_is_reset(opened: Opened) -> None:
-    server = Http2Server()
+    server = WireServer()
     async with opened(server) as client:
         call = asyncio.ensure_future(bind(client))
         await until(lambda: len(server.asked) == 1)
@@ -397,9 +400,10 @@ async def test_cancelled_request_is_reset(opened: Opened) -> None:
 
 
 async def test_silent_server_is_pinged_and_then_left(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("TICK_S", 0.01), ("PING_AFTER_S", 0.02), ("PING_TIMEOUT_S", 0.05)):
+    monkeypatch.setattr(lane, "TICK_S", 0.01)
+    for name, seconds in (("PING_AFTER_S", 0.02), ("PING_TIMEOUT_S", 0.05)):
         monkeypatch.setattr(http2, name, seconds)
-    server = Http2Server()
+    server = WireServer()
     async with opened(server) as client:
         call = asyncio.ensure_future(bind(client))
         await until(lambda: len(server.asked) == 1)
@@ -411,7 +415,7 @@ async def test_silent_server_is_pinged_and_then_left(opened: Opened, monkeypatch
 
 
 async def test_server_that_takes_no_request_is_an_error(opened: Opened) -> None:
-    async with opened(Http2Server(None, {SettingCodes.MAX_CONCURRENT_STREAMS: 0})) as client:
+    async with opened(WireServer(None, {SettingCodes.MAX_CONCURRENT_STREAMS: 0})) as client:
         with pytest.raises(RepeatableError, match="MAX_CONCURRENT_STREAMS 0"):
             await bind(client)
 
@@ -419,14 +423,14 @@ async def test_server_that_takes_no_request_is_an_error(opened: Opened) -> None:
 async def test_server_that_ends_before_its_settings_has_acted_on_nothing(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ServedConnection, "connection_made", lambda _, transport: transport.abort())
-    async with opened(Http2Server(created)) as client:
+    monkeypatch.setattr(ServedHttp2, "connection_made", lambda _, transport: transport.abort())
+    async with opened(WireServer(created)) as client:
         with pytest.raises(RepeatableError, match="was lost"):
             await bind(client)
 
 
 async def test_one_dial_for_all_that_wait_and_a_cancelled_one_does_not_end_it(opened: Opened) -> None:
-    server = Http2Server(created)
+    server = WireServer(created)
     async with opened(server) as client:
         calls = [asyncio.ensure_future(bind(client)) for _ in range(10)]
         await asyncio.sleep(0)
@@ -439,7 +443,7 @@ async def test_one_dial_for_all_that_wait_and_a_cancelled_one_does_not_end_it(op
 async def test_refused_connection_may_be_repeated_and_says_what_to_look_at(
     opened: Opened, kubeconfig: Callable[..., str]
 ) -> None:
-    server = Http2Server(created)
+    server = WireServer(created)
     async with opened(server) as client:
         await bind(client)
     server.port = 9
@@ -466,6 +470,9 @@ class MemoryTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
 
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
     def abort(self) -> None:
         self.is_aborted = True
 
@@ -475,11 +482,12 @@ def frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def three_requests() -> AsyncIterator[tuple[Http2Connection, list[asyncio.Task[Any]]]]:
-    connection = Http2Connection([(":authority", "x")], lambda: None)
+async def three_requests() -> AsyncIterator[tuple[Http2Connection, list[asyncio.Future[None]]]]:
+    connection = Http2Connection([(":authority", "x")], lambda _: None)
     connection.connection_made(MemoryTransport())
     connection.data_received(frame(4, 0, 0, b""))
-    calls = [asyncio.create_task(connection.exchange("POST", "/x", b"{}", "a/b", 30.0)) for _ in range(3)]
+    ends_s = asyncio.get_running_loop().time() + 30.0
+    calls = [connection.begin("POST", "/x", b"{}", "a/b", ends_s).answer for _ in range(3)]
     await asyncio.sleep(0)
     yield connection, calls
     connection.close()
@@ -542,7 +550,7 @@ def test_any_bytes_of_a_peer_end_or_keep_the_connection(pieces: list[bytes]) -> 
                     break
             open_count = sum(not call.done() for call in calls)
             await asyncio.sleep(0)
-            assert connection.open_count == open_count or connection.is_closed
+            assert len(connection.asked) == open_count or connection.is_closed
         assert all(call.done() for call in calls)
         for call in calls:
             error = call.exception()
@@ -572,7 +580,7 @@ def test_blocks_of_headers_are_read_by_another_implementation() -> None:
 async def test_certificate_of_another_authority_is_refused(
     authority: Authority, tmp_path: Path, kubeconfig: Callable[..., str]
 ) -> None:
-    async with http2_server(Authority("other"), tmp_path, Http2Server(created)) as server:
+    async with wire_server(Authority("other"), tmp_path, WireServer(created)) as server:
         client = await KubeClient.open(Connection(kubeconfig=kubeconfig(server)))
         with pytest.raises(UnavailableError, match=r"the certificate of \S+ is not trusted"):
             await bind(client)

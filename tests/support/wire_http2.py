@@ -1,13 +1,9 @@
-"""An HTTP/2 server over TLS (library h2) whose answers and faults a test chooses."""
+"""One connection of a client, as an HTTP/2 server sees it. Made by `wire_server`."""
 
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from typing import cast
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -19,72 +15,29 @@ from h2.events import (
     WindowUpdated,
 )
 from h2.exceptions import ProtocolError
-from h2.settings import SettingCodes, Settings
-from support.certificates import Authority
+from h2.settings import Settings
+from support.wire_asked import Asked, WireServer, certificate_of
 
 
-@dataclass
-class Asked:
-    """One request. `of`: the connection it came over."""
+class ServedHttp2(asyncio.Protocol):
+    """One connection of a client, which speaks HTTP/2 (library h2)."""
 
-    of: ServedConnection
-    stream: int
-    headers: dict[str, str]
-    body: bytes = b""
-
-    @property
-    def path(self) -> str:
-        return self.headers[":path"]
-
-    def answer(self, status: int = 200, body: bytes = b"{}", *, retry_after: str = "") -> None:
-        """Answer; what the client's windows do not let through follows when they do."""
-        fields = [(":status", str(status)), ("content-type", "application/json"), ("audit-id", "f" * 36)]
-        if retry_after:
-            fields.append(("retry-after", retry_after))
-        self.of.h2.send_headers(self.stream, fields)
-        self.of.unsent[self.stream] = body
-        self.of.send_bodies()
-
-
-Handler = Callable[[Asked], Awaitable[None]]
-
-
-@dataclass
-class Http2Server:
-    """The settings of a server, and the requests that it got. `handler`: answers each; None: nobody does."""
-
-    handler: Handler | None = None
-    settings: dict[SettingCodes, int] = field(default_factory=dict)
-    port: int = 0
-    asked: list[Asked] = field(default_factory=list)
-    resets: list[tuple[int, int]] = field(default_factory=list)
-    connections: list[ServedConnection] = field(default_factory=list)
-    acknowledges: bool = True
-    """Whether PING is answered."""
-
-    @property
-    def url(self) -> str:
-        return f"https://127.0.0.1:{self.port}"
-
-
-class ServedConnection(asyncio.Protocol):
-    """One connection of a client."""
-
-    def __init__(self, server: Http2Server) -> None:
+    def __init__(self, server: WireServer) -> None:
         self.server = server
         self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
         self.unsent: dict[int, bytes] = {}
         self.transport: asyncio.Transport | None = None
         self.reads = 0
+        self.certificate = ""
+        """The name in the client's certificate."""
         self.held: bytearray | None = None
         """Takes what would be sent, unless it is None."""
         self._open: dict[int, Asked] = {}
-        self._tasks: set[asyncio.Future[None]] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
         self.server.connections.append(self)
+        self.certificate = certificate_of(transport)
         self.h2.local_settings = Settings(client=False, initial_values=self.server.settings)
         self.h2.initiate_connection()
         self.flush()
@@ -118,12 +71,16 @@ class ServedConnection(asyncio.Protocol):
         self.flush()
 
     def _ended(self, stream: int) -> None:
-        asked = self._open.pop(stream)
-        self.server.asked.append(asked)
-        if self.server.handler is not None:
-            task = asyncio.ensure_future(self.server.handler(asked))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self.server.got(self._open.pop(stream))
+
+    def answer(self, stream: int, status: int, body: bytes, retry_after: str) -> None:
+        """Answer; what the client's windows do not let through follows when they do."""
+        fields = [(":status", str(status)), ("content-type", "application/json"), ("audit-id", "f" * 36)]
+        if retry_after:
+            fields.append(("retry-after", retry_after))
+        self.h2.send_headers(stream, fields)
+        self.unsent[stream] = body
+        self.send_bodies()
 
     def send_bodies(self) -> None:
         """Send what the client's windows let through."""
@@ -159,24 +116,3 @@ class ServedConnection(asyncio.Protocol):
         """Reset the connection."""
         assert self.transport is not None
         self.transport.abort()
-
-
-@asynccontextmanager
-async def http2_server(authority: Authority, folder: Path, server: Http2Server) -> AsyncIterator[Http2Server]:
-    """Serve on loopback, with a certificate for 127.0.0.1."""
-    pair = authority.issue("server")
-    pem = folder / "http2-server.pem"
-    pem.write_bytes(pair.certificate + pair.key)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(pem)
-    context.set_alpn_protocols(["h2"])
-    loop = asyncio.get_running_loop()
-    listening = await loop.create_server(lambda: ServedConnection(server), "127.0.0.1", 0, ssl=context)
-    server.port = listening.sockets[0].getsockname()[1]
-    try:
-        yield server
-    finally:
-        listening.close()
-        for connection in server.connections:
-            connection.cut()
-        await listening.wait_closed()

@@ -1,0 +1,45 @@
+"""A server over real sockets, of HTTP/2 or HTTP/1.1, whose answers and faults a test chooses."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from support.certificates import Authority
+from support.wire_asked import WireServer
+from support.wire_http1 import ServedHttp1
+from support.wire_http2 import ServedHttp2
+
+
+def server_context(authority: Authority, folder: Path, protocol: str) -> ssl.SSLContext:
+    """Return the context of a server on loopback that offers one protocol (ALPN)."""
+    pair = authority.issue("server")
+    pem = folder / "wire-server.pem"
+    pem.write_bytes(pair.certificate + pair.key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pem)
+    context.set_alpn_protocols([protocol])
+    return context
+
+
+@asynccontextmanager
+async def wire_server(authority: Authority, folder: Path, server: WireServer) -> AsyncIterator[WireServer]:
+    """Serve on loopback, with a certificate for 127.0.0.1."""
+    context = server_context(authority, folder, server.protocol) if server.is_tls else None
+    if context is not None and server.asks_certificate:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=authority.pem.decode())
+    served = ServedHttp2 if server.protocol == "h2" else ServedHttp1
+    loop = asyncio.get_running_loop()
+    listening = await loop.create_server(lambda: served(server), "127.0.0.1", server.port, ssl=context)
+    server.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield server
+    finally:
+        listening.close()
+        for connection in server.connections:
+            connection.cut()
+        await listening.wait_closed()
