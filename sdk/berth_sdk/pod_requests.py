@@ -56,6 +56,8 @@ def has_resizes(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     """Return True if the status may say other requests than the spec."""
     if status.get("resources") is not None or _is_infeasible(status):
         return True
+    if not status.get("containerStatuses") and not status.get("initContainerStatuses"):
+        return False
     wanted = {
         container.get("name"): (container.get("resources") or {}).get("requests") or {}
         for field in ("containers", "initContainers")

@@ -17,7 +17,7 @@ from berth_sdk.pod import Pod
 from berth_host.model.patch_type import PatchType
 
 MAX_EVENTS_PER_TURN: Final = 20
-"""The most changes that an adapter hands over in one turn of the event loop."""
+"""The most changes that an adapter hands over in one turn of the event loop, once `start` has returned."""
 MAX_TURN_S: Final = 0.0002
 """The longest time, in seconds, that one turn hands over changes; a turn ends after the change that
 exceeds it.

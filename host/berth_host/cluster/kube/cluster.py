@@ -67,6 +67,7 @@ class KubeCluster:
         self._handler = handler
         self._delivery = Delivery()
         await self.watch(resources)
+        self._delivery.yield_to_others()
 
     async def watch(self, resources: Collection[str]) -> None:
         """List and watch further resources; return after all their existing objects were handed over."""

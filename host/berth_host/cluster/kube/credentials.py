@@ -50,7 +50,8 @@ class Credentials:
 
     Attributes: host (URL without a final slash), server_hostname and proxy (None: as the URL says),
     authorization (a header's value, empty for none), impersonation (headers and their values), ssl_context,
-    and http2_context (the same, for connections that may speak HTTP/2).
+    http2_context (the same, for connections that may speak HTTP/2), and takes_compressed (False with
+    `disable-compression` in the kubeconfig).
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Credentials:
         self.server_hostname: str | None = server.server_name or None
         self.proxy: str | None = server.proxy or proxy_of_environment(self.host)
         self.impersonation = entry.impersonation if entry is not None else ()
+        self.takes_compressed = entry is None or not entry.disables_compression
         self.authorization: str = server.authorization or in_url
         if entry is not None:
             _check_header(self.authorization, f"the token of kubeconfig {str(entry.path)!r}")

@@ -16,12 +16,16 @@ from berth_host.cluster.port import MAX_EVENTS_PER_TURN, MAX_TURN_S
 
 MAX_WAITING: Final = 2_000
 """The number of queued steps at which `put` waits until half of them have run."""
+FIRST_TURN_S: Final = 0.005
+"""The longest time, in seconds, that one turn hands over changes of the first lists. Nothing is scheduled
+before these, so a longer turn delays nothing, and the start needs fewer turns.
+"""
 
 Step = Callable[[Any], None]
 
 
 class Delivery:
-    """A queue of steps that the event loop runs.
+    """A queue of steps that the event loop runs: in long turns until `yield_to_others`, then in short ones.
 
     The loop reports a step that raises, and runs the following steps.
     """
@@ -31,6 +35,7 @@ class Delivery:
         self._loop = asyncio.get_running_loop()
         self._turn_is_due = False
         self._is_stopped = False
+        self._is_first = True
         self._relieved = asyncio.Event()
         self._relieved.set()
 
@@ -58,6 +63,10 @@ class Delivery:
         self._plan_turn()
         await done
 
+    def yield_to_others(self) -> None:
+        """Hand over changes in short turns from now on, because the first lists are complete."""
+        self._is_first = False
+
     def stop(self) -> None:
         """Drop the queued steps and refuse new ones; wake the callers of `put` and `settled`."""
         self._is_stopped = True
@@ -76,9 +85,10 @@ class Delivery:
     def _turn(self) -> None:
         self._turn_is_due = False
         waiting = self._waiting
-        ends_s = time.perf_counter() + MAX_TURN_S
+        most = len(waiting) if self._is_first else min(MAX_EVENTS_PER_TURN, len(waiting))
+        ends_s = time.perf_counter() + (FIRST_TURN_S if self._is_first else MAX_TURN_S)
         try:
-            for _ in range(min(MAX_EVENTS_PER_TURN, len(waiting))):
+            for _ in range(most):
                 step, item = waiting.popleft()
                 step(item)
                 if time.perf_counter() >= ends_s:

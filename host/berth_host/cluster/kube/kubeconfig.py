@@ -111,6 +111,11 @@ class Entry:
     impersonation: tuple[tuple[str, str], ...]
 
     @property
+    def disables_compression(self) -> bool:
+        """True if the cluster's entry has `disable-compression: true`."""
+        return self.content["clusters"][0]["cluster"].get("disable-compression") is True
+
+    @property
     def folder(self) -> Path:
         """The folder that relative paths of the entry start from."""
         return self.path.parent

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -36,6 +38,32 @@ async def test_answer_is_the_parsed_object(api: KubeApi, client: KubeClient) -> 
     await api.put("nodes", "n1")
     got = await client.request("GET", "/api/v1/nodes/n1")
     assert got["metadata"]["name"] == "n1"
+
+
+async def test_a_long_answer_may_come_compressed_and_requests_that_write_ask_for_none(
+    api: KubeApi, client: KubeClient
+) -> None:
+    items = [{"metadata": {"name": f"n{number}"}} for number in range(20_000)]
+    packed = gzip.compress(json.dumps({"items": items}).encode())
+    api.answers.append(Answer("GET", "/nodes", 200, packed, headers={"Content-Encoding": "gzip"}))
+    api.answers.append(Answer("POST", "/nodes", 201, {}))
+    got = await client.request("GET", "/api/v1/nodes")
+    assert got["items"] == items
+    await client.request("POST", "/api/v1/nodes", body={})
+    accepted = [dict(request.headers).get("Accept-Encoding") for request in api.requests]
+    assert accepted == ["gzip", None]
+
+
+async def test_a_damaged_compressed_answer_is_an_error_that_may_be_repeated(
+    api: KubeApi, client: KubeClient
+) -> None:
+    packed = gzip.compress(json.dumps({"items": ["x"] * 1000}).encode())
+    damaged = packed[:20] + b"\xff\xff\xff" + packed[23:]
+    api.answers.append(Answer("GET", "/nodes", 200, damaged, headers={"Content-Encoding": "gzip"}))
+    with pytest.raises(UnavailableError):
+        await client.request("GET", "/api/v1/nodes")
+    await api.put("nodes", "n1")
+    assert await client.request("GET", "/api/v1/nodes/n1")
 
 
 async def test_query_and_body_arrive_as_they_were_given(api: KubeApi, client: KubeClient) -> None:

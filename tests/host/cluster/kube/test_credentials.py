@@ -679,3 +679,21 @@ def test_proxy_of_the_environment_is_found_unless_the_host_is_excepted(
     monkeypatch.setenv("https_proxy", "foo bar")
     with pytest.raises(ClientConfigError, match="HTTPS_PROXY 'foo bar' is not a URL"):
         credentials_module.proxy_of_environment("https://h.example:6443")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "accepted"),
+    [
+        pytest.param({}, "gzip", id="by default"),
+        pytest.param({"disable-compression": False}, "gzip", id="not disabled"),
+        pytest.param({"disable-compression": True}, None, id="disabled"),
+    ],
+)
+async def test_kubeconfig_may_disable_compression(
+    cluster: dict[str, Any], accepted: str | None, tmp_path: Path
+) -> None:
+    async with kube_api() as api, opened(kubeconfig(tmp_path, {"server": api.url} | cluster, {})) as client:
+        await api.put("nodes", "n1")
+        await client.request("GET", "/api/v1/nodes/n1")
+        (headers,) = [dict(one.headers) for one in api.requests if one.path.endswith("/n1")][-1:]
+    assert headers.get("Accept-Encoding") == accepted
