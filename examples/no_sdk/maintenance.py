@@ -22,8 +22,10 @@ closed: set[str] = set()
 
 class Identity(identity_pb2_grpc.IdentityServiceServicer):
     def Handshake(self, request: Any, context: Any) -> identity.HandshakeResponse:
-        points, depends_on = [identity.EXTENSION_POINT_FILTER], identity.DEPENDS_ON_NODE
-        me = identity.PluginDescriptor(name="Maintenance", points=points, depends_on=depends_on)
+        me = identity.PluginDescriptor(name="Maintenance", points=[identity.EXTENSION_POINT_FILTER])
+        # The host keeps the answers: no field of the pod counts, and of the cluster the Node object alone.
+        me.depends_on, me.host_keeps_answers = identity.DEPENDS_ON_NODE, True
+        me.sign_fields.SetInParent()
         answer = identity.HandshakeResponse(plugins=[me], instance_id=INSTANCE, supported=[MAJOR_1])
         answer.started_at.GetCurrentTime()
         return answer

@@ -19,6 +19,7 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
+from berth_host.cache.resources import kind_of
 from berth_host.cache.snapshot import Snapshot
 from berth_host.config.berth.points import POINT_RULES
 from berth_host.model.state_changes import StateChanges
@@ -31,7 +32,7 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.selection import StateSelection
-from berth_sdk.tables import NodeTable, StateVersion
+from berth_sdk.tables import NodeTable, ObjectStore, StateVersion
 from berth_sdk.testing.builders import make_node, make_pod
 from support.waiting import PATIENCE_S
 
@@ -83,6 +84,10 @@ class ClusterState:
     def node_names(self) -> list[str]:
         """Every node's name."""
         return self.nodes.names
+
+    def objects_of(self, resource: str) -> ObjectStore:
+        """The objects of a resource in the snapshot."""
+        return self.snapshot.objects_of_kind(kind_of(resource))
 
     async def refresh(self) -> None:
         """Bring the snapshot up to date."""

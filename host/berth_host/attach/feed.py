@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from berth_sdk.kept.follows import Versioned
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
@@ -27,6 +28,10 @@ class HostState(StateSource, Protocol):
 
     def node_names(self) -> list[str]:
         """Return the names of all nodes."""
+        ...
+
+    def objects_of(self, resource: str) -> Versioned:
+        """Return the objects of a resource in the snapshot, which copies follow."""
         ...
 
     async def refresh(self) -> None:
@@ -54,6 +59,10 @@ class InstanceFeed:
     def node_names(self) -> list[str]:
         """Return the names of all nodes in the snapshot."""
         return self._state.node_names()
+
+    def objects(self, resource: str) -> Versioned:
+        """Return the objects of a resource, as the instance's calls see them."""
+        return self._state.objects_of(resource)
 
     async def refresh(self) -> None:
         """Update the snapshot, when no cycle reads it."""

@@ -22,6 +22,7 @@ from berth_sdk.extension_points import (
     PodSensitivity,
     ScoreNormalization,
 )
+from berth_sdk.kept.follows import BY_ROW
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.pod_fields import PodField
@@ -236,6 +237,7 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: Remarks) -> De
         depends_on=depends_on,
         reads=read.reads(message, depends_on),
         sign_fields=None if depends_on is None else read.sign_fields(message),
+        host_keeps_answers=message.host_keeps_answers and depends_on in BY_ROW,
     )
 
 

@@ -254,9 +254,14 @@ class PluginRoute:
         self.plugin.cycle_ended(cycle)
 
     def forget(self, asking: str) -> None:
-        """Make the other instances than `asking` (an attachment id) drop their kept answers."""
+        """End the kept answers of all instances.
+
+        The other instances than `asking` (an attachment id) also drop those that they keep themselves.
+        """
         for offer in self.plugin.offers:
-            link = offer.transports[self.profile.scheduler_name].link
+            transport = offer.transports[self.profile.scheduler_name]
+            transport.follows.forget()
+            link = transport.link
             if link.identity.attachment_id != asking:
                 link.drop_kept()
 

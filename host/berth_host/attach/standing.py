@@ -185,6 +185,10 @@ class Standing:
         )
         for name, conduct in self.conducts.items():
             self._plugins[name].drifts += 1
+            # Answers from the wrong copy may be kept.
+            offer = self._offers.get(name)
+            for transport in () if offer is None else offer.transports.values():
+                transport.follows.forget()
             conduct.drifted()
 
     async def begin_term(self) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from berth_sdk.selection import StateSelection
-from berth_sdk.tables import StateVersion
+from berth_sdk.tables import ObjectStore, StateVersion
 
 from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
+from berth_host.cache.resources import kind_of
 from berth_host.cache.snapshot import Snapshot
 from berth_host.model.state_changes import StateChanges
 
@@ -37,6 +38,10 @@ class SnapshotState:
     def node_names(self) -> list[str]:
         """Return the names of all nodes."""
         return self._snapshot.nodes.names
+
+    def objects_of(self, resource: str) -> ObjectStore:
+        """Return the objects of a resource in the snapshot."""
+        return self._snapshot.objects_of_kind(kind_of(resource))
 
     async def refresh(self) -> None:
         """Update the snapshot, now or at the end of the cycle that holds it; return afterwards."""

@@ -8,7 +8,7 @@ Source: kube-scheduler `framework/runtime/framework.go` (RunScorePlugins), v1.36
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, Self, TypeVar
@@ -40,7 +40,11 @@ async def score_nodes(
             return failed
     cycle.pre_scored_s = instant_s()
     roles = ScoreRoles.of(score, cycle, ())
-    answers = await ask_scores(roles.asked, cycle, nodes, lambda client: client.score(cycle, nodes))
+    answers = await ask_scores(
+        roles.asked,
+        lambda client: client.sends_score(cycle, nodes),
+        lambda client: client.score(cycle, nodes),
+    )
     table = ScoreTable(nodes, np.zeros(len(nodes), dtype=np.int64))
     outcomes = {item.client.name: answer for item, answer in zip(roles.asked, answers, strict=True)}
     return put_together(table, roles, {}, outcomes)
@@ -123,17 +127,19 @@ async def pre_score_answers(clients: Sequence[PluginClient], cycle: Cycle, nodes
 
 async def ask_scores(
     plugins: Sequence[WeightedPlugin],
-    cycle: Cycle,
-    nodes: NodeTable,
-    ask: Callable[[PluginClient], Awaitable[ScoreOutcome]],
+    sends: Callable[[PluginClient], bool],
+    ask: Callable[[PluginClient], Coroutine[Any, Any, ScoreOutcome]],
 ) -> list[ScoreOutcome]:
-    """Return the scores of each plugin, in order. `ask`: calls one plugin."""
+    """Return the scores of each plugin, in order.
+
+    `ask`: calls one plugin. `sends`: True if that call leaves the process.
+    """
     clients = [plugin.client for plugin in plugins]
-    early = {client.name for client in clients if client.sends_score(cycle, nodes)}
+    early = {client.name for client in clients if sends(client)}
     if not early:
         return [await ask(client) for client in clients]
     async with _Early[ScoreOutcome]() as tasks:
-        await tasks.send((c.name, c.score(cycle, nodes)) for c in clients if c.name in early)
+        await tasks.send((c.name, ask(c)) for c in clients if c.name in early)
         here = {c.name: await ask(c) for c in clients if c.name not in early}
         return [
             await tasks.answer(client.name) if client.name in early else here[client.name]

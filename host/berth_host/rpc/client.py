@@ -14,6 +14,7 @@ from typing import Final, TypeVar, TypeVarTuple
 import numpy as np
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import ExtensionPoint, ScoreNormalization
+from berth_sdk.kept.follows import Follows
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     BindResult,
@@ -108,6 +109,28 @@ class PluginClient(GroupClient):
     def local(self) -> PluginRuntime | None:
         """The in-process plugin itself, which the queue calls synchronously; None for a served plugin."""
         return self._local.runtime if self._local is not None else None
+
+    @property
+    def follows(self) -> Follows | None:
+        """What the plugin's answers follow from, as far as the host may keep them; None: it may keep none.
+
+        Of a served plugin, those of the active instance, as long as all calls to it are made. Another object
+        stands for another instance, whose answers may differ.
+        """
+        if self._local is not None:
+            return self._local.follows
+        way = self.route.transport
+        if way is None or not way.descriptor.host_keeps_answers or not way.is_open:
+            return None
+        # A breaker closes by a trial call, and answers of a plugin that is refused calls are the policies'.
+        return None if way.conduct is not None and way.conduct.complaint else way.follows
+
+    def is_asked_in(self, cycle: CycleRecord) -> bool:
+        """Return True if the active instance serves the cycle, which stays with that instance from now on.
+
+        False: the cycle tries another instance, or began before that one was replaced.
+        """
+        return self._local is not None or self._relay.instance_in(cycle) is self.route.transport
 
     @property
     def is_failing(self) -> bool:

@@ -103,6 +103,10 @@ class KeptAnswers(Protocol):
         """The plugins whose answers are merged."""
         ...
 
+    def filter(self, client: Any, cycle: Cycle, nodes: NodeTable) -> Awaitable[Verdicts]:
+        """Return the verdicts of a plugin, given its client, with a call about those that are not kept."""
+        ...
+
 
 class Part:
     """One plugin's part of a cycle.
@@ -114,6 +118,9 @@ class Part:
     """The plugin's cycle state, with its token; None before `Cycle.state` makes it."""
     instance: Any = None
     """The transport of a served plugin's first call; later calls of the cycle use the same one."""
+    is_known: bool = False
+    """True when a call of the cycle, or of one that belongs to it, was sent to a served plugin: its instance
+    may keep something of the cycle."""
     is_lost: bool = False
     """True when the plugin's new instance does not know this cycle: the cycle cannot go on."""
     open_call: ExtensionPoint | None = None

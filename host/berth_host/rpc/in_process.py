@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginAnswerError, ScoreRefusedError
 from berth_sdk.extension_points import Answer
+from berth_sdk.kept.follows import Follows
 from berth_sdk.pod import Pod
 from berth_sdk.results import ReserveResult
 from berth_sdk.runtime.answers import PLAIN, begun, must_wait, settled
@@ -64,6 +65,11 @@ class InProcessTransport:
     def descriptor(self) -> Descriptor:
         """The descriptor of the class."""
         return self.runtime.descriptor
+
+    @property
+    def follows(self) -> Follows:
+        """What the plugin's kept answers follow from."""
+        return self.runtime.follows
 
     @property
     def conduct(self) -> None:

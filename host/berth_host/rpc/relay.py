@@ -246,6 +246,13 @@ class PluginRelay:
         _blame(self._conduct(cycle), call, failure)
         self._failed(call, self._terms_of(cycle).rules[call.rpc], cycle, failure)
 
+    def instance_in(self, cycle: CycleRecord) -> Transport | None:
+        """Return the way to the instance that serves the cycle, chosen now if the cycle had none.
+
+        None: there is no instance.
+        """
+        return self._pinned(cycle)
+
     # --- how it is done --------------------------------------------------------------------------------
 
     async def _ask_served(

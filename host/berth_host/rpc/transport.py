@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from berth_sdk.extension_points import Answer
+from berth_sdk.kept.follows import Follows
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.rpc.call import Call
@@ -35,6 +36,11 @@ class Transport(Protocol):
     @property
     def descriptor(self) -> Descriptor:
         """The descriptor of the plugin, as its instance declares it."""
+        ...
+
+    @property
+    def follows(self) -> Follows:
+        """What the plugin's kept answers follow from, for as long as this is the way to the plugin."""
         ...
 
     @property

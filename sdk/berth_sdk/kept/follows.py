@@ -14,13 +14,13 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, NoConcern
-from berth_sdk.handle import Handle, ObjectReader
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import ALL_FIELDS, PodField, are_of_spec, signing
 from berth_sdk.signature import wishes
 from berth_sdk.tables import Moved, NodeTable, SlotFollower
 from berth_sdk.tables.node_columns import NodeColumns
@@ -30,6 +30,23 @@ Sign = Callable[[Pod, NodeTable], Hashable]
 BY_ROW: Final = (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES)
 """The parts of the tables for which an answer is kept row by row."""
 _LOG: Final = logging.getLogger("berth_sdk.plugin")
+
+
+class Versioned(Protocol):
+    """The objects of one resource, as far as their version: it changes with any of them."""
+
+    @property
+    def version(self) -> int:
+        """The version of the objects."""
+        ...
+
+
+class ObjectVersions(Protocol):
+    """The versions of declared objects: a plugin's handle, or the host's snapshot for a served plugin."""
+
+    def objects(self, resource: str) -> Versioned:
+        """Return the objects of a declared resource."""
+        ...
 
 
 def concern(signature: Hashable) -> NoConcern | None:
@@ -56,11 +73,11 @@ class Follows:
         plugin: str,
         depends_on: DependsOn | None,
         needs: Iterable[Need] = (),
-        handle: Handle | None = None,
+        handle: ObjectVersions | None = None,
         sign: Sign | None = None,
         sign_spec: Callable[[Pod], Hashable] | None = None,
     ) -> None:
-        """Set the inputs. `handle`: of the plugin; None: the objects that it needs cannot be read."""
+        """Set the inputs. `handle`: has the plugin's objects; None: these cannot be read."""
         self.plugin = plugin
         self.depends_on = depends_on
         self.sign_spec = sign_spec
@@ -69,7 +86,7 @@ class Follows:
         """The number of requeues by the plugin, each of which ends its kept answers."""
         self._handle = handle
         self._resources = [need.resource for need in needs if need.kind is NeedKind.OBJECT]
-        self._readers: Sequence[ObjectReader] | None = None
+        self._readers: Sequence[Versioned] | None = None
         self._warned = False
 
     # --- the pod ---------------------------------------------------------------------------------
@@ -116,7 +133,10 @@ class Follows:
         return bool(self._resources)
 
     def forget(self) -> None:
-        """End all kept answers, also those of open calls, as the plugin has requeued pods."""
+        """End all kept answers, also those of open calls.
+
+        Called when the plugin has requeued pods, and when its copy of the state was wrong.
+        """
         self.requeues += 1
 
     def versions(self) -> tuple[int, ...]:
@@ -131,7 +151,7 @@ class Follows:
             return (self.requeues,)
         return (self.requeues, *[reader.version for reader in readers])
 
-    def readers(self) -> Sequence[ObjectReader]:
+    def readers(self) -> Sequence[Versioned]:
         """Return the readers of the declared objects."""
         if self._readers is None:
             handle = self._handle
@@ -146,7 +166,7 @@ class JointVersions:
 
     def __init__(self, follows: Iterable[Follows]) -> None:
         self._follows = tuple(follows)
-        self._readers: Sequence[ObjectReader] | None = None
+        self._readers: Sequence[Versioned] | None = None
 
     def read(self) -> tuple[int, ...]:
         """Return the number of requeues of each plugin, then the version of each reader."""
@@ -227,3 +247,15 @@ def by_pod(sign_pod: Callable[[Pod], Hashable]) -> Sign:
         return sign_pod(pod)
 
     return sign
+
+
+def by_fields(fields: Iterable[PodField]) -> tuple[Sign | None, Callable[[Pod], Hashable] | None]:
+    """Return `sign` and `sign_spec` of `Follows` for pods that are equal in these fields; one is None.
+
+    Both are None for all fields: the pod's wishes.
+    """
+    chosen = frozenset(fields)
+    if len(chosen) == len(ALL_FIELDS):
+        return None, None
+    read = signing(chosen)
+    return (None, read) if are_of_spec(chosen) else (by_pod(read), None)

@@ -28,6 +28,7 @@ from berth_sdk.extension_points import (
     name_of,
     points_of,
 )
+from berth_sdk.kept.follows import BY_ROW
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.pod_fields import ALL_FIELDS, PodField
 from berth_sdk.runtime.declarations import PARAMETERS, check_declarations, check_methods
@@ -58,6 +59,7 @@ class Descriptor:
 
     `depends_on`: the changes that end a kept answer; None: not declared, so no answers are kept. `reads`: the
     parts of a row in which two nodes with the same answers are alike; None: not declared.
+    `host_keeps_answers`: the host of a served plugin keeps its answers by `sign_fields`.
 
     The process of a served plugin does not send two values. `answers_early`: as in the class; None: as long
     as early answers save time. `signs_queue`: pods with equal signatures get the same answers at PreEnqueue
@@ -79,6 +81,7 @@ class Descriptor:
     reads: frozenset[NodeColumn | NodeLabel] | None = None
     signs_queue: bool = False
     sign_fields: tuple[PodField, ...] | None = None
+    host_keeps_answers: bool = False
     answers_early: bool | None = None
     has_hint: bool = False
     has_pre_flight: bool = False
@@ -151,6 +154,8 @@ def describe(cls: type, name: str = "") -> Descriptor:
         reads=_reads(title, cls, depends_on),
         signs_queue=sign_fields is not None or (depends_on is not None and _has(cls, "sign_queue")),
         sign_fields=sign_fields,
+        # The host cannot call `sign`. What `sign_spec` reads is in the fields.
+        host_keeps_answers=depends_on in BY_ROW and not _has(cls, "sign"),
         answers_early=_attribute(cls, "answers_early"),
         has_hint=_has(cls, "queueing_hint"),
         has_pre_flight=_has(cls, "pre_bind_pre_flight"),

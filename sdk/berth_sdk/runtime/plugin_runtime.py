@@ -18,10 +18,10 @@ from berth_sdk.errors import PluginAnswerError, UndeclaredError
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import Answer
 from berth_sdk.handle import Handle
-from berth_sdk.kept.follows import Follows, by_pod
+from berth_sdk.kept.follows import Follows, by_fields
 from berth_sdk.kept.kept_answers import KeptAnswers, RowColumn, RowColumns, TableAnswers
 from berth_sdk.pod import Pod
-from berth_sdk.pod_fields import ALL_FIELDS, are_of_spec, signing
+from berth_sdk.pod_fields import signing
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -247,11 +247,8 @@ class PluginRuntime(GroupRuntime):
         """Return the signature of the plugin's `sign` or `sign_spec`, else of the fields in `sign_fields`."""
         how = self.descriptor
         sign, sign_spec = self._methods.get("sign"), self._methods.get("sign_spec")
-        fields = how.sign_fields
-        if fields is not None and fields != ALL_FIELDS and sign is None and sign_spec is None:
-            sign_spec = signing(fields)
-            if not are_of_spec(fields):
-                sign, sign_spec = by_pod(sign_spec), None
+        if how.sign_fields is not None and sign is None and sign_spec is None:
+            sign, sign_spec = by_fields(how.sign_fields)
         return Follows(how.name, how.depends_on, how.needs, handle, sign, sign_spec)
 
     def _has(self, method: str) -> bool:

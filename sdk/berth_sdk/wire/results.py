@@ -166,6 +166,7 @@ def encode_descriptor(descriptor: Descriptor) -> identity_pb2.PluginDescriptor:
         sign_fields=_encode_fields(descriptor.sign_fields),
         depends_on=_encode_depends_on(descriptor.depends_on),
         reads=_encode_reads(descriptor.reads),
+        host_keeps_answers=descriptor.host_keeps_answers,
     )
 
 

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 
 from berth_sdk.status import Verdicts
 
-from berth_host.framework.filtering import Rows, candidates, filter_rows
+from berth_host.framework.filtering import Rows, candidates
 from berth_host.framework.kept.merged_answers import MergedAnswers
+from berth_host.framework.kept.merged_verdicts import ask_rows
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
@@ -54,11 +55,11 @@ async def judge_early(
             expected = likely
             elsewhere = NodeStatuses(statuses.table)
     if not (judges or scorers):
-        return await filter_rows(clients, cycle, statuses, rows)
+        return await ask_rows(clients, cycle, statuses, rows)
     # It starts when the calls below wait for the first time.
     here = asyncio.ensure_future(_here(known, judges, scorers, cycle, statuses, rows))
     try:
-        passed = await filter_rows(clients, cycle, elsewhere, expected)
+        passed = await ask_rows(clients, cycle, elsewhere, expected)
         left = await here
     finally:
         if not here.done():

@@ -3,29 +3,30 @@
     first pod of a kind              answers by plugin and signature (`plugin_answers`)
     next pod, equal for all plugins  merged verdicts and summed scores as well (`merged_answers`)
 
-No answer ends after a time: changes of the tables end answers. Kept here are the answers of in-process
-plugins; a served plugin keeps its own in its process (`berth_sdk.kept`). Made by `app`.
+No answer ends after a time: changes of the tables end answers. The answers of a served plugin are kept if it
+declares what they follow from (`PluginClient.follows`). They end with its instance: all is kept anew when
+another instance is active, or when calls to the active one are refused. Made by `app`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Hashable, Mapping, Sequence
-from typing import Final, TypeAlias, cast
+from collections.abc import Coroutine, Hashable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import ExtensionPoint, NoConcern
-from berth_sdk.kept.follows import BySignature, JointVersions, concern
+from berth_sdk.kept.follows import BySignature, Follows, JointVersions, concern
 from berth_sdk.results import PreFilterResult
-from berth_sdk.status import Code, Status
+from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework.answers import AskEveryone
 from berth_host.framework.filtering import PreFiltering, Rows, candidates, nominated_pass, passed_by
 from berth_host.framework.kept.judging_early import judge_early
 from berth_host.framework.kept.merged_answers import MergedAnswers, Skips
-from berth_host.framework.kept.plugin_answers import PluginAnswers, SignatureAnswers
+from berth_host.framework.kept.plugin_answers import OwnVerdicts, PluginAnswers, SignatureAnswers
 from berth_host.framework.kept.signing import Signers
 from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import (
@@ -44,6 +45,8 @@ from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.scores import ScoreOutcome
 
 Clients: TypeAlias = tuple[PluginClient, ...]
+Instances: TypeAlias = tuple[Follows | None, ...]
+"""What the answers of each served plugin follow from, at its active instance. None: they are not kept."""
 MOST_SEEN: Final = 4096
 LEAST_KNOWN: Final = 64
 MOST_KNOWN: Final = 512
@@ -56,10 +59,11 @@ class KeptForPod:
     """The kept answers that hold for one cycle's pod.
 
     `signatures`: by plugin. `merged`: the plugins whose answers are put together in `known`, which is None
-    for the first pod of its kind. `states`: cycle state of the plugins whose answers are kept.
+    for the first pod of its kind. `states`: cycle state of the plugins whose answers are kept. `served`: the
+    instances of served plugins at the begin of the cycle.
     """
 
-    __slots__ = ("_by_plugin", "_memories", "_nodes", "known", "merged", "signatures", "states")
+    __slots__ = ("_by_plugin", "_memories", "_nodes", "known", "merged", "served", "signatures", "states")
 
     def __init__(
         self,
@@ -68,10 +72,12 @@ class KeptForPod:
         nodes: NodeTable,
         merged: frozenset[str],
         known: MergedAnswers | None,
+        served: Instances,
     ) -> None:
         self.signatures = signatures
         self.merged = merged
         self.known = known
+        self.served = served
         self.states: dict[str, CycleState] = {}
         self._memories = memories
         self._nodes = nodes
@@ -93,6 +99,19 @@ class KeptForPod:
             self._by_plugin[plugin] = answers
         return answers
 
+    def own_verdicts(self, plugin: str, nodes: NodeTable) -> OwnVerdicts | None:
+        """Return the plugin's kept verdicts on `nodes`; None: none are kept, and all rows are asked about."""
+        memory = self.memory(plugin)
+        answers = None if memory is None else self.answers(plugin)
+        return None if memory is None or answers is None else memory.own_verdicts(answers, nodes)
+
+    async def filter(self, client: PluginClient, cycle: Cycle, nodes: NodeTable) -> Verdicts:
+        """Return the plugin's verdicts on `nodes`. The plugin is asked about rows without a kept verdict."""
+        own = self.own_verdicts(client.name, nodes)
+        if own is None:
+            return await client.filter(cycle, nodes)
+        return own.known() if own.asked is None else own.with_found(await client.filter(cycle, own.asked))
+
     def skips(self, plugin: str, *points: NoConcern) -> bool:
         """Return True if the plugin signed that it has no concern at one of these points."""
         return concern(self.signatures.get(plugin)) in points
@@ -108,11 +127,24 @@ class KeepAnswers:
     def __init__(self, plugins: Mapping[ExtensionPoint, Sequence[WeightedPlugin]]) -> None:
         """`plugins`: those of the profile, by extension point."""
         clients = {item.client.name: item.client for items in plugins.values() for item in items}
+        self._clients = tuple(clients.values())
+        self._served = tuple([client for client in self._clients if client.is_served])
         self._everyone = AskEveryone()
-        self._signers = Signers(clients.values())
+        self._begin_anew(self._instances())
+
+    def _instances(self) -> Instances:
+        return tuple([client.follows for client in self._served])
+
+    def _begin_anew(self, instances: Instances) -> None:
+        """Forget everything, and take up what plugins declare now."""
+        self._at = instances
+        self._kept_served = tuple(
+            [client for client, one in zip(self._served, instances, strict=True) if one is not None]
+        )
+        self._signers = Signers(self._clients)
         self.by_row = frozenset(signer.name for signer in self._signers.all if signer.merges)
         self._memories = {signer.name: PluginAnswers(signer) for signer in self._signers.all if signer.keeps}
-        follows = {name: one.signer.runtime.follows for name, one in self._memories.items()}
+        follows = {name: one.signer.follows for name, one in self._memories.items()}
         by_row = {name for name, one in self._memories.items() if one.signer.by_row}
         # An object that changed does not tell which rows it concerns: all answers by row end.
         ends_all = [name for name in by_row if follows[name].has_objects]
@@ -135,6 +167,12 @@ class KeepAnswers:
     def begin(self, cycle: Cycle) -> KeptForPod | None:
         """Return the kept answers for the cycle's pod; None: nothing can be kept for this cycle."""
         nodes = cycle.nodes
+        if self._served:
+            instances = self._instances()
+            if instances != self._at:
+                self._begin_anew(instances)
+            if not all(client.is_asked_in(cycle) for client in self._kept_served):
+                return None
         if not self._memories or not nodes.is_whole or not nodes.is_snapshot:
             return None
         # Another table's slots are other nodes.
@@ -153,7 +191,16 @@ class KeepAnswers:
             known = self._known_for(key, nodes)
         except Exception:  # noqa: BLE001 (as in `KeptForPod.answers`)
             known = None
-        return KeptForPod(signatures, self._memories, nodes, self.by_row, known)
+        return KeptForPod(signatures, self._memories, nodes, self.by_row, known, self._at)
+
+    def _kept_for(self, cycle: Cycle) -> KeptForPod | None:
+        """Return the kept answers for the cycle's pod; None: there are none, or a served plugin got another
+        instance within the cycle, which may declare something else.
+        """
+        kept = _begun(cycle)
+        if kept is not None and self._served and kept.served != self._instances():
+            return None
+        return kept
 
     def _known_for(self, key: Hashable, nodes: NodeTable) -> MergedAnswers | None:
         known = self._known.get(key)
@@ -273,9 +320,11 @@ class KeepAnswers:
         self, client: PluginClient, answers: SignatureAnswers | None, kept: KeptForPod, cycle: Cycle
     ) -> PreFilterResult:
         answer = await client.pre_filter(cycle, cycle.nodes)
-        holds = answers is not None and not client.is_failing and _holds(kept, client.name, answer)
+        # Early answers of a served plugin are about this pod's nodes: Filter and Score are kept apart.
+        kept_answer = PreFilterResult(answer.status, answer.eligible) if client.is_served else answer
+        holds = answers is not None and not client.is_failing and _holds(kept, client.name, kept_answer)
         if answers is not None and holds and _keep_state(answers, cycle, client.name):
-            answers.pre_filter = answer
+            answers.pre_filter = kept_answer
         return answer
 
     # --- Filter ------------------------------------------------------------------------------------
@@ -290,7 +339,7 @@ class KeepAnswers:
         nominated: NominatedPods,
     ) -> Rows:
         """Run Filter; see `Answers`."""
-        kept = _kept_for(cycle)
+        kept = self._kept_for(cycle)
         if kept is None:
             return await self._everyone.filter(clients, pre_score, cycle, statuses, rows, nominated)
         known, several = kept.known, len(rows) > 1
@@ -312,7 +361,9 @@ class KeepAnswers:
                 # The node that an equal pod's attempt, or this one's last, has judged already.
                 rows = await known.verdicts.ask_about(shared, cycle, statuses, rows)
                 clients = others
-            if several and any(client.sends_filter(cycle) for client in clients):
+            if several and any(
+                client.sends_filter(cycle) for client in clients if not kept.memory(client.name)
+            ):
                 return await judge_early(judges, clients, pre_score, known, cycle, statuses, rows)
             if judges:
                 rows = await known.verdicts.ask(judges, cycle, statuses, rows)
@@ -320,19 +371,13 @@ class KeepAnswers:
             if not len(rows):
                 break
             asked = candidates(statuses, rows)
-            memory = kept.memory(client.name) if several else None
-            answers = None if memory is None else kept.answers(client.name)
-            column = None if memory is None or answers is None else memory.verdict_column(answers, asked)
-            if memory is None or column is None:
+            own = kept.own_verdicts(client.name, asked) if several else None
+            if own is None:
                 verdicts = await client.filter(cycle, asked)
+            elif own.asked is None:
+                verdicts = own.known()
             else:
-                missing = column.missing(asked)
-                if len(missing):
-                    part = asked if len(missing) == len(asked) else asked.take(missing)
-                    verdicts = await client.filter(cycle, part)
-                    verdicts = memory.keep_verdicts(column, asked, missing, verdicts)
-                else:
-                    verdicts = column.verdicts(asked)
+                verdicts = own.with_found(await client.filter(cycle, own.asked))
             rows = passed_by(client, verdicts, statuses, rows)
         return rows
 
@@ -342,7 +387,7 @@ class KeepAnswers:
         self, pre_score: Clients, score: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable
     ) -> ScoreTable | Status:
         """Run PreScore, Score and NormalizeScore; see `Answers`."""
-        kept = _kept_for(cycle)
+        kept = self._kept_for(cycle)
         if kept is None:
             return await self._everyone.score(pre_score, score, cycle, nodes)
         failed = await self._pre_score(pre_score, kept, cycle, nodes)
@@ -368,24 +413,35 @@ class KeepAnswers:
         outcomes: dict[str, ScoreOutcome] = {}
         if rest:
             table.leaders = None
-            answers = await ask_scores(rest, cycle, nodes, lambda one: self._ask_score(one, cycle, nodes))
+            answers = await ask_scores(
+                rest,
+                lambda one: self._sends_score(one, kept, cycle, nodes),
+                lambda one: self._ask_score(one, kept, cycle, nodes),
+            )
             outcomes = {item.client.name: answer for item, answer in zip(rest, answers, strict=True)}
         return put_together(table, roles, {item.plugin: item for item in shared}, outcomes)
 
     def skipping_score(self, plugins: frozenset[str], cycle: Cycle) -> frozenset[str]:
         """Return those of `plugins` that skip Score; see `Answers`."""
-        kept = _kept_for(cycle)
+        kept = _begun(cycle)
         if kept is None:
             return self._everyone.skipping_score(plugins, cycle)
         return frozenset([name for name in plugins if not kept.skips(name, NoConcern.NEUTRAL)])
 
-    def _ask_score(self, client: PluginClient, cycle: Cycle, nodes: NodeTable) -> Awaitable[ScoreOutcome]:
-        kept = _kept_for(cycle)
-        if kept is not None:
-            memory, answers = kept.memory(client.name), kept.answers(client.name)
-            if memory is not None and answers is not None:
-                return memory.score(answers, cycle, nodes)
+    def _ask_score(
+        self, client: PluginClient, kept: KeptForPod, cycle: Cycle, nodes: NodeTable
+    ) -> Coroutine[Any, Any, ScoreOutcome]:
+        memory, answers = kept.memory(client.name), kept.answers(client.name)
+        if memory is not None and answers is not None:
+            return memory.score(answers, cycle, nodes)
         return client.score(cycle, nodes)
+
+    def _sends_score(self, client: PluginClient, kept: KeptForPod, cycle: Cycle, nodes: NodeTable) -> bool:
+        """Return True if Score of a served plugin leaves the process, as there are no kept scores."""
+        if not client.sends_score(cycle, nodes):
+            return False
+        memory, answers = kept.memory(client.name), kept.answers(client.name)
+        return memory is None or answers is None or not answers.has_scores(nodes)
 
     async def _pre_score(
         self, clients: Clients, kept: KeptForPod, cycle: Cycle, nodes: NodeTable
@@ -453,7 +509,7 @@ _NOT_FILTERED: Final = (NoConcern.FILTER, NoConcern.CYCLE, NoConcern.NEUTRAL)
 _LASTING: Final = (NoConcern.CYCLE, NoConcern.NEUTRAL)
 
 
-def _kept_for(cycle: Cycle) -> KeptForPod | None:
+def _begun(cycle: Cycle) -> KeptForPod | None:
     # `Cycle` is below this package, so it does not name the class that `KeepAnswers.pre_filter` puts there.
     return cast("KeptForPod | None", cycle.kept)
 
@@ -471,7 +527,8 @@ def _holds(kept: KeptForPod, plugin: str, answer: PreFilterResult) -> bool:
 def _keep_state(answers: SignatureAnswers, cycle: Cycle, plugin: str) -> bool:
     """Keep the state that the plugin wrote. Return False if the plugin published a value or set a token."""
     state = cycle.state(plugin)
-    if not state.is_private:
+    mine = f"{plugin}/"
+    if not state.is_private or any(key.startswith(mine) for key in cycle.shared.values):
         return False
     # As it is now: state written at later points depends on more than the signature.
     kept = answers.state = CycleState(state.cycle_id, plugin=plugin)

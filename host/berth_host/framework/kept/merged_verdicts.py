@@ -22,7 +22,14 @@ from berth_sdk.tables.few import FEW
 from berth_sdk.tables.read_only import extended, read_only
 from numpy.typing import NDArray
 
-from berth_host.framework.filtering import Rows, all_rows, filter_rows, nominated_pass
+from berth_host.framework.filtering import (
+    Rows,
+    all_rows,
+    candidates,
+    filter_rows,
+    nominated_pass,
+    passed_by,
+)
 from berth_host.metrics.series import instant_s
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
@@ -208,7 +215,7 @@ class MergedVerdicts:
         """
         found = NodeStatuses(nodes)
         slots = nodes.slots
-        await filter_rows(clients, cycle, found, all_rows(nodes))
+        await ask_rows(clients, cycle, found, all_rows(nodes))
         sound = self._keep(clients, slots, found, None)
         if not sound:
             self._node_passed[slots] = False
@@ -323,6 +330,25 @@ class NominatedVerdicts(MergedVerdicts):
         failed = np.zeros(len(nodes), dtype=np.bool_)
         failed[crowded] = codes != 0
         return rows[~failed[rows]]
+
+
+async def ask_rows(clients: Sequence[PluginClient], cycle: Cycle, statuses: NodeStatuses, rows: Rows) -> Rows:
+    """Do the same as `filter_rows`, with the verdicts of served plugins that are kept one by one.
+
+    A served plugin is then called only about nodes that moved in what the plugin itself reads.
+    """
+    kept = cycle.kept
+    if kept is None:
+        return await filter_rows(clients, cycle, statuses, rows)
+    for client in clients:
+        if not len(rows):
+            break
+        asked = candidates(statuses, rows)
+        verdicts = await (
+            kept.filter(client, cycle, asked) if client.is_served else client.filter(cycle, asked)
+        )
+        rows = passed_by(client, verdicts, statuses, rows)
+    return rows
 
 
 def within(slots: Collection[int], length: int) -> list[int]:

@@ -61,6 +61,13 @@ class SignatureAnswers:
             self.nodes_version = nodes_version
             self.pre_filter = self.pre_score = self.state = None
 
+    def has_scores(self, nodes: NodeTable) -> bool:
+        """Return True if the score of every row is kept."""
+        if self.scores is None:
+            return False
+        self.scores.catch_up(nodes._columns)
+        return not len(self.scores.missing(nodes))
+
     def normalized(self, signer: Signer, raw: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """Return the final scores for `raw`; the same array while `raw` is the same. None if a score is out
         of range.
@@ -113,6 +120,11 @@ class PluginAnswers:
         column.catch_up(nodes._columns)
         return column
 
+    def own_verdicts(self, answers: SignatureAnswers, nodes: NodeTable) -> OwnVerdicts | None:
+        """Return the kept verdicts on `nodes`; None for the first pod with the signature."""
+        column = self.verdict_column(answers, nodes)
+        return None if column is None else OwnVerdicts(self, column, nodes)
+
     def keep_verdicts(
         self, column: RowColumn, nodes: NodeTable, missing: NDArray[np.intp], found: Verdicts
     ) -> Verdicts:
@@ -154,6 +166,28 @@ class PluginAnswers:
         if dropped is not None:
             dropped.verdicts = dropped.scores = None
             dropped.filtered = dropped.scored = False
+
+
+class OwnVerdicts:
+    """One plugin's kept verdicts on `nodes`. `asked`: the rows without a kept verdict; None: no row."""
+
+    __slots__ = ("_column", "_memory", "_missing", "_nodes", "asked")
+
+    def __init__(self, memory: PluginAnswers, column: RowColumn, nodes: NodeTable) -> None:
+        self._memory = memory
+        self._column = column
+        self._nodes = nodes
+        self._missing = column.missing(nodes)
+        count = len(self._missing)
+        self.asked = nodes if count == len(nodes) else nodes.take(self._missing) if count else None
+
+    def known(self) -> Verdicts:
+        """Return the verdicts on all rows, where none is missing."""
+        return self._column.verdicts(self._nodes)
+
+    def with_found(self, found: Verdicts) -> Verdicts:
+        """Keep `found`, the verdicts on the rows `asked`. Return those on all rows."""
+        return self._memory.keep_verdicts(self._column, self._nodes, self._missing, found)
 
 
 _SUCCESS: Final = Status.success()

@@ -1,18 +1,18 @@
 """Signatures of a cycle's pod: for which plugins is the pod equal to earlier pods? Made again in every cycle.
 
-`Signer`s are the in-process plugins that sign, or that judge row by row. Called by `keep_answers`.
+`Signer`s are the plugins that sign, or that judge row by row. The host itself signs for served plugins, by
+the fields that they declare. Called by `keep_answers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from berth_sdk.extension_points import ExtensionPoint, ScoreNormalization
-from berth_sdk.kept.follows import BY_ROW, Sign, concern
+from berth_sdk.kept.follows import BY_ROW, Follows, Sign, concern
 from berth_sdk.pod import Pod
-from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.runtime.raised import raised_text
 from berth_sdk.signature import wishes
 from berth_sdk.tables import NodeTable
@@ -48,13 +48,13 @@ _KEPT_POINTS: Final = frozenset(
 def keeps_by_row(client: PluginClient) -> bool:
     """Return True if the host may keep the plugin's answers to PreFilter, Filter, PreScore and Score.
 
-    Such a plugin is in process, is asked about every pod, judges row by row, and has no later point that
-    needs the cycle's state.
+    Such a plugin judges row by row and has no later point that needs the cycle's state. An in-process plugin
+    is also asked about every pod; a served plugin lets the host keep its answers.
     """
     descriptor = client.descriptor
     return (
-        client.local is not None
-        and client.settings.scope is None
+        client.follows is not None
+        and (client.is_served or client.settings.scope is None)
         and descriptor.depends_on in BY_ROW
         and descriptor.normalization is not ScoreNormalization.RPC
         and not descriptor.reads_shared
@@ -69,22 +69,30 @@ class Signer:
     otherwise its signature only says at which points of this cycle the plugin has no concern.
     """
 
-    __slots__ = ("by_row", "client", "keeps", "merges", "name", "of_spec", "runtime", "sign")
+    __slots__ = ("by_row", "client", "follows", "keeps", "merges", "name", "of_spec", "sign")
 
-    def __init__(self, client: PluginClient, local: PluginRuntime) -> None:
+    def __init__(self, client: PluginClient, follows: Follows) -> None:
         self.client = client
-        self.runtime = local
+        self.follows = follows
         self.name = client.name
-        follows = local.follows
-        self.sign: Sign = follows.sign or _all_wishes
+        sign: Sign = follows.sign or _all_wishes
+        # Pods outside the scope are pods of another kind: the plugin is not asked about them.
+        self.sign = sign if client.settings.scope is None else _in_scope(client.in_scope, sign)
         self.by_row = keeps_by_row(client)
         self.keeps = follows.depends_on is not None
-        self.of_spec = self.keeps and follows.sign_spec is not None
+        self.of_spec = self.keeps and follows.sign_spec is not None and client.settings.scope is None
         self.merges = self.by_row and follows.sign is not None
 
 
 def _all_wishes(pod: Pod, nodes: NodeTable) -> Hashable:
     return wishes(pod)
+
+
+def _in_scope(is_in_scope: Callable[[Pod], bool], sign: Sign) -> Sign:
+    def sign_in_scope(pod: Pod, nodes: NodeTable) -> Hashable:
+        return (True, sign(pod, nodes)) if is_in_scope(pod) else False
+
+    return sign_in_scope
 
 
 class _Same:
@@ -233,8 +241,9 @@ def _is_hashable(signature: object) -> bool:
 
 def _signers(clients: Iterable[PluginClient]) -> Iterator[Signer]:
     for client in clients:
-        local = client.local
-        if local is None or client.settings.scope is not None:
+        follows = client.follows
+        if follows is None or (client.settings.scope is not None and not client.is_served):
             continue
-        if local.follows.sign is not None or keeps_by_row(client):
-            yield Signer(client, local)
+        by_row = keeps_by_row(client)
+        if by_row or (follows.sign is not None and not client.is_served):
+            yield Signer(client, follows)

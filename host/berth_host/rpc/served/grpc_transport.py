@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.kept.follows import Follows, by_fields
 from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.pod_fields import ALL_FIELDS
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.scores import RepeatedScores
@@ -76,6 +78,10 @@ class GrpcTransport:
         self.link = link
         self.conduct = shared.conduct
         self.descriptor = descriptor
+        sign, sign_spec = by_fields(ALL_FIELDS if descriptor.sign_fields is None else descriptor.sign_fields)
+        self.follows = Follows(
+            descriptor.name, descriptor.depends_on, descriptor.needs, link.feed, sign, sign_spec
+        )
         self._plugin = descriptor.name
         self._mode = descriptor.node_mode
         self._writer = RequestWriter(link, descriptor)
@@ -96,7 +102,12 @@ class GrpcTransport:
         return await self.link.is_lost(within_s)
 
     def end_cycle(self, cycle: CycleRecord, outcome: CycleEnd) -> None:
-        """Put the end of a cycle into the outbox; the next call carries it."""
+        """Put the end of a cycle into the outbox; the next call carries it.
+
+        An instance knows nothing of a cycle for which kept answers made all calls needless.
+        """
+        if not cycle.part(self._plugin).is_known:
+            return
         node_name = cycle.part(self._plugin).reserved_node if outcome is CycleEnd.BOUND else None
         bound = None if node_name is None else self._writer.parcel(cycle, node_name)
         self._outbox.end_cycle(cycle.cycle_id, outcome, bound, self._sender)
@@ -112,6 +123,10 @@ class GrpcTransport:
         deadline_s: float,
     ) -> Raw:
         """Make the call and return the plugin's raw answer."""
+        asked_in = cycle
+        while asked_in is not None:  # the instance keeps states of the cycles that this one belongs to
+            asked_in.part(self._plugin).is_known = True
+            asked_in = asked_in.parent
         if cycle is None:
             codec = CODECS[call.rpc]
             reply = await self._ask_queue(call, codec.write(self._writer, None, args).message, deadline_s)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import grpc
+from berth_sdk.kept.follows import Versioned
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import (
     identity_pb2_grpc,
@@ -62,6 +63,10 @@ class StateFeed(Protocol):
 
     def node_names(self) -> list[str]:
         """Return the names of all nodes of the snapshot."""
+        ...
+
+    def objects(self, resource: str) -> Versioned:
+        """Return the objects of a resource in the snapshot."""
         ...
 
     async def refresh(self) -> None:

@@ -154,7 +154,12 @@ class KeptOutcomes:
         clients = tuple(framework.filters_of(cycle))
         equal, marks = cycle.kept, cycle.nominated.marks
         known = None if equal is None else equal.known
-        if equal is None or known is None or marks is None or any(one.is_failing for one in clients):
+        if (
+            equal is None
+            or known is None
+            or marks is None
+            or any(one.is_failing or one.is_served for one in clients)
+        ):
             return Outcomes(capacity)
         if not equal.merged.issuperset([client.name for client in clients]):
             return Outcomes(capacity)

@@ -43,7 +43,8 @@ class _DependsOnEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DependsOn.V
 
 class DependsOn(_DependsOn, metaclass=_DependsOnEnumTypeWrapper):
     """What a plugin's answer about one node depends on, besides the pod. An object of the declared needs that changes,
-    and a call of Requeue, end every kept answer.
+    and a call of Requeue, end every kept answer: those that the plugin keeps itself, and those that the host keeps
+    (PluginDescriptor.host_keeps_answers).
     """
 
 DEPENDS_ON_UNSPECIFIED: DependsOn.ValueType  # 0
@@ -587,6 +588,7 @@ class PluginDescriptor(_message.Message):
     DEPENDS_ON_FIELD_NUMBER: _builtins.int
     HANDLE_REQUIRED_FIELD_NUMBER: _builtins.int
     READS_FIELD_NUMBER: _builtins.int
+    HOST_KEEPS_ANSWERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """REQUIRED: the name that profiles use; unique within the process."""
     version: _builtins.str
@@ -609,11 +611,32 @@ class PluginDescriptor(_message.Message):
     """OPTIONAL: true: the plugin will call HandleService."""
     depends_on: Global___DependsOn.ValueType
     """OPTIONAL: what the answers to Filter and Score depend on, besides the pod; unspecified: not declared, so the
-    host uses no answer for another pod than the one that it was given for, and ignores `sign_fields`.
+    host uses no answer for another pod than the one that it was given for, and ignores `sign_fields` and
+    `host_keeps_answers`.
     """
     handle_required: _builtins.bool
     """OPTIONAL: true: the plugin does not work without HandleService. A host that cannot offer it to this plugin refuses
     the plugin and says why. Only read with `handle_client`.
+    """
+    host_keeps_answers: _builtins.bool
+    """OPTIONAL: true: the host keeps the plugin's answers to PreFilter, Filter, PreScore and Score, and uses them for later
+    pods that are equal in `sign_fields`. For such a pod the host makes no call where nothing has changed that the
+    answers depend on, and a call about the changed nodes alone where something has. Read with `depends_on` NODE, ROW
+    and NODES. The plugin declares three things by it:
+      - A verdict and a score about one node depend on the pod's `sign_fields`, on what `depends_on` says of that node,
+        and on the objects of `needs`. They do not depend on the other candidates of the call, not even with
+        SCORE_NORMALIZATION_PLUGIN.
+      - PreFilter and PreScore answer the same for equal pods until a Node object changes, whatever pods run on the
+        nodes.
+      - Filter, SimulateFilter, PreScore and Score need no earlier call of the same cycle. The host leaves out PreFilter
+        and PreScore, so Filter or Score may be the first call that the instance gets for a pod. They set no token and
+        publish no value. A plugin that needs its PreFilter or PreScore in each cycle sets ReplyContext.plugin_token
+        there: then the host makes that call for each pod. So it does where that call publishes a value.
+    A kept answer ends when a node changes in what `depends_on` says, when an object of `needs` changes, when the plugin
+    calls Requeue, and when the instance is replaced, restarted or configured again. It never ends after a time. The
+    host keeps no error, and no answer that a policy gave in the plugin's place. It keeps no answer while a circuit
+    breaker of the plugin is open, nor of a plugin that takes part in PostFilter, Reserve or a later point, or that has
+    `reads_shared` or SCORE_NORMALIZATION_RPC.
     """
     @_builtins.property
     def points(self) -> _containers.RepeatedScalarFieldContainer[Global___ExtensionPoint.ValueType]:
@@ -646,10 +669,12 @@ class PluginDescriptor(_message.Message):
     @_builtins.property
     def sign_fields(self) -> Global___PodFields:
         """OPTIONAL: the fields of a pod that the plugin's answers depend on, besides the cluster state and the plugin's own
-        memory. The host uses it for QueueingHints: when one event raises the question about many waiting pods, the host
-        asks about one of those that are equal in these fields, and the answer holds for all of them; it always asks
-        about the pod that the event itself is about. Nothing else changes: Filter and Score are called for every pod.
-        Unset: the answers may depend on any field, also on the name and the age, so the host asks about each pod.
+        memory. Pods that are equal in these fields get the same answers. The host uses it for QueueingHints: when one
+        event raises the question about many waiting pods, the host asks about one of those that are equal in these fields,
+        and the answer holds for all of them; it always asks about the pod that the event itself is about. With
+        `host_keeps_answers`, the host uses it from PreFilter to Score too.
+        Unset: the answers may depend on any field. For QueueingHints they may also depend on the name and the age, so the
+        host asks about each pod; from PreFilter to Score, pods are equal that are equal in every PodField.
         Ignored where `depends_on` is unspecified.
         """
 
@@ -682,10 +707,11 @@ class PluginDescriptor(_message.Message):
         depends_on: Global___DependsOn.ValueType = ...,
         handle_required: _builtins.bool = ...,
         reads: Global___NodeReads | None = ...,
+        host_keeps_answers: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["reads", b"reads", "sign_fields", b"sign_fields"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "depends_on", b"depends_on", "events", b"events", "handle_client", b"handle_client", "handle_required", b"handle_required", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads", b"reads", "reads_shared", b"reads_shared", "sign_fields", b"sign_fields", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "depends_on", b"depends_on", "events", b"events", "handle_client", b"handle_client", "handle_required", b"handle_required", "host_keeps_answers", b"host_keeps_answers", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads", b"reads", "reads_shared", b"reads_shared", "sign_fields", b"sign_fields", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -74,8 +74,8 @@ class OnePlugin:
         for i in range(count):
             self.columns.add(Node(name=f"n{i}"))
         client = local_client(plugin)
-        assert client.local is not None
-        self.memory = PluginAnswers(Signer(client, client.local))
+        assert client.follows is not None
+        self.memory = PluginAnswers(Signer(client, client.follows))
 
     @property
     def nodes(self) -> NodeTable:

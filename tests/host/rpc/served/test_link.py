@@ -20,7 +20,7 @@ from berth_host.rpc.served.frames import FramedConnections
 from berth_host.rpc.served.link import InstanceLink, LinkIdentity, StateFeed
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.plugin.v1 import state_pb2
-from berth_sdk.tables import StateVersion
+from berth_sdk.tables import ObjectStore, StateVersion
 from berth_sdk.wire import records as wire
 
 FILTER = CODECS["Filter"].method
@@ -143,6 +143,9 @@ class OneVersion:
 
     def node_names(self) -> list[str]:
         return []
+
+    def objects(self, resource: str) -> ObjectStore:
+        return ObjectStore()
 
     async def refresh(self) -> None:
         """Nothing moves."""

@@ -1,0 +1,394 @@
+"""The host keeps answers of a served plugin that declares what they follow from, and asks about the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import DependsOn, NodeMode, Plugin
+from berth_sdk.handle import Handle
+from berth_sdk.needs import Need
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import PodField
+from berth_sdk.results import PreFilterResult
+from berth_sdk.serve.server import PluginServer
+from berth_sdk.status import SKIP, Status
+from berth_sdk.tables import NodeTable
+from support.hosts import World, enabling, node, pod
+from support.waiting import until
+
+
+class Marks(Plugin):
+    """Reads the Node alone: keeps `strict` pods off nodes labelled `closed`, and prefers high marks."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    sign_fields = (PodField.LABELS,)
+    asked: ClassVar[list[str]] = []
+    """The calls, with the number of nodes."""
+    handles: ClassVar[list[Handle]] = []
+    mark: ClassVar[str] = "mark"
+    refused: ClassVar[str] = "closed"
+
+    def __init__(self, args: Any, handle: Handle) -> None:
+        super().__init__(args, handle)
+        type(self).handles.append(handle)
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status | PreFilterResult | None:
+        """Pass every pod."""
+        self.asked.append("pre_filter")
+        return None
+
+    def filter(self, state: CycleState, pod: Pod, node: Node) -> Status | None:
+        """By a label of the node."""
+        self.asked.append(f"filter {node.name}")
+        closed = "strict" in pod.labels and self.refused in node.labels
+        return Status.unschedulable("closed") if closed else None
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status | None:
+        """Skip pods that do not care."""
+        self.asked.append("pre_score")
+        return SKIP if "careless" in pod.labels else None
+
+    def score(self, state: CycleState, pod: Pod, node: Node) -> int:
+        """By another label."""
+        self.asked.append(f"score {node.name}")
+        return int(node.labels.get(self.mark, "0"))
+
+
+class AnswersPointByPoint(Marks):
+    """The same without early answers."""
+
+    answers_early = False
+
+
+class CountsPods(Marks):
+    """Reads the pods on the node too, and prefers the node with the fewest."""
+
+    depends_on = DependsOn.ROW
+    sign_fields = (PodField.LABELS,)
+    needs = (Need.nodes(), Need.pods())
+
+    def score(self, state: CycleState, pod: Pod, node: Any) -> int:
+        """By the room."""
+        self.asked.append(f"score {node.name}")
+        return max(0, 100 - 10 * len(node.pods))
+
+
+class ComparesNodes(Marks):
+    """Reads all Node objects."""
+
+    depends_on = DependsOn.NODES
+
+
+class SharesAllWishes(Marks):
+    """Names no fields: pods are equal that are equal in all of them."""
+
+    sign_fields = None  # type: ignore[assignment]
+
+
+class SignsByCode(Marks):
+    """Only the class itself can tell which pods are equal."""
+
+    sign_fields = None  # type: ignore[assignment]
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> str:
+        """Two kinds."""
+        return str("strict" in pod.labels)
+
+
+class WritesState(Marks):
+    """PreFilter leaves something for Filter."""
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status | PreFilterResult | None:
+        """Write the word that Filter looks for."""
+        super().pre_filter(state, pod, nodes)
+        state.write("word", self.refused)
+        return None
+
+    def filter(self, state: CycleState, pod: Pod, node: Node) -> Status | None:
+        """By that word."""
+        assert state.read("word") == self.refused
+        return super().filter(state, pod, node)
+
+
+class ReadsClasses(Marks):
+    """Lets every pod in once there is a storage class."""
+
+    needs = (Need.nodes(), Need.objects("storage.k8s.io/storageclasses"))
+
+    def filter(self, state: CycleState, pod: Pod, node: Node) -> Status | None:
+        """By the node, until there is a class."""
+        opened = self.handle.objects("storage.k8s.io/storageclasses").list()
+        return None if opened else super().filter(state, pod, node)
+
+
+class ByName(Marks):
+    """Gets names of nodes and nothing else, and knows by itself what is behind them."""
+
+    node_mode = NodeMode.NAMES
+
+    def filter(self, state: CycleState, pod: Pod, node: Node) -> Status | None:
+        """By the name."""
+        self.asked.append(f"filter {node.name}")
+        return Status.unschedulable("closed") if "strict" in pod.labels and node.name == "b" else None
+
+    def score(self, state: CycleState, pod: Pod, node: Node) -> int:
+        """By the name."""
+        self.asked.append(f"score {node.name}")
+        return 50 * (ord(node.name[0]) - ord("a"))
+
+
+def _configuration(name: str, place: str, more: str = "") -> str:
+    return enabling(
+        [name],
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 60s\n"
+        f"plugins:\n- name: {name}\n  endpoint: {place}\n{more}",
+    )
+
+
+class Served:
+    """One class behind a socket, and the world that calls it."""
+
+    def __init__(self, cls: type[Marks], folder: Path) -> None:
+        self.cls = cls
+        self.place = f"unix://{folder / 'p.sock'}"
+        self._socket = f"unix:{folder / 'p.sock'}"
+        self.servers: list[PluginServer] = []
+        cls.asked, cls.handles = [], []
+
+    def serve(self) -> PluginServer:
+        """Start an instance."""
+        server = PluginServer({self.cls.__name__: self.cls})
+        server.listen(self._socket)
+        self.servers.append(server)
+        return server
+
+    def world(self, nodes: list[dict[str, Any]], more: str = "") -> World:
+        """Return a world with the plugin."""
+        return World(nodes, configuration=_configuration(self.cls.__name__, self.place, more))
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Any]:
+    """Yield a function from a class to a `Served` with one instance."""
+    with ExitStack() as stack:
+
+        def make(cls: type[Marks]) -> Served:
+            made = Served(cls, tmp_path)
+            stack.callback(lambda: [server.stop(0) for server in made.servers])
+            made.serve()
+            return made
+
+        yield make
+
+
+def _nodes() -> list[dict[str, Any]]:
+    return [
+        node("a", labels={"mark": "10"}),
+        node("b", labels={"mark": "90", "closed": ""}),
+        node("c", labels={"mark": "50"}),
+    ]
+
+
+async def _place(world: World, *pods: dict[str, Any]) -> None:
+    for item in pods:
+        world.server.create(item)
+        await world.settle()
+
+
+@pytest.mark.parametrize(
+    "cls", [Marks, AnswersPointByPoint, ComparesNodes, SharesAllWishes, ByName], ids=lambda cls: cls.__name__
+)
+async def test_pod_of_a_known_kind_costs_no_call(served: Any, cls: type[Marks]) -> None:
+    async with served(cls).world(_nodes()) as world:
+        for number in range(2):
+            await _place(world, pod(f"any-{number}"), pod(f"strict-{number}", labels={"strict": ""}))
+        cls.asked.clear()
+        for number in range(2, 5):
+            await _place(world, pod(f"any-{number}"), pod(f"strict-{number}", labels={"strict": ""}))
+        assert cls.asked == []
+        assert {world.node_of(f"any-{n}") for n in range(5)} == {"c" if cls is ByName else "b"}
+        assert {world.node_of(f"strict-{n}") for n in range(5)} == {"c"}
+
+
+async def test_class_that_signs_by_code_is_asked_about_each_pod(served: Any) -> None:
+    async with served(SignsByCode).world(_nodes()) as world:
+        for number in range(4):
+            SignsByCode.asked.clear()
+            await _place(world, pod(f"any-{number}"))
+            assert "pre_filter" in SignsByCode.asked
+
+
+async def test_class_with_state_of_pre_filter_is_asked_for_it_at_each_pod(served: Any) -> None:
+    async with served(WritesState).world(_nodes()) as world:
+        for number in range(4):
+            WritesState.asked.clear()
+            await _place(world, pod(f"strict-{number}", labels={"strict": ""}))
+            assert "pre_filter" in WritesState.asked
+        world.server.update(node("c", labels={"mark": "50", "closed": ""}))
+        await _place(world, pod("strict-4", labels={"strict": ""}))
+        assert world.node_of("strict-4") == "a"
+
+
+@pytest.mark.parametrize("cls", [Marks, AnswersPointByPoint], ids=lambda cls: cls.__name__)
+async def test_only_a_changed_node_is_asked_about(served: Any, cls: type[Marks]) -> None:
+    async with served(cls).world(_nodes()) as world:
+        for number in range(3):
+            await _place(world, pod(f"strict-{number}", labels={"strict": ""}))
+        cls.asked.clear()
+        world.server.update(node("b", labels={"mark": "90"}))
+        await _place(world, pod("strict-3", labels={"strict": ""}))
+        assert world.node_of("strict-3") == "b"
+        # A changed Node object ends PreFilter and PreScore, which may read them all.
+        assert [call for call in cls.asked if call.startswith("score")] == ["score b"]
+
+
+async def test_only_the_node_of_the_last_pod_is_asked_about(served: Any) -> None:
+    async with served(CountsPods).world(_nodes()) as world:
+        for number in range(3):
+            await _place(world, pod(f"any-{number}"))
+        CountsPods.asked.clear()
+        await _place(world, pod("any-3"))
+        last = world.node_of("any-2")
+        assert CountsPods.asked == [f"filter {last}", f"score {last}"]
+        nodes = [world.node_of(f"any-{number}") for number in range(4)]
+        assert sorted(nodes) == ["a", "a", "b", "c"]
+
+
+async def test_requeue_ends_the_kept_answers(served: Any) -> None:
+    async with served(Marks).world(_nodes()) as world:
+        for number in range(3):
+            await _place(world, pod(f"strict-{number}", labels={"strict": ""}))
+        Marks.refused = "mark"
+        try:
+            await asyncio.to_thread(Marks.handles[-1].requeue)
+            await _place(world, pod("strict-3", labels={"strict": ""}))
+            assert world.message_of("strict-3").startswith("0/3 nodes are available: 3 closed.")
+        finally:
+            Marks.refused = "closed"
+        await asyncio.to_thread(Marks.handles[-1].requeue)
+        await world.settle()
+        assert world.node_of("strict-3") == "c"
+
+
+async def test_newer_instance_is_asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = enabling(
+        ["Marks"],
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 60s\n"
+        f"socketFolder: {tmp_path}\nplugins:\n- name: Marks\n",
+    )
+    with PluginServer({"Marks": Marks}) as older, PluginServer({"Marks": Marks}) as newer:
+        older.listen(f"unix:{tmp_path / 'older.sock'}")
+        async with World(_nodes(), configuration=text) as world:
+            plugin = world.host.attachments.attached_places.plugins["Marks"]
+            await until(lambda: plugin.is_attached)
+            for number in range(3):
+                await _place(world, pod(f"any-{number}"))
+            assert world.node_of("any-2") == "b"
+            before = plugin.active
+            monkeypatch.setattr(Marks, "mark", "other")  # what the new version reads
+            newer.listen(f"unix:{tmp_path / 'newer.sock'}")
+            await until(lambda: plugin.active is not before)
+            for number in range(3, 6):
+                await _place(world, pod(f"other-{number}"))
+            assert "b" not in {world.node_of(f"other-{number}") for number in range(3, 6)}
+            # The older one answers by the old label, as it did before the newer one came.
+            monkeypatch.setattr(Marks, "mark", "mark")
+            newer.stop(0)
+            await until(lambda: plugin.active is before)
+            await _place(world, pod("any-6"))
+            assert world.node_of("any-6") == "b"
+
+
+async def test_kept_answers_of_a_lost_plugin_are_not_used(served: Any) -> None:
+    made = served(Marks)
+    async with made.world(_nodes()) as world:
+        plugin = world.host.attachments.attached_places.plugins["Marks"]
+        for number in range(3):
+            await _place(world, pod(f"any-{number}"))
+        made.servers[-1].stop(0)
+        await until(lambda: plugin.active is None)
+        world.server.create(pod("without"))
+        await until(lambda: "Marks" in world.message_of("without"))  # it is required
+        assert not world.node_of("without")
+
+
+async def test_answers_of_a_policy_are_not_kept(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = served(Marks)
+    policy = "  points:\n    filter: {policy: Ignore}\n    preFilter: {policy: Ignore}\n"
+    async with made.world(_nodes(), policy) as world:
+        monkeypatch.setattr(Marks, "pre_filter", _fail)
+        monkeypatch.setattr(Marks, "filter", _fail)
+        for number in range(3):
+            await _place(world, pod(f"strict-{number}", labels={"strict": ""}))
+            assert world.node_of(f"strict-{number}") == "b"  # where the plugin would not let it
+        monkeypatch.undo()
+        for number in range(3, 6):
+            await _place(world, pod(f"strict-{number}", labels={"strict": ""}))
+            assert world.node_of(f"strict-{number}") == "c"
+
+
+def _fail(*_: object) -> None:
+    raise RuntimeError("out of order")
+
+
+async def test_changed_object_ends_the_kept_answers(served: Any) -> None:
+    async with served(ReadsClasses).world(_nodes()) as world:
+        for number in range(3):
+            await _place(world, pod(f"strict-{number}", labels={"strict": ""}))
+        assert world.node_of("strict-2") == "c"
+        ReadsClasses.asked.clear()
+        world.server.create(
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "StorageClass",
+                "metadata": {"name": "opens"},
+                "provisioner": "example.com/none",
+            }
+        )
+        await _place(world, pod("strict-3", labels={"strict": ""}))
+        assert world.node_of("strict-3") == "b"
+
+
+@pytest.mark.parametrize(
+    "cls", [Marks, CountsPods, ComparesNodes, AnswersPointByPoint, WritesState], ids=lambda cls: cls.__name__
+)
+async def test_served_and_in_process_decide_the_same(served: Any, cls: type[Marks]) -> None:
+    chosen = []
+    for is_served in (True, False):
+        world = served(cls).world(_nodes()) if is_served else World(_nodes(), [cls])
+        async with world:
+            chosen.append(await _churn(world, random.Random(7)))
+    assert chosen[0] == chosen[1]
+
+
+async def _churn(world: World, random_: random.Random) -> list[tuple[str, str]]:
+    """Return the nodes and messages of pods that come while nodes and other pods change."""
+    names = ["a", "b", "c"]
+    for step in range(60):
+        what = random_.randrange(10)
+        name = random_.choice(names)
+        if what == 0:
+            labels = {"mark": str(random_.randrange(100))} | (
+                {"closed": ""} if random_.random() < 0.4 else {}
+            )
+            world.server.update(node(name, labels=labels))
+        elif what == 1 and len(names) < 6:
+            names.append(f"n{step}")
+            world.server.create(node(names[-1], labels={"mark": str(random_.randrange(100))}))
+        elif what == 2:
+            bound = [item for item in world.server.list("pods") if item.get("spec.nodeName")]
+            if bound:
+                world.server.delete("pods", random_.choice(bound).ref)
+        else:
+            labels = {one: "" for one in ("strict", "careless") if random_.random() < 0.3}
+            world.server.create(pod(f"p{step}", labels=labels))
+        await world.settle()
+    return [(world.node_of(f"p{step}"), world.message_of(f"p{step}")) for step in range(60)]
