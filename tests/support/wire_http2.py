@@ -10,6 +10,7 @@ from h2.connection import H2Connection
 from h2.events import (
     DataReceived,
     RequestReceived,
+    SettingsAcknowledged,
     StreamEnded,
     StreamReset,
     WindowUpdated,
@@ -28,6 +29,10 @@ class ServedHttp2(asyncio.Protocol):
         self.unsent: dict[int, bytes] = {}
         self.transport: asyncio.Transport | None = None
         self.reads = 0
+        self.acknowledged = 0
+        """Acknowledgements of SETTINGS."""
+        self.body_bytes = 0
+        """Bytes of bodies so far."""
         self.certificate = ""
         """The name in the client's certificate."""
         self.held: bytearray | None = None
@@ -60,12 +65,15 @@ class ServedHttp2(asyncio.Protocol):
             elif isinstance(event, DataReceived):
                 assert event.data is not None and event.stream_id is not None
                 self._open[event.stream_id].body += event.data
+                self.body_bytes += len(event.data)
                 self.h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id)
             elif isinstance(event, StreamEnded):
                 self._ended(event.stream_id)
             elif isinstance(event, StreamReset):
                 self.unsent.pop(event.stream_id, None)
                 self.server.resets.append((event.stream_id, int(event.error_code or 0)))
+            elif isinstance(event, SettingsAcknowledged):
+                self.acknowledged += 1
             elif isinstance(event, WindowUpdated):
                 self.send_bodies()
         self.flush()

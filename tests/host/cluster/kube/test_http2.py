@@ -10,18 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import hpack
-import orjson
 import pytest
 from berth_host.cluster.kube import http2, lane
-from berth_host.cluster.kube.client import MAX_UNDER_WAY, KubeClient
+from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.http2 import Http2Connection
 from berth_host.cluster.kube.http2_heads import HeadEncoder
-from berth_host.cluster.kube.lane_connection import ConnectionLostError
+from berth_host.cluster.kube.lane_connection import ConnectionLostError, NotActedOnError
 from berth_host.errors.cluster import (
-    NotFoundError,
     RepeatableError,
-    TimedOutError,
     UnavailableError,
 )
 from berth_host.model.clock import ManualClock
@@ -30,6 +27,7 @@ from h2.settings import SettingCodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.certificates import Authority
+from support.memory_transport import MemoryTransport
 from support.waiting import until
 from support.wire_asked import Asked, WireServer
 from support.wire_http2 import ServedHttp2
@@ -93,27 +91,6 @@ async def created(asked: Asked) -> None:
 
 
 # --- what goes well --------------------------------------------------------------------------------
-
-
-async def test_request_arrives_whole(opened: Opened) -> None:
-    server = WireServer(created)
-    async with opened(server) as client:
-        for _ in range(2):  # The second one refers to the headers of the first.
-            assert await bind(client) == b'{"kind":"Binding"}'
-    first, second = server.asked
-    assert first.headers == second.headers
-    assert first.headers == {
-        ":method": "POST",
-        ":scheme": "https",
-        ":authority": f"127.0.0.1:{server.port}",
-        ":path": BINDING,
-        "accept": "application/json",
-        "user-agent": "berth",
-        "authorization": "Bearer t0",
-        "content-type": "application/json",
-        "content-length": "18",
-    }
-    assert first.of is second.of
 
 
 async def test_patch_has_its_content_type_and_query(opened: Opened) -> None:
@@ -212,19 +189,6 @@ async def test_more_requests_than_the_server_takes_at_once(opened: Opened) -> No
         await asyncio.gather(*calls)
 
 
-async def test_limit_on_requests_under_way_holds(opened: Opened) -> None:
-    server = WireServer()
-    async with opened(server) as client:
-        calls = [asyncio.ensure_future(bind(client)) for _ in range(MAX_UNDER_WAY + 5)]
-        await until(lambda: len(server.asked) == MAX_UNDER_WAY)
-        for asked in list(server.asked):
-            asked.answer(201)
-        await until(lambda: len(server.asked) == MAX_UNDER_WAY + 5)
-        for asked in server.asked[MAX_UNDER_WAY:]:
-            asked.answer(201)
-        await asyncio.gather(*calls)
-
-
 async def test_answer_that_comes_byte_by_byte(opened: Opened) -> None:
     server = WireServer()
     async with opened(server) as client:
@@ -243,72 +207,7 @@ async def test_answer_that_comes_byte_by_byte(opened: Opened) -> None:
 # --- answers that are errors -----------------------------------------------------------------------
 
 
-async def test_429_is_sent_again_after_the_time_that_the_server_names(opened: Opened) -> None:
-    async def answer(asked: Asked) -> None:
-        if len(server.asked) == 1:
-            asked.answer(429, b'{"kind": "Status", "code": 429}', retry_after="7")
-        else:
-            asked.answer(201)
-
-    server = WireServer(answer)
-    clock = ManualClock()
-    async with opened(server, clock) as client:
-        call = asyncio.ensure_future(bind(client))
-        await until(lambda: clock.next_timer_s() is not None)
-        assert clock.next_timer_s() == 7.0
-        clock.advance(7.0)
-        await call
-    assert len(server.asked) == 2
-
-
-async def test_404_is_named(opened: Opened) -> None:
-    async def answer(asked: Asked) -> None:
-        asked.answer(404, orjson.dumps({"kind": "Status", "message": 'pods "web" not found'}))
-
-    async with opened(WireServer(answer)) as client:
-        for _ in range(2):
-            with pytest.raises(NotFoundError, match='pods "web" not found'):
-                await bind(client)
-
-
-async def test_401_brings_the_new_token_on_a_new_connection(opened: Opened, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("t1")
-
-    async def answer(asked: Asked) -> None:
-        asked.answer(201 if asked.headers["authorization"] == "Bearer t2" else 401)
-
-    server = WireServer(answer)
-    async with opened(server, tokenFile=str(token)) as client:
-        token.write_text("t2")
-        await bind(client)
-        await bind(client)
-    assert [asked.headers["authorization"] for asked in server.asked] == [
-        "Bearer t1",
-        "Bearer t2",
-        "Bearer t2",
-    ]
-    assert len(server.connections) == 2
-
-
 # --- connections that end --------------------------------------------------------------------------
-
-
-async def test_request_that_may_have_been_acted_on_is_not_sent_again(opened: Opened) -> None:
-    async def cut(asked: Asked) -> None:
-        asked.of.cut()
-
-    server = WireServer(cut)
-    async with opened(server) as client:
-        with pytest.raises(
-            UnavailableError, match=r"pods 'web': the connection to https://\S+ was lost"
-        ) as caught:
-            await bind(client)
-        assert not isinstance(caught.value, RepeatableError)
-        assert len(server.asked) == 1
-        server.handler = created
-        await bind(client)
-    assert len(server.asked) == 2
 
 
 async def test_request_on_a_connection_that_was_cut_meanwhile_opens_another(opened: Opened) -> None:
@@ -371,34 +270,6 @@ async def test_refused_stream_is_sent_again_and_a_reset_one_is_not(opened: Opene
         assert len(server.asked) == 8
 
 
-async def test_no_answer_in_time_ends_this_request_alone(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lane, "TICK_S", 0.01)
-    server = WireServer()
-    async with opened(server) as client:
-        patient = asyncio.ensure_future(bind(client))
-        await until(lambda: len(server.asked) == 1)
-        with pytest.raises(TimedOutError, match=r"no answer from https://\S+ within 0.05 s"):
-            await bind(client, timeout_s=0.05)
-        late = server.asked[1]
-        await until(lambda: server.resets == [(late.stream, ErrorCodes.CANCEL)])
-        server.asked[0].answer(201)
-        await patient
-    assert len(server.connections) == 1
-
-
-async def test_cancelled_request_is_reset(opened: Opened) -> None:
-    server = WireServer()
-    async with opened(server) as client:
-        call = asyncio.ensure_future(bind(client))
-        await until(lambda: len(server.asked) == 1)
-        call.cancel()
-        await until(lambda: server.resets == [(server.asked[0].stream, ErrorCodes.CANCEL)])
-        server.handler = created
-        await bind(client)
-
-
 async def test_silent_server_is_pinged_and_then_left(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane, "TICK_S", 0.01)
     for name, seconds in (("PING_AFTER_S", 0.02), ("PING_TIMEOUT_S", 0.05)):
@@ -429,52 +300,7 @@ async def test_server_that_ends_before_its_settings_has_acted_on_nothing(
             await bind(client)
 
 
-async def test_one_dial_for_all_that_wait_and_a_cancelled_one_does_not_end_it(opened: Opened) -> None:
-    server = WireServer(created)
-    async with opened(server) as client:
-        calls = [asyncio.ensure_future(bind(client)) for _ in range(10)]
-        await asyncio.sleep(0)
-        calls[0].cancel()
-        await asyncio.gather(*calls[1:])
-    assert len(server.connections) == 1
-    assert len(server.asked) == 9
-
-
-async def test_refused_connection_may_be_repeated_and_says_what_to_look_at(
-    opened: Opened, kubeconfig: Callable[..., str]
-) -> None:
-    server = WireServer(created)
-    async with opened(server) as client:
-        await bind(client)
-    server.port = 9
-    client = await KubeClient.open(Connection(kubeconfig=kubeconfig(server)))
-    with pytest.raises(RepeatableError, match="is the API server running, and the address right"):
-        await bind(client)
-    await client.close()
-
-
 # --- a peer that sends anything ----------------------------------------------------------------------
-
-
-class MemoryTransport(asyncio.Transport):
-    """Keeps what is written. `alpn`: the protocol that TLS agreed on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = bytearray()
-        self.is_aborted = False
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += data
-
-    def is_closing(self) -> bool:
-        return self.is_aborted
-
-    def abort(self) -> None:
-        self.is_aborted = True
 
 
 def frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:
@@ -482,9 +308,11 @@ def frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def three_requests() -> AsyncIterator[tuple[Http2Connection, list[asyncio.Future[None]]]]:
+async def three_requests(
+    transport: MemoryTransport | None = None,
+) -> AsyncIterator[tuple[Http2Connection, list[asyncio.Future[None]]]]:
     connection = Http2Connection([(":authority", "x")], lambda _: None)
-    connection.connection_made(MemoryTransport())
+    connection.connection_made(transport or MemoryTransport())
     connection.data_received(frame(4, 0, 0, b""))
     ends_s = asyncio.get_running_loop().time() + 30.0
     calls = [connection.begin("POST", "/x", b"{}", "a/b", ends_s).answer for _ in range(3)]
@@ -508,6 +336,16 @@ WRONG = {
     "push": (frame(5, 4, 1, bytes(4)), "PUSH_PROMISE"),
     "window": (frame(8, 0, 0, b"\x7f\xff\xff\xff") * 2, "window"),
     "cut settings": (frame(4, 0, 0, b"\0"), "SETTINGS"),
+    "window of a stream": (frame(8, 0, 1, b"\x7f\xff\xff\xff") * 2, "window"),
+    "initial window": (frame(4, 0, 0, b"\0\x04\xff\xff\xff\xff"), "window"),
+    "endless headers": (frame(1, 0, 1, b"\x88") + frame(9, 0, 1, b"") * 2000, "headers of more than"),
+    "large headers": (frame(1, 0, 1, b"\x88") + frame(9, 0, 1, bytes(16_000)) * 20, "headers of more than"),
+    "status": (frame(1, 4, 1, b"\x08\x03\xb2\xb2\xb2"), "the status|cannot be read"),
+    "end with an interim status": (frame(1, 5, 1, b"\x08\x03103"), "ends with 103"),
+    "short priority": (frame(1, 0x24, 1, b"\x88"), "without a status"),
+    "short reset": (frame(3, 0, 1, b""), "RST_STREAM"),
+    "short window": (frame(8, 0, 0, b""), "WINDOW_UPDATE"),
+    "padded data": (frame(1, 4, 1, b"\x88") + frame(0, 8, 1, b"\x05abc"), "padding"),
     "short ping": (frame(6, 0, 0, b""), "PING"),
     "short goaway": (frame(7, 0, 0, b""), "GOAWAY"),
 }
@@ -524,23 +362,159 @@ async def test_what_is_no_http2_ends_all_requests_and_says_what_it_was(name: str
                 await call
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    st.lists(
-        st.one_of(
-            st.binary(max_size=40),
-            st.builds(
-                frame,
-                st.integers(0, 12),
-                st.integers(0, 255),
-                st.sampled_from((0, 1, 2, 3, 5, 7, 2**31 - 1)),
-                st.one_of(st.binary(max_size=20), st.sampled_from((b"\x88", b"\x08\x03201", bytes(4)))),
-            ),
+async def test_padding_priority_interim_answers_and_trailers_are_read() -> None:
+    async with three_requests() as (connection, calls):
+        first = next(iter(connection.asked))
+        connection.data_received(
+            frame(1, 4, 1, b"\x08\x03103")
+            + frame(1, 0x8 | 0x20, 1, b"\x03" + bytes(5) + b"\x08" + bytes(3))
+            + frame(9, 4, 1, b"\x03201")
+            + frame(0, 8, 1, b"\x02ab" + bytes(2))
+            + frame(0, 0, 1, b"")
+            + frame(0, 0, 1, b"c")
+            + frame(11, 255, 7, b"a frame of an unknown kind")
+            + frame(1, 5, 1, b"\x0f\x0d\x01x")
+        )
+        await calls[0]
+        assert (first.status, b"".join(first.parts)) == (201, b"abc")
+        assert not connection.is_closed
+
+
+@pytest.mark.parametrize("code", range(15))
+async def test_reset_stream_is_repeatable_only_if_the_server_refused_it(code: int) -> None:
+    """Also NO_ERROR: without END_STREAM the answer is cut off."""
+    async with three_requests() as (connection, calls):
+        connection.data_received(
+            frame(1, 4, 1, b"\x88") + frame(0, 0, 1, b"{") + frame(3, 0, 1, code.to_bytes(4, "big"))
+        )
+        with pytest.raises(ConnectionLostError) as caught:
+            await calls[0]
+        assert isinstance(caught.value, NotActedOnError) == (code == ErrorCodes.REFUSED_STREAM)
+        assert not calls[1].done()
+
+
+async def test_second_goaway_leaves_out_more() -> None:
+    async with three_requests() as (connection, calls):
+        connection.data_received(frame(7, 0, 0, b"\x7f\xff\xff\xff" + bytes(4)))
+        assert connection.is_retired
+        assert not any(call.done() for call in calls)
+        connection.data_received(frame(7, 0, 0, (1).to_bytes(4, "big") + (2).to_bytes(4, "big")))
+        for call in calls[1:]:
+            with pytest.raises(NotActedOnError, match="GOAWAY: INTERNAL_ERROR"):
+                await call
+        connection.data_received(frame(1, 5, 1, b"\x88"))
+        await calls[0]
+        assert connection.is_closed
+
+
+async def test_request_that_was_not_written_yet_may_be_sent_again_when_the_connection_ends() -> None:
+    for end in ("lost", "garbage", "closed here"):
+        transport = MemoryTransport()
+        async with three_requests(transport) as (connection, calls):
+            late = connection.begin("POST", "/late", b"{}", "a/b", 1e9).answer
+            if end == "lost":
+                connection.connection_lost(ConnectionResetError())
+            elif end == "garbage":
+                connection.data_received(b"x" * 20)
+            else:
+                connection.close()
+            with pytest.raises(NotActedOnError):
+                await late
+            for call in calls:
+                with pytest.raises(ConnectionLostError) as caught:
+                    await call
+                assert not isinstance(caught.value, NotActedOnError)
+            assert b"/late" not in transport.written
+
+
+async def test_request_on_a_transport_that_closes_was_not_acted_on() -> None:
+    transport = MemoryTransport()
+    async with three_requests(transport) as (connection, _):
+        transport.is_aborted = True
+        late = connection.begin("POST", "/late", b"{}", "a/b", 1e9).answer
+        await asyncio.sleep(0)
+        connection.connection_lost(None)
+        with pytest.raises(NotActedOnError):
+            await late
+
+
+@pytest.mark.parametrize("raw", [frame(6, 0, 0, bytes(8)), frame(4, 0, 0, b"")], ids=["PING", "SETTINGS"])
+async def test_server_that_floods_and_does_not_read_is_left(raw: bytes) -> None:
+    async with three_requests() as (connection, calls):
+        for _ in range(30):  # It may send many, as long as it reads.
+            connection.data_received(raw * 1000)
+            await asyncio.sleep(0)
+        assert not connection.is_closed
+        connection.pause_writing()
+        for _ in range(30):
+            if not connection.is_closed:
+                connection.data_received(raw * 1000)
+                await asyncio.sleep(0)
+        assert connection.is_closed
+        with pytest.raises(ConnectionLostError, match="without reading"):
+            await calls[0]
+
+
+async def test_last_stream_numbers_retire_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with three_requests() as (connection, calls):
+        monkeypatch.setattr(connection, "_next_number", 2**31 - 2**20 + 1)
+        connection.check(0.0)
+        assert connection.is_retired
+        assert not connection.has_room
+        connection.data_received(frame(1, 5, 1, b"\x88"))
+        await calls[0]
+
+
+async def test_window_of_a_stream_may_become_negative(opened: Opened) -> None:
+    server = WireServer(created, {SettingCodes.INITIAL_WINDOW_SIZE: 1000})
+    body = bytes(range(256)) * 20
+    async with opened(server) as client:
+        await bind(client)
+        [connection] = server.connections
+        call = asyncio.ensure_future(bind(client, body))
+        await until(lambda: len(server.asked) == 2 or connection.body_bytes >= 1000)
+        connection.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 10})
+        connection.flush()
+        assert await call == body
+
+
+async def test_server_that_takes_no_more_requests_for_a_while_gets_them_later(opened: Opened) -> None:
+    server = WireServer(created, {SettingCodes.MAX_CONCURRENT_STREAMS: 5})
+    async with opened(server) as client:
+        await bind(client)
+        [connection] = server.connections
+        server.settings = {SettingCodes.MAX_CONCURRENT_STREAMS: 0}  # For new connections.
+        connection.h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: 0})
+        connection.flush()
+        await until(lambda: connection.acknowledged >= 2)
+        calls = [asyncio.ensure_future(bind(client)) for _ in range(3)]
+        # The client looks for another connection, and finds that it would take no request either.
+        await until(lambda: len(server.connections) == 2)
+        assert len(server.asked) == 1
+        connection.h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: 5})
+        connection.flush()
+        await asyncio.gather(*calls)
+    assert [asked.of for asked in server.asked] == [connection] * 4
+
+
+ANY_FRAMES = st.lists(
+    st.one_of(
+        st.binary(max_size=40),
+        st.builds(
+            frame,
+            st.integers(0, 12),
+            st.integers(0, 255),
+            st.sampled_from((0, 1, 2, 3, 5, 7, 2**31 - 1)),
+            st.one_of(st.binary(max_size=20), st.sampled_from((b"\x88", b"\x08\x03201", bytes(4)))),
         ),
-        max_size=12,
-    )
+    ),
+    max_size=12,
 )
-def test_any_bytes_of_a_peer_end_or_keep_the_connection(pieces: list[bytes]) -> None:
+
+
+def feed(pieces: list[bytes]) -> None:
+    """Feed what a peer sends: each request ends at the latest with the connection, and in one way."""
+
     async def run() -> None:
         async with three_requests() as (connection, calls):
             for piece in pieces:
@@ -559,6 +533,19 @@ def test_any_bytes_of_a_peer_end_or_keep_the_connection(pieces: list[bytes]) -> 
     asyncio.run(run())
 
 
+@settings(max_examples=150, deadline=None)
+@given(ANY_FRAMES)
+def test_any_bytes_of_a_peer_end_or_keep_the_connection(pieces: list[bytes]) -> None:
+    feed(pieces)
+
+
+@pytest.mark.long
+@settings(max_examples=20_000, deadline=None)
+@given(ANY_FRAMES)
+def test_any_bytes_of_a_peer_end_or_keep_the_connection_at_length(pieces: list[bytes]) -> None:
+    feed(pieces)
+
+
 def test_blocks_of_headers_are_read_by_another_implementation() -> None:
     constant = [(":authority", "a:1"), ("accept", "x" * 200), ("odd-name", "v" * 5000), ("user-agent", "b")]
     for table_bytes in (0, 60, 300, 4096):
@@ -575,13 +562,3 @@ def test_blocks_of_headers_are_read_by_another_implementation() -> None:
                 ("content-type", "t" * 130),
                 ("content-length", str(length)),
             ]
-
-
-async def test_certificate_of_another_authority_is_refused(
-    authority: Authority, tmp_path: Path, kubeconfig: Callable[..., str]
-) -> None:
-    async with wire_server(Authority("other"), tmp_path, WireServer(created)) as server:
-        client = await KubeClient.open(Connection(kubeconfig=kubeconfig(server)))
-        with pytest.raises(UnavailableError, match=r"the certificate of \S+ is not trusted"):
-            await bind(client)
-        await client.close()
