@@ -273,9 +273,9 @@ def columns_are_read_once(patch: pytest.MonkeyPatch, world: KeptMachine) -> None
     """A column that was read is handed out again although rows were written since."""
     keep = RowColumn.keep
 
-    def quietly(self: Any, nodes: Any, positions: Any, numbers: Any) -> None:
+    def quietly(self: Any, nodes: Any, missing: Any, numbers: Any) -> None:
         before = self._read
-        keep(self, nodes, positions, numbers)
+        keep(self, nodes, missing, numbers)
         self._read = before
 
     patch.setattr(RowColumn, "keep", quietly)
@@ -295,7 +295,7 @@ def scores_are_normalized_once(patch: pytest.MonkeyPatch, world: KeptMachine) ->
 
 def errors_stay_in_columns(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:
     """An error is kept as an answer."""
-    patch.setattr(RowColumn, "forget", lambda self, slots: None)
+    patch.setattr(RowColumn, "forget", lambda self, nodes, missing: None)
 
 
 def objects_are_ignored(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:
@@ -309,7 +309,12 @@ def verdicts_are_kept_without_a_declaration(patch: pytest.MonkeyPatch, world: Ke
 
     def by_row(client: Any) -> bool:
         declared = replace(client.descriptor, depends_on=client.descriptor.depends_on or DependsOn.NODE)
-        seen: Any = SimpleNamespace(local=client.local, settings=client.settings, descriptor=declared)
+        seen: Any = SimpleNamespace(
+            follows=client.follows,
+            is_served=client.is_served,
+            settings=client.settings,
+            descriptor=declared,
+        )
         return keeps_by_row(seen)
 
     patch.setattr(signing, "keeps_by_row", by_row)
@@ -384,14 +389,14 @@ MUTANTS: Mapping[Mutant, tuple[Step, ...]] = {
         node(4, 2),
         once(labels=DB, cpu=3),
     ),
+    # NodeAffinity reads names: no other node has an answer for the content of the changed one.
     columns_are_read_once: (
-        node(3, 3),
-        once(),
+        once("zone a"),
         ("node_goes", {"number": 1}),
-        once(cpu=1),
-        once(cpu=2),
-        node(3, 0),
-        once(cpu=3),
+        once("zone a", cpu=1),
+        once("zone a", cpu=2),
+        node(2, 0),
+        once("zone a", cpu=3),
     ),
     scores_are_normalized_once: (once(), once(cpu="1"), once(cpu="2"), node(4, 0), once(cpu="300m")),
     errors_stay_in_columns: (once(), once(cpu=1), placed("a"), failing("filter", cpu=2), once(cpu=3)),

@@ -18,6 +18,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, NoConcern
+from berth_sdk.kept.row_contents import Reads
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import ALL_FIELDS, PodField, are_of_spec, signing
@@ -65,7 +66,7 @@ class Follows:
 
     `depends_on`: the part of the tables; None: not declared, so no answers are kept. `sign`: returns the
     plugin's own signature of a pod; None: the signature has all scheduling fields. `sign_spec`: the same, for
-    a signature that only depends on the pod's spec.
+    a signature that only depends on the pod's spec. `reads`: the columns of a row; None: not declared.
     """
 
     def __init__(
@@ -76,10 +77,13 @@ class Follows:
         handle: ObjectVersions | None = None,
         sign: Sign | None = None,
         sign_spec: Callable[[Pod], Hashable] | None = None,
+        *,
+        reads: Reads | None = None,
     ) -> None:
         """Set the inputs. `handle`: has the plugin's objects; None: these cannot be read."""
         self.plugin = plugin
         self.depends_on = depends_on
+        self.reads = reads
         self.sign_spec = sign_spec
         self.sign: Sign | None = sign if sign_spec is None else by_pod(sign_spec)
         self.requeues = 0

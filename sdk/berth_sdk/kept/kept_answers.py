@@ -12,7 +12,7 @@ For in-process plugins the host keeps the answers of the first form itself, seve
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar
 
@@ -22,12 +22,14 @@ from numpy.typing import NDArray
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn
 from berth_sdk.kept.follows import BySignature, Follows, StaleSlots
-from berth_sdk.kept.known_slots import KnownSlots
+from berth_sdk.kept.known_slots import NO_ROWS, KnownSlots
+from berth_sdk.kept.row_contents import Alike, ContentAnswers, Reads
 from berth_sdk.kept.status_codes import StatusCodes
 from berth_sdk.pod import Pod
 from berth_sdk.results import FilterResult
 from berth_sdk.status import Verdicts
 from berth_sdk.tables import NodeTable
+from berth_sdk.tables.few import FEW
 from berth_sdk.tables.node_columns import NodeColumns
 from berth_sdk.tables.read_only import extended
 
@@ -37,13 +39,42 @@ MAX_SIGNATURES: Final = 64
 _MAX_STATUSES: Final = 4096
 
 
-class RowColumn:
-    """One number per slot for one pod signature: a score, or the code of a status (0: success).
+class Missing:
+    """The rows of a table that a plugin is asked about: those without a kept answer, and of rows that are
+    alike the first.
 
-    `by`: the part of a row that decides it, NODE, ROW or NODES.
+    `rows`: their positions, ascending. `slots`: of all rows without an answer; None: the same rows. `alike`:
+    these rows in groups. `contents`: by group.
     """
 
+    __slots__ = ("alike", "contents", "rows", "slots")
+
+    def __init__(
+        self,
+        rows: Rows,
+        slots: Rows | None = None,
+        alike: Alike | None = None,
+        contents: Sequence[int] = (),
+    ) -> None:
+        self.rows = rows
+        self.slots = slots
+        self.alike = alike
+        self.contents = contents
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def of(self, nodes: NodeTable) -> NodeTable:
+        """Return these rows of the table."""
+        return nodes if len(self.rows) == len(nodes) else nodes.take(self.rows)
+
+
+class RowColumn:
+    """One number per slot for one pod signature: a score, or the code of a status (0: success)."""
+
     __slots__ = (
+        "_by_content",
+        "_groups",
         "_known",
         "_numbers",
         "_read",
@@ -52,9 +83,24 @@ class RowColumn:
         "codes",
     )
 
-    def __init__(self, dtype: type[np.signedinteger[Any]], by: DependsOn | None) -> None:
+    def __init__(
+        self,
+        dtype: type[np.signedinteger[Any]],
+        by: DependsOn | None,
+        reads: Reads | None = None,
+        *,
+        groups: bool = False,
+    ) -> None:
+        """Begin without answers.
+
+        `by`: the part of a row that decides a number, NODE, ROW or NODES. `reads`: the columns that decide
+        it; None: not declared. `groups`: many rows are compared with each other as well, because a question
+        about fewer rows is cheaper, as with a served plugin.
+        """
         self._stale = StaleSlots(by)
         self._known = KnownSlots()
+        self._groups = groups
+        self._by_content: ContentAnswers[int] | None = None if reads is None else ContentAnswers(reads)
         self._numbers: NDArray[Any] = np.zeros(0, dtype=dtype)
         self._read: NDArray[Any] | None = None
         self._read_rows: Rows | None = None
@@ -72,20 +118,49 @@ class RowColumn:
         elif stale:
             self._known.forget(stale)
 
-    def missing(self, nodes: NodeTable) -> Rows:
-        """Return the positions in `nodes` of the rows without a kept answer, ascending."""
-        return self._known.missing(nodes)
+    def missing(self, nodes: NodeTable) -> Missing:
+        """Return the rows of `nodes` to ask about. Rows of a known content take over its number."""
+        missing = self._known.missing(nodes)
+        shared = self._by_content
+        if shared is None or not len(missing) or not (self._groups or len(missing) <= FEW):
+            return Missing(missing)
+        slots = nodes.slots.take(missing)
+        contents = shared.numbers(nodes._columns, slots.tolist())
+        found = shared.find(contents)
+        left = [at for at, number in enumerate(found) if number is None]
+        if len(left) < len(found):
+            known = [at for at, number in enumerate(found) if number is not None]
+            here = slots.take(known)
+            self._numbers[here] = [found[at] for at in known]
+            self._known.learn(here, in_use=nodes.snapshot_size)
+            self._read = None
+            if not left:
+                return Missing(NO_ROWS)
+            missing, slots = missing.take(left), slots.take(left)
+            contents = [contents[at] for at in left]
+        alike = Alike(contents)
+        first = alike.first
+        return Missing(missing.take(first), slots, alike, [contents[at] for at in first.tolist()])
 
-    def keep(self, nodes: NodeTable, positions: Rows, numbers: NDArray[Any]) -> None:
-        """Keep `numbers`, one for each of `positions` of `nodes`."""
-        slots = nodes.slots if len(positions) == len(nodes) else nodes.slots.take(positions)
+    def keep(self, nodes: NodeTable, missing: Missing, numbers: NDArray[Any]) -> None:
+        """Keep `numbers`, one for each row of `missing`, which was returned for `nodes`."""
+        slots = missing.slots
+        if slots is None or missing.alike is None:
+            slots = missing.of(nodes).slots
+        else:
+            if self._by_content is not None:
+                self._by_content.keep(missing.contents, numbers.tolist())
+            numbers = numbers.take(missing.alike.group)
         self._numbers[slots] = numbers
         self._known.learn(slots, in_use=nodes.snapshot_size)
         self._read = None
 
-    def forget(self, slots: Rows) -> None:
-        """Forget the answers about these slots."""
+    def forget(self, nodes: NodeTable, missing: Missing) -> None:
+        """Forget the answers that `keep` was given about these rows."""
+        slots = missing.of(nodes).slots if missing.slots is None else missing.slots
         self._known.forget(slots.tolist())
+        if self._by_content is not None:
+            self._by_content.drop(missing.contents)
 
     def read(self, nodes: NodeTable) -> NDArray[Any]:
         """Return the number of each row; read-only, and valid until the next call, which writes to the same
@@ -100,13 +175,13 @@ class RowColumn:
             self._read, self._read_rows = nodes.take_of(self._numbers), rows
         return self._read
 
-    def keep_verdicts(self, nodes: NodeTable, positions: Rows, verdicts: Verdicts) -> None:
+    def keep_verdicts(self, nodes: NodeTable, missing: Missing, verdicts: Verdicts) -> None:
         """Keep verdicts as their codes."""
         if len(verdicts.statuses) == 1:
-            self.keep(nodes, positions, np.zeros(len(positions), dtype=np.int32))
+            self.keep(nodes, missing, np.zeros(len(missing), dtype=np.int32))
             return
         codes = np.asarray([self.codes.encode(status) for status in verdicts.statuses], dtype=np.int32)
-        self.keep(nodes, positions, codes.take(verdicts.groups))
+        self.keep(nodes, missing, codes.take(verdicts.groups))
 
     def verdicts(self, nodes: NodeTable) -> Verdicts:
         """Return the verdict on each row."""
@@ -136,11 +211,11 @@ class RowColumns:
         self._columns.as_of(versions)
         signature = follows.signature(state, pod, nodes, versions)
         if state.signed_at != versions:
-            column = RowColumn(self._dtype, follows.depends_on)  # for this call alone
+            column = RowColumn(self._dtype, follows.depends_on, follows.reads)  # for this call alone
         else:
             known = self._columns.get(signature)
             if known is None or len(known.codes) > _MAX_STATUSES:
-                known = RowColumn(self._dtype, follows.depends_on)
+                known = RowColumn(self._dtype, follows.depends_on, follows.reads)
                 self._columns.keep(signature, known)
             column = known
         column.catch_up(nodes._columns)

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from berth_sdk.extension_points import NodeColumn, NodeLabel
 from berth_sdk.node import Node
-from berth_sdk.tables import Moved, SlotFollower
+from berth_sdk.tables import Moved, NodeTable, SlotFollower
 from berth_sdk.tables.node_columns import NodeColumns, NodeUsage
 
 V = TypeVar("V")
@@ -156,9 +159,51 @@ class ContentAnswers(Generic[V]):
             if len(known) > MOST_ANSWERS:
                 del known[next(iter(known))]
 
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Forget the answers about these contents."""
+        for number in numbers:
+            self._answers.pop(number, None)
+
     def clear(self) -> None:
         """Forget all answers."""
         self._answers.clear()
+
+
+class Alike:
+    """Rows in groups of equal content, so that a plugin is asked about the first row of each.
+
+    `first`: the positions of these rows, ascending. `group`: for each row, the number of its group, which is
+    the place of its first row in `first`.
+    """
+
+    __slots__ = ("first", "group")
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        """`numbers`: the content of each row."""
+        groups: dict[int, int] = {}
+        first: list[int] = []
+        group: list[int] = []
+        for position, number in enumerate(numbers):
+            at = groups.get(number)
+            if at is None:
+                at = groups[number] = len(first)
+                first.append(position)
+            group.append(at)
+        self.first: NDArray[np.intp] = np.array(first, dtype=np.intp)
+        self.group: NDArray[np.intp] = np.array(group, dtype=np.intp)
+
+
+def alike_rows(nodes: NodeTable, reads: Reads | None) -> Alike | None:
+    """Return the rows of a table in groups of equal content; None if it takes no fewer questions to ask about
+    groups.
+
+    `reads`: None if the plugin declares none. Rows of a what-if have contents that no table has.
+    """
+    if reads is None or len(nodes) < 2 or not nodes.is_snapshot:
+        return None
+    columns = nodes._columns
+    alike = Alike(contents_of(columns, reads).of(columns, nodes.slots.tolist()))
+    return alike if len(alike.first) < len(nodes) else None
 
 
 def contents_of(columns: NodeColumns, reads: Reads) -> RowContents:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth_sdk.errors import PluginAnswerError, ScoreRefusedError
+from berth_sdk.kept.row_contents import Alike
 from berth_sdk.pod_group import Assignment, Placement
 from berth_sdk.results import (
     BindResult,
@@ -224,3 +225,18 @@ def _check_failed(answer: Any) -> None:
     """Raise ScoreRefusedError for a failed Status in place of scores."""
     if isinstance(answer, Status) and not answer.is_success:
         raise ScoreRefusedError(answer.reasons or (answer.code.kube_name,))
+
+
+def grouped(statuses: Sequence[Status], alike: Alike | None) -> Verdicts:
+    """Return the same as `Verdicts.of`, and hash each status object once. `alike`: the rows in groups, a
+    status each; None: a status for each row.
+    """
+    seen: dict[Status, int] = {SUCCESS: 0}
+    by_id: dict[int, int] = {}
+    groups = np.zeros(len(statuses), dtype=np.int32)
+    for row, status in enumerate(statuses):
+        group = by_id.get(id(status))
+        if group is None:
+            group = by_id[id(status)] = seen.setdefault(status, len(seen))
+        groups[row] = group
+    return Verdicts(groups if alike is None else groups.take(alike.group), tuple(seen))

@@ -19,7 +19,8 @@ from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import Answer
 from berth_sdk.handle import Handle
 from berth_sdk.kept.follows import Follows, by_fields
-from berth_sdk.kept.kept_answers import KeptAnswers, RowColumn, RowColumns, TableAnswers
+from berth_sdk.kept.kept_answers import KeptAnswers, Missing, RowColumn, RowColumns, TableAnswers
+from berth_sdk.kept.row_contents import Alike, alike_rows
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import signing
 from berth_sdk.results import (
@@ -37,7 +38,7 @@ from berth_sdk.results import (
     ReserveResult,
 )
 from berth_sdk.runtime.answers import PLAIN, Steps, must_wait, run
-from berth_sdk.runtime.convert import Answers
+from berth_sdk.runtime.convert import Answers, grouped
 from berth_sdk.runtime.declarations import PARAMETERS
 from berth_sdk.runtime.declared import Declared, DeclaredHandle
 from berth_sdk.runtime.descriptor import EARLY, Descriptor, describe
@@ -133,18 +134,21 @@ class PluginRuntime(GroupRuntime):
                     return self._read_filter(answer, len(nodes))
                 return self._filter_later(answer, len(nodes))
             function, read = self._own_method("filter"), self._read.status
+            alike = alike_rows(nodes, self.descriptor.reads)
+            if alike is not None:
+                table = table.take(alike.first)
             statuses: list[Status] = []
             each = iter(table)
             for node in each:
                 answer = function(state, seen, node)
                 if type(answer) not in PLAIN and must_wait(answer):
                     rest = (function(state, seen, later) for later in each)
-                    return run(self._filter_rest(statuses, answer, rest))
+                    return run(self._filter_rest(statuses, answer, rest, alike))
                 statuses.append(read("filter", answer))
         except UndeclaredError as err:
             declared.name(err)
             raise
-        return FilterResult(_grouped(statuses))
+        return FilterResult(grouped(statuses, alike))
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Answer[Verdicts]:
         """Return one verdict per scenario, from the plugin's own method or derived from its Filter."""
@@ -249,7 +253,7 @@ class PluginRuntime(GroupRuntime):
         sign, sign_spec = self._methods.get("sign"), self._methods.get("sign_spec")
         if how.sign_fields is not None and sign is None and sign_spec is None:
             sign, sign_spec = by_fields(how.sign_fields)
-        return Follows(how.name, how.depends_on, how.needs, handle, sign, sign_spec)
+        return Follows(how.name, how.depends_on, how.needs, handle, sign, sign_spec, reads=how.reads)
 
     def _has(self, method: str) -> bool:
         return method in self._methods
@@ -306,11 +310,10 @@ class PluginRuntime(GroupRuntime):
         return result
 
     def _filter_rows(
-        self, column: RowColumn, missing: NDArray[np.intp], state: CycleState, pod: Pod, nodes: NodeTable
+        self, column: RowColumn, missing: Missing, state: CycleState, pod: Pod, nodes: NodeTable
     ) -> Steps[FilterResult]:
         """Call the plugin for the changed rows, and keep the answers."""
-        asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
-        result: FilterResult = yield self.filter(state, pod, asked, own=True)
+        result: FilterResult = yield self.filter(state, pod, missing.of(nodes), own=True)
         if result.early_scores is not None or result.skip_score:
             # Values beside the verdicts are valid for this call only, so no verdicts are kept any more.
             self.kept.verdicts = None
@@ -319,7 +322,7 @@ class PluginRuntime(GroupRuntime):
         verdicts = column.verdicts(nodes)
         if _has_errors(result.verdicts):
             # An error is no verdict on the row, so it is not kept.
-            column.forget(asked.slots)
+            column.forget(nodes, missing)
         return FilterResult(verdicts)
 
     async def _filter_later(self, answer: Awaitable[Any], count: int) -> FilterResult:
@@ -331,9 +334,11 @@ class PluginRuntime(GroupRuntime):
             raise
 
     def _filter_rest(
-        self, statuses: list[Status], answer: Any, answers: Iterator[Any]
+        self, statuses: list[Status], answer: Any, answers: Iterator[Any], alike: Alike | None
     ) -> Steps[FilterResult]:
-        """Continue a per-node Filter after an answer that has to be awaited. `answers`: the later ones."""
+        """Continue a per-node Filter after an answer that has to be awaited. `answers`: the later ones.
+        `alike`: the rows that they are about; None: all rows.
+        """
         read = self._read.status
         try:
             statuses.append(read("filter", (yield answer)))
@@ -342,7 +347,7 @@ class PluginRuntime(GroupRuntime):
         except UndeclaredError as err:
             self._declared.name(err)
             raise
-        return FilterResult(_grouped(statuses))
+        return FilterResult(grouped(statuses, alike))
 
     def _read_pre_filter(self, answer: Any, count: int) -> PreFilterResult:
         result = self._read.pre_filter(answer, count)
@@ -396,11 +401,10 @@ class PluginRuntime(GroupRuntime):
         return scores
 
     def _score_rows(
-        self, column: RowColumn, missing: NDArray[np.intp], state: CycleState, pod: Pod, nodes: NodeTable
+        self, column: RowColumn, missing: Missing, state: CycleState, pod: Pod, nodes: NodeTable
     ) -> Steps[NDArray[np.int64]]:
         """Call the plugin for the changed rows, and keep the answers."""
-        asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
-        column.keep(nodes, missing, (yield self._own_score(state, pod, asked)))
+        column.keep(nodes, missing, (yield self._own_score(state, pod, missing.of(nodes))))
         return column.read(nodes)
 
     def _own_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
@@ -419,13 +423,15 @@ class PluginRuntime(GroupRuntime):
         state.readable = self._declared.shared
         scores: list[int] = []
         try:
-            for node in self._declared.nodes(nodes):
+            table, alike = self._declared.nodes(nodes), alike_rows(nodes, self.descriptor.reads)
+            for node in table if alike is None else table.take(alike.first):
                 answer = function(state, seen, node)
                 scores.append(self._read.score((yield answer) if must_wait(answer) else answer))
         except UndeclaredError as err:
             self._declared.name(err)
             raise
-        return np.asarray(scores, dtype=np.int64)
+        found = np.asarray(scores, dtype=np.int64)
+        return found if alike is None else found.take(alike.group)
 
 
 def make_plugin(cls: type, args: Mapping[str, Any], handle: Handle, name: str = "") -> object:
@@ -444,19 +450,6 @@ def make_plugin(cls: type, args: Mapping[str, Any], handle: Handle, name: str = 
 
 async def _read_later(read: Callable[[Any], T], answer: Awaitable[Any]) -> T:
     return read(await answer)
-
-
-def _grouped(statuses: Sequence[Status]) -> Verdicts:
-    """Return the same as `Verdicts.of`, and hash each status object once."""
-    seen: dict[Status, int] = {SUCCESS: 0}
-    by_id: dict[int, int] = {}
-    groups = np.zeros(len(statuses), dtype=np.int32)
-    for row, status in enumerate(statuses):
-        group = by_id.get(id(status))
-        if group is None:
-            group = by_id[id(status)] = seen.setdefault(status, len(seen))
-        groups[row] = group
-    return Verdicts(groups, tuple(seen))
 
 
 def _has_errors(verdicts: Verdicts) -> bool:

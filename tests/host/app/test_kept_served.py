@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import DependsOn, NodeMode, Plugin
+from berth_sdk.extension_points import DependsOn, NodeColumn, NodeMode, Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.node import Node
@@ -79,6 +79,23 @@ class CountsPods(Marks):
         """By the room."""
         self.asked.append(f"score {node.name}")
         return max(0, 100 - 10 * len(node.pods))
+
+
+class DeclaresColumns(Marks):
+    """Reads the number of pods on the node and nothing else of it."""
+
+    depends_on = DependsOn.ROW
+    reads = (NodeColumn.POD_COUNT,)
+
+    def filter(self, state: CycleState, pod: Pod, node: Any) -> Status | None:
+        """By the room."""
+        self.asked.append(f"filter {node.name}")
+        return Status.unschedulable("full") if node.pod_count > 2 else None
+
+    def score(self, state: CycleState, pod: Pod, node: Any) -> int:
+        """By the room."""
+        self.asked.append(f"score {node.name}")
+        return 100 - 30 * int(node.pod_count)
 
 
 class ComparesNodes(Marks):
@@ -248,6 +265,27 @@ async def test_only_a_changed_node_is_asked_about(served: Any, cls: type[Marks])
         assert world.node_of("strict-3") == "b"
         # A changed Node object ends PreFilter and PreScore, which may read them all.
         assert [call for call in cls.asked if call.startswith("score")] == ["score b"]
+
+
+async def test_nodes_that_are_alike_in_the_declared_columns_share_an_answer(served: Any) -> None:
+    async with served(DeclaresColumns).world(_nodes()) as world:
+        counts, seen = {"a": 0, "b": 0, "c": 0}, {0}
+        await _place(world, pod("any-0"))
+        assert len([call for call in DeclaresColumns.asked if call.startswith("filter")]) == 1
+        for number in range(1, 9):
+            last = world.node_of(f"any-{number - 1}")
+            counts[last] += 1
+            DeclaresColumns.asked.clear()
+            await _place(world, pod(f"any-{number}"))
+            if number > 2:  # from the third pod of a kind on
+                # A full node is not scored.
+                points = ("filter",) if counts[last] > 2 else ("filter", "score")
+                new = [f"{point} {last}" for point in points] if counts[last] not in seen else []
+                assert [call for call in DeclaresColumns.asked if call.startswith(("f", "s"))] == new
+            seen.add(counts[last])
+        assert {world.node_of(f"any-{number}") for number in range(9)} == {"a", "b", "c"}
+        await _place(world, pod("any-9"))
+        assert world.message_of("any-9").startswith("0/3 nodes are available: 3 full.")
 
 
 async def test_only_the_node_of_the_last_pod_is_asked_about(served: Any) -> None:

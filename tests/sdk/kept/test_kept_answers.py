@@ -9,16 +9,16 @@ from typing import Final, cast
 import numpy as np
 import pytest
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, NodeLabel, Plugin, ScoreNormalization
 from berth_sdk.kept.follows import Follows
-from berth_sdk.kept.kept_answers import RowColumns
+from berth_sdk.kept.kept_answers import RowColumn, RowColumns
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import FilterResult
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.status import Status
-from berth_sdk.tables import NodeTable, ObjectStore
+from berth_sdk.tables import NodeColumns, NodeTable, ObjectStore
 from berth_sdk.testing import make_node, make_pod, make_table
 from berth_sdk.testing.handle import RecordingHandle
 from numpy.typing import NDArray
@@ -151,3 +151,86 @@ def test_an_error_is_not_kept(on: DependsOn) -> None:
         passed.append(answer.verdicts.all_passed)
     assert passed == [False, True, True]
     assert Anyway.asked == 2
+
+
+# --- rows that are alike -----------------------------------------------------------------------------
+
+
+def column_of(count: int, *, groups: bool) -> tuple[RowColumn, NodeColumns]:
+    """Return a column by zone, and a table of `count` nodes in the zones 0, 1 and 2."""
+    made = NodeColumns()
+    for number in range(count):
+        made.add(make_node(f"n{number}", labels={"zone": str(number % 3)}))
+    column = RowColumn(np.int64, DependsOn.NODE, frozenset({NodeLabel("zone")}), groups=groups)
+    column.catch_up(made)
+    return column, made
+
+
+def answered(column: RowColumn, columns: NodeColumns, number: int = 0) -> list[int]:
+    """Answer what is missing, by the zone and `number`. Return the rows that were asked about."""
+    nodes = NodeTable(columns)
+    column.catch_up(columns)
+    missing = column.missing(nodes)
+    asked = missing.of(nodes)
+    zones = [int(asked.node(row).labels["zone"]) for row in range(len(asked))] if len(missing) else []
+    column.keep(nodes, missing, np.array(zones, dtype=np.int64) + number)
+    rows: list[int] = missing.rows.tolist()
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("count", "groups", "rows"),
+    [
+        pytest.param(6, False, [0, 1, 2], id="few"),
+        pytest.param(30, False, list(range(30)), id="many, cheap to ask about"),
+        pytest.param(30, True, [0, 1, 2], id="many, fewer are cheaper"),
+    ],
+)
+def test_first_of_the_rows_that_are_alike_is_asked_about(count: int, groups: bool, rows: list[int]) -> None:
+    column, columns = column_of(count, groups=groups)
+    assert answered(column, columns) == rows
+    assert column.read(NodeTable(columns)).tolist() == [number % 3 for number in range(count)]
+    assert answered(column, columns) == []
+
+
+def test_row_that_moved_takes_over_the_number_of_its_content() -> None:
+    column, columns = column_of(3, groups=False)
+    answered(column, columns)
+    columns.set_node(0, make_node("n0", labels={"zone": "2"}))
+    assert column.read(NodeTable(columns)).tolist() == [0, 1, 2]
+    assert answered(column, columns) == []
+    assert column.read(NodeTable(columns)).tolist() == [2, 1, 2]
+    columns.set_node(1, make_node("n1", labels={"zone": "7"}))
+    assert answered(column, columns) == [1]
+    assert column.read(NodeTable(columns)).tolist() == [2, 7, 2]
+
+
+def test_answers_that_are_forgotten_are_forgotten_of_all_rows_that_are_alike() -> None:
+    column, columns = column_of(6, groups=False)
+    nodes = NodeTable(columns)
+    missing = column.missing(nodes)
+    column.keep(nodes, missing, np.array([9, 9, 9]))
+    column.forget(nodes, missing)
+    assert answered(column, columns) == [0, 1, 2]
+    assert column.read(nodes).tolist() == [0, 1, 2, 0, 1, 2]
+
+
+def test_answer_belongs_to_the_rows_as_they_were_asked_about() -> None:
+    column, columns = column_of(3, groups=False)
+    nodes = NodeTable(columns)
+    missing = column.missing(nodes)
+    columns.set_node(0, make_node("n0", labels={"zone": "5"}))  # while the plugin thinks
+    column.keep(nodes, missing, np.array([0, 1, 2]))
+    assert answered(column, columns) == [0]
+    columns.set_node(1, make_node("n1", labels={"zone": "0"}))
+    assert answered(column, columns) == []
+    assert column.read(NodeTable(columns)).tolist() == [5, 0, 2]
+
+
+def test_another_table_has_other_contents() -> None:
+    column, columns = column_of(3, groups=False)
+    answered(column, columns)
+    _, other = column_of(3, groups=False)
+    other.set_node(0, make_node("n0", labels={"zone": "4"}))
+    assert answered(column, other) == [0, 1, 2]
+    assert column.read(NodeTable(other)).tolist() == [4, 1, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginAnswerError
 from berth_sdk.events import ClusterEvent
-from berth_sdk.extension_points import DependsOn, Plugin
+from berth_sdk.extension_points import DependsOn, NodeColumn, NodeLabel, Plugin
 from berth_sdk.kept.kept_answers import MAX_SIGNATURES, RowColumns
+from berth_sdk.needs import Need
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
@@ -32,6 +34,7 @@ from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeColumns, NodeTable, NodeUsage
+from berth_sdk.testing import make_node, make_pod, make_table
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -237,14 +240,81 @@ def test_another_table_is_asked_anew() -> None:
     assert asked == ["n0", "n0"]
 
 
+@pytest.mark.parametrize("style", ["plain", "async"])
+def test_nodes_that_are_alike_are_asked_about_once(style: str) -> None:
+    asked: list[str] = []
+
+    def check(self: Any, state: CycleState, pod: Pod, node: Any) -> Status | None:
+        asked.append(node.name)
+        return per_node(self, state, pod, node)
+
+    async def check_later(self: Any, state: CycleState, pod: Pod, node: Any) -> Status | None:
+        return check(self, state, pod, node)
+
+    def rate(self: Any, state: CycleState, pod: Pod, node: Any) -> int:
+        asked.append(node.name)
+        return len(node.labels["pool"])
+
+    plugin = runtime(
+        filter=check if style == "plain" else check_later,
+        score=rate,
+        depends_on=DependsOn.NODE,
+        reads=(NodeLabel("pool"),),
+    )
+    columns = columns_of("spot", "steady", "spot", "steady")
+    nodes = NodeTable(columns)
+    found = asyncio.run(result(plugin.filter(state(), POD, nodes)))
+    assert found.verdicts.to_list() == [SPOT, Status.success(), SPOT, Status.success()]
+    assert asked == ["n0", "n1"]
+    assert asyncio.run(result(plugin.score(state(), POD, nodes))).tolist() == [4, 6, 4, 6]
+    assert asked == ["n0", "n1"] * 2
+    # Answers by content hold for a row that moved, and for a node that is added.
+    columns.set_node(1, Node(name="n1", labels={"pool": "spot", "more": "x"}))
+    columns.add(Node(name="n4", labels={"pool": "steady"}))
+    found = asyncio.run(result(plugin.filter(state(), POD, NodeTable(columns))))
+    assert [one.is_success for one in found.verdicts.to_list()] == [False, False, False, True, True]
+    assert asyncio.run(result(plugin.score(state(), POD, NodeTable(columns)))).tolist() == [4, 4, 4, 6, 6]
+    assert asked == ["n0", "n1"] * 2
+    columns.set_node(3, Node(name="n3", labels={"pool": "large"}))
+    asyncio.run(result(plugin.filter(state(), POD, NodeTable(columns))))
+    assert asked == [*["n0", "n1"] * 2, "n3"]
+
+
+def test_many_nodes_are_asked_about_in_groups() -> None:
+    asked: list[str] = []
+
+    def check(self: Any, state: CycleState, pod: Pod, node: Any) -> Status:
+        asked.append(node.name)
+        return Status.unschedulable(node.labels["pool"])
+
+    plugin = runtime(filter=check, depends_on=DependsOn.NODE, reads=(NodeLabel("pool"),))
+    pools = [f"pool-{number % 3}" for number in range(300)]
+    found: Any = plugin.filter(state(), POD, table(*pools))
+    assert [one.message for one in found.verdicts.to_list()] == pools
+    assert asked == ["n0", "n1", "n2"]
+
+
+def test_what_if_has_a_row_of_its_own() -> None:
+    plugin = runtime(
+        filter=lambda self, state, pod, node: SPOT if node.pod_count > 1 else None,
+        depends_on=DependsOn.ROW,
+        reads=(NodeColumn.POD_COUNT,),
+        needs=(Need.nodes(), Need.pods()),
+    )
+    nodes = make_table([make_node("n0"), make_node("n1")], [make_pod("a", node="n0")])
+    more = [Scenario("n0", (), (Pod(name="b", uid="b"),)), Scenario("n1", (), (Pod(name="c", uid="c"),))]
+    verdicts: Any = plugin.filter_scenarios(state(), POD, Scenarios(nodes, more))
+    assert [one.is_success for one in verdicts.to_list()] == [False, True]
+
+
 STEPS = st.lists(
     st.tuples(st.integers(0, 5), st.sampled_from(["spot", "steady"]), st.integers(0, 2), st.integers(1, 63)),
     max_size=25,
 )
 
 
-@given(STEPS)
-def test_remembered_answers_equal_fresh_ones(steps: list[tuple[int, str, int, int]]) -> None:
+@given(STEPS, st.booleans())
+def test_remembered_answers_equal_fresh_ones(steps: list[tuple[int, str, int, int]], declares: bool) -> None:
     """Nodes change while pods of a few kinds are asked about on some of the nodes."""
 
     def judge(self: Any, state: CycleState, pod: Pod, node: Any) -> Status | None:
@@ -253,7 +323,9 @@ def test_remembered_answers_equal_fresh_ones(steps: list[tuple[int, str, int, in
     def rate(self: Any, state: CycleState, pod: Pod, node: Any) -> int:
         return len(node.labels["pool"]) * (pod.priority + 1)
 
-    pure = runtime(filter=judge, score=rate, depends_on=DependsOn.ROW)
+    # The answers go by the slot, and so by the name.
+    reads = (NodeColumn.NAME, NodeLabel("pool")) if declares else None
+    pure = runtime(filter=judge, score=rate, depends_on=DependsOn.ROW, reads=reads)
     plain = runtime(filter=judge, score=rate)
     columns = columns_of("spot", "steady", "spot", "steady", "spot", "steady")
     for generation, (slot, pool, priority, mask) in enumerate(steps, start=2):

@@ -7,12 +7,12 @@ A column is made when the second pod with the signature comes, so that a single 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kept.follows import BySignature
-from berth_sdk.kept.kept_answers import RowColumn
+from berth_sdk.kept.kept_answers import Missing, RowColumn
 from berth_sdk.results import PreFilterResult
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -115,7 +115,7 @@ class PluginAnswers:
             if not answers.filtered:
                 answers.filtered = True
                 return None
-            column = answers.verdicts = RowColumn(np.int32, self.signer.client.descriptor.depends_on)
+            column = answers.verdicts = self._new_column(np.int32)
             self._has_column(answers)
         column.catch_up(nodes._columns)
         return column
@@ -126,7 +126,7 @@ class PluginAnswers:
         return None if column is None else OwnVerdicts(self, column, nodes)
 
     def keep_verdicts(
-        self, column: RowColumn, nodes: NodeTable, missing: NDArray[np.intp], found: Verdicts
+        self, column: RowColumn, nodes: NodeTable, missing: Missing, found: Verdicts
     ) -> Verdicts:
         """Keep `found`, the verdicts on the `missing` rows of `nodes`. Return those on all rows."""
         column.keep_verdicts(nodes, missing, found)
@@ -134,7 +134,7 @@ class PluginAnswers:
         failed = self.signer.client.is_failing
         if failed or not all(one.is_success or one.is_rejected for one in found.statuses):
             # An error, or a policy's stand-in for it, is no answer about the row.
-            column.forget(nodes.slots[missing])
+            column.forget(nodes, missing)
         return verdicts
 
     async def score(self, answers: SignatureAnswers, cycle: Cycle, nodes: NodeTable) -> ScoreOutcome:
@@ -145,13 +145,12 @@ class PluginAnswers:
             if not answers.scored:
                 answers.scored = True
                 return await client.score(cycle, nodes)
-            column = answers.scores = RowColumn(np.int64, client.descriptor.depends_on)
+            column = answers.scores = self._new_column(np.int64)
             self._has_column(answers)
         column.catch_up(nodes._columns)
         missing = column.missing(nodes)
         if len(missing):
-            asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
-            outcome = await client.score(cycle, asked, raw_only=True)
+            outcome = await client.score(cycle, missing.of(nodes), raw_only=True)
             if not outcome.status.is_success or outcome.skipped or client.is_failing:
                 return await client.score(cycle, nodes)
             column.keep(nodes, missing, outcome.raw)
@@ -160,6 +159,11 @@ class PluginAnswers:
         if final is None:
             return await client.score(cycle, nodes)  # where every failure has its words and its policy
         return ScoreOutcome(_SUCCESS, raw, final)
+
+    def _new_column(self, dtype: type[np.signedinteger[Any]]) -> RowColumn:
+        client = self.signer.client
+        descriptor = client.descriptor
+        return RowColumn(dtype, descriptor.depends_on, descriptor.reads, groups=client.is_served)
 
     def _has_column(self, answers: SignatureAnswers) -> None:
         dropped = self._with_columns.keep(id(answers), answers)
@@ -178,8 +182,7 @@ class OwnVerdicts:
         self._column = column
         self._nodes = nodes
         self._missing = column.missing(nodes)
-        count = len(self._missing)
-        self.asked = nodes if count == len(nodes) else nodes.take(self._missing) if count else None
+        self.asked = self._missing.of(nodes) if len(self._missing) else None
 
     def known(self) -> Verdicts:
         """Return the verdicts on all rows, where none is missing."""

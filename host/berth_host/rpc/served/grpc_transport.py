@@ -80,7 +80,13 @@ class GrpcTransport:
         self.descriptor = descriptor
         sign, sign_spec = by_fields(ALL_FIELDS if descriptor.sign_fields is None else descriptor.sign_fields)
         self.follows = Follows(
-            descriptor.name, descriptor.depends_on, descriptor.needs, link.feed, sign, sign_spec
+            descriptor.name,
+            descriptor.depends_on,
+            descriptor.needs,
+            link.feed,
+            sign,
+            sign_spec,
+            reads=descriptor.reads,
         )
         self._plugin = descriptor.name
         self._mode = descriptor.node_mode
