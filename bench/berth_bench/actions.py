@@ -209,7 +209,9 @@ class Actions:
             await self._create_steadily(op, list(ready))
         else:
             made = await self._create_all(ready)
-            if op.waits:
+            if op.bound:
+                await self._settled()
+            elif op.waits:
                 await self._until(ops.SCHEDULED, made)
             else:
                 self._not_waited_for |= made
@@ -219,8 +221,13 @@ class Actions:
     def _pods_of(self, op: ops.CreatePods) -> Iterable[Object]:
         volumes = iter(()) if op.volume_template is None else op.volume_template.objects(op.count)
         claims = iter(()) if op.claim_template is None else op.claim_template.objects(op.count)
+        nodes = [node.ref.name for node in self._server.list("nodes")] if op.bound else []
+        if op.bound and not nodes:
+            raise OpError("pods with `bound` need nodes: create some before this op")
         for index, pod in enumerate(op.template.objects(op.count)):
             made = _in_namespace(pod, op.namespace)
+            if op.bound:
+                made["spec"] = {**made["spec"], "nodeName": nodes[index % len(nodes)]}
             if op.signature_batch:
                 made = _labelled(made, "signature", f"signature-label-{index // op.signature_batch}")
             volume = next(volumes, None)

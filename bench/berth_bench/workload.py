@@ -57,7 +57,8 @@ class CreateNamespaces:
 class CreatePods:
     """Create pods. `waits`: wait until all of them have a node. `steady_s`: above 0, each pod that has its
     node is deleted and replaced, for this time in seconds. `signature_batch`: above 0, so many pods after
-    each other share a value of the label `signature`.
+    each other share a value of the label `signature`. `bound`: the pods have nodes from the beginning, the
+    nodes in turn (berth's own).
     """
 
     count: int
@@ -69,6 +70,7 @@ class CreatePods:
     volume_template: Template | None = None
     claim_template: Template | None = None
     signature_batch: int = 0
+    bound: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

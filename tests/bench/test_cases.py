@@ -120,6 +120,11 @@ def test_pods_without_any_template_are_the_default_ones(case: ReadCase) -> None:
         pytest.param(
             nodes(1, labelNodePrepareStrategy={"labelKey": "a"}), "labelValues: is required", id="no values"
         ),
+        pytest.param(
+            {"opcode": "createPods", "count": 1, "bound": True, "collectMetrics": True},
+            "bound: and collectMetrics",
+            id="bound and measured",
+        ),
         pytest.param({"opcode": "churn", "mode": "x"}, "mode: must be create or recreate", id="mode"),
         pytest.param(
             {"opcode": "churn", "mode": "recreate", "templatePaths": ["pod.yaml"]},

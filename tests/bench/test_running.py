@@ -58,6 +58,16 @@ async def test_only_measured_pods_are_counted(case: ReadCase, tmp_path: Path) ->
     assert figures.peak_rss_mb > 10
 
 
+async def test_bound_pods_are_on_the_nodes_in_turn_and_take_room(case: ReadCase, tmp_path: Path) -> None:
+    workload = case(nodes(2), pods(78, bound=True), measured(3))
+    result, placements = await ran(workload, tmp_path)
+    assert (result.figures.pods, result.figures.bound) == (3, 2)
+    bound = [node for key, (node,) in placements.items() if key.startswith("namespace-1/")]
+    assert set(Counter(bound).values()) == {39}
+    with pytest.raises(WorkloadError, match="need nodes: create some before this op"):
+        await ran(case(pods(1, bound=True), measured(1)), tmp_path)
+
+
 @pytest.mark.slow
 async def test_default_nodes_have_room_for_forty_pods_of_a_tenth(case: ReadCase, tmp_path: Path) -> None:
     result, _ = await ran(case(nodes(1), measured(41)), tmp_path)

@@ -1,6 +1,6 @@
 """Two `berth scheduler` processes and one Lease: the holder schedules, and the other stands by.
 
-BERTH_FAILOVERS is the number of leaders to kill (`make soak`: 50).
+BERTH_FAILOVERS is the number of leaders to kill (`make soak`: 100).
 """
 
 from __future__ import annotations

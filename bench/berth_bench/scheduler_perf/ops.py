@@ -161,6 +161,9 @@ def _create_pods(op: OpReader) -> list[Op]:
         fields.refuse("duration", "must be above 0 with steadyState")
     if steady and skips:
         fields.refuse("steadyState", "and skipWaitToCompletion cannot both be true")
+    bound = fields.flag("bound")
+    if bound and (collects or steady):
+        fields.refuse("bound", "and collectMetrics or steadyState cannot both be true: no pod is scheduled")
     volume = op.template("persistentVolumeTemplatePath", typed_as="PersistentVolume")
     claim = op.template("persistentVolumeClaimTemplatePath", typed_as="PersistentVolumeClaim")
     batch = op.params.count(fields, name="signatureBatchSize", default=int(op.context.signatures))
@@ -178,6 +181,7 @@ def _create_pods(op: OpReader) -> list[Op]:
         volume_template=volume,
         claim_template=claim,
         signature_batch=batch if path else 0,
+        bound=bound,
     )
     return [made]
 

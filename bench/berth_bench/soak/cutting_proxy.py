@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 
 class CuttingProxy:
     """The proxy. `is_calm`: passes everything on at once. `is_down`: accepts connections and closes them.
+    `is_one_way`: passes on what the host sends, and loses what the server answers.
 
     `url`: where it listens, as http; the proxy does not inspect the bytes or TLS. `cut_count` and
-    `connection_count`: numbers so far.
+    `connection_count`: numbers so far. `lost_bytes`: of answers.
     """
 
     def __init__(self, target: str, seed: int) -> None:
@@ -28,6 +29,8 @@ class CuttingProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_calm = False
         self.is_down = False
+        self.is_one_way = False
+        self.lost_bytes = 0
         self.url = ""
         self.cut_count = 0
         self.connection_count = 0
@@ -37,8 +40,15 @@ class CuttingProxy:
         self.is_down = True
         self.cut_all()
 
+    def go_one_way(self) -> None:
+        """Lose every answer until `come_up`: the server acts on requests, and the host does not know."""
+        self.is_one_way = True
+
     def come_up(self) -> None:
-        """Pass connections on again."""
+        """Pass connections on again. Connections that lost bytes are cut, because they make no sense now."""
+        if self.is_one_way:
+            self.is_one_way = False
+            self.cut_all()
         self.is_down = False
 
     def cut_all(self) -> None:
@@ -69,7 +79,7 @@ class CuttingProxy:
             budget = self._chance.choice((200, 1_000, 4_000, 20_000, 10**9))
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pass(reader, upstream, 10**9))
-                group.create_task(self._pass(back, writer, budget))
+                group.create_task(self._pass(back, writer, budget, answers=True))
         except* (OSError, _CutError, asyncio.CancelledError):
             # Cut or closed; no error is reported.
             pass
@@ -79,7 +89,9 @@ class CuttingProxy:
                     end.transport.abort()
             self._open.discard(writer)
 
-    async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, budget: int) -> None:
+    async def _pass(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, budget: int, *, answers: bool = False
+    ) -> None:
         while data := await source.read(self._chance.choice((7, 100, 4096)) if not self.is_calm else 65536):
             if not self.is_calm:
                 await asyncio.sleep(self._chance.choice((0.0, 0.0, 0.0, 0.001, 0.02)))
@@ -89,6 +101,9 @@ class CuttingProxy:
                     self.cut_count += 1
                     raise _CutError
                 budget -= len(data)
+            if answers and self.is_one_way:
+                self.lost_bytes += len(data)
+                continue
             sink.write(data)
             await sink.drain()
         raise _CutError

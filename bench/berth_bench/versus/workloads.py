@@ -180,6 +180,7 @@ WORKLOADS: Final = (
         gang=50,
     ),
     Versus(name="Restart/5000Nodes", nodes=5000, pods=200, running=100_000),
+    Versus(name="Restart/20000Nodes", nodes=20_000, pods=200, running=200_000),
 )
 
 
