@@ -2,7 +2,8 @@
 
 Owned by `cluster.KubeCluster`. Limits: queued events (MAX_WAITING), concurrent requests (MAX_UNDER_WAY),
 tries (MAX_TRIES), and a rate limit of its own, so that events do not slow down bindings. Dropped events are
-counted by cause.
+counted by cause. The caller, often a scheduling or binding cycle, only queues the record and its time. Name,
+key and object of an event are made when its turn to be sent comes, in the order of the records.
 
 `EventSeries` finds events that repeat, and writes them as a series. Two events are equal if they differ only
 in text and time; the regarded object's resource version counts. The first event is created. The second makes
@@ -263,7 +264,10 @@ class EventWriter:
         self._limiter = TokenBucket(client.connection.qps, client.connection.burst, clock)
         self._series = EventSeries(host_name or own_host_name())
         self.max_waiting = max_waiting
-        self._waiting: deque[KeptEvent] = deque()
+        self._waiting: deque[KeptEvent | tuple[EventRecord, float]] = deque()
+        """Records with their time in Unix seconds, and events that are made."""
+        self._unmade_count = 0
+        """The number of records in `_waiting`."""
         self._under_way: set[asyncio.Task[None]] = set()
         self._writing_count = 0
         self._sweep: Timer | None = None
@@ -281,12 +285,11 @@ class EventWriter:
         if self._is_stopped:
             self.dropped["stopped"] += 1
             return
-        if len(self._waiting) >= self.max_waiting:
+        if len(self._waiting) >= self.max_waiting and not self._aggregated():
             self._drop("full", None)
             return
-        kept = self._series.add(event, self._clock.now_s())
-        if kept is not None:
-            self._plan(kept)
+        self._unmade_count += 1
+        self._queue((event, self._clock.now_s()))
         if self._sweep is None:
             self._plan_sweep()
 
@@ -314,6 +317,7 @@ class EventWriter:
             self.dropped["stopped"] += self.waiting_count
             log.info("event.dropped", cause="stopped", dropped_count=self.dropped["stopped"])
         self._waiting.clear()
+        self._unmade_count = 0
         for task in self._under_way:
             task.cancel()
 
@@ -321,15 +325,55 @@ class EventWriter:
         if kept.is_pending:
             return  # A queued event is written in its newest form; one in a request is queued again after.
         kept.is_pending = True
-        self._waiting.append(kept)
+        self._queue(kept)
+
+    def _queue(self, entry: KeptEvent | tuple[EventRecord, float]) -> None:
+        self._waiting.append(entry)
         if len(self._under_way) < MAX_UNDER_WAY:
             task = asyncio.get_running_loop().create_task(self._write_waiting())
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
+    def _next(self) -> KeptEvent | None:
+        """Take the oldest entry of the queue; return the event to write, None if counting was enough."""
+        entry = self._waiting.popleft()
+        return entry if isinstance(entry, KeptEvent) else self._made(*entry)
+
+    def _made(self, event: EventRecord, now_s: float) -> KeptEvent | None:
+        """Return the event to write for a record, None if counting it was enough."""
+        self._unmade_count -= 1
+        try:
+            kept = self._series.add(event, now_s)
+        except Exception as err:
+            # The error concerns this event only; the other events must still be written.
+            log.error("task.failed", exc_info=err)
+            self._drop("rejected", err)
+            return None
+        if kept is None or kept.is_pending:
+            return None
+        kept.is_pending = True
+        return kept
+
+    def _aggregated(self) -> bool:
+        """Make the events of all queued records, so that repetitions share an entry; True if that made room.
+
+        Only where the queue has enough records, as the whole queue is read for it.
+        """
+        if self._unmade_count * 10 < self.max_waiting:
+            return False
+        entries = list(self._waiting)
+        self._waiting.clear()
+        for entry in entries:
+            kept = entry if isinstance(entry, KeptEvent) else self._made(*entry)
+            if kept is not None:
+                self._waiting.append(kept)
+        return len(self._waiting) < self.max_waiting
+
     async def _write_waiting(self) -> None:
         while self._waiting:
-            kept = self._waiting.popleft()
+            kept = self._next()
+            if kept is None:
+                continue
             count = kept.count
             self._writing_count += 1
             try:

@@ -249,6 +249,42 @@ async def test_events_beyond_the_queue_limit_are_dropped_and_counted(
     assert cluster.events.written_count == 10
 
 
+async def test_queued_event_has_the_time_at_which_it_was_recorded(
+    api: KubeApi, cluster: KubeCluster, clock: ManualClock
+) -> None:
+    cluster.create_event(failed())
+    clock.advance(5)
+    cluster.create_event(failed(pod=ObjectRef(name="other", namespace="default")))
+    clock.advance(5)
+    await written(cluster)
+    times = [request.body["eventTime"] for request in api.seen("POST")]
+    assert times == ["2027-01-15T08:00:00.250000Z", "2027-01-15T08:00:05.250000Z"]
+
+
+async def test_queued_repetitions_share_an_entry_when_the_queue_is_full(
+    api: KubeApi, cluster: KubeCluster, clock: ManualClock
+) -> None:
+    cluster.events.max_waiting = 10
+    for _ in range(25):
+        cluster.create_event(failed())
+    await written(cluster)
+    clock.advance(SERIES_END_S + 1)
+    await written(cluster)
+    assert cluster.events.dropped == {}
+    assert api.seen("PATCH")[-1].body["series"]["count"] == 25
+
+
+async def test_event_that_cannot_be_made_is_dropped_and_the_next_is_written(
+    api: KubeApi, cluster: KubeCluster
+) -> None:
+    unknown: Any = object()
+    cluster.create_event(failed(related=unknown))
+    cluster.create_event(failed())
+    await written(cluster)
+    assert cluster.events.dropped == {"rejected": 1}
+    assert len(api.seen("POST")) == 1
+
+
 async def test_stop_writes_queued_events_and_drops_new_ones(api: KubeApi, cluster: KubeCluster) -> None:
     for i in range(30):
         cluster.create_event(failed(pod=ObjectRef(name=f"p{i}", namespace="default")))
