@@ -23,7 +23,7 @@ help:
 	@echo "make e2e     run Kubernetes' own scheduling specs against kube-scheduler and berth; needs Go, an hour"
 	@echo 'make scheduler-perf-data download the workloads of Kubernetes'"'"' scheduler_perf; needs Go'
 	@echo 'make test-long run tests that take long and rarely fail: mutants, a short soak, corrupted answers'
-	@echo 'make soak    100 fail-overs, many kills, 100 partitions, an outage, every recorded scenario, tests with delayed events, berth bench soak, 100000 corrupted answers, 30000 corrupted command lines; 100 minutes'
+	@echo 'make soak    100 fail-overs, many kills, 100 of the API server, 100 partitions, an outage, every recorded scenario, tests with delayed events, berth bench soak, 100000 corrupted answers, 30000 corrupted command lines; 140 minutes'
 
 setup: $(STAMP)
 
@@ -47,7 +47,7 @@ soak: $(STAMP)
 		tests/host/app/test_bad_extender.py \
 		tests/host/handle/test_mutated_requests.py
 	BERTH_FUZZ_INPUTS=30000 $(BIN)/pytest $(TWO_AT_ONCE) tests/host/cli/test_any_input.py
-	BERTH_FAILOVERS=100 BERTH_KILLS=40 BERTH_GROUP_KILLS=100 BERTH_PARTITIONS=100 BERTH_OUTAGE_S=60 BERTH_REAL_SOAK_S=120 $(BIN)/pytest -v \
+	BERTH_FAILOVERS=100 BERTH_KILLS=40 BERTH_GROUP_KILLS=100 BERTH_PARTITIONS=100 BERTH_OUTAGE_S=60 BERTH_API_KILLS=100 BERTH_REAL_SOAK_S=120 $(BIN)/pytest -v \
 		-m "long or not long" tests/cluster/test_failover.py tests/cluster/test_kill.py tests/cluster/test_kill_groups.py \
 		tests/cluster/test_outage.py tests/cluster/test_partition.py tests/cluster/test_group_outage.py tests/cluster/test_soak.py $(PYTEST_ARGS)
 	$(BIN)/python tests/cluster/replay_observability.py tests/cluster/golden_observability

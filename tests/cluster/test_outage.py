@@ -1,18 +1,22 @@
 """The API server is unreachable for a while: nothing is lost, nothing crashes, and the host catches up.
 
-BERTH_OUTAGE_S is the duration in seconds (`make soak`: a minute).
+BERTH_OUTAGE_S is the duration in seconds (`make soak`: a minute). BERTH_API_KILLS is the number of kills of
+the API server, one after the other (`make soak`: 100).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
-from berth_bench.versus.api import ApiClient
+from berth_bench.versus.api import ApiClient, ApiError
 from berth_bench.versus.objects import create_all, node, pod
 from berth_bench.versus.real_servers import SCHEDULER, RealServers
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
@@ -23,6 +27,10 @@ from support.observed.stage import api_of
 
 OUTAGE_S = float(os.environ.get("BERTH_OUTAGE_S", "10"))
 PODS = 100
+KILLS = int(os.environ.get("BERTH_API_KILLS", "4"))
+PODS_EACH = 60
+AGAIN_WITHIN_S = 180.0
+"""Seconds in which the pods of a kill are bound; most of it is the API server's start."""
 
 
 @pytest.fixture(scope="module")
@@ -80,5 +88,51 @@ async def test_outage_in_the_middle_of_work_loses_nothing(
         await bindings.all_bound(2 * PODS)
         assert bindings.problems == []
     assert scheduler.ended_with is None
+    assert bound_twice(own_servers.audit_log) == []
+    assert await scheduler.stop() == 0
+
+
+async def create_in_spite_of_kills(api: ApiClient, objects: Iterable[dict[str, Any]]) -> None:
+    """Create objects, a few at a time, and again after each error of the connection or of the server."""
+    rest = iter(objects)
+
+    async def create() -> None:
+        for content in rest:
+            while not await is_created(content):
+                await asyncio.sleep(0.1)
+
+    async def is_created(content: dict[str, Any]) -> bool:
+        try:
+            await api.create(content)
+        except ApiError as err:
+            if err.status < 500 and err.status not in (409, 429):
+                raise
+            return err.status == 409  # an earlier try, whose answer was lost
+        except (aiohttp.ClientError, OSError):
+            return False
+        return True
+
+    await asyncio.gather(*(create() for _ in range(4)))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300 + AGAIN_WITHIN_S * KILLS)
+async def test_kills_of_the_api_server_abort_nothing_and_lose_no_pod(
+    own_servers: RealServers, api: ApiClient, scheduler: SchedulerProcess
+) -> None:
+    chance = random.Random(13)
+    await create_all(api, (node(f"large-{number}", cpu="1000", pods="10000") for number in range(5)))
+    async with Bindings(api) as bindings:
+        for number in range(KILLS):
+            pods = [pod(f"k{number}-{index}") for index in range(PODS_EACH)]
+            creating = asyncio.create_task(create_in_spite_of_kills(api, pods))
+            await asyncio.sleep(chance.uniform(0.05, 0.8))
+            await asyncio.to_thread(own_servers.stop_api_server, kill=True)
+            await asyncio.to_thread(own_servers.start_api_server)
+            await creating
+            await bindings.all_bound((number + 1) * PODS_EACH, AGAIN_WITHIN_S)
+            assert scheduler.ended_with is None, f"it ended after kill {number + 1}"
+        assert bindings.problems == []
+    assert len(bindings.node_of) == KILLS * PODS_EACH
     assert bound_twice(own_servers.audit_log) == []
     assert await scheduler.stop() == 0

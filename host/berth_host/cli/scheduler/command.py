@@ -21,7 +21,7 @@ from berth_host.cli.commands import own_plugins
 from berth_host.cli.rendering.configuration import completed_text
 from berth_host.cli.scheduler.flags import FLAGS, Flag, Standing, shown
 from berth_host.cli.scheduler.parsing import FlagError, ParsedFlags, parse
-from berth_host.cli.scheduler.settings import loaded, logging_of, settings
+from berth_host.cli.scheduler.settings import loaded, logging_of, runs_on_uvloop, settings
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
 from berth_host.errors import HostError
@@ -92,8 +92,9 @@ def scheduler(flags: ParsedFlags) -> None:
             _write(flags.text("write-config-to"), configuration)
             return
         started = settings(flags, configuration, plugins, read_stdin)
+        on_uvloop = runs_on_uvloop(flags)
         collect_from_now_on()
-        event_loop.run_dialling(_run(started))
+        event_loop.run(_run(started), on_uvloop=on_uvloop)
 
 
 async def _run(settings: ProcessSettings) -> None:

@@ -32,6 +32,9 @@ _MIXED: Final = (
     "set kube feature gates with default empty prefix or kube: prefix consistently, do not mix use"
 )
 
+UVLOOP: Final = "uvloop"
+ASYNCIO: Final = "asyncio"
+
 Value = bool | int | float | str | tuple[str, ...]
 
 
@@ -100,6 +103,12 @@ def _address(text: str) -> str:
     return text.strip()
 
 
+def _event_loop(text: str) -> str:
+    if text not in (UVLOOP, ASYNCIO):
+        raise ValueError(f"want {UVLOOP} or {ASYNCIO}")
+    return text
+
+
 def _seconds(text: str) -> float:
     return parse_duration(text) / SECOND_NS
 
@@ -165,6 +174,7 @@ STRING: Final = FlagKind("TEXT", str)
 ADDRESS: Final = FlagKind("ADDRESS", _address)
 FILE: Final = FlagKind("FILE", str)
 FOLDER: Final = FlagKind("DIR", str)
+EVENT_LOOP: Final = FlagKind(f"{UVLOOP}|{ASYNCIO}", _event_loop)
 STRINGS: Final = FlagKind("TEXT,...", _texts, adds=True)
 GATES: Final = FlagKind("GATE=true|false,...", _gates, adds=True, check=_gates_of_one_kind)
 

@@ -20,6 +20,7 @@ from berth_host.cli.scheduler.flag_kinds import (
     DURATION,
     EMULATED,
     EMULATED_HELP,
+    EVENT_LOOP,
     FILE,
     FLOAT,
     FOLDER,
@@ -28,6 +29,7 @@ from berth_host.cli.scheduler.flag_kinds import (
     LEVEL,
     STRING,
     STRINGS,
+    UVLOOP,
     VERSION,
     FlagKind,
     Value,
@@ -85,6 +87,13 @@ _MISC: Final = (
         BOOL,
         False,
         "Refuse older configurations, as kube-scheduler 1.37 does. A flag of berth alone.",
+    ),
+    Flag(
+        "event-loop",
+        EVENT_LOOP,
+        UVLOOP,
+        "Event loop of the process; without the flag asyncio's where uvloop is not installed. A flag of berth"
+        " alone.",
     ),
 )
 

@@ -21,7 +21,7 @@ from berth_sdk.kube_object import ObjectRef
 from berth_host import log
 from berth_host.app import HostOptions
 from berth_host.cli import configuration, standard_input
-from berth_host.cli.scheduler.flag_kinds import emulated_version, gate_values
+from berth_host.cli.scheduler.flag_kinds import UVLOOP, emulated_version, gate_values
 from berth_host.cli.scheduler.flags import FLAGS, shown
 from berth_host.cli.scheduler.parsing import FlagError, ParsedFlags
 from berth_host.cluster.kube import lease_settings
@@ -34,6 +34,7 @@ from berth_host.config.secrets import masked
 from berth_host.endpoints.options import ServingOptions
 from berth_host.model.paths import expanded, is_file
 from berth_host.model.user import ClientTrust
+from berth_host.process import event_loop
 from berth_host.process.process import ProcessSettings
 from berth_host.yaml.encoding import read_text
 
@@ -178,6 +179,18 @@ def logging_of(flags: ParsedFlags) -> tuple[str, str]:
     if form not in _FORMATS:
         raise FlagError(f"--logging-format {form!r}: want text or json")
     return log.level_of(flags.integer("v")), form
+
+
+def runs_on_uvloop(flags: ParsedFlags) -> bool:
+    """Return False if asyncio's own event loop is to be used. Raises FlagError if uvloop is not installed."""
+    if flags.text("event-loop") != UVLOOP:
+        return False
+    if flags.is_given("event-loop") and event_loop.loop_factory() is None:
+        raise FlagError(
+            f"--event-loop {UVLOOP}: uvloop is not installed: pip install 'berth-host[uvloop]', or leave the"
+            " flag out"
+        )
+    return True
 
 
 def settings(

@@ -11,8 +11,8 @@ import yaml
 from berth_host import __main__ as entry
 from berth_host.cli.main import berth
 from berth_host.cli.scheduler.flags import FLAGS
-from berth_host.cli.scheduler.parsing import parse
-from berth_host.cli.scheduler.settings import logging_of, settings
+from berth_host.cli.scheduler.parsing import FlagError, parse
+from berth_host.cli.scheduler.settings import logging_of, runs_on_uvloop, settings
 from berth_host.config.loading import default_configuration
 from click.testing import CliRunner, Result
 
@@ -72,6 +72,7 @@ def test_written_configuration_can_be_read_again_and_means_the_same(tmp_path: Pa
     [
         (["--leader-elected"], "unknown flag: --leader-elected (did you mean --leader-elect?)"),
         (["--logging-format=xml"], "--logging-format 'xml': want text or json"),
+        (["--event-loop=trio"], "want uvloop or asyncio"),
         (["--config=/nonexistent.yaml"], "/nonexistent.yaml: cannot be read: No such file or directory"),
         (["--feature-gates=Nonsense=true"], "unrecognized feature gate: Nonsense"),
         (["--secure-port=99999"], "--secure-port 99999: must be between 0 and 65535"),
@@ -129,6 +130,30 @@ def test_warnings_go_to_standard_error(tmp_path: Path) -> None:
 )
 def test_attempts_are_logged_from_v_2_on(line: str, expected: tuple[str, str]) -> None:
     assert logging_of(parse(line.split())) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "is_installed", "expected"),
+    [
+        ("", True, True),
+        ("", False, True),
+        ("--event-loop=uvloop", True, True),
+        ("--event-loop=asyncio", True, False),
+        ("--event-loop=asyncio", False, False),
+    ],
+)
+def test_uvloop_is_the_event_loop_unless_the_flag_says_asyncio(
+    monkeypatch: pytest.MonkeyPatch, line: str, is_installed: bool, expected: bool
+) -> None:
+    if not is_installed:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert runs_on_uvloop(parse(line.split())) is expected
+
+
+def test_uvloop_that_was_asked_for_and_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    with pytest.raises(FlagError, match=r"uvloop is not installed: pip install 'berth-host\[uvloop\]'"):
+        runs_on_uvloop(parse(["--event-loop=uvloop"]))
 
 
 def test_flags_reach_the_process(tmp_path: Path) -> None:

@@ -123,7 +123,12 @@ def test_every_flag_of_kube_scheduler_is_known() -> None:
     recorded = (Path(__file__).parent / "testdata" / "flagz.txt").read_text().split("\n")
     names = {line.partition(":")[0] for line in recorded if line} - {"help"}
     assert names - set(FLAGS) == set()
-    own = {"no-convert", "emulation-forward-compatible", "runtime-config-emulation-forward-compatible"}
+    own = {
+        "no-convert",
+        "event-loop",
+        "emulation-forward-compatible",
+        "runtime-config-emulation-forward-compatible",
+    }
     assert set(FLAGS) - names == own
 
 
