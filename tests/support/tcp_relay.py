@@ -19,11 +19,13 @@ class Way:
     """One direction of one connection.
 
     `left`: the bytes that still pass before the connection is cut; None: all. `change`: changes each piece.
-    `is_open`: while it is not set, nothing passes.
+    `piece`: the most bytes that pass at once; None: as many as come. `is_open`: nothing passes while it is
+    not set.
     """
 
     left: int | None = None
     change: Callable[[bytes], bytes] | None = None
+    piece: int | None = None
     is_open: asyncio.Event = field(default_factory=asyncio.Event)
     passed: int = 0
 
@@ -94,6 +96,8 @@ async def tcp_relay(
         yield relay
     finally:
         listening.close()
+        for _ in range(3):
+            await asyncio.sleep(0)  # A connection that was just accepted gets its protocol.
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -101,7 +105,7 @@ async def tcp_relay(
 
 async def _pump(way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
-        while data := await reader.read(2**16):
+        while data := await reader.read(way.piece or 2**16):
             await way.is_open.wait()
             if way.change is not None:
                 data = way.change(data)

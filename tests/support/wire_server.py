@@ -40,6 +40,8 @@ async def wire_server(authority: Authority, folder: Path, server: WireServer) ->
         yield server
     finally:
         listening.close()
+        for _ in range(3):
+            await asyncio.sleep(0)  # A connection that was just accepted gets its protocol.
         for connection in server.connections:
             connection.cut()
         await listening.wait_closed()
