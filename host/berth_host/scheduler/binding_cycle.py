@@ -249,7 +249,8 @@ class BindingCycle(Undoing):
         framework, node_name = attempt.framework, attempt.node_name
         # The write of an earlier failure, which may be under way, must not come after the Binding or the
         # nomination: the condition would say for ever that the pod has no node.
-        await self._status.settled(attempt.pod)
+        if self._status.pending_count:
+            await self._status.settled(attempt.pod)
         status, will_act = await framework.run_pre_bind_pre_flight(attempt, node_name)
         if not status.is_success:
             raise Failed(status, status.message)

@@ -23,6 +23,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -84,7 +85,13 @@ def micro_time(moment_s: float) -> str:
     """Format Unix seconds as `2026-01-01T00:00:00.000000Z`."""
     whole = math.floor(moment_s)
     micros = int((moment_s - whole) * 1_000_000)
-    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
+    return f"{_second(whole)}.{micros:06d}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(moment_s: int) -> str:
+    """Format Unix seconds as `2026-01-01T00:00:00`. Cached, as many events have the same second."""
+    return f"{datetime.fromtimestamp(moment_s, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def cut_note(note: str) -> str:
@@ -186,15 +193,16 @@ class EventSeries:
         self._last_sequence = max(self._last_sequence + 1, int(now_s * 1e9))
         name = event_name(event.regarding.name, self._last_sequence)
         body = event_body(event, name, now_s, self._host_name)
+        # A pod is bound once: keeping this event would only push out events that repeat.
+        is_kept = event.action != "Binding" or event.type != "Normal"
         kept = KeptEvent(
             namespace=body["metadata"]["namespace"],
             name=name,
-            content=compact_json(body),
+            content=compact_json(body) if is_kept else orjson.dumps(body),
             seen_at_s=now_s,
             written_at_s=now_s,
         )
-        # A pod is bound once: keeping this event would only push out events that repeat.
-        if event.action != "Binding" or event.type != "Normal":
+        if is_kept:
             self._kept[key] = kept
             if len(self._kept) > MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
@@ -377,7 +385,8 @@ class EventWriter:
             count = kept.count
             self._writing_count += 1
             try:
-                await self._limiter.take()
+                if self._limiter.is_on:
+                    await self._limiter.take()
                 await self._write(kept)
             except ClusterError as err:
                 cause = "unreachable" if isinstance(err, UnavailableError) else "rejected"
