@@ -35,7 +35,8 @@ Handler = Callable[[Asked], Awaitable[None]]
 class WireServer:
     """The settings of a server, and the requests that it got.
 
-    `handler`: answers each; None: nobody does. `protocol`: as ALPN names it; `settings`: those of HTTP/2.
+    `handler`: answers each; None: nobody does. `protocol`: as ALPN names it, or empty for HTTP/1.1 without
+    ALPN; `settings`: those of HTTP/2.
     """
 
     handler: Handler | None = None

@@ -15,13 +15,14 @@ from support.wire_http2 import ServedHttp2
 
 
 def server_context(authority: Authority, folder: Path, protocol: str) -> ssl.SSLContext:
-    """Return the context of a server on loopback that offers one protocol (ALPN)."""
+    """Return the context of a server on loopback. `protocol`: what it offers (ALPN); empty: nothing."""
     pair = authority.issue("server")
     pem = folder / "wire-server.pem"
     pem.write_bytes(pair.certificate + pair.key)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pem)
-    context.set_alpn_protocols([protocol])
+    if protocol:
+        context.set_alpn_protocols([protocol])
     return context
 
 

@@ -7,9 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from berth_host.metrics import families
-from berth_host.metrics.series import Counters, Histograms, Readings
+from berth_host.metrics.series import Counters, Histogram, Histograms, Labels, Readings
+
+
+class _Series(NamedTuple):
+    """The series of one kind of request."""
+
+    durations: Histogram
+    sent_bytes: Histogram
+    received_bytes: Histogram
+    labels: Labels
 
 
 class RestClientMetrics:
@@ -25,6 +35,7 @@ class RestClientMetrics:
         self.transport_calls = Counters(families.TRANSPORT_CALLS)
         self.certificate_ages = Histograms(families.CERTIFICATE_AGE)
         self.rotations = Counters(families.TRANSPORT_ROTATIONS)
+        self._series: dict[tuple[str, str, int], _Series] = {}
         self.transport_count = 0
         """Open sessions."""
         self.exec_ttl_s = math.inf
@@ -44,11 +55,21 @@ class RestClientMetrics:
 
         `started_s`: a reading of `instant_s`. `code` 0: there was no answer; its label is `<error>`.
         """
-        self.durations.of(host, verb).since(started_s)
+        series = self._series.get((host, verb, code))
+        if series is None:
+            # Once for each kind of request, as the look-ups cost as much as the counting.
+            series = self._series[host, verb, code] = _Series(
+                self.durations.of(host, verb),
+                self.request_sizes.of(host, verb),
+                self.response_sizes.of(host, verb),
+                (str(code) if code else "<error>", host, verb),
+            )
+        durations, sent, received, labels = series
+        durations.since(started_s)
         if code:
-            self.request_sizes.of(host, verb).observe(sent_bytes)
-            self.response_sizes.of(host, verb).observe(received_bytes)
-        self.requests.add((str(code) if code else "<error>", host, verb))
+            sent.observe(sent_bytes)
+            received.observe(received_bytes)
+        self.requests.add(labels)
 
     def waited(self, host: str, verb: str, seconds: float) -> None:
         """Count a request that waited `seconds` for the limit of qps and burst."""

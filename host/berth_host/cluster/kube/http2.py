@@ -109,10 +109,11 @@ class Http2Connection(LaneConnection):
 
     def begin(self, method: str, path: str, body: bytes | None, content_type: str, ends_s: float) -> Asked:
         """Send a request at the end of this turn of the event loop."""
-        size = 0 if body is None else len(body)
-        block = self._encoder.block(
-            method, path, "" if body is None else content_type, None if body is None else size
-        )
+        if body is None:
+            size, block = 0, self._encoder.block(method, path)
+        else:
+            size = len(body)
+            block = self._encoder.block(method, path, content_type, size)
         number = self._next_number
         self._next_number = number + 2
         asked = _Stream(number, ends_s, self._initial_window, self._loop.create_future())
@@ -120,7 +121,8 @@ class Http2Connection(LaneConnection):
         open_now[number] = asked
         if len(open_now) >= self._max_streams:
             self.has_room = False
-        if body and len(block) <= MAX_FRAME and size <= min(self._send_window, asked.send_window, MAX_FRAME):
+        is_small = size <= MAX_FRAME and len(block) <= MAX_FRAME
+        if body and is_small and size <= self._send_window and size <= asked.send_window:
             self._send_window -= size
             asked.send_window -= size
             # Both frames of the usual request at once.

@@ -139,6 +139,15 @@ async def test_request_arrives_whole(opened: Opened, wire: str) -> None:
     assert first.of is second.of
 
 
+async def test_server_without_alpn_is_asked_over_http1(opened: Opened) -> None:
+    server = WireServer(created, protocol="")
+    async with opened(server) as client:
+        for _ in range(2):
+            await bind(client)
+    assert len(server.asked) == 2
+    assert len(server.connections) == 1
+
+
 async def test_path_of_the_servers_url_stands_before_each_path(
     authority: Authority, tmp_path: Path, kubeconfig: Kubeconfig, wire: str
 ) -> None:
