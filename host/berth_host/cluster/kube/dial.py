@@ -127,7 +127,10 @@ async def _connect(
         except OSError as err:  # TimeoutError is one.
             first = first or err
         else:
-            probe(transport.get_extra_info("socket"))
+            connected = transport.get_extra_info("socket")
+            if connected is None:  # uvloop's answer for a transport that has ended
+                raise ConnectionResetError("it ended as soon as it was open")
+            probe(connected)
             return transport
     raise first or OSError(f"the name {url.hostname!r} has no address")
 
