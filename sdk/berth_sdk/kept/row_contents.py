@@ -22,6 +22,10 @@ V = TypeVar("V")
 Reads: TypeAlias = frozenset[NodeColumn | NodeLabel]
 MOST_ANSWERS: Final = 256
 """The number of contents whose answers are kept for one signature."""
+MOST_ROWS: Final = 64
+"""The number of rows whose answers several in-process plugins look up by content. One call to each of them
+about more rows takes less time.
+"""
 _MOST_SETS: Final = 32
 """The number of sets of columns that one table compares its rows in."""
 _LEAST_CONTENTS: Final = 4096

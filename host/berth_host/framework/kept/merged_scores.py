@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from berth_sdk.extension_points import DependsOn, ScoreNormalization
 from berth_sdk.kept.known_slots import KnownSlots
-from berth_sdk.kept.row_contents import ContentAnswers, content_answers
+from berth_sdk.kept.row_contents import MOST_ROWS, ContentAnswers, content_answers
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.few import FEW
 from berth_sdk.tables.read_only import extended
@@ -168,7 +168,7 @@ class MergedScores:
         by_node = np.count_nonzero(self._node_known.take(slots)) == len(slots)
         if by_node:
             columns = self._about_pods
-            if self._by_content is not None and len(slots) <= FEW:
+            if self._by_content is not None and len(slots) <= MOST_ROWS:
                 return await self._learn_by_content(self._by_content, cycle, asked)
         return await self._ask(columns, cycle, asked, by_node=by_node)
 

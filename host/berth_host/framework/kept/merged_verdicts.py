@@ -14,11 +14,10 @@ from typing import Final
 import numpy as np
 from berth_sdk.extension_points import DependsOn
 from berth_sdk.kept.known_slots import KnownSlots
-from berth_sdk.kept.row_contents import ContentAnswers, content_answers
+from berth_sdk.kept.row_contents import MOST_ROWS, ContentAnswers, content_answers
 from berth_sdk.kept.status_codes import StatusCodes
 from berth_sdk.status import Verdicts
 from berth_sdk.tables import NodeTable
-from berth_sdk.tables.few import FEW
 from berth_sdk.tables.read_only import extended, read_only
 from numpy.typing import NDArray
 
@@ -181,7 +180,7 @@ class MergedVerdicts:
         plugins have judged get the same verdict.
         """
         shared = self._by_content
-        if shared is None or len(nodes) > FEW:
+        if shared is None or len(nodes) > MOST_ROWS:
             await self._ask(self._about_pods, cycle, nodes)
             return
         slots = nodes.slots.tolist()
