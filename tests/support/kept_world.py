@@ -9,12 +9,13 @@ fits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from berth_host.app.alone import FrameworkAlone
 from berth_host.cache.snapshot import Snapshot
+from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
 from berth_host.explain.fit_error import fit_error_message
 from berth_host.plugins.registry import ClassRegistry
@@ -46,7 +47,7 @@ def _node(fields: Mapping[str, Any], number: int) -> Node:
 
 PLUGINS = {"Census": Census, "Fickle": Fickle, "Moody": Moody}
 # At Filter they stand in front, among those whose verdicts are put together.
-_CONFIGURATION = """
+CONFIGURATION = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
@@ -62,11 +63,9 @@ class KeptMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         configuration = load_configuration(
-            _CONFIGURATION, source="test", registered=ClassRegistry(PLUGINS).points()
+            CONFIGURATION, source="test", registered=ClassRegistry(PLUGINS).points()
         )
-        self.both = tuple(
-            FrameworkAlone(configuration, plugins=PLUGINS, keep_answers=keeps) for keeps in (True, False)
-        )
+        self.both = self.made(configuration)
         Fickle.fails = ""
         Moody.is_closed = False
         self.placed: dict[str, Pod] = {}
@@ -75,6 +74,17 @@ class KeptMachine(RuleBasedStateMachine):
         self.nominations = [Nominations(columns, lambda: 0.0) for columns in self.columns]
         for number in range(3):
             self.node_comes_or_changes(NODES[number], number)
+
+    def made(self, configuration: LoadedConfiguration) -> tuple[FrameworkAlone, FrameworkAlone]:
+        """The cluster in which answers are kept, and the one in which they are not."""
+        return (
+            FrameworkAlone(configuration, plugins=PLUGINS),
+            FrameworkAlone(configuration, plugins=PLUGINS, keep_answers=False),
+        )
+
+    def run(self, said: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+        """Run one cycle to its end."""
+        return asyncio.run(said)
 
     # --- events ------------------------------------------------------------------------------------
 
@@ -152,7 +162,7 @@ class KeptMachine(RuleBasedStateMachine):
             alone.snapshot.update(alone.cache)  # so that both give out their slots alike
         Fickle.fails = point
         for alone, nominations in zip(self.both, self.nominations, strict=True):
-            asyncio.run(self._said(alone, nominations, pod))
+            self.run(self._said(alone, nominations, pod))
         Fickle.fails = ""
 
     @rule(is_closed=st.booleans())
@@ -187,7 +197,7 @@ class KeptMachine(RuleBasedStateMachine):
         if own is not None:
             pod = replace(pod, nominated_node=own.nominated_node)
         kept, asked = (
-            asyncio.run(self._said(alone, nominations, pod))
+            self.run(self._said(alone, nominations, pod))
             for alone, nominations in zip(self.both, self.nominations, strict=True)
         )
         assert kept == asked, {

@@ -3,7 +3,8 @@
   command.py             the command and its options
   workloads.py           the pods, and their contenders. Start here
   contenders.py          a scheduler, its configuration, and the process beside it
-  label_rank.py          the plugin: Filter and Score by two labels
+  label_rank.py          the plugins: Filter and Score by two labels
+  go_plugin.py           a plugin in Go, by the contract alone: builds it
   extender.py            the same work as an HTTP extender of kube-scheduler: builds and starts it
   yard.py                one turn: an API server, nodes, one scheduler, and the measurements
   figures.py             medians and ratios of turns; the shape of `-o json`

@@ -73,11 +73,12 @@ def versus(
     """Compare berth with kube-scheduler on one real API server, in turns: all workloads, or the named ones.
 
     Needs etcd, kube-apiserver and kube-scheduler (`make envtest`), and Go for workloads with an HTTP
-    extender.
+    extender or a plugin in Go.
     """
     # Not at the top: the scheduler's own process imports this module too.
     from berth_bench.rendering.versus import comparisons_text
-    from berth_bench.versus import extender, real_servers, workloads
+    from berth_bench.versus import extender, go_plugin, real_servers, workloads
+    from berth_bench.versus.contenders import Beside
 
     try:
         chosen = [one.resized(nodes, pods, running) for one in workloads.chosen(names)]
@@ -95,6 +96,11 @@ def versus(
         try:
             extender.build()
         except extender.ExtenderError as err:
+            fail(str(err))
+    if any(contender.beside is Beside.GO_PLUGIN for one in chosen for contender in one.contenders):
+        try:
+            go_plugin.build()
+        except go_plugin.GoPluginError as err:
             fail(str(err))
     size: list[tuple[str, int | str | None]] = [("--nodes", nodes), ("--pods", pods), ("--running", running)]
     size += [("--other-berth", other_berth), ("--latency-pods", latency_pods)]

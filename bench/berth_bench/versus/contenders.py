@@ -14,7 +14,9 @@ from typing import Any, Final
 
 import yaml
 
-from berth_bench.versus.label_rank import LabelRank
+from berth_bench.versus import go_plugin
+from berth_bench.versus.extender import clone
+from berth_bench.versus.label_rank import LabelRank, NodeRank, RowRank
 
 UNLIMITED: Final = {"qps": "100000", "burst": "100000"}
 """Fields of clientConnection."""
@@ -29,7 +31,9 @@ class Beside(Enum):
 
     NOTHING = 0
     PLUGIN = 1
-    """`LabelRank`, which the host starts."""
+    """`Contender.plugin`, which the host starts as a child."""
+    GO_PLUGIN = 4
+    """The plugin in Go (`go_plugin`), which the host starts as a child."""
     NODE_CACHING_EXTENDER = 2
     """An extender that has cached the nodes, and receives their names."""
     EXTENDER = 3
@@ -40,14 +44,17 @@ class Beside(Enum):
 class Contender:
     """A scheduler that takes turns with others. `percentage`: percentageOfNodesToScore.
 
-    `varies`: the extender ranks the nodes in another way for each pod. `flags`: further flags. `python`: of
-    berth and of the plugin beside it; "": this process's.
+    `plugin`: the class that filters and scores, for a contender with a plugin in Python; None: it has none.
+    Without `Beside.PLUGIN` the class runs in the scheduler's process. `varies`: the extender ranks the nodes
+    in another way for each pod. `flags`: further flags. `python`: of berth and of the plugin beside it; "":
+    this process's.
     """
 
     name: str
     is_berth: bool
     percentage: int
     beside: Beside = Beside.NOTHING
+    plugin: type[LabelRank] | None = None
     varies: bool = False
     flags: tuple[str, ...] = ()
     python: str = ""
@@ -61,6 +68,13 @@ class Contender:
         """True if an HTTP extender must run."""
         return self.beside in (Beside.NODE_CACHING_EXTENDER, Beside.EXTENDER)
 
+    @property
+    def plugin_name(self) -> str:
+        """The name of the plugin; empty for a contender without one."""
+        if self.beside is Beside.GO_PLUGIN:
+            return go_plugin.NAME
+        return "" if self.plugin is None else self.plugin.__name__
+
     def configuration(self, extender_url: str = "") -> str:
         """Return the KubeSchedulerConfiguration as YAML, without clientConnection. `extender_url`: the
         extender's address.
@@ -71,8 +85,8 @@ class Contender:
             "leaderElection": {"leaderElect": False},
             "percentageOfNodesToScore": self.percentage,
         }
-        if self.beside is Beside.PLUGIN:
-            named = {"enabled": [{"name": LabelRank.__name__}]}
+        if self.plugin_name:
+            named = {"enabled": [{"name": self.plugin_name}]}
             profile = {"schedulerName": "default-scheduler", "plugins": {"filter": named, "score": named}}
             content["profiles"] = [profile]
         if self.extends:
@@ -90,15 +104,18 @@ class Contender:
 
     def berth_configuration(self) -> str:
         """Return the BerthConfiguration as YAML, "" for none."""
-        if self.beside is not Beside.PLUGIN:
+        if not self.plugin_name:
             return ""
-        served = f"{LabelRank.__module__}:{LabelRank.__qualname__}"
-        plugin = {
-            "name": LabelRank.__name__,
-            "command": [self.python or sys.executable, "-m", "berth_sdk", "serve", served],
-            # Required, because a run without the plugin would be faster for the wrong reason.
-            "required": True,
-        }
+        # Required, because a run without the plugin would be faster for the wrong reason.
+        plugin: dict[str, Any] = {"name": self.plugin_name, "required": True}
+        if self.plugin is None:
+            plugin["command"] = [str((clone() / go_plugin.PROGRAM).absolute())]
+        else:
+            cls = f"{self.plugin.__module__}:{self.plugin.__qualname__}"
+            if self.beside is Beside.PLUGIN:
+                plugin["command"] = [self.python or sys.executable, "-m", "berth_sdk", "serve", cls]
+            else:
+                plugin["inProcess"] = cls
         return _yaml(
             {"apiVersion": "config.berth.io/v1alpha1", "kind": "BerthConfiguration", "plugins": [plugin]}
         )
@@ -108,7 +125,14 @@ BERTH: Final = Contender(name="berth", is_berth=True, percentage=_ALL_NODES)
 _POD_GROUPS: Final = "--feature-gates=GenericWorkload=true"
 BERTH_POD_GROUPS: Final = Contender(name="berth", is_berth=True, percentage=_ALL_NODES, flags=(_POD_GROUPS,))
 BERTH_PLUGIN: Final = Contender(
-    name="berth, plugin", is_berth=True, percentage=_ALL_NODES, beside=Beside.PLUGIN
+    name="berth, plugin", is_berth=True, percentage=_ALL_NODES, beside=Beside.PLUGIN, plugin=LabelRank
+)
+BERTH_BY_NODE: Final = replace(BERTH_PLUGIN, name="berth, plugin by node", plugin=NodeRank)
+BERTH_BY_NODE_INSIDE: Final = replace(BERTH_BY_NODE, name="berth, by node in process", beside=Beside.NOTHING)
+BERTH_BY_ROW: Final = replace(BERTH_PLUGIN, name="berth, plugin by row", plugin=RowRank)
+BERTH_BY_ROW_INSIDE: Final = replace(BERTH_BY_ROW, name="berth, by row in process", beside=Beside.NOTHING)
+BERTH_GO: Final = Contender(
+    name="berth, Go plugin by node", is_berth=True, percentage=_ALL_NODES, beside=Beside.GO_PLUGIN
 )
 BERTH_CACHING: Final = Contender(
     name="berth, caching extender", is_berth=True, percentage=_ALL_NODES, beside=Beside.NODE_CACHING_EXTENDER

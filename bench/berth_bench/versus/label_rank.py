@@ -1,4 +1,4 @@
-"""The served plugin of `berth bench versus`: Filter and Score by two labels.
+"""The plugins of `berth bench versus`: Filter and Score by two labels, with and without a declaration.
 
 The extender (`tests/cluster/envtest/extender`) does the same work with the same results. Served by `berth-sdk
 serve berth_bench.versus.label_rank:LabelRank`.
@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import Plugin, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, NodeColumn, NodeLabel, Plugin, ScoreNormalization
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -40,3 +40,23 @@ class LabelRank(Plugin):
         codes, ranks = nodes.label(RANK)
         points = np.array([_POINTS * int(value or 0) for value in ranks.values], dtype=np.int64)
         return points[codes]
+
+
+class NodeRank(LabelRank):
+    """The same, declared: no field of the pod counts, and of the cluster the Node object alone."""
+
+    depends_on = DependsOn.NODE
+    sign_fields = ()
+
+
+class RowRank(LabelRank):
+    """The rank less the number of pods on the node. No field of the pod counts."""
+
+    depends_on = DependsOn.ROW
+    sign_fields = ()
+    reads = (NodeLabel(CLOSED), NodeLabel(RANK), NodeColumn.POD_COUNT)
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """Return ten points per rank, less one for each pod."""
+        points: NDArray[np.int64] = super().score_nodes(state, pod, nodes) - nodes.pod_count
+        return points.clip(min=0)

@@ -146,6 +146,21 @@ WORKLOADS: Final = (
         contenders=(contenders.BERTH_PLUGIN, contenders.KUBE_SCHEDULER_CACHING, contenders.KUBE_SCHEDULER),
     ),
     Versus(
+        name="DeclaredByNode/5000Nodes",
+        nodes=5000,
+        contenders=(contenders.BERTH_BY_NODE, contenders.BERTH_BY_NODE_INSIDE, contenders.KUBE_SCHEDULER),
+    ),
+    Versus(
+        name="DeclaredByRow/5000Nodes",
+        nodes=5000,
+        contenders=(contenders.BERTH_BY_ROW, contenders.BERTH_BY_ROW_INSIDE, contenders.KUBE_SCHEDULER),
+    ),
+    Versus(
+        name="DeclaredInGo/5000Nodes",
+        nodes=5000,
+        contenders=(contenders.BERTH_GO, contenders.BERTH_BY_NODE_INSIDE, contenders.KUBE_SCHEDULER),
+    ),
+    Versus(
         name="RemotePlugin/1000NodesSent",
         nodes=1000,
         pods=500,

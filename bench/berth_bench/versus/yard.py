@@ -47,7 +47,7 @@ class _Running:
 
     def beside(self) -> int:
         """Return the id of the other process, 0 if there is none."""
-        if self.contender.beside is not Beside.PLUGIN:
+        if self.contender.beside not in (Beside.PLUGIN, Beside.GO_PLUGIN):
             return self.extender_pid
         return next(iter(processes.children(self.process.pid)), 0)
 

@@ -15,6 +15,9 @@ from berth_host.plugins.registry import ClassRegistry
 ALL = (
     contenders.BERTH,
     contenders.BERTH_PLUGIN,
+    contenders.BERTH_BY_NODE,
+    contenders.BERTH_BY_NODE_INSIDE,
+    contenders.BERTH_GO,
     contenders.KUBE_SCHEDULER,
     contenders.KUBE_SCHEDULER_CACHING,
     contenders.KUBE_SCHEDULER_EXTENDER,
@@ -55,3 +58,22 @@ def test_plugin_is_required_and_enabled_at_filter_and_score() -> None:
     assert profile.plugins_at("filter")[-1].name == "LabelRank"
     assert [one.weight for one in profile.plugins_at("score") if one.name == "LabelRank"] == [1]
     assert contenders.BERTH.berth_configuration() == ""
+
+
+@pytest.mark.parametrize(
+    ("contender", "where"),
+    [
+        (contenders.BERTH_BY_NODE, "command"),
+        (contenders.BERTH_BY_NODE_INSIDE, "in_process"),
+        (contenders.BERTH_BY_ROW, "command"),
+        (contenders.BERTH_BY_ROW_INSIDE, "in_process"),
+        (contenders.BERTH_GO, "command"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else one.name,
+)
+def test_declared_plugin_runs_served_or_in_process(contender: Contender, where: str) -> None:
+    text = f"{contender.configuration()}---\n{contender.berth_configuration()}"
+    loaded = load_configuration(text, source="test", registered=ClassRegistry({}).points())
+    plugin = loaded.berth.plugin(contender.plugin_name)
+    assert plugin is not None
+    assert [name for name in ("command", "in_process") if getattr(plugin, name) is not None] == [where]

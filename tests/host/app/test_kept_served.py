@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,8 +21,16 @@ from berth_sdk.results import PreFilterResult
 from berth_sdk.serve.server import PluginServer
 from berth_sdk.status import SKIP, Status
 from berth_sdk.tables import NodeTable
+from hypothesis import HealthCheck, settings
+from support import kept_served_mutants as mutants
 from support.hosts import World, enabling, node, pod
+from support.kept_served_world import ServedKeptMachine
 from support.waiting import until
+
+TestServedAndInProcessComeToTheSame = pytest.mark.slow(ServedKeptMachine.TestCase)
+TestServedAndInProcessComeToTheSame.settings = settings(
+    max_examples=6, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 class Marks(Plugin):
@@ -430,3 +438,42 @@ async def _churn(world: World, random_: random.Random) -> list[tuple[str, str]]:
             world.server.create(pod(f"p{step}", labels=labels))
         await world.settle()
     return [(world.node_of(f"p{step}"), world.message_of(f"p{step}")) for step in range(60)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        mutants.requeues_are_ignored,
+        mutants.objects_are_ignored,
+        mutants.signing_by_code_is_ignored,
+        mutants.tokens_are_ignored,
+        mutants.rows_are_ignored,
+        mutants.answers_of_policies_are_kept,
+    ],
+    ids=lambda mutant: mutant.__name__,
+)
+async def test_a_mutant_is_killed(
+    served: Any, mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError):
+        if mutant is mutants.requeues_are_ignored:
+            await test_requeue_ends_the_kept_answers(served)
+        elif mutant is mutants.objects_are_ignored:
+            await test_changed_object_ends_the_kept_answers(served)
+        elif mutant is mutants.signing_by_code_is_ignored:
+            await test_class_that_signs_by_code_is_asked_about_each_pod(served)
+        elif mutant is mutants.tokens_are_ignored:
+            await test_class_with_state_of_pre_filter_is_asked_for_it_at_each_pod(served)
+        elif mutant is mutants.rows_are_ignored:
+            await test_only_a_changed_node_is_asked_about(served, Marks)
+        else:
+            await test_answers_of_a_policy_are_not_kept(served, monkeypatch)
+
+
+@pytest.mark.slow
+async def test_mutant_without_instances_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutants.instances_are_not_told_apart(monkeypatch)
+    with pytest.raises(AssertionError):
+        await test_newer_instance_is_asked_anew(tmp_path, monkeypatch)
