@@ -1,6 +1,5 @@
 """Maintenance: keeps pods off the nodes in its arguments, in NAMES mode, with generated stubs and no SDK.
-In another language, generate the stubs from proto/berth/plugin/v1 and answer the same five calls.
-"""
+In another language, generate the stubs from proto/berth/plugin/v1 and answer the same five calls."""
 # ruff: noqa: D101, N802
 
 import json
@@ -23,9 +22,8 @@ closed: set[str] = set()
 class Identity(identity_pb2_grpc.IdentityServiceServicer):
     def Handshake(self, request: Any, context: Any) -> identity.HandshakeResponse:
         me = identity.PluginDescriptor(name="Maintenance", points=[identity.EXTENSION_POINT_FILTER])
-        # The host keeps the answers: no field of the pod counts, and of the cluster the Node object alone.
         me.depends_on, me.host_keeps_answers = identity.DEPENDS_ON_NODE, True
-        me.sign_fields.SetInParent()
+        me.sign_fields.SetInParent()  # no field of the pod counts
         answer = identity.HandshakeResponse(plugins=[me], instance_id=INSTANCE, supported=[MAJOR_1])
         answer.started_at.GetCurrentTime()
         return answer

@@ -312,7 +312,8 @@ class Plugin:
     sign_fields: ClassVar[Sequence[PodField] | None] = None
     """All fields of a pod that the plugin's answers follow from. The methods `sign` and `sign_queue` take
     precedence for their calls. None: all of the pod's wishes. The host of a served plugin knows only these
-    fields: it calls `queueing_hint` for one of the waiting pods that are equal in them.
+    fields: it calls `queueing_hint` for one of the waiting pods that are equal in them. With `depends_on`
+    NODE, ROW or NODES it keeps the answers from PreFilter to Score by them, unless the class has `sign`.
     """
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
