@@ -60,9 +60,15 @@ async def until(holds: Callable[[], bool], within_s: float = 30) -> None:
             await asyncio.sleep(0.01)
 
 
+BOTH_PROTOCOLS = pytest.mark.parametrize("client", ["h2", "http/1.1"], indirect=True)
+"""For tests of frequent requests."""
+
+
 @pytest.fixture
-async def client(empty_servers: RealServers) -> AsyncIterator[KubeClient]:
+async def client(empty_servers: RealServers, request: pytest.FixtureRequest) -> AsyncIterator[KubeClient]:
+    """Open a client. The parameter: the protocol that it offers for frequent requests (ALPN)."""
     opened = await KubeClient.open(Connection(kubeconfig=str(empty_servers.kubeconfig()), qps=-1))
+    opened.credentials.http2_context.set_alpn_protocols([getattr(request, "param", "h2")])
     yield opened
     await opened.close()
 
@@ -93,6 +99,7 @@ async def test_every_kind_that_kube_scheduler_watches_can_be_watched(cluster: Ku
     assert seen.faults == []
 
 
+@BOTH_PROTOCOLS
 async def test_adapter_creates_binds_patches_and_deletes_a_pod(cluster: KubeCluster) -> None:
     seen = WatchedView()
     await cluster.start(seen.handle, ["pods"])
@@ -120,6 +127,7 @@ async def test_adapter_creates_binds_patches_and_deletes_a_pod(cluster: KubeClus
     assert seen.faults == []
 
 
+@BOTH_PROTOCOLS
 async def test_each_refusal_has_its_error_class_and_the_servers_message(cluster: KubeCluster) -> None:
     pod = await cluster.create("pods", named("web"), POD)
     other = ObjectRef(name="web", namespace="default", uid="0f0f0f0f-0000-0000-0000-000000000000")
@@ -172,6 +180,7 @@ async def test_update_of_a_watched_object_keeps_its_owners_fields(cluster: KubeC
         await cluster.update("persistentvolumes", changed)
 
 
+@BOTH_PROTOCOLS
 async def test_repeated_event_becomes_a_series(cluster: KubeCluster, client: KubeClient) -> None:
     pod = await cluster.create("pods", named("web"), POD)
     for note in ("first", "second", "third"):

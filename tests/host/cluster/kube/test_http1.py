@@ -274,7 +274,7 @@ def test_any_bytes_end_the_request_or_wait_for_more(pieces: list[bytes]) -> None
 
 
 @pytest.mark.long
-@settings(max_examples=3_000, deadline=None)
+@settings(max_examples=1_500, deadline=None)
 @given(ANY_PIECES)
 def test_any_bytes_end_the_request_or_wait_for_more_at_length(pieces: list[bytes]) -> None:
     feed(pieces)

@@ -540,7 +540,7 @@ def test_any_bytes_of_a_peer_end_or_keep_the_connection(pieces: list[bytes]) -> 
 
 
 @pytest.mark.long
-@settings(max_examples=3_000, deadline=None)
+@settings(max_examples=1_500, deadline=None)
 @given(ANY_FRAMES)
 def test_any_bytes_of_a_peer_end_or_keep_the_connection_at_length(pieces: list[bytes]) -> None:
     feed(pieces)
