@@ -22,8 +22,10 @@ _STATIC_COUNT: Final = 61
 _STATUS_OF_INDEX: Final = {0x88: 200, 0x89: 204, 0x8A: 206, 0x8B: 304, 0x8C: 400, 0x8D: 404, 0x8E: 500}
 _FEW_BYTES: Final = 4096
 """Lengths below this number are written once, and kept."""
-_STATUS_NAME: Final = 0x08
-"""The first byte of a literal `:status` that is not indexed."""
+_STATUS_NAMES: Final = frozenset(range(0x08, 0x0F))
+"""The first bytes of a literal `:status` that is not indexed: its name has seven places in the static table,
+of which Go's servers name the last.
+"""
 
 Header = tuple[str, str]
 
@@ -138,7 +140,7 @@ def status_of(block: bytes) -> int | None:
     if not block:
         return None
     found = _STATUS_OF_INDEX.get(block[0])
-    if found is not None or block[0] != _STATUS_NAME or len(block) < 2:
+    if found is not None or block[0] not in _STATUS_NAMES or len(block) < 2:
         return found
     return _statuses.get(block[: 2 + (block[1] & 0x7F)])
 
@@ -163,6 +165,6 @@ def read_block(block: bytes) -> tuple[int, str]:
             retry_after = value
     if not status:
         raise BlockError("an answer without a status")
-    if block[0] == _STATUS_NAME and len(block) >= 2 and len(_statuses) < 256:
+    if block[0] in _STATUS_NAMES and len(block) >= 2 and len(_statuses) < 256:
         _statuses[block[: 2 + (block[1] & 0x7F)]] = status
     return status, retry_after

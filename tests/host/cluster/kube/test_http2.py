@@ -15,7 +15,7 @@ from berth_host.cluster.kube import http2, lane
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.http2 import Http2Connection
-from berth_host.cluster.kube.http2_heads import HeadEncoder
+from berth_host.cluster.kube.http2_heads import HeadEncoder, read_block, status_of
 from berth_host.cluster.kube.lane_connection import ConnectionLostError, NotActedOnError
 from berth_host.errors.cluster import (
     RepeatableError,
@@ -562,3 +562,13 @@ def test_blocks_of_headers_are_read_by_another_implementation() -> None:
                 ("content-type", "t" * 130),
                 ("content-length", str(length)),
             ]
+
+
+@pytest.mark.parametrize("name", range(8, 15))
+def test_status_that_was_read_once_is_known_by_its_first_bytes(name: int) -> None:
+    """A server may name the status by each of its places in the static table (RFC 7541, appendix A)."""
+    value = f"{230 + name}".encode()
+    block = bytes([name, len(value)]) + value
+    assert status_of(block) is None
+    assert read_block(block) == (230 + name, "")
+    assert status_of(block + b"\x88") == 230 + name
