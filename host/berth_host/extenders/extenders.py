@@ -188,9 +188,8 @@ class Extenders:
             if given is None:
                 continue
             weight = client.settings.weight
-            # A new array: the total may be shared with equal pods. Products wrap around, as Go's do.
-            scores.total = scores.total + given * _SCALE * weight
-            scores.leaders = None
+            # Products wrap around, as Go's do.
+            scores.add(given * _SCALE * weight)
             scores.plugins.append(PluginScores(client.name, weight, given, given * _SCALE))
 
     async def _prioritize(

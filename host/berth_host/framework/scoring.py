@@ -78,7 +78,7 @@ def put_together(
         else:
             outcome = outcomes[name]
             table.plugins.append(PluginScores(name, plugin.weight, outcome.raw, outcome.normalized))
-            table.total += outcome.normalized if plugin.weight == 1 else outcome.normalized * plugin.weight
+            table.add(outcome.normalized if plugin.weight == 1 else outcome.normalized * plugin.weight)
     return table
 
 

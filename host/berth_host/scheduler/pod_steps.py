@@ -342,11 +342,18 @@ def _current_task() -> asyncio.Task[None]:
 def record_scores(diagnosis: Diagnosis, table: ScoreTable) -> None:
     """Write the nodes with the highest totals, and the scores of each plugin for them, into `diagnosis`."""
     best = table.top(_TOP_SCORES)
+    rows, recorded = best.tolist(), table.recorded
+    if recorded is not None and recorded.holds(rows, table.nodes):
+        diagnosis.scores = recorded.record
+        return
     diagnosis.scores = TopScores(
-        [table.nodes.name(row) for row in best.tolist()],
+        [table.nodes.name(row) for row in rows],
         table.total[best].tolist(),
         [
             (item.plugin, item.weight, item.raw[best].tolist(), item.normalized[best].tolist())
             for item in table.plugins
         ],
     )
+    if recorded is not None:
+        recorded.rows, recorded.names = rows, table.nodes.names_identity
+        recorded.record = diagnosis.scores

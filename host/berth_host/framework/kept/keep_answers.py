@@ -400,6 +400,7 @@ class KeepAnswers:
             roles = ScoreRoles.of(score, cycle, self.by_row)
             if known is not None:
                 known.roles = roles
+                known.scores.recorded.forget()
         shared: Sequence[PluginScores] = ()
         table, rest = ScoreTable.empty(nodes), roles.asked
         if known is not None and roles.sharing:
@@ -407,12 +408,13 @@ class KeepAnswers:
             # A call that fails there is made again below, with error handling and failure policy.
             if await scores.ask(roles.sharing, cycle, nodes) is None and scores.is_in_range:
                 shared, table.total, table.leaders = scores.read()
+                table.recorded = scores.recorded
                 rest = roles.others
         if not shared:
             table.total = np.zeros(len(nodes), dtype=np.int64)
         outcomes: dict[str, ScoreOutcome] = {}
         if rest:
-            table.leaders = None
+            table.leaders = table.recorded = None
             answers = await ask_scores(
                 rest,
                 lambda one: self._sends_score(one, kept, cycle, nodes),

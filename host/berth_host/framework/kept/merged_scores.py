@@ -15,12 +15,12 @@ from berth_sdk.kept.known_slots import KnownSlots
 from berth_sdk.kept.row_contents import MOST_ROWS, ContentAnswers, content_answers
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.few import FEW
-from berth_sdk.tables.read_only import extended
+from berth_sdk.tables.read_only import extended, read_only
 from numpy.typing import NDArray
 
 from berth_host.framework.kept.leaders import Leaders, Rows
 from berth_host.framework.kept.merged_verdicts import within
-from berth_host.framework.score_table import PluginScores, Scores, WeightedPlugin
+from berth_host.framework.score_table import PluginScores, Scores, TopRecord, WeightedPlugin
 from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.scores import ScoreOutcome, normalize
 from berth_host.rpc.validate import in_range
@@ -115,7 +115,11 @@ class MergedScores:
         """The slots with new scores since the total was computed, and their columns."""
         self._rows: Rows | None = None
         self._total: Scores = np.zeros(0, dtype=np.int64)
+        self._shown = self._total
+        """A read-only view of the total."""
         self._leaders = Leaders()
+        self.recorded = TopRecord()
+        """The record of the best of the last candidates."""
 
     def clear(self) -> None:
         """Forget all scores."""
@@ -238,10 +242,10 @@ class MergedScores:
             self.not_summed.clear()
 
     def read(self) -> tuple[list[PluginScores], Scores, Rows]:
-        """Return the scores of the last candidates by plugin, read-only until the next pod; a copy of their
-        weighted sum; the rows where the sum is highest.
+        """Return the scores of the last candidates by plugin, their weighted sum, and the rows where the sum
+        is highest. All of them are read-only, and hold until the next pod.
         """
-        return [column.by_row for column in self._columns], self._total.copy(), self._leaders.of(self._total)
+        return [column.by_row for column in self._columns], self._shown, self._leaders.of(self._total)
 
     @property
     def is_in_range(self) -> bool:
@@ -260,7 +264,9 @@ class MergedScores:
             for column in self._columns:
                 column.read(nodes)
                 self._total += column.by_row.normalized * column.weight
+            self._shown = read_only(self._total)
             self._leaders.forget()
+            self.recorded.forget()
             return
         if learnt_count > FEW:
             for slots, columns in learnt:
@@ -269,6 +275,7 @@ class MergedScores:
                     for column in columns:
                         column.change_many(positions, here, self._total)
             self._leaders.forget()
+            self.recorded.forget()
             return
         for slots, columns in learnt:
             moved = [
@@ -277,8 +284,12 @@ class MergedScores:
             elsewhere = [column.change(moved, self._total) for column in columns]
             if any(elsewhere):
                 self._leaders.forget()
+                self.recorded.forget()
             elif moved:
-                self._leaders.change([row for row, _ in moved], self._total)
+                rows = [row for row, _ in moved]
+                self._leaders.change(rows, self._total)
+                if any(row in self.recorded.rows for row in rows):
+                    self.recorded.forget()
 
     def _prepare(self, plugins: tuple[WeightedPlugin, ...], capacity: int) -> None:
         if plugins is not self._plugins and plugins != self._plugins:
