@@ -1,7 +1,7 @@
 """Plugins beside the default ones for `kept_world`: they look at what no default plugin looks at.
 
 `Census` goes by all Node objects at every point. `Fickle` fails when it is told to. `Moody` goes by what
-nobody sees, and declares no `depends_on`.
+nobody sees, and declares no `depends_on`; `Sulky` does, and skips Filter at most times.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
+import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, NoConcern, NodeColumn, Plugin, ScoreNormalization
 from berth_sdk.pod import Pod
@@ -104,3 +105,20 @@ class Moody(Plugin):
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
         """All nodes or none."""
         return Status.unschedulable("closed") if Moody.is_closed else Status.success()
+
+
+class Sulky(Moody):
+    """Closes node n0 while it is in its mood; otherwise it skips Filter."""
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """All pods are the same."""
+        return ()
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """SKIP outside of its mood."""
+        return Status.success() if Moody.is_closed else Status.skip()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """All nodes but one."""
+        first = np.asarray([name == "n0" for name in nodes.names], dtype=np.bool_)
+        return Verdicts.reject_where(first & Moody.is_closed, Status.unschedulable("closed"))

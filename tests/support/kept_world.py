@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from berth_host.app.alone import FrameworkAlone
 from berth_host.cache.snapshot import Snapshot
@@ -32,7 +32,7 @@ from berth_sdk.testing import make_node
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from support.kept_objects import HOST, LABELS, NAMES, NODES, OBJECTS, PODS, kube_object
-from support.kept_plugins import Census, Fickle, Moody
+from support.kept_plugins import Census, Fickle, Moody, Sulky
 
 NUMBERS = st.integers(0, 4)
 FORMS = st.sampled_from(sorted(OBJECTS)).flatmap(
@@ -60,10 +60,13 @@ profiles:
 class KeptMachine(RuleBasedStateMachine):
     """Whatever happens, happens to both clusters."""
 
+    configuration: ClassVar[str] = CONFIGURATION
+    plugins: ClassVar[Mapping[str, type]] = PLUGINS
+
     def __init__(self) -> None:
         super().__init__()
         configuration = load_configuration(
-            CONFIGURATION, source="test", registered=ClassRegistry(PLUGINS).points()
+            self.configuration, source="test", registered=ClassRegistry(self.plugins).points()
         )
         self.both = self.made(configuration)
         Fickle.fails = ""
@@ -78,8 +81,8 @@ class KeptMachine(RuleBasedStateMachine):
     def made(self, configuration: LoadedConfiguration) -> tuple[FrameworkAlone, FrameworkAlone]:
         """The cluster in which answers are kept, and the one in which they are not."""
         return (
-            FrameworkAlone(configuration, plugins=PLUGINS),
-            FrameworkAlone(configuration, plugins=PLUGINS, keep_answers=False),
+            FrameworkAlone(configuration, plugins=self.plugins),
+            FrameworkAlone(configuration, plugins=self.plugins, keep_answers=False),
         )
 
     def run(self, said: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
@@ -239,3 +242,10 @@ class KeptMachine(RuleBasedStateMachine):
                 one.plugin: (one.raw.tolist(), one.normalized.tolist()) for one in table.plugins
             }
         return said
+
+
+class OneStepMachine(KeptMachine):
+    """The same, and most pods take one step: no plugin without `depends_on` is asked about their nodes."""
+
+    configuration = CONFIGURATION.replace("Moody", "Sulky")
+    plugins: ClassVar[Mapping[str, type]] = {"Census": Census, "Fickle": Fickle, "Sulky": Sulky}

@@ -28,6 +28,36 @@ from berth_host.rpc.cycle import Cycle
 Clients = tuple[PluginClient, ...]
 
 
+class OneStep(Protocol):
+    """The short way through Filter, PreScore and Score, if all answers about a pod are merged ones.
+
+    `filters`, `pre_score`: the plugins of Filter and PreScore. `skipped`: the plugins that skip Score.
+    """
+
+    @property
+    def filters(self) -> Clients:
+        """The plugins of Filter, in order."""
+        ...
+
+    @property
+    def pre_score(self) -> Clients:
+        """The plugins of PreScore, in order."""
+        ...
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """The plugins that skip Score."""
+        ...
+
+    async def filter(self, cycle: Cycle, statuses: NodeStatuses, rows: Rows) -> Rows:
+        """Run Filter without nominated pods, as `Answers.filter` does."""
+        ...
+
+    async def score(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | None:
+        """Run PreScore and Score, as `Answers.score` does. Return None where `Answers.score` has to."""
+        ...
+
+
 class Answers(Protocol):
     """The answers of one profile's plugins. `clients`, `pre_score`, `score`: the plugins to ask, in
     configured order."""
@@ -61,6 +91,13 @@ class Answers(Protocol):
 
     def skipping_score(self, plugins: frozenset[str], cycle: Cycle) -> frozenset[str]:
         """Return those of `plugins`, which skip the cycle, that skip Score. The others score every node 0."""
+        ...
+
+    def one_step(self, cycle: Cycle) -> OneStep | None:
+        """Return the short way of the cycle's pod after PreFilter; None: there is none for this pod.
+
+        For profiles whose plugins are asked about every pod.
+        """
         ...
 
 
@@ -105,6 +142,10 @@ class AskEveryone:
     def skipping_score(self, plugins: frozenset[str], cycle: Cycle) -> frozenset[str]:
         """Return all: plugins with `NoConcern.NEUTRAL` are called at PreScore and Score."""
         return plugins
+
+    def one_step(self, cycle: Cycle) -> None:
+        """Return None: every plugin is called."""
+        return
 
 
 def _is_lasting(client: PluginClient, cycle: Cycle) -> bool:

@@ -36,6 +36,10 @@ class Asked:
         """Return all plugins of one point."""
         return self._clients[point]
 
+    def asks_all(self, *points: ExtensionPoint) -> bool:
+        """Return True if at these points every plugin is called about every pod, unless it skips."""
+        return not any(self._sometimes[point] for point in points)
+
     def about(
         self, cycle: Cycle, point: ExtensionPoint, skip: frozenset[str] = _NOBODY
     ) -> tuple[PluginClient, ...]:

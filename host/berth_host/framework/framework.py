@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.permit_wait import MAX_WAIT_S
@@ -19,7 +19,7 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework import binding
-from berth_host.framework.answers import Answers, AskEveryone
+from berth_host.framework.answers import Answers, AskEveryone, OneStep
 from berth_host.framework.asked import Asked
 from berth_host.framework.filtering import Rows, filter_error
 from berth_host.framework.filtering import all_rows as all_rows
@@ -35,6 +35,7 @@ from berth_host.model.pre_filter_outcome import PreFilterOutcome as PreFilterOut
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Changes, Cycle, CycleEnd, CycleRecord
 
+_STEPPED: Final = (ExtensionPoint.FILTER, ExtensionPoint.PRE_SCORE, ExtensionPoint.SCORE)
 Found = TypeVar("Found", PostFilterResult, PodGroupPostFilterResult)
 
 
@@ -64,6 +65,7 @@ class Framework:
         self._pre_bind = pre_bind
         self._asked = Asked(plugins)
         self._score = tuple(plugins.get(ExtensionPoint.SCORE, ()))
+        self._may_step = self._asked.asks_all(*_STEPPED)
         self._scores_all = all(plugin.client.always_asked_at(ExtensionPoint.SCORE) for plugin in self._score)
         self.clients: tuple[PluginClient, ...] = tuple(
             {client.name: client for point in ExtensionPoint for client in self.plugins_at(point)}.values()
@@ -119,15 +121,24 @@ class Framework:
         A rejection is measured as a success; an error is not.
         """
         started_s = instant_s()
-        pre_score = self._asked.about(cycle, ExtensionPoint.PRE_SCORE, cycle.skip)
-        clients = self.filters_of(cycle)
-        passed = await self._answers.filter(clients, pre_score, cycle, statuses, rows, nominated)
+        step = self._filter_step(cycle, nominated)
+        if step is not None:
+            clients = step.filters
+            passed = await step.filter(cycle, statuses, rows)
+        else:
+            pre_score = self._asked.about(cycle, ExtensionPoint.PRE_SCORE, cycle.skip)
+            clients = self.filters_of(cycle)
+            passed = await self._answers.filter(clients, pre_score, cycle, statuses, rows, nominated)
         error = None if statuses.is_empty else filter_error(statuses, rows)
         self._times.filter[Code.SUCCESS if error is None else Code.ERROR].since(started_s)
         if error is not None:
             self._work.filter_failed(error)
         self._times.asked_filter.count(clients)
         return passed
+
+    def _filter_step(self, cycle: Cycle, nominated: NominatedPods) -> OneStep | None:
+        # With nominated pods there are two passes.
+        return self._answers.one_step(cycle) if self._may_step and not nominated else None
 
     def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:
         """Return the Filter plugins that judge the cycle's pod, in order."""
@@ -185,8 +196,13 @@ class Framework:
         """
         started_s = instant_s()
         times = self._times
-        pre_score, score = self._scoring(cycle)
-        table = await self._answers.score(pre_score, score, cycle, nodes)
+        step = self._answers.one_step(cycle) if self._may_step else None
+        table: ScoreTable | Status | None = None if step is None else await step.score(cycle, nodes)
+        if step is not None and table is not None:
+            pre_score = step.pre_score
+        else:
+            pre_score, score = self._scoring(cycle)
+            table = await self._answers.score(pre_score, score, cycle, nodes)
         times.pre_score[Code.SUCCESS].observe(cycle.pre_scored_s - started_s)
         times.asked_pre_score.count(pre_score)
         if isinstance(table, Status):

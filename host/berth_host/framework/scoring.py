@@ -82,6 +82,18 @@ def put_together(
     return table
 
 
+def in_configured_order(
+    roles: ScoreRoles, shared: Mapping[str, PluginScores], count: int
+) -> list[PluginScores]:
+    """Return the scores of `count` nodes by plugin, if `shared` has those of every plugin that is asked."""
+    zeros = _zeros(count)
+    return [
+        shared.get(plugin.client.name) or PluginScores(plugin.client.name, plugin.weight, zeros, zeros)
+        for plugin in roles.score
+        if plugin.client.name not in roles.skip_score
+    ]
+
+
 @lru_cache(maxsize=4)
 def _zeros(count: int) -> Scores:
     zeros = np.zeros(count, dtype=np.int64)

@@ -25,7 +25,8 @@ from berth_sdk.tables import NodeTable
 from berth_host.framework.answers import AskEveryone
 from berth_host.framework.filtering import PreFiltering, Rows, candidates, nominated_pass, passed_by
 from berth_host.framework.kept.judging_early import judge_early
-from berth_host.framework.kept.merged_answers import MergedAnswers, Skips
+from berth_host.framework.kept.merged_answers import MergedAnswers
+from berth_host.framework.kept.one_step import Clients, OneStep, Skips
 from berth_host.framework.kept.plugin_answers import OwnVerdicts, PluginAnswers, SignatureAnswers
 from berth_host.framework.kept.signing import Signers
 from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
@@ -44,7 +45,6 @@ from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.scores import ScoreOutcome
 
-Clients: TypeAlias = tuple[PluginClient, ...]
 Instances: TypeAlias = tuple[Follows | None, ...]
 """What the answers of each served plugin follow from, at its active instance. None: they are not kept."""
 MOST_SEEN: Final = 4096
@@ -60,10 +60,21 @@ class KeptForPod:
 
     `signatures`: by plugin. `merged`: the plugins whose answers are put together in `known`, which is None
     for the first pod of its kind. `states`: cycle state of the plugins whose answers are kept. `served`: the
-    instances of served plugins at the begin of the cycle.
+    instances of served plugins at the begin of the cycle. `filters`: the Filter plugins, if the verdicts on
+    all nodes were merged ones.
     """
 
-    __slots__ = ("_by_plugin", "_memories", "_nodes", "known", "merged", "served", "signatures", "states")
+    __slots__ = (
+        "_by_plugin",
+        "_memories",
+        "_nodes",
+        "filters",
+        "known",
+        "merged",
+        "served",
+        "signatures",
+        "states",
+    )
 
     def __init__(
         self,
@@ -79,6 +90,7 @@ class KeptForPod:
         self.known = known
         self.served = served
         self.states: dict[str, CycleState] = {}
+        self.filters: Clients = ()
         self._memories = memories
         self._nodes = nodes
         self._by_plugin: dict[str, SignatureAnswers] = {}
@@ -366,6 +378,7 @@ class KeepAnswers:
             ):
                 return await judge_early(judges, clients, pre_score, known, cycle, statuses, rows)
             if judges:
+                kept.filters = () if clients or nominated else judges
                 rows = await known.verdicts.ask(judges, cycle, statuses, rows)
         for client in clients:
             if not len(rows):
@@ -421,7 +434,14 @@ class KeepAnswers:
                 lambda one: self._ask_score(one, kept, cycle, nodes),
             )
             outcomes = {item.client.name: answer for item, answer in zip(rest, answers, strict=True)}
+        if known is not None and kept.filters and shared and not rest:
+            known.note_step(cycle, kept.filters)
         return put_together(table, roles, {item.plugin: item for item in shared}, outcomes)
+
+    def one_step(self, cycle: Cycle) -> OneStep | None:
+        """Return the short way of the cycle's pod; see `Answers`."""
+        kept = _kept_for(cycle)
+        return None if kept is None or kept.known is None else kept.known.step_for(cycle)
 
     def skipping_score(self, plugins: frozenset[str], cycle: Cycle) -> frozenset[str]:
         """Return those of `plugins` that skip Score; see `Answers`."""

@@ -9,8 +9,6 @@ plugin is asked once, about the rows that moved. Made when the second such pod c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn
@@ -20,22 +18,9 @@ from berth_sdk.tables.node_columns import NodeColumns
 
 from berth_host.framework.kept.merged_scores import MergedScores
 from berth_host.framework.kept.merged_verdicts import MergedVerdicts, NominatedVerdicts
+from berth_host.framework.kept.one_step import Clients, OneStep, Skips, nobody_else_scores
 from berth_host.framework.scoring import ScoreRoles
-from berth_host.rpc.client import PluginClient
-
-Clients: TypeAlias = tuple[PluginClient, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Skips:
-    """The kept skips among `clients`. `rest`: asked for every pod. `point`: plugins that skip the extension
-    point. `cycle`: plugins that skip the whole cycle.
-    """
-
-    clients: Clients
-    rest: Clients
-    point: frozenset[str]
-    cycle: frozenset[str] = frozenset()
+from berth_host.rpc.cycle import Cycle
 
 
 class MergedAnswers:
@@ -47,6 +32,7 @@ class MergedAnswers:
         self.states: dict[str, CycleState] = {}
         """The cycle state written by the plugins whose answers are kept."""
         self.roles: ScoreRoles | None = None
+        self._step: OneStep | None = None
         self.verdicts = MergedVerdicts()
         self.scores = MergedScores()
         self._crowded: NominatedVerdicts | None = None
@@ -61,6 +47,20 @@ class MergedAnswers:
         if self._crowded is None:
             self._crowded = NominatedVerdicts()
         return self._crowded
+
+    def step_for(self, cycle: Cycle) -> OneStep | None:
+        """Return the one step that takes the cycle's pod through Filter, or Score; None: there is none."""
+        step = self._step
+        return step if step is not None and step.holds(cycle, self.pre_scored) else None
+
+    def note_step(self, cycle: Cycle, filters: Clients) -> None:
+        """Make the one step for the next equal pod, if the cycle's pod had nothing to ask but moved rows.
+
+        `filters`: the Filter plugins of the pod, whose verdicts are all merged.
+        """
+        scored, roles = self.pre_scored, self.roles
+        if scored is not None and roles is not None and nobody_else_scores(scored, roles):
+            self._step = OneStep(self.verdicts, self.scores, self.states, cycle, filters, scored, roles)
 
     def catch_up(self, columns: NodeColumns) -> None:
         """Forget the rows whose answers have ended since the last call."""

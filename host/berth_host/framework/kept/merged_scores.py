@@ -286,9 +286,8 @@ class MergedScores:
                 self._leaders.forget()
                 self.recorded.forget()
             elif moved:
-                rows = [row for row, _ in moved]
-                self._leaders.change(rows, self._total)
-                if any(row in self.recorded.rows for row in rows):
+                self._leaders.change([row for row, _ in moved], self._total)
+                if any(row in self.recorded.rows for row, _ in moved):
                     self.recorded.forget()
 
     def _prepare(self, plugins: tuple[WeightedPlugin, ...], capacity: int) -> None:
