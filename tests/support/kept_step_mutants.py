@@ -66,5 +66,5 @@ MUTANTS: Mapping[Mutant, tuple[Step, ...]] = {
     the_step_has_the_filters_of_another_pod: (cycles(), mood(is_closed=True), cycles()),
     the_step_leaves_out_whom_it_does_not_know: (mood(is_closed=True), cycles(), cycles()),
     the_step_takes_no_heed_of_nominations: (cycles(), nominated("p1", 0, cpu=4), cycles()),
-    the_step_is_that_of_all: (cycles(), cycles(cpu=9)),
+    the_step_is_that_of_all: (cycles(), cycles(), cycles(cpu=9)),
 }

@@ -440,7 +440,7 @@ class KeepAnswers:
 
     def one_step(self, cycle: Cycle) -> OneStep | None:
         """Return the short way of the cycle's pod; see `Answers`."""
-        kept = _kept_for(cycle)
+        kept = self._kept_for(cycle)
         return None if kept is None or kept.known is None else kept.known.step_for(cycle)
 
     def skipping_score(self, plugins: frozenset[str], cycle: Cycle) -> frozenset[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from berth_host.framework.filtering import all_rows
-from berth_host.framework.kept.merged_answers import MergedAnswers, Skips
+from berth_host.framework.kept.merged_answers import MergedAnswers
+from berth_host.framework.kept.one_step import Skips
 from berth_host.model.node_statuses import NodeStatuses
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.node import Node
