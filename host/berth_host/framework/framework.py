@@ -199,6 +199,7 @@ class Framework:
         step = self._answers.one_step(cycle) if self._may_step else None
         table: ScoreTable | Status | None = None if step is None else await step.score(cycle, nodes)
         if step is not None and table is not None:
+            cycle.is_short = True
             pre_score = step.pre_score
         else:
             pre_score, score = self._scoring(cycle)

@@ -384,6 +384,8 @@ class Cycle(CycleRecord):
     """The nodes that HTTP extenders left out without a reason: rows of `nodes`, by extender."""
     is_shrunk: bool = False
     """HTTP extenders left fewer nodes than Filter."""
+    is_short: bool = False
+    """Filter and Score had nothing to ask but rows that moved."""
     pre_scored_s: float = 0.0
     """The end of PreScore (`instant_s`)."""
 

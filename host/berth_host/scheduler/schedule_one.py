@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from berth_sdk.results import PostFilterResult
@@ -51,6 +51,11 @@ from berth_host.scheduler.schedule_group import EvictForGroup, GroupScheduler, W
 from berth_host.scheduler.search import ScheduleResult, SearchStart, TiedNodes
 
 log = get_logger()
+
+MOST_IN_TURN: Final = 8
+"""The most pods that are popped in one turn of the asyncio loop."""
+TURN_S: Final = 0.002
+"""Seconds after the first pop of a turn, from which on no further pod is popped in it."""
 
 
 class EvictVictims(EvictForGroup, Protocol):
@@ -257,7 +262,12 @@ class Scheduler:
         attempts.
         """
         self._turns = 0
-        """The number of pops after which the asyncio loop has run every task that was ready."""
+        """The number of turns with pops in which the asyncio loop has run every task that was ready."""
+        self._counted_turn = -1
+        """The value of `_turns` at the latest pop."""
+        self._popped = 0
+        """The number of pops in this turn."""
+        self._turn_began_s = 0.0
         self._alone: Attempt | None = None
         """The attempt of a pod without a group in its scheduling cycle."""
 
@@ -286,18 +296,32 @@ class Scheduler:
                 await self.before_pop()
             queued = self.queue.pop()
             turns = self._turns
-            loop.call_soon(self._count_turn)
+            if turns != self._counted_turn:
+                self._counted_turn, self._popped, self._turn_began_s = turns, 0, instant_s()
+                loop.call_soon(self._count_turn)
+            self._popped += 1
             if isinstance(queued, QueuedPodInfo):
-                await self.schedule_one(queued)
-            elif queued is not None:
-                await self.groups.schedule_group(queued)
-            # Watches, binding tasks and replies get one turn of the asyncio loop per pod. If the cycle waited
-            # for a served plugin, they have had their turn, at no extra time.
-            if self._turns == turns:
+                may_go_on = await self.schedule_one(queued)
+            else:
+                may_go_on = False
+                if queued is not None:
+                    await self.groups.schedule_group(queued)
+            # Watches, binding tasks and replies get a turn of the asyncio loop after each pod, or after a run
+            # of pods with short cycles: the bindings of a run share a write. If a cycle waited for a served
+            # plugin, they have had their turn, at no extra time.
+            if self._turns == turns and not (may_go_on and self._turn_has_room()):
                 await asyncio.sleep(0)
 
     def _count_turn(self) -> None:
         self._turns += 1
+
+    def _turn_has_room(self) -> bool:
+        """Return True if one more pod may be popped in this turn of the asyncio loop."""
+        return (
+            self._popped < MOST_IN_TURN
+            and self.before_pop is None
+            and instant_s() - self._turn_began_s < TURN_S
+        )
 
     def stop_popping(self) -> None:
         """Pop no more pods; let the scheduling cycle under way finish."""
@@ -318,8 +342,8 @@ class Scheduler:
         if self.groups.in_cycle is not None:
             self.groups.in_cycle.cut(HOST_STOPS)
 
-    async def schedule_one(self, queued: QueuedPodInfo) -> None:
-        """Make one attempt for one popped pod.
+    async def schedule_one(self, queued: QueuedPodInfo) -> bool:
+        """Make one attempt for one popped pod. Return True after a short cycle that found a node.
 
         At the end the pod is in its binding cycle, back in the queue, or dropped. No error loses a pod.
         """
@@ -327,7 +351,7 @@ class Scheduler:
         profile = self.profiles.get(pod.scheduler_name)
         if profile is None or pod.terminating or self.cache.is_assumed(pod.uid):
             self._drop(queued, profile)
-            return
+            return False
         attempt = self.steps.begin(queued, profile)
         self._alone = attempt
         try:
@@ -349,8 +373,9 @@ class Scheduler:
                 await self.steps.take(attempt, result)
             if ended.failed is None:
                 self.binding.start(attempt)
-            else:
-                await self.steps.give_back(attempt, ended.failed)
+                return attempt.is_short
+            await self.steps.give_back(attempt, ended.failed)
+            return False
         finally:
             self.snapshot.release()
             self._alone = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -12,6 +13,8 @@ import pytest
 from berth_host.explain.diagnosis import Outcome
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.rpc.cycle import POD_DELETED
+from berth_host.scheduler import schedule_one
+from berth_host.scheduler.attempt import Attempt
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
 from berth_sdk.extension_points import Plugin
@@ -26,6 +29,7 @@ from berth_sdk.tables import NodeView
 from support.hosts import World, node, pod
 from support.ledger import Ledger
 from support.raw_http import answer, raw_server
+from support.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -319,3 +323,70 @@ extenders: {json.dumps([extender])}
             wanted = f'extender "{server.url}" claims a filtered node "n1" which is not found'
             assert wanted in world.message_of("web")
             assert world.everything_is_accounted_for()
+
+
+# --- runs of pods in one turn of the loop ----------------------------------------------------------------
+
+
+async def _places(monkeypatch: pytest.MonkeyPatch, most: int) -> tuple[list[tuple[str, str]], list[int]]:
+    """Return the pods with their nodes in the order of their bindings, and the pops by turn of the loop."""
+    monkeypatch.setattr(schedule_one, "MOST_IN_TURN", most)
+    monkeypatch.setattr(schedule_one, "TURN_S", 60.0)
+    loop, all_wait = asyncio.get_running_loop(), asyncio.Event()
+    turns: list[int] = []
+    bound: list[tuple[str, str]] = []
+    async with World([node(f"n{number}") for number in range(6)]) as world:
+        scheduler, queue, binding = world.host.scheduler, world.host.queue, world.host.binding
+        pop, start = queue.pop, binding.start
+        is_over = True
+
+        def ends() -> None:
+            nonlocal is_over
+            is_over = True
+
+        def popped_in_turn() -> Any:
+            nonlocal is_over
+            if is_over:
+                turns.append(0)
+                loop.call_soon(ends)
+                is_over = False
+            turns[-1] += 1
+            return pop()
+
+        def started(attempt: Attempt) -> None:
+            bound.append((attempt.pod.name, attempt.node_name))
+            start(attempt)
+
+        async def paused() -> None:
+            await all_wait.wait()
+
+        monkeypatch.setattr(queue, "pop", popped_in_turn)
+        monkeypatch.setattr(binding, "start", started)
+        scheduler.before_pop = paused
+        for number in range(40):
+            world.server.create(pod(f"p{number}"))
+        await until(lambda: queue.active_pod_count == 40)
+        scheduler.before_pop = None
+        all_wait.set()
+        await world.settle()
+        assert [world.node_of(name) for name, _ in bound] == [node_name for _, node_name in bound]
+        assert world.everything_is_accounted_for()
+    return bound, turns
+
+
+async def test_a_run_of_equal_pods_is_placed_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one, single = await _places(monkeypatch, 1)
+    in_runs, several = await _places(monkeypatch, 8)
+    assert in_runs == one_by_one
+    assert (len(in_runs), sum(several)) == (40, 40)
+    assert max(single) == 1
+    # Bindings and watches get a turn after eight pods.
+    assert max(several) == 8
+
+
+async def test_a_turn_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule_one, "instant_s", itertools.count(0.0, 30.0).__next__)
+    placed, turns = await _places(monkeypatch, 8)
+    assert len(placed) == 40
+    # Each reading of the clock is half a minute later, and a turn has a minute.
+    assert max(turns) == 1
