@@ -70,25 +70,32 @@ class ScoreOutcome:
     """The scores of one plugin (int64[n]): as answered, and after normalisation, without the weight.
 
     A `status` other than SUCCESS ends the cycle; its text is complete. `skipped`: the plugin
-    answered with its verdicts that it does not score this pod, so its zeros do not count.
+    answered with its verdicts that it does not score this pod, so its zeros do not count. `stands_in`: the
+    plugin gave no answer, and its failure policy put zeros in the place.
     """
 
     status: Status
     raw: NDArray[np.int64]
     normalized: NDArray[np.int64]
     skipped: bool = False
+    stands_in: bool = False
+
+    @property
+    def is_answer(self) -> bool:
+        """True for scores of the plugin itself: they may stand beside its earlier scores of other nodes."""
+        return self.status.is_success and not (self.skipped or self.stands_in)
 
 
-def zeros(count: int, *, skipped: bool = False) -> ScoreOutcome:
+def zeros(count: int, *, skipped: bool = False, stands_in: bool = False) -> ScoreOutcome:
     """Return the score 0 for all nodes."""
     none = np.zeros(count, dtype=np.int64)
-    return ScoreOutcome(SUCCESS, none, none, skipped)
+    return ScoreOutcome(SUCCESS, none, none, skipped, stands_in)
 
 
 def no_scores(plugin: str, count: int, policy: Policy, failure: PluginError, step: str) -> ScoreOutcome:
     """Return the substitute, by policy, for scores that did not come. `step`: `Score` or `Normalize`."""
     if policy is not Policy.FAIL:
-        return zeros(count)
+        return zeros(count, stands_in=True)
     if isinstance(failure, ScoreRangeError):
         text = f"applying score defaultWeights on Score plugins: {failure.text}"
         return _failed(count, Status(Code.ERROR, (text,), plugin))

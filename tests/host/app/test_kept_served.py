@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import DependsOn, NodeColumn, NodeMode, Plugin
+from berth_sdk.extension_points import DependsOn, NodeColumn, NodeMode, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.node import Node
@@ -168,6 +168,13 @@ class ByName(Marks):
         """By the name."""
         self.asked.append(f"score {node.name}")
         return 50 * (ord(node.name[0]) - ord("a"))
+
+
+class PrefersLowMarks(AnswersPointByPoint):
+    """Prefers low marks, and is asked about a node again when pods come to it."""
+
+    depends_on = DependsOn.ROW
+    normalization = ScoreNormalization.HOST_MAX_REVERSED
 
 
 def _configuration(name: str, place: str, more: str = "") -> str:
@@ -379,6 +386,22 @@ async def test_answers_of_a_policy_are_not_kept(served: Any, monkeypatch: pytest
         for number in range(3, 6):
             await _place(world, pod(f"strict-{number}", labels={"strict": ""}))
             assert world.node_of(f"strict-{number}") == "c"
+
+
+async def test_ignored_score_counts_for_no_node(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = "  points:\n    score: {policy: Ignore}\n"
+    async with served(PrefersLowMarks).world(_nodes(), policy) as world:
+        for number in range(3):
+            await _place(world, pod(f"any-{number}"))
+            assert world.node_of(f"any-{number}") == "a"
+        monkeypatch.setattr(PrefersLowMarks, "score", _fail)
+        # The plugin fails about node a alone. Its kept scores of the other nodes do not count either.
+        for number in range(3):
+            await _place(world, pod(f"without-{number}"))
+            assert world.node_of(f"without-{number}") in ("b", "c")
+        monkeypatch.undo()
+        await _place(world, pod("again"))
+        assert world.node_of("again") == "a"
 
 
 def _fail(*_: object) -> None:

@@ -140,8 +140,8 @@ class MergedScores:
     async def ask(
         self, plugins: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable
     ) -> ScoreOutcome | None:
-        """Update the scores of `nodes` (rows of the snapshot). Return the outcome of a call that failed, else
-        None.
+        """Update the scores of `nodes` (rows of the snapshot). Return the outcome of a call without an answer
+        of the plugin, else None.
         """
         self._prepare(plugins, nodes._columns.capacity)
         missing = self._known.missing(nodes)
@@ -163,9 +163,7 @@ class MergedScores:
             await self._learn(cycle, nodes, missing)
 
     async def _learn(self, cycle: Cycle, nodes: NodeTable, missing: Rows) -> ScoreOutcome | None:
-        """Ask about the rows `missing` (positions in `nodes`). Return the outcome of a call that failed, else
-        None.
-        """
+        """Ask about the rows `missing` (positions in `nodes`). Return the same as `ask`."""
         columns = self._columns
         asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
         slots = asked.slots
@@ -218,13 +216,14 @@ class MergedScores:
         for column in columns:
             client = column.plugin.client
             outcome = await client.score(cycle, asked, raw_only=True)
-            if not outcome.status.is_success:
+            if not outcome.is_answer:
+                # Zeros of a failure policy hold for all nodes. Beside kept scores of other nodes they would
+                # rank this plugin's nodes.
                 self._rows = None
                 return outcome
             column.raw[slots] = outcome.raw
-            # A policy's stand-in for an answer is not the plugin's; the next pod asks again.
-            # A plugin that skips all scoring of one pod has said nothing about the row either.
-            sound = sound and not client.is_failing and not outcome.skipped
+            # A plugin that fails at another point is asked again about the next pod.
+            sound = sound and not client.is_failing
         if sound:
             self._known.learn(slots, in_use=nodes.snapshot_size)
         else:

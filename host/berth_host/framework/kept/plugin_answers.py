@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from berth_host.framework.kept.signing import Signer
 from berth_host.rpc.cycle import Cycle
-from berth_host.rpc.scores import ScoreOutcome, normalize
+from berth_host.rpc.scores import ScoreOutcome, normalize, zeros
 from berth_host.rpc.validate import in_range
 
 MAX_SIGNATURES: Final = 1024
@@ -151,7 +151,9 @@ class PluginAnswers:
         missing = column.missing(nodes)
         if len(missing):
             outcome = await client.score(cycle, missing.of(nodes), raw_only=True)
-            if not outcome.status.is_success or outcome.skipped or client.is_failing:
+            if outcome.stands_in:
+                return zeros(len(nodes), stands_in=True)
+            if not outcome.is_answer or client.is_failing:
                 return await client.score(cycle, nodes)
             column.keep(nodes, missing, outcome.raw)
         raw = column.read(nodes)
