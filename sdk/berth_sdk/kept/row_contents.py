@@ -7,6 +7,7 @@ declared objects do. `ContentAnswers` keeps answers by number. Used by the host 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -29,6 +30,7 @@ about more rows takes less time.
 _MOST_SETS: Final = 32
 """The number of sets of columns that one table compares its rows in."""
 _LEAST_CONTENTS: Final = 4096
+_MAKING: Final = threading.Lock()
 _OF_NODE: Final[dict[NodeColumn, Callable[[Node], Hashable]]] = {
     NodeColumn.NAME: lambda node: node.name,
     NodeColumn.LABELS: lambda node: frozenset(node.labels.items()),
@@ -50,10 +52,12 @@ _OF_PODS: Final[dict[NodeColumn, Callable[[NodeUsage], Hashable]]] = {
 class RowContents:
     """A number for the content of each slot in the columns `reads`: equal numbers, equal content.
 
-    Two numbers may stand for one content. That costs a question, and changes no answer.
+    Two numbers may stand for one content. That costs a question, and changes no answer. Several threads may
+    call `of`: plugins of one process share the table, and each plugin has a thread of its own at Score.
     """
 
     __slots__ = (
+        "_lock",
         "_node_follower",
         "_node_reads",
         "_nodes",
@@ -65,6 +69,7 @@ class RowContents:
     )
 
     def __init__(self, reads: Reads) -> None:
+        self._lock = threading.Lock()
         labels = sorted([one.key for one in reads if isinstance(one, NodeLabel)])
         self._node_reads = tuple(
             [read for one, read in _OF_NODE.items() if one in reads] + list(map(_label, labels))
@@ -79,11 +84,12 @@ class RowContents:
 
     def of(self, columns: NodeColumns, slots: Sequence[int]) -> list[int]:
         """Return the numbers of these slots of the snapshot."""
-        _catch_up(self._nodes, self._node_follower, columns)
-        if not self._pod_reads:
-            return [self._nodes[slot] or self._number_of_node(columns, slot) for slot in slots]
-        _catch_up(self._rows, self._row_follower, columns)
-        return [self._rows[slot] or self._number_of_row(columns, slot) for slot in slots]
+        with self._lock:
+            _catch_up(self._nodes, self._node_follower, columns)
+            if not self._pod_reads:
+                return [self._nodes[slot] or self._number_of_node(columns, slot) for slot in slots]
+            _catch_up(self._rows, self._row_follower, columns)
+            return [self._rows[slot] or self._number_of_row(columns, slot) for slot in slots]
 
     def _number_of_node(self, columns: NodeColumns, slot: int) -> int:
         node = columns.nodes[slot]
@@ -213,11 +219,12 @@ def alike_rows(nodes: NodeTable, reads: Reads | None) -> Alike | None:
 def contents_of(columns: NodeColumns, reads: Reads) -> RowContents:
     """Return the contents of a table's rows in these columns: the same for all plugins that read the same."""
     known = columns.contents
-    contents = known.get(reads)
+    contents: RowContents | None = known.get(reads)
     if contents is None:
-        if len(known) >= _MOST_SETS:
-            del known[next(iter(known))]
-        contents = known[reads] = RowContents(reads)
+        with _MAKING:
+            if len(known) >= _MOST_SETS:
+                del known[next(iter(known))]
+            contents = known.setdefault(reads, RowContents(reads))
     return contents
 
 

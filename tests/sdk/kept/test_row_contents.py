@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from berth_sdk.kept.row_contents import (
 )
 from berth_sdk.node import Node, Taint
 from berth_sdk.pod import HostPort
+from berth_sdk.tables import SlotFollower
 from berth_sdk.tables.node_columns import NodeColumns, NodeUsage
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,6 +120,31 @@ def test_numbers_of_forgotten_contents_are_not_used_again(monkeypatch: pytest.Mo
         columns.set_usage(0, replace(USAGE, pod_count=count))
         seen += contents.of(columns, [0])
     assert len(set(seen)) == 20
+
+
+def test_thread_gets_no_number_of_a_row_that_another_thread_has_found_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    columns = table((NODE, USAGE), (NODE, USAGE))
+    contents = RowContents(frozenset({NodeColumn.POD_COUNT}))
+    contents.of(columns, [0, 1])
+    columns.set_usage(0, replace(USAGE, pod_count=5))
+    found: list[list[int]] = []
+    other = threading.Thread(target=lambda: found.append(contents.of(columns, [0, 1])))
+    moved_in = SlotFollower.moved_in
+
+    def slowly(self: SlotFollower, columns: NodeColumns) -> list[int] | None:
+        moved = moved_in(self, columns)
+        if moved and not other.is_alive() and not found:
+            other.start()
+            other.join(0.2)  # a thread that does not wait for the first one ends here
+        return moved
+
+    monkeypatch.setattr(SlotFollower, "moved_in", slowly)
+    mine = contents.of(columns, [0, 1])
+    other.join()
+    assert mine[0] != mine[1]
+    assert found == [mine]
 
 
 def test_the_oldest_of_too_many_answers_goes() -> None:
