@@ -54,6 +54,8 @@ Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")
 Out = TypeVar("Out")
 S = TypeVar("S")
+_AS_THEY_COME: Final = (ScoreNormalization.NONE, ScoreNormalization.PLUGIN)
+"""The normalizations for which raw scores are final ones."""
 OWN_WORKLOAD_LABEL: Final = "berth.io/plugin"
 """The label of pods that run a plugin; its value is the plugin's name."""
 
@@ -320,12 +322,13 @@ class PluginClient(GroupClient):
             return zeros(len(nodes), skipped=True)
         how = self.descriptor_in(cycle).normalization
         final = how is not ScoreNormalization.RPC
+        unchecked = not final or (raw_only and how not in _AS_THEY_COME)
         early = self._early_scores(cycle, part, nodes)
 
         def scored(checker: Checker, answer: NDArray[np.int64] | Status) -> ScoreOutcome:
             if isinstance(answer, Status):
                 return score_error(self.name, len(nodes), "Score", answer.message)
-            if not final or (raw_only and how is not ScoreNormalization.NONE):
+            if unchecked:
                 return ScoreOutcome(SUCCESS, answer, answer)
             return ScoreOutcome(SUCCESS, answer, checker.final_scores(calls.SCORE, normalize(how, answer)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -13,8 +14,9 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import PodField
 from berth_sdk.status import Status
-from berth_sdk.tables import NodeColumns, NodeTable, NodeUsage
+from berth_sdk.tables import NodeColumns, NodeTable, NodeUsage, NodeView
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -33,21 +35,25 @@ async def scores_of(framework: Framework, columns: NodeColumns, cycle_id: str) -
     return [int(total) for total in table.total]
 
 
-@pytest.mark.parametrize("how", [ScoreNormalization.NONE, ScoreNormalization.HOST_MAX])
+@pytest.mark.parametrize(
+    "how", [ScoreNormalization.NONE, ScoreNormalization.PLUGIN, ScoreNormalization.HOST_MAX]
+)
 @pytest.mark.parametrize("wrong", [500, -1])
 @pytest.mark.parametrize("by", [DependsOn.NODE, DependsOn.ROW, DependsOn.NODES])
+@pytest.mark.parametrize("fields", [(), None], ids=["summed", "apart"])
 async def test_a_score_out_of_range_ends_the_cycle_as_it_does_without_sharing(
-    by: DependsOn, wrong: int, how: ScoreNormalization
+    by: DependsOn, wrong: int, how: ScoreNormalization, fields: tuple[PodField, ...] | None
 ) -> None:
     class Scores(Plugin):
         """A plugin with one score for every node but the first."""
 
         depends_on: ClassVar[DependsOn | None] = by
         normalization: ClassVar[ScoreNormalization | None] = how
+        sign_fields: ClassVar[Sequence[PodField] | None] = fields
 
-        def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        def score(self, state: CycleState, pod: Pod, node: NodeView) -> int:
             """Return 7 for the first node, `wrong` for the others."""
-            return np.asarray([7 if name == "n0" else wrong for name in nodes.names], dtype=np.int64)
+            return 7 if node.name == "n0" else wrong
 
     class Alone(Scores):
         """The same plugin, called about every pod."""
@@ -58,7 +64,7 @@ async def test_a_score_out_of_range_ends_the_cycle_as_it_does_without_sharing(
     for name in ("n0", "n1"):
         columns.add(Node(name=name))
     shared, alone = (framework_of([cls({}, NO_HANDLE)]) for cls in (Scores, Alone))
-    for cycle_id in ("a", "b"):
+    for cycle_id in ("a", "b", "c"):
         assert await scores_of(shared, columns, cycle_id) == await scores_of(alone, columns, cycle_id)
 
 
