@@ -629,9 +629,10 @@ class PluginDescriptor(_message.Message):
       - PreFilter and PreScore answer the same for equal pods until a Node object changes, whatever pods run on the
         nodes.
       - Filter, SimulateFilter, PreScore and Score need no earlier call of the same cycle. The host leaves out PreFilter
-        and PreScore, so Filter or Score may be the first call that the instance gets for a pod. They set no token and
-        publish no value. A plugin that needs its PreFilter or PreScore in each cycle sets ReplyContext.plugin_token
-        there: then the host makes that call for each pod. So it does where that call publishes a value.
+        and PreScore, so Filter or Score may be the first call that the instance gets for a pod. Filter, SimulateFilter
+        and Score set no token and publish no value.
+    A plugin that needs its PreFilter or PreScore in each cycle sets ReplyContext.plugin_token in the answer to that
+    call: then the host makes the call for each pod. The host also makes it for each pod if its answer publishes a value.
     A kept answer ends when a node changes in what `depends_on` says, when an object of `needs` changes, when the plugin
     calls Requeue, and when the instance is replaced, restarted or configured again. It never ends after a time. The
     host keeps no error, and no answer that a policy gave in the plugin's place. It keeps no answer while a circuit
