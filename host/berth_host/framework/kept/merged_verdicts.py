@@ -319,8 +319,10 @@ class NominatedVerdicts(MergedVerdicts):
             about_pods, light = second.left_to_ask(clients, slots[stale])
             for some, which in ((about_pods, light), (clients, ~light)):
                 if np.count_nonzero(which):
-                    await nominated_pass(some, cycle, found, asked[which], nominated)
-            self._keep(clients, slots[stale], found, asked)
+                    rows_asked = asked[which]
+                    await nominated_pass(some, cycle, found, rows_asked, nominated)
+                    # Now: a later call that succeeds would hide the failure of this one.
+                    self._keep(clients, nodes.slots.take(rows_asked), found, rows_asked)
             self._marks[slots[stale]] = marks[stale]
         codes = self._codes.take(slots)
         if not np.count_nonzero(codes):

@@ -9,15 +9,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from berth_host.config.berth.points import FailurePolicy, PointPolicy
 from berth_host.framework.filtering import Rows
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NOBODY, NominatedPods
+from berth_host.rpc.route import ClientSettings
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeColumns, NodeTable
 from berth_sdk.tables.node_columns import NodeUsage
@@ -90,9 +93,10 @@ async def judged(
     nominated_node: str,
     rows: Rows | None = None,
     others: Mapping[str, Sequence[Pod]] | None = None,
+    marks: Sequence[int] | None = None,
 ) -> list[str]:
     """Run Filter; return the message of each row's verdict, "" if it passed. `others`: nominated pods by
-    node.
+    node. `marks`: identify the nominated pods of each row, so that verdicts with them are kept.
     """
     pod = Pod(name="p", uid="p", nominated_node=nominated_node)
     cycle = cycle_of(pod, NodeTable(columns), f"cycle of {nominated_node}")
@@ -100,6 +104,8 @@ async def judged(
     statuses = NodeStatuses(cycle.nodes)
     rows = all_rows(cycle.nodes) if rows is None else rows
     nominated = NOBODY if others is None else NominatedPods.of(cycle.nodes, others)
+    if marks is not None:
+        nominated.marks = np.array(marks, dtype=np.int64)
     passed = set((await framework.run_filter(cycle, statuses, rows, nominated)).tolist())
     texts = [statuses.statuses[group].message for group in statuses.groups.tolist()]
     assert passed == {row for row in rows.tolist() if not texts[row]}
@@ -159,3 +165,32 @@ async def test_plugin_that_signs_nominations_is_called_again() -> None:
     assert await judged(framework, columns, "n2") == [away, away, ""]
     assert await judged(framework, columns, "") == ["", "", ""]
     assert plugin.pre_filtered == 1
+
+
+async def test_passes_by_a_policy_are_not_kept_after_a_later_call_succeeded() -> None:
+    class FailsOnce(AtMostOnePod):
+        """A plugin whose next call about nodes with nominated pods fails, and no later one."""
+
+        fails = False
+
+        def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
+            """Reject nodes with two pods or more. Raises RuntimeError."""
+            fails, self.fails = self.fails, False
+            if fails:
+                raise RuntimeError("out of order")
+            return Verdicts.reject_where(scenarios.nodes.pod_count > 1, FULL)
+
+    plugin, columns = FailsOnce({}, NO_HANDLE), columns_of(3)
+    ignoring = ClientSettings(points={"filter": PointPolicy(policy=FailurePolicy.IGNORE)})
+    framework = framework_of([plugin], settings=ignoring)
+    for number in range(3):
+        await judged(framework, columns, "" if number else "none")
+    two = [Pod(name=name, uid=name) for name in ("x", "y")]
+    promised, marks = {"n0": two, "n1": two}, (1, 1, 0)
+    # The pods on n0 have changed, and the Node object n1: there are two calls, and the first one fails.
+    columns.touch(0, 1)
+    columns.set_node(1, Node(name="n1", labels={"new": "yes"}))
+    columns.touch(1, 2)
+    plugin.fails = True
+    assert await judged(framework, columns, "", others=promised, marks=marks) == ["", "full", ""]
+    assert await judged(framework, columns, "", others=promised, marks=marks) == ["full", "full", ""]
