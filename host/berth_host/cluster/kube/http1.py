@@ -45,7 +45,8 @@ class Http1Heads:
     def __init__(self, target: str, constant: Sequence[Header]) -> None:
         self._target = target.encode("ascii")
         lines = "".join(f"{name}: {value}\r\n" for name, value in constant)
-        self._constant = b" HTTP/1.1\r\n" + lines.encode("latin-1")
+        # A name to act as (Impersonate-User) may have any letters; client-go sends them in UTF-8 too.
+        self._constant = b" HTTP/1.1\r\n" + lines.encode()
         self._starts: dict[str, bytes] = {}
         self._middles: dict[str, bytes] = {}
 

@@ -48,7 +48,7 @@ class HeadEncoder:
         kept: list[int] = []
         left = table_size
         for name, text in constant:
-            value = text.encode("latin-1")
+            value = text.encode()  # UTF-8, as client-go sends a name to act as (Impersonate-User)
             size = len(name) + len(value) + 32  # RFC 7541, section 4.1
             if size <= left:
                 left -= size

@@ -208,6 +208,8 @@ class Lane:
         for connection in rested:
             connection.heard_s = now_s
             self._changed(connection)
+        # Also for the connections that were not rested, as nothing else tells of their room.
+        self._call_next()
         self._dial_more()
 
     def _use_up(self, connection: LaneConnection) -> None:

@@ -338,6 +338,21 @@ async def test_new_client_certificate_is_shown_on_a_new_connection(
     assert [asked.of.certificate for asked in server.asked] == ["before", "after"]
 
 
+# --- headers ---------------------------------------------------------------------------------------------
+
+
+async def test_user_to_act_as_is_sent_in_utf_8(opened: Opened, wire: str) -> None:
+    """As client-go and the session send it. In Latin-1 another user would be named, or none could be."""
+    user = {"token": "t0", "as": "jürgen", "as-groups": ["żółw"]}
+    server = served(wire, created)
+    async with opened(server, user=user) as client:
+        await bind(client)
+    [asked] = server.asked
+    read_as = "utf-8" if wire == "h2" else "latin-1"
+    shown = {name: text.encode(read_as) for name, text in asked.headers.items() if "impersonate" in name}
+    assert shown == {"impersonate-user": "jürgen".encode(), "impersonate-group": "żółw".encode()}
+
+
 # --- requests that are given up ------------------------------------------------------------------------
 
 
@@ -522,12 +537,12 @@ class ThreadedServer:
         self._thread.join()
         self.loop.close()
 
-    def close_connections(self) -> None:
-        """Close all connections, and return when the system has done so."""
+    def close_connections(self, most: int | None = None) -> None:
+        """Close all connections, or the first ones, and return when the system has done so."""
         done = threading.Event()
 
         def close() -> None:
-            for connection in self.server.connections:
+            for connection in self.server.connections[:most]:
                 connection.cut()
             self.loop.call_later(0.01, done.set)
 
@@ -552,6 +567,37 @@ async def test_request_on_a_connection_that_the_server_closed_meanwhile_is_sent_
         "last",
         *(f"p{number}-{place}" for number in range(3) for place in range(2)),
     ]
+
+
+@pytest.mark.parametrize("wire", ["h2"], indirect=True)
+async def test_request_goes_over_the_connection_that_is_left_when_the_preferred_one_is_found_closed(
+    authority: Authority, tmp_path: Path, kubeconfig: Kubeconfig, monkeypatch: pytest.MonkeyPatch, wire: str
+) -> None:
+    """The one that is left has room, but its state does not change: nothing else would call the line."""
+    monkeypatch.setattr(lane, "RESTED_S", 0.005)
+    streams = {SettingCodes.MAX_CONCURRENT_STREAMS: 2}
+    with ThreadedServer(authority, tmp_path, served(wire, settings=streams)) as threaded:
+        server = threaded.server
+
+        def answer(*places: int) -> None:
+            for place in places:
+                threaded.loop.call_soon_threadsafe(server.asked[place].answer, 201)
+
+        async with client_of(kubeconfig(server.url)) as client:
+            calls = []
+            for count in range(1, 4):
+                calls.append(asyncio.ensure_future(bind(client, f"p{count}")))
+                await until(lambda count=count: len(server.asked) == count)  # type: ignore[misc]
+            answer(0, 1)
+            await asyncio.gather(*calls[:2])
+            assert [asked.of for asked in server.asked] == [server.connections[n] for n in (0, 0, 1)]
+            threaded.close_connections(1)  # Blocks this loop, which therefore has not seen the end.
+            last = asyncio.ensure_future(bind(client, "last", timeout_s=5.0))
+            await until(lambda: len(server.asked) == 4 or last.done())
+            assert len(server.asked) == 4, last.exception()
+            answer(2, 3)
+            await asyncio.gather(calls[2], last)
+    assert len(server.connections) == 2
 
 
 async def test_idle_connections_are_closed_before_the_server_does(
