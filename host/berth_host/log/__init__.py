@@ -43,7 +43,6 @@ EVENTS: Final = frozenset(
         "cache.node_dumped",
         "claim.not_settled",
         "client.credentials_failed",
-        "client.no_http2",
         "cluster.contacted",
         "cluster.unreachable",
         "configuration.loaded",
