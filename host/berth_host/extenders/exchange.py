@@ -21,7 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.request import getproxies
 
 import aiohttp
 import orjson
@@ -32,6 +32,7 @@ from berth_host.config.decoding.types_v1 import Extender, ExtenderTls
 from berth_host.config.secrets import masked
 from berth_host.errors.extenders import ExtenderError, ExtenderOutcomeUnknownError
 from berth_host.metrics.series import instant_s
+from berth_host.model.no_proxy import goes_direct
 
 MOST_ANSWERED: Final = 32 * 2**20
 """The most bytes of an answer, beside twice the size of its request: an answer may repeat the request's
@@ -50,7 +51,6 @@ _HEADERS: Final = {
     "Content-Type": "application/json",
     "Accept-Encoding": "gzip",
 }
-_LOOPBACK: Final = ("localhost", "::1")
 _UNKNOWN_AUTHORITY: Final = (2, 18, 19, 20, 21)
 _OUT_OF_DATE: Final = (9, 10)
 _OF_ANOTHER: Final = (62, 64)
@@ -250,16 +250,15 @@ async def _unpacked(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 def _proxy_for(url: str) -> str | None:
-    """Return the proxy that HTTP_PROXY and its like name; None for an address of this machine, as in Go.
+    """Return the proxy that HTTP_PROXY and its like name; None if requests go to the extender directly.
 
     aiohttp's `trust_env` would also send the passwords of ~/.netrc.
     """
     try:
         parts = urlsplit(url)
-        host = parts.hostname or ""
+        if goes_direct(parts):
+            return None
     except ValueError:
-        return None
-    if host in _LOOPBACK or host.startswith("127.") or proxy_bypass(host):
         return None
     return getproxies().get(parts.scheme)
 

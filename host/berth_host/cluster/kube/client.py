@@ -24,7 +24,7 @@ from aiohttp.client_exceptions import ClientConnectorDNSError
 from berth_host.cluster.kube.answers import error_of, retry_after_s
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.credentials import Credentials
-from berth_host.cluster.kube.dial import ProxyError
+from berth_host.cluster.kube.dial import DialTimeoutError, ProxyError
 from berth_host.cluster.kube.lane import Lane
 from berth_host.cluster.kube.lane_connection import ConnectionLostError, NotActedOnError
 from berth_host.cluster.kube.limiter import TokenBucket, Turns
@@ -45,8 +45,8 @@ handshakes than on requests, and refuses the excess.
 _NAME_MISMATCHES: Final = (62, 64)
 """OpenSSL's verify codes for a certificate of another host name and of another address."""
 _OF_PROXY: Final = (
-    *(ProxyError, aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError),
-    ClientConnectorDNSError,
+    *(ProxyError, DialTimeoutError),
+    *(aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError, ClientConnectorDNSError),
 )
 """Errors that concern the proxy, if there is one: the proxy resolves the server's name."""
 _DEFAULT_TIMEOUT_S: Final = 30.0
@@ -258,7 +258,7 @@ class KubeClient:
     def _lost(self, err: Exception, resource: str, key: str, timeout_s: float) -> ClusterError:
         """Return the error for a failed connection, in one line that ends in the cure."""
         host = self.host
-        if isinstance(err, TimeoutError):
+        if isinstance(err, TimeoutError) and not isinstance(err, DialTimeoutError):
             return TimedOutError(resource, key, f"no answer from {host} within {timeout_s:g} s")
         cause = _cause_of(err)
         if isinstance(err, ConnectionLostError):
@@ -269,9 +269,12 @@ class KubeClient:
             reason = str(cause.verify_message or cause)
             text = f"the certificate of {host} is not trusted: {reason.rstrip('.')}; {self._cure(cause)}"
         elif self.credentials.proxy and isinstance(err, _OF_PROXY):
-            # The URL's user and password must not appear in the message.
+            # The URL's user and password must not appear in the message; aiohttp's text has them.
             proxy = urlsplit(self.credentials.proxy).netloc.rpartition("@")[2]
-            text = f"no way to {host} through the proxy {proxy}: {err}; check proxy-url, or HTTPS_PROXY"
+            why = str(err)
+            if isinstance(err, aiohttp.ClientHttpProxyError):
+                why = f"it answered {err.status} to CONNECT"
+            text = f"no way to {host} through the proxy {proxy}: {why}; check proxy-url, or HTTPS_PROXY"
         elif isinstance(cause, ssl.SSLError):
             text = f"no TLS with {host}: {cause}; is it an https address?"
         elif isinstance(cause, socket.gaierror):
@@ -283,7 +286,8 @@ class KubeClient:
                 return RepeatableError(resource, key, text)
         else:
             text = f"the connection to {host} was lost: {err or type(err).__name__}"
-        return UnavailableError(resource, key, text)
+        made = TimedOutError if isinstance(err, TimeoutError) else UnavailableError
+        return made(resource, key, text)
 
     def _cure(self, err: ssl.SSLCertVerificationError) -> str:
         """Return the cure for a refused certificate: wrong name, or unknown signer."""

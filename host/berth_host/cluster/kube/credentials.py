@@ -29,6 +29,7 @@ from berth_host.cluster.kube.kubeconfig_fields import check_proxy, check_server_
 from berth_host.cluster.kube.server import Server
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.log import get_logger
+from berth_host.model.no_proxy import goes_direct
 from berth_host.model.paths import why_unread
 
 log = get_logger()
@@ -298,15 +299,15 @@ def proxy_of_environment(host: str) -> str | None:
     ClientConfigError.
     """
     parts = urlsplit(host)
-    if urllib.request.proxy_bypass(parts.hostname or ""):
-        return None
     found = urllib.request.getproxies().get(parts.scheme)
-    if not found:
+    if not found or goes_direct(parts):
         return None
     # As in Go, a bare HOST:PORT is an http proxy.
     proxy = found if "://" in found else f"http://{found}"
     try:
         check_proxy(proxy)
     except ValueError as err:
-        raise ClientConfigError(f"{parts.scheme.upper()}_PROXY {found!r} {err}") from err
+        # The user and the password must not appear in the message.
+        shown = found.rpartition("@")[2]
+        raise ClientConfigError(f"{parts.scheme.upper()}_PROXY {shown!r} {err}") from err
     return proxy

@@ -32,10 +32,14 @@ class ProxyError(ConnectionError):
     """The proxy cannot be reached, or opens no tunnel. Nothing was sent to the server."""
 
 
+class DialTimeoutError(TimeoutError):
+    """No connection in time. Nothing was sent to the server."""
+
+
 async def dial(credentials: Credentials, make: Make) -> LaneConnection:
     """Return a connection that takes requests.
 
-    Raises ProxyError, OSError, ssl.SSLError, and TimeoutError after CONNECT_TIMEOUT_S.
+    Raises ProxyError, OSError, ssl.SSLError, and DialTimeoutError after CONNECT_TIMEOUT_S.
     """
     opening = _Opening(make)
     try:
@@ -46,9 +50,11 @@ async def dial(credentials: Credentials, make: Make) -> LaneConnection:
                 raise ConnectionResetError("it ended as soon as it was open")
             await connection.ready
             return connection
-    except BaseException:
+    except BaseException as err:
         if opening.connection is not None:
             opening.connection.close()
+        if isinstance(err, TimeoutError):
+            raise DialTimeoutError(f"no connection within {CONNECT_TIMEOUT_S:g} s") from err
         raise
 
 

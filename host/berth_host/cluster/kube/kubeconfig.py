@@ -268,7 +268,9 @@ def _check_cluster(cluster: Mapping[str, Any], path: Path) -> None:
         if proxy:
             check_proxy(proxy)
     except ValueError as err:
-        raise _wrong(path, f"proxy-url {proxy!r} {err}", "or leave it out", joint=", ") from err
+        # The user and the password must not appear in the message.
+        shown = str(proxy).rpartition("@")[2]
+        raise _wrong(path, f"proxy-url {shown!r} {err}", "or leave it out", joint=", ") from err
     try:
         if name:
             check_server_name(name)

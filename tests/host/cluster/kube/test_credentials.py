@@ -676,9 +676,26 @@ def test_proxy_of_the_environment_is_found_unless_the_host_is_excepted(
     assert credentials_module.proxy_of_environment("https://10.0.0.1:6443") is None
     monkeypatch.setenv("https_proxy", "proxy.example:3128")
     assert credentials_module.proxy_of_environment("https://h.example:6443") == "http://proxy.example:3128"
+    monkeypatch.setenv("no_proxy", "10.96.0.0/12")
+    assert credentials_module.proxy_of_environment("https://10.96.0.1:443") is None
+    assert credentials_module.proxy_of_environment("https://127.0.0.1:6443") is None
     monkeypatch.setenv("https_proxy", "foo bar")
     with pytest.raises(ClientConfigError, match="HTTPS_PROXY 'foo bar' is not a URL"):
         credentials_module.proxy_of_environment("https://h.example:6443")
+
+
+@pytest.mark.parametrize("proxy", ["socks5://user:word7@p.example:1080", "http://user:wo rd7@p.example:3128"])
+async def test_password_of_a_wrong_proxy_is_not_in_the_message(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, proxy: str
+) -> None:
+    monkeypatch.setenv("https_proxy", proxy)
+    with pytest.raises(ClientConfigError, match=r"HTTPS_PROXY 'p.example:\d+' ") as of_environment:
+        credentials_module.proxy_of_environment("https://h.example:6443")
+    monkeypatch.delenv("https_proxy")
+    path = kubeconfig(tmp_path, {"server": "https://h.example:1", "proxy-url": proxy}, {})
+    with pytest.raises(ClientConfigError, match=r"proxy-url 'p.example:\d+' ") as of_kubeconfig:
+        await KubeClient.open(Connection(kubeconfig=path))
+    assert "rd7" not in f"{of_environment.value} {of_kubeconfig.value}"
 
 
 @pytest.mark.parametrize(

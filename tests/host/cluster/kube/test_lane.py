@@ -412,6 +412,18 @@ async def test_dial_that_hangs_counts_to_the_time_of_the_request(kubeconfig: Kub
                 await bind(client, timeout_s=0.3)
 
 
+async def test_server_that_does_not_take_part_in_a_dial_is_named_with_the_dials_time(
+    kubeconfig: Kubeconfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dial, "CONNECT_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with client_of(kubeconfig(f"https://127.0.0.1:{silent.getsockname()[1]}")) as client:
+            with pytest.raises(
+                TimedOutError, match=r"cannot connect to http\S+: no connection within 0.2 s; is the API"
+            ):
+                await bind(client)
+
+
 async def test_close_ends_requests_that_are_sent_that_wait_and_that_dial(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, wire: str
 ) -> None:
@@ -754,6 +766,19 @@ async def test_proxy_that_opens_no_tunnel_is_named(kubeconfig: Kubeconfig, name:
                 UnavailableError, match=rf"through the proxy 127\S+: .*{said}.*proxy-url"
             ) as caught:
                 await bind(client)
+    assert "secret" not in str(caught.value)
+
+
+async def test_refused_password_of_a_proxy_is_not_in_the_message_of_an_ordinary_request(
+    kubeconfig: Kubeconfig,
+) -> None:
+    async with proxy_of(Proxy(REFUSALS["407"][0])) as proxy:
+        entry = {"proxy-url": f"http://u:secret@127.0.0.1:{proxy.port}"}
+        async with client_of(kubeconfig("https://127.0.0.1:6443", **entry)) as client:
+            with pytest.raises(
+                UnavailableError, match=r"through the proxy 127\S+: .*407.*proxy-url"
+            ) as caught:
+                await client.request("GET", "/version")
     assert "secret" not in str(caught.value)
 
 
