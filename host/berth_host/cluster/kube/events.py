@@ -184,7 +184,7 @@ class EventSeries:
         kept = self._kept.get(key)
         if kept is not None:
             kept.count += 1
-            kept.seen_at_s = now_s
+            kept.seen_at_s = max(kept.seen_at_s, now_s)  # Later ones may have been counted first.
             if kept.count > 2:
                 return None
             kept.written_at_s = now_s
@@ -207,6 +207,15 @@ class EventSeries:
             if len(self._kept) > MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
         return kept
+
+    def counts(self, event: EventRecord, now_s: float) -> bool:
+        """Count an event and return True, if that is enough: its series will be written in any case."""
+        kept = self._kept.get(_key(event))
+        if kept is None or not (kept.count > 1 or kept.is_pending):
+            return False
+        kept.count += 1
+        kept.seen_at_s = max(kept.seen_at_s, now_s)
+        return True
 
     def forget(self, kept: KeptEvent) -> None:
         """Drop an event that could not be written, so that its repetition is a new event."""
@@ -293,11 +302,13 @@ class EventWriter:
         if self._is_stopped:
             self.dropped["stopped"] += 1
             return
+        now_s = self._clock.now_s()
         if len(self._waiting) >= self.max_waiting and not self._aggregated():
-            self._drop("full", None)
+            if not self._series.counts(event, now_s):
+                self._drop("full", None)
             return
         self._unmade_count += 1
-        self._queue((event, self._clock.now_s()))
+        self._queue((event, now_s))
         if self._sweep is None:
             self._plan_sweep()
 
@@ -469,5 +480,5 @@ class EventWriter:
         self._sweep = None
         for kept in self._series.due(self._clock.now_s()):
             self._plan(kept)
-        if len(self._series):
+        if len(self._series) or self._waiting:
             self._plan_sweep()

@@ -274,6 +274,60 @@ async def test_queued_repetitions_share_an_entry_when_the_queue_is_full(
     assert api.seen("PATCH")[-1].body["series"]["count"] == 25
 
 
+@pytest.fixture
+def held(client: KubeClient, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Let one request at a time go out, and none before this is set."""
+    monkeypatch.setattr(events_module, "MAX_UNDER_WAY", 1)
+    released, send = asyncio.Event(), client.send
+
+    async def send_later(*args: Any, **more: Any) -> bytes:
+        await released.wait()
+        return await send(*args, **more)
+
+    monkeypatch.setattr(client, "send", send_later)
+    return released
+
+
+async def test_repetition_is_counted_although_the_queue_is_full(
+    api: KubeApi, cluster: KubeCluster, clock: ManualClock, held: asyncio.Event
+) -> None:
+    held.set()
+    for _ in range(2):
+        cluster.create_event(failed())
+    await written(cluster)
+    held.clear()
+    cluster.events.max_waiting = 5
+    for i in range(7):
+        cluster.create_event(failed(pod=ObjectRef(name=f"p{i}", namespace="default")))
+        await asyncio.sleep(0)
+    assert cluster.events.dropped == {"full": 1}  # One is under way, and five wait.
+    for _ in range(3):
+        cluster.create_event(failed())
+    assert cluster.events.dropped == {"full": 1}
+    held.set()
+    await written(cluster)
+    clock.advance(SERIES_END_S + 1)
+    await written(cluster)
+    assert api.seen("PATCH")[-1].body["series"]["count"] == 5
+
+
+async def test_series_of_records_that_waited_through_a_sweep_is_written_at_the_next_one(
+    api: KubeApi, cluster: KubeCluster, clock: ManualClock, held: asyncio.Event
+) -> None:
+    binding = EventRecord(regarding=POD, reason="Scheduled", action="Binding", note="", reporter="x")
+    cluster.create_event(binding)  # No event of a series, so the sweep finds none.
+    await asyncio.sleep(0)
+    for _ in range(3):
+        cluster.create_event(failed())
+    clock.advance(SERIES_END_S)
+    held.set()
+    await written(cluster)
+    assert api.seen("PATCH")[-1].body["series"]["count"] == 2
+    clock.advance(SERIES_END_S + 1)
+    await written(cluster)
+    assert api.seen("PATCH")[-1].body["series"]["count"] == 3
+
+
 async def test_event_that_cannot_be_made_is_dropped_and_the_next_is_written(
     api: KubeApi, cluster: KubeCluster
 ) -> None:
