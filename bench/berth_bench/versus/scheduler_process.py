@@ -71,7 +71,7 @@ class SchedulerProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=None if self.setup.python else processes.environment(),
+                env=processes.environment(of_another=bool(self.setup.python)),
             )
 
     async def ready(self) -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from berth_bench.versus.processes import children, cpu_s, first_thread_cpu_s, memory_mb
+from berth_bench.versus.processes import children, cpu_s, environment, first_thread_cpu_s, memory_mb
 
 BUSY = "sum(range(20_000_000)); print('done', flush=True); input()"
 
@@ -56,3 +56,17 @@ def test_a_process_does_not_count_among_its_own_children() -> None:
     before = time.process_time()
     assert os.getpid() not in children(os.getpid())
     assert cpu_s(os.getpid()) >= before - 0.02
+
+
+def test_python_of_another_environment_imports_nothing_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `--other-berth`, an inherited PYTHONPATH would measure this berth against itself."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    asks = [sys.executable, "-S", "-c", "import sys; print(sys.path)"]
+    found = {
+        of_another: subprocess.run(
+            asks, env=environment(of_another=of_another), capture_output=True, text=True, check=True
+        ).stdout
+        for of_another in (False, True)
+    }
+    assert "site-packages" in found[False]
+    assert "site-packages" not in found[True]
