@@ -96,6 +96,11 @@ class Http1Connection(LaneConnection):
         """1, or 0 while a request is under way."""
         return int(self.has_room)
 
+    @property
+    def needs_checks(self) -> bool:
+        """True: a request may time out, and an idle connection is closed."""
+        return True
+
     def begin(self, method: str, path: str, body: bytes | None, content_type: str, ends_s: float) -> Asked:
         """Send a request now, in one write."""
         message = self._heads.message(method, path, body, content_type)

@@ -107,6 +107,11 @@ class Http2Connection(LaneConnection):
         """The number of requests that the server takes beside those under way."""
         return max(self._max_streams - len(self._open), 0) if self.has_room else 0
 
+    @property
+    def needs_checks(self) -> bool:
+        """True while requests are under way, or a PING has no answer yet."""
+        return bool(self._open) or self._pinged_s is not None
+
     def begin(self, method: str, path: str, body: bytes | None, content_type: str, ends_s: float) -> Asked:
         """Send a request at the end of this turn of the event loop."""
         if body is None:

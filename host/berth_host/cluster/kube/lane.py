@@ -206,7 +206,7 @@ class Lane:
         self._is_looking = False
         now_s = self._loop.time()
         for connection in rested:
-            connection.heard_s = now_s
+            connection.looked_s = now_s
             self._changed(connection)
         # Also for the connections that were not rested, as nothing else tells of their room.
         self._call_next()
@@ -320,11 +320,9 @@ class Lane:
         for connection in list(self._connections):
             connection.check(now_s)
         self._dial_more()
-        if self._line or any(
-            connection.asked or isinstance(connection, Http1Connection) for connection in self._connections
-        ):
+        if self._line or any(connection.needs_checks for connection in self._connections):
             self._start_tick()
 
 
 def _is_rested(connection: LaneConnection, now_s: float) -> bool:
-    return now_s - connection.heard_s > RESTED_S and not connection.asked
+    return now_s - max(connection.heard_s, connection.looked_s) > RESTED_S and not connection.asked

@@ -58,8 +58,8 @@ class LaneConnection(asyncio.Protocol):
     a request of `begin`, or has ended.
 
     Attributes: has_room (True if it takes another request now), is_retired (it takes none any more),
-    is_closed, heard_s (the loop's time at which the server sent something last), and ready (done when
-    requests may be sent).
+    is_closed, heard_s (the loop's time at which the server sent something last), looked_s (at which the lane
+    last looked whether it still stands), and ready (done when requests may be sent).
     """
 
     def __init__(self, on_change: Callable[[LaneConnection], None]) -> None:
@@ -68,7 +68,7 @@ class LaneConnection(asyncio.Protocol):
         self.has_room = False
         self.is_retired = False
         self.is_closed = False
-        self.heard_s = self._loop.time()
+        self.heard_s = self.looked_s = self._loop.time()
         self._on_change = on_change
         self._transport: asyncio.Transport | None = None
 
@@ -80,6 +80,11 @@ class LaneConnection(asyncio.Protocol):
     @property
     def room_count(self) -> int:
         """The number of requests that it takes now."""
+        raise NotImplementedError
+
+    @property
+    def needs_checks(self) -> bool:
+        """True as long as `check` must be called."""
         raise NotImplementedError
 
     def begin(self, method: str, path: str, body: bytes | None, content_type: str, ends_s: float) -> Asked:

@@ -285,6 +285,23 @@ async def test_silent_server_is_pinged_and_then_left(opened: Opened, monkeypatch
             await call
 
 
+async def test_silent_server_is_left_although_each_request_times_out_before_it_is_pinged(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few requests, one after the other, over a connection that a firewall has forgotten."""
+    for name, seconds in (("TICK_S", 0.01), ("RESTED_S", 0.01)):
+        monkeypatch.setattr(lane, name, seconds)
+    for name, seconds in (("PING_AFTER_S", 0.3), ("PING_TIMEOUT_S", 0.15)):
+        monkeypatch.setattr(http2, name, seconds)
+    server = WireServer(acknowledges=False)
+    async with opened(server) as client:
+        for _ in range(20):
+            with pytest.raises(UnavailableError):
+                await bind(client, timeout_s=0.1)
+            await asyncio.sleep(0.02)  # The connection rests.
+    assert len(server.connections) > 1
+
+
 async def test_server_that_takes_no_request_is_an_error(opened: Opened) -> None:
     async with opened(WireServer(None, {SettingCodes.MAX_CONCURRENT_STREAMS: 0})) as client:
         with pytest.raises(RepeatableError, match="MAX_CONCURRENT_STREAMS 0"):
