@@ -21,7 +21,7 @@ def goes_direct(url: SplitResult) -> bool:
     address = _address(host)
     if host == "localhost" or (address is not None and address.is_loopback):
         return True
-    port = str(url.port or _PORTS.get(url.scheme, ""))
+    port = str(url.port or _PORTS.get(url.scheme) or "")
     listed = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
     return any(_names(entry.strip(), host, port, address) for entry in listed.lower().split(","))
 
