@@ -32,7 +32,7 @@ const (
 
 // arguments are read once per Configure, and never change after that.
 type arguments struct {
-	every int // every node whose number, divided by `tens`, is a multiple of this is closed; 0: no node is closed
+	every int // a node is closed if its number, divided by 10 and rounded down, is a multiple of this; 0: no node is closed
 }
 
 type plugin struct {
@@ -43,9 +43,9 @@ type plugin struct {
 	args       atomic.Pointer[arguments]
 }
 
-// Handshake declares what the answers follow from. The two lines after NodeMode and Normalization are all that it
-// takes: no field of the pod counts, and of the cluster only the Node object. So the host asks about each node twice
-// at most, until a Node object changes, however many pods come.
+// Handshake declares what the answers follow from. The three lines after Normalization are all that it takes: of the
+// cluster only the Node object counts, no field of the pod counts, and the host keeps the answers. So the host asks
+// about each node for the first two pods. Later it asks about a node only after its Node object changed.
 func (p *plugin) Handshake(context.Context, *pb.HandshakeRequest) (*pb.HandshakeResponse, error) {
 	return &pb.HandshakeResponse{
 		Supported:  []*pb.ContractVersion{{Major: 1}},
