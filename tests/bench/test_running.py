@@ -51,7 +51,9 @@ async def test_only_measured_pods_are_counted(case: ReadCase, tmp_path: Path) ->
     assert figures.rate.avg > 0
     assert result.ratio == figures.rate.avg / 2
     by_call = {(item.plugin, item.point): item for item in figures.plugins}
-    assert by_call["NodeResourcesFit", "Filter"].calls == 3
+    # Once for each measured pod; the answers to Filter are kept for equal pods.
+    assert by_call["DefaultBinder", "Bind"].calls == 3
+    assert 1 <= by_call["NodeResourcesFit", "Filter"].calls <= 3
     assert by_call["NodeResourcesFit", "Filter"].bytes_sent == 0
     assert 0 < figures.cycle_p50_ms <= figures.cycle_p99_ms
     assert figures.cpu_ms_per_pod > 0
