@@ -66,7 +66,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """What the process of a workload held at one moment of its op `runPods`.
+    """The sizes of the process and its queue at one moment of the op `runPods`.
 
     `after_s`: seconds since the op began. `bound_per_s`: since the sample before. `created` and `ended`: pods
     so far. `queued`: pods in the host's queue. `tasks`: of the event loop. `objects`: allocated blocks of

@@ -32,7 +32,7 @@ def the_step_has_the_filters_of_another_pod(patch: pytest.MonkeyPatch, world: Ke
 
 
 def the_step_leaves_out_whom_it_does_not_know(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:
-    """It is made although a plugin is asked about the nodes for every pod."""
+    """The step is made although a plugin must be asked about the nodes for every pod."""
     asked = keep_answers.KeepAnswers.filter
 
     async def merged(self: Any, clients: Any, pre_score: Any, cycle: Any, *rest: Any) -> Any:

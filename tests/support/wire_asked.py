@@ -1,4 +1,4 @@
-"""What a server of `wire_server` has seen, over whichever version of HTTP it speaks."""
+"""The requests that a server of `wire_server` has received, over HTTP/1.1 or HTTP/2."""
 
 from __future__ import annotations
 

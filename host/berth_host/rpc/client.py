@@ -114,7 +114,7 @@ class PluginClient(GroupClient):
 
     @property
     def follows(self) -> Follows | None:
-        """What the plugin's answers follow from, as far as the host may keep them; None: it may keep none.
+        """Return the inputs of the plugin's answers that the host may keep; None: it may keep none.
 
         Of a served plugin, those of the active instance, as long as all calls to it are made. Another object
         stands for another instance, whose answers may differ.

@@ -68,7 +68,7 @@ class InProcessTransport:
 
     @property
     def follows(self) -> Follows:
-        """What the plugin's kept answers follow from."""
+        """Return the inputs of the plugin's kept answers."""
         return self.runtime.follows
 
     @property

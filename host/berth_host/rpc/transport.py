@@ -40,7 +40,7 @@ class Transport(Protocol):
 
     @property
     def follows(self) -> Follows:
-        """What the plugin's kept answers follow from, for as long as this is the way to the plugin."""
+        """The inputs of the plugin's kept answers, for as long as this is the way to the plugin."""
         ...
 
     @property

@@ -206,9 +206,8 @@ class Http1Connection(LaneConnection):
     def _end(self, asked: Asked) -> None:
         transport = self._transport
         # A server may answer before it has read the whole request, as it may do with an error.
-        is_kept = self._is_kept and not self._wrong and transport is not None
-        if is_kept and transport is not None and transport.get_write_buffer_size():
-            is_kept = False
+        is_sent = transport is not None and not transport.get_write_buffer_size()
+        is_kept = self._is_kept and is_sent and not self._wrong
         self._asked = None
         self._has_written = self._has_length = self._is_whole = self._is_kept = False
         self._read_bytes = 0

@@ -64,7 +64,7 @@ class HeadEncoder:
         self._first: tuple[bytes, bytes] | None = first[0], b"".join(first[1:])
         self._later = later[0], b"".join(later[1:])
         self._around: dict[tuple[str, str], tuple[bytes, bytes]] = {}
-        """What stands before the path and after it, by method and content type."""
+        """The bytes before the path and those after it, by method and content type."""
         self._lengths: dict[int, bytes] = {}
 
     def block(self, method: str, path: str, content_type: str = "", length: int | None = None) -> bytes:

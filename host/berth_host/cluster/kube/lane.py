@@ -59,7 +59,7 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
         self._protocol = http2.PROTOCOL
-        """What the last connection speaks."""
+        """The protocol of the last connection."""
         self._context: ssl.SSLContext | None = None
         self._authorization = ""
         self._heads = Http1Heads("", ())

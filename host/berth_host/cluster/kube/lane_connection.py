@@ -10,6 +10,7 @@ Opened by `dial` for `lane`. A request ends in its answer or in one of these err
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from typing import Final, cast
 
@@ -51,7 +52,7 @@ class Asked:
         return self.size <= MAX_ANSWER
 
 
-class LaneConnection(asyncio.Protocol):
+class LaneConnection(asyncio.Protocol, ABC):
     """One connection.
 
     `on_change`: called with the connection when it has room again, has none any more for another reason than
@@ -73,27 +74,32 @@ class LaneConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     @property
+    @abstractmethod
     def asked(self) -> Collection[Asked]:
         """The requests under way."""
-        raise NotImplementedError
+        ...
 
     @property
+    @abstractmethod
     def room_count(self) -> int:
         """The number of requests that it takes now."""
-        raise NotImplementedError
+        ...
 
     @property
+    @abstractmethod
     def needs_checks(self) -> bool:
         """True as long as `check` must be called."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def begin(self, method: str, path: str, body: bytes | None, content_type: str, ends_s: float) -> Asked:
         """Send a request, at the latest at the end of this turn of the event loop. Needs `has_room`."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def drop(self, asked: Asked, error: Exception) -> None:
         """Give up a request that is under way: it ends in `error`. The server may act on it all the same."""
-        raise NotImplementedError
+        ...
 
     def check(self, now_s: float) -> None:
         """End the requests whose time is over. `now_s`: the loop's time. Called several times a second."""
@@ -138,10 +144,12 @@ class LaneConnection(asyncio.Protocol):
             self._fail(one, error if self._is_written(one) else NotActedOnError(str(error)))
         self._on_change(self)
 
+    @abstractmethod
     def _is_written(self, asked: Asked) -> bool:
         """Return True if bytes of the request may have left."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def _fail(self, asked: Asked, error: Exception) -> None:
         """End one request in an error."""
-        raise NotImplementedError
+        ...

@@ -46,7 +46,7 @@ from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.scores import ScoreOutcome
 
 Instances: TypeAlias = tuple[Follows | None, ...]
-"""What the answers of each served plugin follow from, at its active instance. None: they are not kept."""
+"""The inputs of each served plugin's answers, at its active instance. None: its answers are not kept."""
 MOST_SEEN: Final = 4096
 LEAST_KNOWN: Final = 64
 MOST_KNOWN: Final = 512
