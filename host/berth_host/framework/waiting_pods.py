@@ -64,6 +64,11 @@ class WaitingPods:
     def __len__(self) -> int:
         return sum(1 for entry in self._entries.values() if not entry.is_open)
 
+    @property
+    def has_untaken_decision(self) -> bool:
+        """True from a decision about a waiting pod until `wait` has returned it, in a later turn of the loop."""
+        return any(entry.outcome is not None for entry in self._entries.values() if not entry.is_open)
+
     # --- the framework's side ------------------------------------------------------------------
 
     def register(self, pod: Pod, cycle_id: str, node_name: str) -> None:

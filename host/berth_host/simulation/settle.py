@@ -56,6 +56,7 @@ def is_busy(host: Host) -> bool:
         host.queue.has_ready
         or host.scheduler.is_busy
         or host.binding.active_count
+        or host.waiting_pods.has_untaken_decision
         or host.status.pending_count
         or host.group_status.pending_count
         or not host.coscheduling.is_idle
@@ -163,7 +164,7 @@ class Settling:
             host.cluster.undelivered_count
             or host.status.pending_count
             or host.group_status.pending_count
-            or host.group_status.pending_count
+            or host.waiting_pods.has_untaken_decision
             or len(host.evictions)
             or not host.repair.is_idle
             or host.wiring.busy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -95,6 +95,28 @@ async def test_no_placement_depends_on_how_long_a_decision_takes(text: str, dela
     (name, second_s), *rest = bound[1:]
     assert (name, rest) == ("next n0", [])
     assert second_s == pytest.approx(HELD_S)
+
+
+async def test_clock_stands_still_between_a_decision_and_its_binding_cycle(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DecidesLater, "never", True)
+    looks = settle.Settling._stays_quiet
+
+    async def decided_in_the_turn_of_the_last_look(moves: Callable[[], bool]) -> bool:
+        is_quiet = await looks(moves)
+        for waiting in world.host.waiting_pods.list("DecidesLater") if is_quiet else ():
+            world.host.waiting_pods.allow("DecidesLater", waiting.pod.uid, waiting.cycle_id)
+        return is_quiet and not moves()
+
+    monkeypatch.setattr(settle.Settling, "_stays_quiet", staticmethod(decided_in_the_turn_of_the_last_look))
+    world = World([node("n0", cpu="1"), node("n1", cpu="1")], configuration=text)
+    HoldsForAWhile.clock, HoldsForAWhile.start_s = world.clock, world.clock.monotonic_s()
+    async with world:
+        for name in ("held", "late"):
+            world.server.create(pod(name, cpu="600m"))
+        await world.settle()
+    assert HoldsForAWhile.bound[0] == ("late n1", 0.0)
 
 
 async def test_wait_of_a_plugin_that_does_not_decide_ends_when_its_time_is_over(
