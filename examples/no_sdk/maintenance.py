@@ -45,7 +45,9 @@ class Scheduling(scheduling_pb2_grpc.SchedulingServiceServicer):
         answer, shut = scheduling.FilterResponse(), [n for n in request.candidates.names if n in closed]
         answer.ctx.cycle_id = request.ctx.cycle_id
         if shut:
-            verdict = common.Status(code=common.Status.CODE_UNSCHEDULABLE, reasons=["under maintenance"])
+            verdict = common.PluginStatus(
+                code=common.PluginStatus.CODE_UNSCHEDULABLE, reasons=["under maintenance"]
+            )
             answer.verdicts.rejected.add(status=verdict, nodes=common.NodeSet(names=shut))
         return answer
 

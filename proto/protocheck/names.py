@@ -43,6 +43,7 @@ NOT_PLURAL: Final = frozenset(
         "PluginArgs.enabled",
         "CallContext.shared",
         "CallContext.ended",
+        "ReplyContext.missing",
         "ReplyContext.publish",
         "StateDelta.removed",
         "ReconcileRequest.live",

@@ -51,13 +51,13 @@ def _reserve() -> bytes:
     pod = common_pb2.CyclePod(complete=True)
     pod.summary.ref.CopyFrom(common_pb2.ObjectRef(namespace="default", name="p", uid="u-1"))
     context = common_pb2.CallContext(
-        attachment_id="a-1", plugin="Demo", profile="default-scheduler", cycle_id="c-1", pods=[pod]
+        attachment_id="a-1", plugin="Demo", profile="default-scheduler", cycle_id="c-1", pod=pod
     )
     return scheduling_pb2.ReserveRequest(ctx=context, node_name="n0").SerializeToString(deterministic=True)
 
 
 def _reserved() -> bytes:
-    status = common_pb2.Status(code=common_pb2.Status.CODE_SUCCESS)
+    status = common_pb2.PluginStatus(code=common_pb2.PluginStatus.CODE_SUCCESS)
     context = common_pb2.ReplyContext(cycle_id="c-1", status=status)
     return scheduling_pb2.ReserveResponse(ctx=context).SerializeToString(deterministic=True)
 
@@ -83,7 +83,7 @@ def _feasible() -> bytes:
 
 def _judged() -> bytes:
     """Return the answer: with no failure it waits until two are scheduled; after one failure too."""
-    wait = common_pb2.Status(code=common_pb2.Status.CODE_WAIT, reasons=["{scheduled} of 2"])
+    wait = common_pb2.PluginStatus(code=common_pb2.PluginStatus.CODE_WAIT, reasons=["{scheduled} of 2"])
     runs = [
         scheduling_pb2.FeasibleRun(count=count, status=status)
         for count, status in ((2, wait), (2, None), (2, wait), (1, None))

@@ -194,9 +194,9 @@ LIES: dict[str, Callable[[Any], Any]] = {
     "Filter": lambda _: scheduling_pb2.FilterResponse(
         verdicts=scheduling_pb2.NodeVerdicts(rejected=[scheduling_pb2.NodeGroup(nodes=_FAR)])
     ),
-    "SimulateFilter": lambda _: scheduling_pb2.SimulateFilterResponse(statuses=[pb.Status()] * 99),
+    "SimulateFilter": lambda _: scheduling_pb2.SimulateFilterResponse(statuses=[pb.PluginStatus()] * 99),
     "PostFilter": lambda _: scheduling_pb2.PostFilterResponse(
-        ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS)),
+        ctx=pb.ReplyContext(status=pb.PluginStatus(code=pb.PluginStatus.CODE_SUCCESS)),
         nominated_node="n0",
         victims=[pb.ObjectRef(name="nobody", uid="nobody")],
     ),
@@ -210,11 +210,11 @@ LIES: dict[str, Callable[[Any], Any]] = {
     "Permit": lambda _: scheduling_pb2.PermitResponse(),
     "PreBindPreFlight": lambda _: scheduling_pb2.PreBindPreFlightResponse(ctx=_bad_ctx()),
     "PreBind": lambda _: scheduling_pb2.PreBindResponse(
-        ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS)),
+        ctx=pb.ReplyContext(status=pb.PluginStatus(code=pb.PluginStatus.CODE_SUCCESS)),
         patches=[scheduling_pb2.ObjectPatch(resource="secrets", ref=pb.ObjectRef(name="x"))],
     ),
     "Bind": lambda _: scheduling_pb2.BindResponse(
-        ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS))
+        ctx=pb.ReplyContext(status=pb.PluginStatus(code=pb.PluginStatus.CODE_SUCCESS))
     ),
     "PlacementGenerate": lambda _: scheduling_pb2.PlacementGenerateResponse(
         placements=[scheduling_pb2.PlacementNodes(name="twice")] * 2
@@ -227,7 +227,7 @@ LIES: dict[str, Callable[[Any], Any]] = {
         runs=[scheduling_pb2.FeasibleRun(count=1)]
     ),
     "PodGroupPostFilter": lambda _: scheduling_pb2.PodGroupPostFilterResponse(
-        ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS)),
+        ctx=pb.ReplyContext(status=pb.PluginStatus(code=pb.PluginStatus.CODE_SUCCESS)),
         victims=[pb.ObjectRef(name="nobody", uid="nobody")],
     ),
     "PostBind": lambda _: None,
@@ -305,7 +305,7 @@ def _call(rpc: str, inner: Any, request: Any, context: Any) -> Any:
 def _note_call(rpc: str, request: Any) -> None:
     ctx = getattr(request, "ctx", None)
     cycle = [] if ctx is None else [ctx.cycle_id]
-    pods = getattr(request, "pods", ()) if ctx is None else ctx.pods
+    pods = getattr(request, "pods", ()) if ctx is None else [ctx.pod]
     with (FOLDER / "asked").open("a") as file:
         file.write(" ".join([rpc, *cycle, *(item.summary.ref.name for item in pods)]) + "\n")
 

@@ -180,10 +180,13 @@ class Serving:
         self.stub = handle_pb2_grpc.HandleServiceStub(self.channel)
 
     async def call(self, rpc: str, request: Any, token: str | None = None) -> Any:
-        """One unary call with the token."""
+        """One call with the token. Returns the answer, or the list of its chunks."""
         secret = self.token if token is None else token
         metadata = (("authorization", f"Bearer {secret}"),) if secret else ()
-        return await getattr(self.stub, rpc)(request, metadata=metadata, timeout=60)
+        call = getattr(self.stub, rpc)(request, metadata=metadata, timeout=60)
+        if isinstance(call, grpc.aio.UnaryStreamCall):
+            return [chunk async for chunk in call]
+        return await call
 
     async def refused(self, rpc: str, request: Any, token: str | None = None) -> tuple[grpc.StatusCode, str]:
         """Return the code and text of a call that is refused."""

@@ -22,7 +22,7 @@ from berth_sdk.wire.records import encode_bitmap
 
 NAME = "Demo"
 INSTANCE = "honest-1"
-_CODE = pb.Status
+_CODE = pb.PluginStatus
 _REJECTING = (_CODE.CODE_UNSCHEDULABLE, _CODE.CODE_UNSCHEDULABLE_AND_UNRESOLVABLE, _CODE.CODE_PENDING)
 
 
@@ -64,9 +64,9 @@ class HonestAnswers:
     def _says_no(self) -> bool:
         return self._rng.random() < self._keeps_out
 
-    def _status(self, *codes: Any) -> pb.Status:
+    def _status(self, *codes: Any) -> pb.PluginStatus:
         code = self._rng.choice(codes) if codes and self._says_no() else _CODE.CODE_SUCCESS
-        return pb.Status(code=code, reasons=[] if code == _CODE.CODE_SUCCESS else ["not today"])
+        return pb.PluginStatus(code=code, reasons=[] if code == _CODE.CODE_SUCCESS else ["not today"])
 
     def _ctx(self, *codes: Any) -> pb.ReplyContext:
         return pb.ReplyContext(status=self._status(*codes))
@@ -93,7 +93,7 @@ class HonestAnswers:
         return scheduling_pb2.NodeVerdicts(
             rejected=[
                 scheduling_pb2.NodeGroup(
-                    status=pb.Status(code=self._rng.choice(_REJECTING), reasons=["full"]),
+                    status=pb.PluginStatus(code=self._rng.choice(_REJECTING), reasons=["full"]),
                     nodes=self._set(part),
                 )
                 for part in (rejected[:half], rejected[half:])
@@ -115,7 +115,7 @@ class HonestAnswers:
         return scheduling_pb2.Scores(dense=scores)
 
     def _patches(self, request: Any) -> list[scheduling_pb2.ObjectPatch]:
-        refs = [pod.summary.ref for pod in request.ctx.pods]
+        refs = [request.ctx.pod.summary.ref] if request.ctx.HasField("pod") else []
         return [
             scheduling_pb2.ObjectPatch(
                 resource="pods", ref=ref, merge_patch_json=b'{"metadata": {"annotations": {"demo": "1"}}}'

@@ -53,12 +53,12 @@ class LiteralLicences(ScriptedPlugin):
         if ctx.HasField("delta"):
             self._apply(ctx.delta)
         if self._version != (ctx.version.epoch, ctx.version.generation):
-            return scheduling_pb2.ReserveResponse(ctx=lacking(pb.NEED_STATE, have=self._have()))
-        pod = ctx.pods[0].summary
+            return scheduling_pb2.ReserveResponse(ctx=lacking(pb.MISSING_STATE, have=self._have()))
+        pod = ctx.pod.summary
         if LABEL not in pod.labels:
             return scheduling_pb2.ReserveResponse(ctx=decided())
         if len(self.taken - {pod.ref.uid}) >= self.count:
-            refusal = decided(pb.Status.CODE_UNSCHEDULABLE, f"all {self.count} licences are taken")
+            refusal = decided(pb.PluginStatus.CODE_UNSCHEDULABLE, f"all {self.count} licences are taken")
             return scheduling_pb2.ReserveResponse(ctx=refusal)
         self.reserved[ctx.cycle_id] = pod.ref.uid
         return scheduling_pb2.ReserveResponse(ctx=decided())

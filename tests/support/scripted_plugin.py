@@ -37,7 +37,7 @@ SERVICES = (
 )
 WAYS: dict[str, tuple[str, ...]] = {"unary": (), "framed": (FRAMED,)}
 """How calls of scheduling cycles travel to an instance that names these features."""
-SUCCESS = pb.Status(code=pb.Status.CODE_SUCCESS)
+SUCCESS = pb.PluginStatus(code=pb.PluginStatus.CODE_SUCCESS)
 _instances = itertools.count(1)
 
 
@@ -259,14 +259,16 @@ def echoing(request: Any, reply: Any) -> Any:
     return reply
 
 
-def decided(code: pb.Status.Code.ValueType = pb.Status.CODE_SUCCESS, *reasons: str) -> pb.ReplyContext:
+def decided(
+    code: pb.PluginStatus.Code.ValueType = pb.PluginStatus.CODE_SUCCESS, *reasons: str
+) -> pb.ReplyContext:
     """Return a reply's context with a decision."""
-    return pb.ReplyContext(status=pb.Status(code=code, reasons=reasons))
+    return pb.ReplyContext(status=pb.PluginStatus(code=code, reasons=reasons))
 
 
-def lacking(*needs: pb.Need.ValueType, have: pb.StateVersion | None = None) -> pb.ReplyContext:
+def lacking(*missing: pb.Missing.ValueType, have: pb.StateVersion | None = None) -> pb.ReplyContext:
     """Return a reply's context that executes nothing."""
-    return pb.ReplyContext(needs=needs, have=have)
+    return pb.ReplyContext(missing=missing, have=have)
 
 
 async def for_ever(_request: Any) -> Any:

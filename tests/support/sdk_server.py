@@ -165,7 +165,8 @@ class RawHost:
         context = pb.CallContext(
             cycle_id=cycle_id, plugin=plugin, profile=PROFILE, attachment_id=self.attachment_id
         )
-        sent = context.pods.add(complete=complete, object=item)
+        sent = context.pod
+        sent.CopyFrom(pb.CyclePod(complete=complete, object=item))
         if complete:
             sent.summary.CopyFrom(wire.encode_pod(pod))
         else:

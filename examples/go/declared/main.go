@@ -103,7 +103,7 @@ func (p *plugin) Filter(_ context.Context, request *pb.FilterRequest) (*pb.Filte
 	}
 	if closed != nil {
 		answer.Verdicts = &pb.NodeVerdicts{Rejected: []*pb.NodeGroup{{
-			Status: &pb.Status{Code: pb.Status_CODE_UNSCHEDULABLE_AND_UNRESOLVABLE, Reasons: []string{"node is closed"}},
+			Status: &pb.PluginStatus{Code: pb.PluginStatus_CODE_UNSCHEDULABLE_AND_UNRESOLVABLE, Reasons: []string{"node is closed"}},
 			Nodes:  &pb.NodeSet{Names: closed},
 		}}}
 	}

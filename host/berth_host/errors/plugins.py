@@ -155,7 +155,7 @@ class PluginExceptionError(PluginRaisedError):
 
 
 class PluginStaleError(PluginRaisedError):
-    """FAILED_PRECONDITION: means outside of cycles what NEED_STATE means inside."""
+    """FAILED_PRECONDITION: means outside of cycles what MISSING_STATE means inside."""
 
 
 class PluginProtocolError(PluginError):

@@ -66,7 +66,7 @@ class WaitingPods:
 
     @property
     def has_untaken_decision(self) -> bool:
-        """True from a decision about a waiting pod until `wait` has returned it, in a later turn of the loop."""
+        """True from a decision about a waiting pod until `wait` has returned it, a turn of the loop later."""
         return any(entry.outcome is not None for entry in self._entries.values() if not entry.is_open)
 
     # --- the framework's side ------------------------------------------------------------------

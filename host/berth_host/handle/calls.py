@@ -121,8 +121,10 @@ class HandleCall(Generic[*Args, Out]):
     """The extension point that the plugin must be at; None: any plugin with a token may ask."""
     open_in: str = ""
     """The calls of the plugin of which one must be open; empty: none."""
+    in_chunks: bool = False
+    """True if the answer is sent in chunks."""
     holds_data: bool = False
-    """True if the answer is sent in chunks and keeps its data alive: a plugin has few such calls at once."""
+    """True if an answer in chunks keeps its data alive: a plugin has few such calls at once."""
     local: Callable[[HandleBackend, str, *Args], Out | Awaitable[Out]]
     """(backend, plugin, *arguments) -> the answer, or an awaitable of it. On the host's loop."""
     read: Callable[[Any, str], Iterable[tuple[*Args] | Known[Out]]]
@@ -137,6 +139,7 @@ class ServedCall:
 
     rpc: str
     open_in: str = ""
+    in_chunks: bool = False
     holds_data: bool = False
     point: None = None
     answer: Callable[[HandleSeams, Any], Any]
@@ -163,6 +166,26 @@ def _waiting_pod(item: WaitingPod, with_object: bool) -> handle_pb2.WaitingPod:
     return message
 
 
+async def _chunks_of_pods(
+    empty: Callable[..., handle_pb2.ListWaitingPodsResponse | handle_pb2.ListNominatedPodsResponse],
+    messages: Iterable[handle_pb2.WaitingPod | handle_pb2.NominatedPod],
+) -> Chunks:
+    """Yield responses of at most CHUNK_BYTES; a pod that is larger has one of its own."""
+    pace = Pace()
+    pods: list[Any] = []
+    used = 0
+    for message in messages:
+        size = message.ByteSize()
+        if used and used + size > CHUNK_BYTES:
+            yield empty(pods=pods)
+            pods, used = [], 0
+        pods.append(message)
+        used += size
+        await pace.step()
+    if used:
+        yield empty(pods=pods)
+
+
 def _decide(
     backend: HandleBackend, plugin: str, uid: str, cycle_id: str, allows: bool, word: str
 ) -> Decision:
@@ -182,10 +205,12 @@ def _decision(item: handle_pb2.WaitDecision) -> tuple[str, str, bool, str] | Kno
 
 WAITING_PODS: Final[HandleCall[bool, list[WaitingPod]]] = HandleCall(
     rpc="ListWaitingPods",
+    in_chunks=True,
     local=lambda backend, plugin, only_mine: backend.waiting_pods(plugin, only_mine),
     read=lambda request, _attachment: [(request.only_mine,)],
-    write=lambda request, answers: handle_pb2.ListWaitingPodsResponse(
-        pods=[_waiting_pod(item, request.with_objects) for found in answers for item in found]
+    write=lambda request, answers: _chunks_of_pods(
+        handle_pb2.ListWaitingPodsResponse,
+        (_waiting_pod(item, request.with_objects) for found in answers for item in found),
     ),
 )
 DECIDE: Final[HandleCall[str, str, bool, str, Decision]] = HandleCall(
@@ -219,7 +244,7 @@ def _read_state(host: HandleSeams, request: handle_pb2.ReadStateRequest) -> Chun
     return StateReader(host.state, needs, request.nodes if request.HasField("nodes") else None).chunks()
 
 
-READ_STATE: Final = ServedCall(rpc="ReadState", holds_data=True, answer=_read_state)
+READ_STATE: Final = ServedCall(rpc="ReadState", in_chunks=True, holds_data=True, answer=_read_state)
 
 # --- questions from an open call ---------------------------------------------------------------------------
 
@@ -243,9 +268,9 @@ class ScenarioReader:
 
     def read(self, message: scheduling_pb2.Scenario) -> Scenario:
         """Return one scenario. Raises ScenarioError."""
-        if len(message.nodes) != 1:
-            raise ScenarioError(f"a scenario is about one node, and this one about {len(message.nodes)}")
-        (changed,) = message.nodes
+        if not message.HasField("node"):
+            raise ScenarioError("a scenario is about one node, and this one about none")
+        changed = message.node
         name = changed.node_name
         if not name:
             position = self._slots.get(changed.node_index)
@@ -340,25 +365,11 @@ RUN_SCORES: Final[HandleCall[str, tuple[str, ...], NodeScores]] = HandleCall(
 # --- the queue ---------------------------------------------------------------------------------------------
 
 
-async def _nominated_chunks(
-    request: handle_pb2.ListNominatedPodsRequest, answers: list[list[NominatedPod]]
-) -> Chunks:
-    """Every pending pod may be nominated, each with its object; a pod larger than a chunk has its own."""
-    pace = Pace()
-    response, used = handle_pb2.ListNominatedPodsResponse(), 0
-    for item in (item for found in answers for item in found):
-        message = handle_pb2.NominatedPod(pod=wire.encode_pod(item.pod), node_name=item.node_name)
-        if request.with_objects and item.pod.object is not None:
-            message.object.CopyFrom(wire.encode_object(item.pod.object))
-        size = message.ByteSize()
-        if used and used + size > CHUNK_BYTES:
-            yield response
-            response, used = handle_pb2.ListNominatedPodsResponse(), 0
-        response.pods.append(message)
-        used += size
-        await pace.step()
-    if used:
-        yield response
+def _nominated_pod(item: NominatedPod, with_object: bool) -> handle_pb2.NominatedPod:
+    message = handle_pb2.NominatedPod(pod=wire.encode_pod(item.pod), node_name=item.node_name)
+    if with_object and item.pod.object is not None:
+        message.object.CopyFrom(wire.encode_object(item.pod.object))
+    return message
 
 
 def _nomination(item: handle_pb2.Nomination) -> tuple[str, str | None] | Known[Nomination]:
@@ -390,10 +401,14 @@ def _stale_keys(request: handle_pb2.InvalidateSortKeysRequest) -> list[tuple[Ite
 
 NOMINATED_PODS: Final[HandleCall[Iterable[str] | None, list[NominatedPod]]] = HandleCall(
     rpc="ListNominatedPods",
+    in_chunks=True,
     holds_data=True,
     local=lambda backend, plugin, names: backend.nominated_pods(plugin, names),
     read=lambda request, _attachment: [(None if request.all_nodes else tuple(request.node_names),)],
-    write=_nominated_chunks,
+    write=lambda request, answers: _chunks_of_pods(
+        handle_pb2.ListNominatedPodsResponse,
+        (_nominated_pod(item, request.with_objects) for found in answers for item in found),
+    ),
 )
 NOMINATE: Final[HandleCall[str, str | None, Nomination]] = HandleCall(
     rpc="Nominate",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from inspect import isawaitable
 from typing import Any, Final, NoReturn
 
@@ -82,7 +82,7 @@ class HandleService:
 
         async def answer_in_chunks(request: Any, context: Context) -> AsyncIterator[Any]:
             asking = await self._admit(request, context)
-            async with self._reading(request.plugin, context):
+            async with self._reading(request.plugin, context) if call.holds_data else nullcontext():
                 async with self._refusing(call, request, context):
                     found = await self._answer(call, request, asking)
                 # Closed here however the stream ends: its captured data must not outlive it.
@@ -90,7 +90,7 @@ class HandleService:
                     async for chunk in chunks:
                         yield chunk
 
-        return answer_in_chunks if call.holds_data else answer
+        return answer_in_chunks if call.in_chunks else answer
 
     async def _answer(self, call: AnyHandleCall, request: Any, asking: str) -> Any:
         """Return the response, or the generator of its chunks. Raises the errors of `_CODES`."""

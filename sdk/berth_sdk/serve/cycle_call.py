@@ -154,13 +154,13 @@ def _prepared(
     instance: Instance, served: ServedPlugin, ctx: pb.CallContext
 ) -> tuple[PluginCycle | None, pb.ReplyContext | None]:
     """Return the plugin's part of the cycle and None; or None and a context that names the missing state."""
-    needs: list[pb.Need.ValueType] = []
+    missing: list[pb.Missing.ValueType] = []
     have: StateVersion | None = None
     if ctx.HasField("version"):
         version = ctx.version
         held = instance.copy.bring_to(ctx.delta if ctx.HasField("delta") else None)
         if held != (version.epoch, version.generation):
-            needs.append(pb.NEED_STATE)
+            missing.append(pb.MISSING_STATE)
             have = held
     cycle_id = ctx.cycle_id
     token = ctx.plugin_token
@@ -183,16 +183,16 @@ def _prepared(
         memory_is_lost(instance.cycles.find(served.name, parent.cycle_id), parent.plugin_token)
         for parent in ctx.parents
     ):
-        needs.append(pb.NEED_CYCLE_RESTART)
+        missing.append(pb.MISSING_CYCLE)
     if subject is None or (
         served.runtime.descriptor.wants_whole_pod and isinstance(subject, Pod) and subject.object is None
     ):
-        needs.append(pb.NEED_POD)
-    if needs or subject is None:
-        missing = pb.ReplyContext(needs=needs, cycle_id=cycle_id)
+        missing.append(pb.MISSING_POD)
+    if missing or subject is None:
+        reply = pb.ReplyContext(missing=missing, cycle_id=cycle_id)
         if have is not None:
-            missing.have.CopyFrom(wire.encode_version(have))
-        return None, missing
+            reply.have.CopyFrom(wire.encode_version(have))
+        return None, reply
     part = known
     if part is None or part.served is not served or part.subject is not subject:
         part = instance.cycles.open(served, cycle_id, subject, state_class)

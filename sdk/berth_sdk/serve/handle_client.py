@@ -158,8 +158,8 @@ class HandleClient:
         request = handle_pb2.ListWaitingPodsRequest(
             plugin=self._plugin, only_mine=only_mine, with_objects=self._with_objects
         )
-        reply = self._call("ListWaitingPods", request)
-        return [_waiting_pod(item) for item in reply.pods]
+        chunks = self._call("ListWaitingPods", request, whole=list)
+        return [_waiting_pod(item) for chunk in chunks for item in chunk.pods]
 
     def allow(self, waiting: WaitingPod, plugin: str = "") -> Decision:
         """End the wait of `plugin`; empty: of this plugin."""

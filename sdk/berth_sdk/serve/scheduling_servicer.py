@@ -181,7 +181,7 @@ def _raw_scores(asked: Asked) -> NDArray[np.int64]:
 
 def _scenarios(asked: Asked) -> Scenarios:
     messages = asked.request.scenarios
-    nodes = asked.call.snapshot([node.node_name for scenario in messages for node in scenario.nodes])
+    nodes = asked.call.snapshot([scenario.node.node_name for scenario in messages])
     try:
         return Scenarios(nodes, [decode_scenario(scenario, nodes) for scenario in messages])
     except KeyError as err:
@@ -356,7 +356,7 @@ def _once(
             part.reserved = part.reserved or is_reserve
             part.node_name = request.node_name
             first = answer(self, request, call)
-            if first.ctx.status.code == pb.Status.CODE_WAIT:
+            if first.ctx.status.code == pb.PluginStatus.CODE_WAIT:
                 part.reserved = True
             part.first_replies[point] = first
         reply = type(first)()

@@ -38,7 +38,7 @@ class Taken(Enum):
     """The copy was at the base, and is now at the target."""
     HELD = "held"
     """The copy was at the target already: nothing to do."""
-    NEED_STATE = "need_state"
+    MISSING_STATE = "missing_state"
     """The copy was at another version, or the counts or the sum differ: no call may use the copy."""
 
 
@@ -81,7 +81,7 @@ class StateCopy:
     def accept(self, context: pb.CallContext) -> bool:
         """Apply the delta of a call, if any; return False if the copy is not at the call's version.
 
-        The reply then is NEED_STATE.
+        The reply then is MISSING_STATE.
         """
         if context.HasField("delta"):
             self.apply(context.delta)
@@ -101,7 +101,7 @@ class StateCopy:
             return self._switch(_Held(self.shape), [delta], target)
         base = delta.base
         if self.version != (base.epoch, base.generation):
-            return Taken.NEED_STATE
+            return Taken.MISSING_STATE
         return self._switch(self._held, [delta], target)
 
     # --- from SyncState ------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class StateCopy:
         if self.version == target:
             return Taken.HELD
         if self.version is None or self.version != wire.decode_version(chunks[0].base):
-            return Taken.NEED_STATE
+            return Taken.MISSING_STATE
         return self._switch(self._held, chunks, target)
 
     def _switch(self, held: _Held, chunks: builtins.list[pb.StateDelta], target: StateVersion) -> Taken:
@@ -127,7 +127,7 @@ class StateCopy:
             # The state is partly changed, so only a full state can replace it.
             if held is self._held:
                 self.version = None
-            return Taken.NEED_STATE
+            return Taken.MISSING_STATE
         self._held = held
         self.version = target
         return Taken.APPLIED
@@ -163,7 +163,7 @@ class SyncStream:
 
     def response(self) -> state_pb2.SyncStateResponse:
         """Return the copy's version. A stream without a last chunk has changed nothing."""
-        response = state_pb2.SyncStateResponse(need_full=self._outcome is Taken.NEED_STATE)
+        response = state_pb2.SyncStateResponse(need_full=self._outcome is Taken.MISSING_STATE)
         if self._copy.version is not None:
             response.have.CopyFrom(wire.encode_version(self._copy.version))
         return response

@@ -42,9 +42,9 @@ _READERS: Final[Mapping[str, Convert]] = {
 }
 
 
-def decode_status(message: pb.Status, unset: Code, plugin: str = "") -> Status:
+def decode_status(message: pb.PluginStatus, unset: Code, plugin: str = "") -> Status:
     """Return the message as a Status. An unset code becomes `unset`, an unknown code becomes ERROR."""
-    code = unset if message.code == pb.Status.CODE_UNSPECIFIED else CODES.get(message.code, Code.ERROR)
+    code = unset if message.code == pb.PluginStatus.CODE_UNSPECIFIED else CODES.get(message.code, Code.ERROR)
     return Status(code, tuple(message.reasons), plugin)
 
 
@@ -66,11 +66,11 @@ def _plain(value: Any) -> Any:
 def decode_call_pod(ctx: pb.CallContext) -> Pod | None:
     """Return the cycle's pod; None if the request has only its ref. Clears some fields of the summary.
 
-    Raises ValueError unless the request has exactly one pod.
+    Raises ValueError for a request without a pod.
     """
-    if len(ctx.pods) != 1:
-        raise ValueError(f"a call about {len(ctx.pods)} pods: a call is about one pod, or about one group")
-    (pod,) = ctx.pods
+    if not ctx.HasField("pod"):
+        raise ValueError("a call about neither a pod nor a group")
+    pod = ctx.pod
     if not pod.complete:
         return None
     item = wire.decode_object(pod.object) if pod.HasField("object") else None
@@ -85,11 +85,11 @@ def decode_bare_pod(ref: pb.ObjectRef) -> Pod:
 def decode_scenario(message: scheduling_pb2.Scenario, nodes: NodeTable) -> Scenario:
     """Return a what-if about one node of `nodes`, the snapshot. Pods to remove are found there by uid.
 
-    Raises KeyError for a node that the snapshot lacks, and ValueError unless it is about one node.
+    Raises KeyError for a node that the snapshot lacks, and ValueError for a scenario without a node.
     """
-    if len(message.nodes) != 1:
-        raise ValueError(f"a scenario about {len(message.nodes)} nodes, and this SDK knows those about one")
-    (changed,) = message.nodes
+    if not message.HasField("node"):
+        raise ValueError("a scenario about no node")
+    changed = message.node
     name = changed.node_name or _name_of(changed.node_index, nodes)
     known = _pods_on(name, nodes) if changed.removed else {}
     return Scenario(

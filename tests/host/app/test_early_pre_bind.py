@@ -179,7 +179,7 @@ def early(request: Any, *, version: str = "", done: bool = True) -> scheduling_p
     """Return a script for Reserve."""
     change = scheduling_pb2.ObjectPatch(
         resource="pods",
-        ref=request.ctx.pods[0].summary.ref,
+        ref=request.ctx.pod.summary.ref,
         expected_resource_version=version,
         merge_patch_json=json.dumps({"metadata": {"annotations": MARK}}).encode(),
     )
@@ -341,7 +341,9 @@ async def test_early_pre_bind_is_void_if_the_new_instance_does_not_know_the_rese
             id="no JSON",
         ),
         pytest.param(
-            scheduling_pb2.PreBindResponse(ctx=decided(pb.Status.CODE_WAIT)), "Wait", id="no code of PreBind"
+            scheduling_pb2.PreBindResponse(ctx=decided(pb.PluginStatus.CODE_WAIT)),
+            "Wait",
+            id="no code of PreBind",
         ),
     ],
 )

@@ -98,7 +98,7 @@ async def test_row_8_death_between_pre_filter_and_reserve_costs_one_attempt(tmp_
 async def test_row_8_cycle_begins_again_at_once_where_an_instance_can_take_it(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     plugin = ScriptedPlugin(descriptor("Demo", "PRE_FILTER", "FILTER"))
-    plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_CYCLE_RESTART)))
+    plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.MISSING_CYCLE)))
     text = configuration(path, "preFilter", "filter")
     async with plugin.serving(path), World([*nodes(), pod("web")], configuration=text) as world:
         await in_time(lambda: world.node_of("web"))
@@ -123,7 +123,7 @@ async def test_row_14_bind_without_an_answer_is_followed_by_a_look_at_the_pod(
         async def act_and_hang(request: Any) -> None:
             if bound_to == "chosen":
                 await world.cluster.bind(
-                    ObjectRef(namespace="default", name="web", uid=request.ctx.pods[0].summary.ref.uid),
+                    ObjectRef(namespace="default", name="web", uid=request.ctx.pod.summary.ref.uid),
                     request.node_name,
                 )
             await for_ever(None)
@@ -154,7 +154,7 @@ async def test_row_14_binding_to_another_node_gives_the_reservation_back(tmp_pat
 
         async def bind_elsewhere(request: Any) -> None:
             other = "n1" if request.node_name == "n0" else "n0"
-            ref = ObjectRef(namespace="default", name="web", uid=request.ctx.pods[0].summary.ref.uid)
+            ref = ObjectRef(namespace="default", name="web", uid=request.ctx.pod.summary.ref.uid)
             await world.cluster.bind(ref, other)
             await for_ever(None)
 
@@ -235,7 +235,7 @@ async def test_row_35_without_its_sorter_the_queue_falls_back_and_is_keyed_anew_
 
     async def hold(request: Any) -> scheduling_pb2.FilterResponse:
         await opened.wait()
-        order.append(request.ctx.pods[0].summary.ref.name)
+        order.append(request.ctx.pod.summary.ref.name)
         return scheduling_pb2.FilterResponse()
 
     def backwards(request: Any) -> queue_pb2.SortKeysResponse:
@@ -255,7 +255,7 @@ async def test_row_35_without_its_sorter_the_queue_falls_back_and_is_keyed_anew_
     async with gate.serving(tmp_path / "gate.sock"), World(objects, configuration=text) as world:
         # The sorter is absent: by priority and time, p0 goes first; it is held in its Filter.
         await until(lambda: len(gate.requests("Filter")) == 1)
-        assert gate.requests("Filter")[0].ctx.pods[0].summary.ref.name == "p0"
+        assert gate.requests("Filter")[0].ctx.pod.summary.ref.name == "p0"
         async with sorter.serving(tmp_path / "sorter.sock"):
             await until(lambda: bool(sorter.requests("SortKeys")))
             asked = [

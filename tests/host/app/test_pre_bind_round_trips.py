@@ -42,10 +42,14 @@ async def asked(path: Path, plugin: ScriptedPlugin) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("code", "pre_binds"),
-    [(pb.Status.CODE_SUCCESS, 1), (pb.Status.CODE_UNSPECIFIED, 1), (pb.Status.CODE_SKIP, 0)],
+    [
+        (pb.PluginStatus.CODE_SUCCESS, 1),
+        (pb.PluginStatus.CODE_UNSPECIFIED, 1),
+        (pb.PluginStatus.CODE_SKIP, 0),
+    ],
 )
 async def test_pre_flight_is_not_asked_where_reserve_has_answered_it(
-    tmp_path: Path, code: pb.Status.Code.ValueType, pre_binds: int
+    tmp_path: Path, code: pb.PluginStatus.Code.ValueType, pre_binds: int
 ) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "RESERVE", "PRE_BIND"))
     early = scheduling_pb2.PreBindPreFlightResponse(ctx=decided(code))
@@ -68,7 +72,7 @@ async def test_a_round_follows_only_where_a_patch_was_not_applied(
     def patches(request: Any) -> scheduling_pb2.PreBindResponse:
         change = scheduling_pb2.ObjectPatch(
             resource="pods",
-            ref=request.ctx.pods[0].summary.ref,
+            ref=request.ctx.pod.summary.ref,
             expected_resource_version=version,
             merge_patch_json=json.dumps({"metadata": {"annotations": {"gpu": "3"}}}).encode(),
         )

@@ -52,7 +52,7 @@ def reserves(_request: Any) -> scheduling_pb2.ReserveResponse:
 
 
 def waits(_request: Any) -> scheduling_pb2.PermitResponse:
-    reply = scheduling_pb2.PermitResponse(ctx=decided(pb.Status.CODE_WAIT))
+    reply = scheduling_pb2.PermitResponse(ctx=decided(pb.PluginStatus.CODE_WAIT))
     reply.wait_timeout.FromSeconds(300)
     return reply
 
@@ -127,7 +127,7 @@ async def test_row_10_a_wait_goes_on_with_the_new_instance(tmp_path: Path) -> No
         assert case.world.node_of("web") == "n1"
         (bind,) = case.second.requests("PreBind")
         assert (bind.ctx.cycle_id, bind.ctx.plugin_token) == (case.cycle_id, TOKEN)
-        assert bind.ctx.pods[0].summary.scheduler_name, "a new instance gets the whole pod"
+        assert bind.ctx.pod.summary.scheduler_name, "a new instance gets the whole pod"
         assert not case.second.requests("Unreserve")
         assert not case.second.requests("Reserve")
 

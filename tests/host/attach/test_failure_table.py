@@ -95,7 +95,7 @@ async def test_row_18_copy_of_another_version_is_brought_to_the_cycles_version(
         }[have]
         if have not in ("base", "target"):
             plugin.once(
-                "Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_STATE, have=stands))
+                "Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.MISSING_STATE, have=stands))
             )
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
         last = plugin.requests("Filter")[-1].ctx
@@ -116,7 +116,7 @@ async def test_row_18_repair_is_made_once_a_call_and_the_rest_heals_in_the_backg
     path = tmp_path / "p.sock"
     async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
         for _ in range(2):
-            plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_STATE)))
+            plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.MISSING_STATE)))
         assert (await host.client.filter(host.cycle(), host.nodes)).status(0).code is Code.ERROR
         assert len(plugin.requests("Filter")) == 2
         synced = len(plugin.requests("SyncState"))
@@ -131,12 +131,14 @@ async def test_row_19_copy_that_was_dropped_in_a_call_or_in_between_is_counted_o
         of_demo = host.attachments.plugins["Demo"]
         link = host.attachments.places[0].link
         assert link is not None
-        plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_STATE)))
+        plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.MISSING_STATE)))
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
         assert of_demo.drifts == 1
         # One that is only behind has not drifted.
         older = pb.StateVersion(epoch=1, generation=1)
-        plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_STATE, have=older)))
+        plugin.once(
+            "Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.MISSING_STATE, have=older))
+        )
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
         assert of_demo.drifts == 1
         plugin.once("SyncState", lambda _: state_pb2.SyncStateResponse(need_full=True))

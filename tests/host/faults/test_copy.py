@@ -72,7 +72,7 @@ async def test_row_18_after_one_repair_the_policy_applies_and_everything_is_sent
 ) -> None:
     plugin = RawPlugin(tmp_path, descriptor("Raw", "FILTER"))
     for _ in range(2):
-        plugin.once("Filter", scheduling_pb2.FilterResponse(ctx=pb.ReplyContext(needs=[pb.NEED_STATE])))
+        plugin.once("Filter", scheduling_pb2.FilterResponse(ctx=pb.ReplyContext(missing=[pb.MISSING_STATE])))
     text = configuration(plugin, Raw="filter")
     async with running(plugin), World([node("n0"), pod("a")], configuration=text) as world:
         await in_time(lambda: world.message_of("a"))
@@ -85,10 +85,10 @@ async def test_row_18_after_one_repair_the_policy_applies_and_everything_is_sent
         assert world.node_of("a") == "n0"
 
 
-@pytest.mark.parametrize("need", ["NEED_STATE", "NEED_POD", "NEED_CYCLE_RESTART"])
+@pytest.mark.parametrize("need", ["MISSING_STATE", "MISSING_POD", "MISSING_CYCLE"])
 async def test_row_20_what_a_plugin_says_it_lacks_comes_within_the_attempt(tmp_path: Path, need: str) -> None:
     plugin = RawPlugin(tmp_path, descriptor("Raw", "PRE_FILTER", "FILTER"))
-    lacks = lacking(pb.Need.Value(need))
+    lacks = lacking(pb.Missing.Value(need))
     plugin.once("Filter", scheduling_pb2.FilterResponse(ctx=lacks))
     text = configuration(plugin, Raw="preFilter filter")
     attempts: list[Diagnosis] = []
@@ -101,22 +101,22 @@ async def test_row_20_what_a_plugin_says_it_lacks_comes_within_the_attempt(tmp_p
         assert [one.outcome for one in attempts] == [Outcome.BOUND]
         first, second = (request.ctx for request in plugin.requests("Filter"))
         begun = len(plugin.requests("PreFilter"))
-        if need == "NEED_CYCLE_RESTART":
+        if need == "MISSING_CYCLE":
             assert (begun, second.attempt) == (2, 0)
             assert first.cycle_id != second.cycle_id
         else:
             assert (begun, second.attempt) == (1, 1)
             assert first.cycle_id == second.cycle_id
             assert [item.complete for item in first.pods] == [False]
-            assert [item.complete for item in second.pods] == [need == "NEED_POD"]
-        assert len(plugin.requests("SyncState")) - synced == (1 if need == "NEED_STATE" else 0)
+            assert [item.complete for item in second.pods] == [need == "MISSING_POD"]
+        assert len(plugin.requests("SyncState")) - synced == (1 if need == "MISSING_STATE" else 0)
         assert world.clock.monotonic_s() == 0  # no backoff
 
 
 async def test_row_21_what_is_too_large_is_cut_up_or_not_sent_or_not_believed(tmp_path: Path) -> None:
     plugin = RawPlugin(tmp_path, descriptor("Raw", "FILTER", needs=[WHOLE_POD]))
     text = configuration(plugin, Raw="filter")
-    group = scheduling_pb2.NodeGroup(status=pb.Status(reasons=["x" * (5 * 1024 * 1024)]))
+    group = scheduling_pb2.NodeGroup(status=pb.PluginStatus(reasons=["x" * (5 * 1024 * 1024)]))
     too_large = scheduling_pb2.FilterResponse(verdicts=scheduling_pb2.NodeVerdicts(rejected=[group]))
     plugin.once("Filter", too_large)
     async with running(plugin), World([node("n0"), pod("a")], configuration=text) as world:
@@ -225,7 +225,7 @@ async def test_row_30_values_and_fields_of_a_newer_peer_have_their_readings_and_
     message = descriptor("Raw", "FILTER", "RESERVE")
     message.points.append(77)  # type: ignore[arg-type]  # from a newer contract
     plugin = RawPlugin(tmp_path, message)
-    newer = pb.Status(reasons=["because"])
+    newer = pb.PluginStatus(reasons=["because"])
     newer.code = 50  # type: ignore[assignment]  # as above
     plugin.once("Reserve", scheduling_pb2.ReserveResponse(ctx=pb.ReplyContext(status=newer)))
     # An unknown field: number 900, a string.

@@ -27,7 +27,7 @@ from support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-UNSCHEDULABLE = pb.Status.CODE_UNSCHEDULABLE
+UNSCHEDULABLE = pb.PluginStatus.CODE_UNSCHEDULABLE
 TRIES = 6
 """Of an Unreserve, after the first Reconcile that does not list its reservation."""
 OVERDUE_S = 0.1

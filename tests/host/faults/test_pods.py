@@ -45,17 +45,17 @@ async def test_row_29_a_deleted_pod_ends_its_cycle_everywhere(tmp_path: Path) ->
     ("answer", "note"),
     [
         (
-            scheduling_pb2.PreBindResponse(ctx=decided(pb.Status.CODE_ERROR, "the disk has no user")),
+            scheduling_pb2.PreBindResponse(ctx=decided(pb.PluginStatus.CODE_ERROR, "the disk has no user")),
             'running PreBind plugin "Raw": the disk has no user',
         ),
-        (scheduling_pb2.PreBindResponse(ctx=decided(pb.Status.CODE_SUCCESS)), "the pod was deleted"),
+        (scheduling_pb2.PreBindResponse(ctx=decided(pb.PluginStatus.CODE_SUCCESS)), "the pod was deleted"),
     ],
 )
 async def test_row_29_pre_bind_between_two_rounds_is_asked_what_it_makes_of_the_deletion(
     tmp_path: Path, answer: scheduling_pb2.PreBindResponse, note: str
 ) -> None:
     plugin = RawPlugin(tmp_path, descriptor("Raw", "RESERVE", "PRE_BIND"))
-    waits = scheduling_pb2.PreBindResponse(ctx=decided(pb.Status.CODE_SUCCESS))
+    waits = scheduling_pb2.PreBindResponse(ctx=decided(pb.PluginStatus.CODE_SUCCESS))
     waits.ask_again_after.FromSeconds(600)
     plugin.on("PreBind", waits)
     text = configuration(plugin, Raw="reserve preBind")
@@ -76,7 +76,7 @@ async def test_row_29_pre_bind_between_two_rounds_is_asked_what_it_makes_of_the_
 
 async def test_row_29_a_deleted_pod_ends_its_wait_everywhere(tmp_path: Path) -> None:
     plugin = RawPlugin(tmp_path, descriptor("Raw", "RESERVE", "PERMIT"))
-    plugin.on("Permit", scheduling_pb2.PermitResponse(ctx=decided(pb.Status.CODE_WAIT)))
+    plugin.on("Permit", scheduling_pb2.PermitResponse(ctx=decided(pb.PluginStatus.CODE_WAIT)))
     text = configuration(plugin, Raw="reserve permit")
     async with running(plugin), World([node("n0"), pod("web")], configuration=text) as world:
         await held(world)

@@ -26,7 +26,7 @@ async def test_row_35_without_its_sorter_the_queue_goes_by_time_and_is_keyed_ane
     )
 
     def filtered() -> list[str]:
-        return [request.ctx.pods[0].summary.ref.name for request in gate.requests("Filter")]
+        return [request.ctx.pod.summary.ref.name for request in gate.requests("Filter")]
 
     async with running(sorter, gate), World([node("n0")], configuration=text) as world:
         await in_time(lambda: attached(world) and attached(world, "Raw"))

@@ -37,9 +37,10 @@ async def waiting_pods(handle: identity_pb2.HandleEndpoint, plugin: str, filler:
     request.MergeFromString(handle_pb2.EventRecord(note=filler).SerializeToString())
     async with grpc.aio.insecure_channel(handle.target) as channel:
         try:
-            await handle_pb2_grpc.HandleServiceStub(channel).ListWaitingPods(
+            async for _ in handle_pb2_grpc.HandleServiceStub(channel).ListWaitingPods(
                 request, metadata=(("authorization", f"Bearer {handle.token}"),), timeout=PATIENCE_S
-            )
+            ):
+                pass
         except grpc.aio.AioRpcError as err:
             return err.code()
     return grpc.StatusCode.OK

@@ -101,7 +101,7 @@ async def test_first_error_in_the_configured_order_counts_whichever_came_first(t
         b_answered.set()
         reason = f"broken {request.ctx.plugin}"
         return spb.ScoreResponse(
-            ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_ERROR, reasons=[reason]))
+            ctx=pb.ReplyContext(status=pb.PluginStatus(code=pb.PluginStatus.CODE_ERROR, reasons=[reason]))
         )
 
     async with framework(tmp_path, scorer("A"), scorer("B")) as (made, cycle, served, _):
@@ -144,8 +144,8 @@ async def test_pre_scores_are_requested_concurrently_unless_a_plugin_reads_share
 @pytest.mark.parametrize("broken", ["A", "B"])
 async def test_pre_score_error_names_its_plugin(tmp_path: Path, broken: str) -> None:
     def pre_score(request: spb.PreScoreRequest) -> spb.PreScoreResponse:
-        code = pb.Status.CODE_ERROR if request.ctx.plugin == broken else pb.Status.CODE_SUCCESS
-        return spb.PreScoreResponse(ctx=pb.ReplyContext(status=pb.Status(code=code, reasons=["no"])))
+        code = pb.PluginStatus.CODE_ERROR if request.ctx.plugin == broken else pb.PluginStatus.CODE_SUCCESS
+        return spb.PreScoreResponse(ctx=pb.ReplyContext(status=pb.PluginStatus(code=code, reasons=["no"])))
 
     async with framework(tmp_path, scorer("A", "PRE_SCORE"), scorer("B", "PRE_SCORE")) as made:
         built, cycle, served, _ = made

@@ -16,9 +16,9 @@ def test_every_call_of_the_contract_has_one_row() -> None:
     assert [call.rpc for call in HANDLE_CALLS] == [method.name for method in HANDLE.methods]
 
 
-def test_calls_with_chunked_replies_are_those_that_return_data() -> None:
+def test_calls_with_chunked_replies_are_those_that_can_grow() -> None:
     in_chunks = {method.name for method in HANDLE.methods if method.server_streaming}
-    assert {call.rpc for call in HANDLE_CALLS if call.holds_data} == in_chunks
+    assert {call.rpc for call in HANDLE_CALLS if call.in_chunks} == in_chunks
 
 
 def test_handle_calls_that_need_an_open_call_name_its_cycle() -> None:

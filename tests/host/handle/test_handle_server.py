@@ -151,12 +151,12 @@ async def test_plugins_behind_tcp_get_a_loopback_port() -> None:
         assert granted.server_name == ""
         async with grpc.aio.insecure_channel(granted.target) as channel:
             stub = handle_pb2_grpc.HandleServiceStub(channel)
-            reply = await stub.ListWaitingPods(
+            chunks = stub.ListWaitingPods(
                 handle_pb2.ListWaitingPodsRequest(plugin="Demo"),
                 metadata=(("authorization", f"Bearer {granted.token}"),),
                 timeout=60,
             )
-            assert len(reply.pods) == 1
+            assert [len(chunk.pods) async for chunk in chunks] == [1]
 
 
 async def test_handle_server_grants_no_endpoint_before_its_start() -> None:

@@ -61,10 +61,10 @@ class AskingPlugin(ScriptedPlugin):
         self.on("Permit", self._wait)
 
     def _wait(self, request: Any) -> Any:
-        (about,) = request.ctx.pods
+        about = request.ctx.pod
         self.cycles[about.summary.ref.uid] = request.ctx.cycle_id
         return scheduling_pb2.PermitResponse(
-            ctx=decided(pb.Status.CODE_WAIT), wait_timeout=Duration(seconds=3600)
+            ctx=decided(pb.PluginStatus.CODE_WAIT), wait_timeout=Duration(seconds=3600)
         )
 
     @property

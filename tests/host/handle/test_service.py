@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from berth_host.handle import calls
 from berth_host.rpc import pace
 from berth_host.rpc.served.statuses import MAX_REASON_BYTES
 from berth_sdk.plugin.v1 import common_pb2 as pb
@@ -22,7 +23,7 @@ from support.handle_serving import (
 
 async def test_waiting_pods_are_listed_with_their_objects_on_request() -> None:
     async with serving() as host:
-        plain = await host.call(
+        (plain,) = await host.call(
             "ListWaitingPods", handle_pb2.ListWaitingPodsRequest(plugin="Demo", only_mine=True)
         )
         (item,) = plain.pods
@@ -30,11 +31,22 @@ async def test_waiting_pods_are_listed_with_their_objects_on_request() -> None:
         assert list(item.pending_plugins) == ["Demo"]
         assert item.deadline.ToMilliseconds() == 1_234_500
         assert not item.HasField("object")
-        full = await host.call(
+        (full,) = await host.call(
             "ListWaitingPods", handle_pb2.ListWaitingPodsRequest(plugin="Demo", with_objects=True)
         )
         assert b'"held"' in full.pods[0].object.raw
         assert host.backend.asked == [("waiting_pods", "Demo", True), ("waiting_pods", "Demo", False)]
+
+
+async def test_list_of_waiting_pods_comes_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "CHUNK_BYTES", 1)
+    async with serving() as host:
+        held = host.backend.waiting_pods("Demo", True)
+        monkeypatch.setattr(host.backend, "waiting_pods", lambda *_: held * 3)
+        chunks = await host.call("ListWaitingPods", handle_pb2.ListWaitingPodsRequest(plugin="Demo"))
+        assert [len(chunk.pods) for chunk in chunks] == [1, 1, 1]
 
 
 async def test_each_decision_gets_its_own_result_in_order() -> None:
@@ -110,11 +122,14 @@ async def test_scores_are_run_for_an_open_call() -> None:
     async with serving() as host:
         request = handle_pb2.RunScoresRequest(plugin="Demo", cycle_id="open", node_names=["n2", "n0"])
         reply = await host.call("RunScores", request)
-        assert (reply.status.code, list(reply.totals)) == (pb.Status.CODE_SUCCESS, [-1, 1])
+        assert (reply.status.code, list(reply.totals)) == (pb.PluginStatus.CODE_SUCCESS, [-1, 1])
         (item,) = reply.plugins
         assert (item.plugin, item.weight, list(item.scores)) == ("Other", 2, [0, 1])
         failed = await host.call("RunScores", handle_pb2.RunScoresRequest(plugin="Demo", cycle_id="open"))
-        assert (failed.status.code, list(failed.status.reasons)) == (pb.Status.CODE_ERROR, ["no scores"])
+        assert (failed.status.code, list(failed.status.reasons)) == (
+            pb.PluginStatus.CODE_ERROR,
+            ["no scores"],
+        )
         assert host.backend.asked == [("scores", "Demo", "n2", "n0"), ("scores", "Demo")]
         for cycle_id, code, text in [
             ("busy", grpc.StatusCode.RESOURCE_EXHAUSTED, "it is busy"),
@@ -178,14 +193,14 @@ async def test_other_plugins_filters_answer_while_the_post_filter_is_open() -> N
             pb.PodState(pod=pb.PodSummary(ref=pb.ObjectRef(name=f"p{i}", uid=f"p{i}"))) for i in range(2)
         ]
         scenarios = [
-            scheduling_pb2.Scenario(nodes=[scheduling_pb2.ScenarioNode(node_index=index or 0, added=added)]),
-            scheduling_pb2.Scenario(nodes=[scheduling_pb2.ScenarioNode(node_name="n2", added=added[:1])]),
+            scheduling_pb2.Scenario(node=scheduling_pb2.ScenarioNode(node_index=index or 0, added=added)),
+            scheduling_pb2.Scenario(node=scheduling_pb2.ScenarioNode(node_name="n2", added=added[:1])),
         ]
         request = handle_pb2.RunFiltersRequest(plugin="Demo", cycle_id="open", scenarios=scenarios)
         reply = await host.call("RunFilters", request)
         assert [(status.code, list(status.reasons)) for status in reply.statuses] == [
-            (pb.Status.CODE_UNSCHEDULABLE, ["n1 is full"]),
-            (pb.Status.CODE_SUCCESS, []),
+            (pb.PluginStatus.CODE_UNSCHEDULABLE, ["n1 is full"]),
+            (pb.PluginStatus.CODE_SUCCESS, []),
         ]
         request.cycle_id = "over"
         code, text = await host.refused("RunFilters", request)
@@ -196,12 +211,12 @@ async def test_other_plugins_filters_answer_while_the_post_filter_is_open() -> N
 @pytest.mark.parametrize(
     "scenario",
     [
-        scheduling_pb2.Scenario(nodes=[scheduling_pb2.ScenarioNode(node_name="nowhere")]),
-        scheduling_pb2.Scenario(nodes=[scheduling_pb2.ScenarioNode(node_index=999)]),
+        scheduling_pb2.Scenario(node=scheduling_pb2.ScenarioNode(node_name="nowhere")),
+        scheduling_pb2.Scenario(node=scheduling_pb2.ScenarioNode(node_index=999)),
         scheduling_pb2.Scenario(
-            nodes=[
-                scheduling_pb2.ScenarioNode(node_name="n1", removed=[pb.ObjectRef(name="x", uid="not there")])
-            ]
+            node=scheduling_pb2.ScenarioNode(
+                node_name="n1", removed=[pb.ObjectRef(name="x", uid="not there")]
+            )
         ),
     ],
     ids=["node", "index", "pod"],
@@ -218,7 +233,7 @@ async def test_preemption_is_evaluated_for_an_open_post_filter() -> None:
             plugin="Demo", cycle_id="open", min_candidate_nodes_percentage=20, min_candidate_nodes_absolute=7
         )
         reply = await host.call("EvaluatePreemption", request)
-        assert (reply.status.code, reply.nominated_node) == (pb.Status.CODE_SUCCESS, "n1")
+        assert (reply.status.code, reply.nominated_node) == (pb.PluginStatus.CODE_SUCCESS, "n1")
         assert [ref.uid for ref in reply.victims] == ["low-uid"]
         assert host.backend.asked == [("preempt", "Demo", 20, 7)]
         request.cycle_id = "over"

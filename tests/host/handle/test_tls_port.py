@@ -105,11 +105,12 @@ async def connected(way: WayBack, authority: Authority, pair: Pair | None) -> As
 async def ask(channel: grpc.aio.Channel, token: str) -> grpc.StatusCode:
     """OK, or the code of the refusal."""
     try:
-        await handle_pb2_grpc.HandleServiceStub(channel).ListWaitingPods(
+        async for _ in handle_pb2_grpc.HandleServiceStub(channel).ListWaitingPods(
             handle_pb2.ListWaitingPodsRequest(plugin="Demo"),
             metadata=(("authorization", f"Bearer {token}"),),
             timeout=PATIENCE_S,
-        )
+        ):
+            pass
     except grpc.aio.AioRpcError as err:
         return err.code()
     return grpc.StatusCode.OK

@@ -67,7 +67,7 @@ async def test_one_answer_holds_for_all_of_a_kind() -> None:
 
 
 LABELS, REQUESTS = identity_pb2.POD_FIELD_LABELS, identity_pb2.POD_FIELD_REQUESTS
-REJECTED = pb.Status.CODE_UNSCHEDULABLE
+REJECTED = pb.PluginStatus.CODE_UNSCHEDULABLE
 
 
 def configured(endpoint: str) -> str:
@@ -157,7 +157,7 @@ async def test_the_answer_holds_for_all_that_are_equal_and_for_no_others(tmp_pat
             before = len(plugin.requests("PreFilter"))
             world.server.create(node("n1"))
             await world.settle()
-            again = [one.ctx.pods[0].summary.ref.name for one in plugin.requests("PreFilter")[before:]]
+            again = [one.ctx.pod.summary.ref.name for one in plugin.requests("PreFilter")[before:]]
             assert sorted(again) == sorted(f"web-{n}" for n in range(20))
 
 

@@ -484,7 +484,7 @@ def test_list_without_end_is_refused_by_its_length(
         reply = type(honest)()
         if hasattr(honest, "ctx"):
             reply.ctx.cycle_id = honest.ctx.cycle_id
-            reply.ctx.status.code = pb.Status.CODE_SUCCESS
+            reply.ctx.status.code = pb.PluginStatus.CODE_SUCCESS
         holder = reply
         for name in fields[:-1]:
             holder = getattr(holder, name)

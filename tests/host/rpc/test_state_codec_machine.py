@@ -91,17 +91,17 @@ class Link:
             stream.add(state_pb2.SyncStateRequest.FromString(data))
         response = stream.response()
         if response.need_full:
-            return Taken.NEED_STATE
+            return Taken.MISSING_STATE
         assert response.have.generation == self.log.version.generation
         return Taken.APPLIED
 
     def bring_up_to_date(self, chunked: bool) -> None:
         """Send the delta as the relay does, and at most one repair, which a right belief never needs."""
         right = self.believed in (None, self.copy.version)
-        if self.send(self.believed, chunked) is Taken.NEED_STATE:
+        if self.send(self.believed, chunked) is Taken.MISSING_STATE:
             assert not right
             self.believed = self.copy.version
-            assert self.send(self.believed, chunked) is not Taken.NEED_STATE
+            assert self.send(self.believed, chunked) is not Taken.MISSING_STATE
         self.believed = self.copy.version
         assert self.believed == self.log.version
 

@@ -101,7 +101,7 @@ async def test_clock_stands_still_between_a_decision_and_its_binding_cycle(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DecidesLater, "never", True)
-    looks = settle.Settling._stays_quiet
+    looks = vars(settle.Settling)["_stays_quiet"].__func__
 
     async def decided_in_the_turn_of_the_last_look(moves: Callable[[], bool]) -> bool:
         is_quiet = await looks(moves)

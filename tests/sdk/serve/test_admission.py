@@ -187,7 +187,7 @@ def test_answers_name_their_cycle_also_those_that_lack_something(serve: Serve) -
     host.attach()
     host.version = pb.StateVersion(epoch=1, generation=5)
     lacks = host.filter("Demo", POD, "c1")
-    assert (lacks.ctx.cycle_id, list(lacks.ctx.needs)) == ("c1", [pb.NEED_STATE])
+    assert (lacks.ctx.cycle_id, list(lacks.ctx.missing)) == ("c1", [pb.MISSING_STATE])
     request = scheduling_pb2.ReserveRequest(ctx=host.ctx("Demo", POD, "c2"), node_name="n0")
     request.ctx.ClearField("version")
     for _ in range(2):  # a duplicate gets the first answer

@@ -76,12 +76,12 @@ def test_without_the_version_asked_for_nothing_is_executed(serve: Serve) -> None
     host.attach()
     host.version = pb.StateVersion(epoch=7, generation=3)
     reply = host.filter("Keeper", POD)
-    assert list(reply.ctx.needs) == [pb.NEED_STATE]
+    assert list(reply.ctx.missing) == [pb.MISSING_STATE]
     assert not reply.ctx.HasField("have")
     host.give_nodes(*NODES, generation=2)
     host.version = pb.StateVersion(epoch=7, generation=3)
     reply = host.filter("Keeper", POD)
-    assert (list(reply.ctx.needs), reply.ctx.have.generation, Keeper.calls) == ([pb.NEED_STATE], 2, [])
+    assert (list(reply.ctx.missing), reply.ctx.have.generation, Keeper.calls) == ([pb.MISSING_STATE], 2, [])
 
 
 def test_a_call_brings_its_delta_once(serve: Serve) -> None:
@@ -106,9 +106,9 @@ def test_an_unknown_pod_is_asked_for_and_remembered_for_the_whole_instance(serve
     host = serve(Keeper, Spotless).host
     host.attach()
     host.give_nodes(*NODES)
-    assert list(host.filter("Keeper", POD, complete=False).ctx.needs) == [pb.NEED_POD]
-    assert not host.filter("Keeper", POD).ctx.needs
-    assert not host.filter("Spotless", POD, complete=False).ctx.needs
+    assert list(host.filter("Keeper", POD, complete=False).ctx.missing) == [pb.MISSING_POD]
+    assert not host.filter("Keeper", POD).ctx.missing
+    assert not host.filter("Spotless", POD, complete=False).ctx.missing
 
 
 def test_a_plugin_that_needs_the_object_asks_for_it(serve: Serve) -> None:
@@ -116,7 +116,7 @@ def test_a_plugin_that_needs_the_object_asks_for_it(serve: Serve) -> None:
     host.attach()
     host.give_nodes(*NODES)
     host.filter("Keeper", POD)
-    assert list(host.filter("NeedsObject", POD, complete=False).ctx.needs) == [pb.NEED_POD]
+    assert list(host.filter("NeedsObject", POD, complete=False).ctx.missing) == [pb.MISSING_POD]
     item = KubeObject("v1", "Pod", parsed={"spec": {"hostname": "here"}})
     reply = host.filter("NeedsObject", POD, item=wire.encode_object(item))
     assert not reply.verdicts.rejected
@@ -126,7 +126,7 @@ def test_a_plugin_that_needs_the_object_asks_for_it(serve: Serve) -> None:
     ("keep", "want", "seen"),
     [
         pytest.param("nothing", [], "reserve with None and None", id="nothing was left in memory"),
-        pytest.param("memory", [pb.NEED_CYCLE_RESTART], None, id="memory is lost"),
+        pytest.param("memory", [pb.MISSING_CYCLE], None, id="memory is lost"),
         pytest.param("token", [], "reserve with b'kept' and None", id="the token suffices"),
     ],
 )
@@ -138,13 +138,13 @@ def test_another_process_goes_on_with_a_cycle_unless_memory_was_lost(
     host.attach()
     host.give_nodes(*NODES)
     token = host.filter("Keeper", pod).ctx.plugin_token
-    assert reserve(host, pod, "c1", token, complete=False).ctx.status.code == pb.Status.CODE_SUCCESS
+    assert reserve(host, pod, "c1", token, complete=False).ctx.status.code == pb.PluginStatus.CODE_SUCCESS
     with Serving(tmp_path, Keeper, name="second") as second:
         second.host.attach()
         second.host.give_nodes(*NODES)
         Keeper.calls.clear()
         reply = reserve(second.host, pod, "c1", token)
-        assert list(reply.ctx.needs) == want
+        assert list(reply.ctx.missing) == want
         assert Keeper.calls == ([seen] if seen else [])
 
 
@@ -224,11 +224,11 @@ def test_two_thousand_cycles_leave_nothing_behind(serve: Serve) -> None:
     assert len(gc.get_objects()) - objects < 500
 
 
-def test_cycle_of_several_pods_is_refused_in_plain_words(serve: Serve) -> None:
+def test_cycle_of_no_pod_and_no_group_is_refused_in_plain_words(serve: Serve) -> None:
     host = serve(Keeper).host
     host.attach()
     host.give_nodes(*NODES)
     context = host.ctx("Keeper", POD)
-    context.pods.add().CopyFrom(context.pods[0])
-    with pytest.raises(grpc.RpcError, match="a call about 2 pods"):
+    context.ClearField("pod")
+    with pytest.raises(grpc.RpcError, match="a call about neither a pod nor a group"):
         host.scheduling.Filter(spb.FilterRequest(ctx=context))

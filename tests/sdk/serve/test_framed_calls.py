@@ -96,7 +96,7 @@ def test_answers_are_those_of_unary_calls(serving: Serving, calls: FramedClient)
     assert framed.verdicts == alone.verdicts
     assert len(framed.verdicts.rejected) == 1
     request = spb.ReserveRequest(ctx=host.ctx("Demo", POD, "c1", complete=False), node_name="n0")
-    assert calls.ask(request).ctx.status.code == pb.Status.CODE_SUCCESS
+    assert calls.ask(request).ctx.status.code == pb.PluginStatus.CODE_SUCCESS
 
 
 def test_many_calls_go_over_one_connection(serving: Serving, calls: FramedClient) -> None:

@@ -69,7 +69,9 @@ class Host(HandleServiceServicer):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "asked too often")
         self.asked.append(request)
 
-    def ListWaitingPods(self, request: Any, context: Any) -> handle_pb2.ListWaitingPodsResponse:  # noqa: N802
+    def ListWaitingPods(  # noqa: N802
+        self, request: Any, context: Any
+    ) -> Iterator[handle_pb2.ListWaitingPodsResponse]:
         self._note(request, context)
         waiting = handle_pb2.WaitingPod(
             pod=wire.encode_pod(POD),
@@ -78,7 +80,7 @@ class Host(HandleServiceServicer):
             pending_plugins=["Asker"],
             deadline=Timestamp(seconds=9),
         )
-        return handle_pb2.ListWaitingPodsResponse(pods=[waiting])
+        yield handle_pb2.ListWaitingPodsResponse(pods=[waiting])
 
     def DecideWaitingPods(self, request: Any, context: Any) -> handle_pb2.DecideWaitingPodsResponse:  # noqa: N802
         self._note(request, context)
@@ -257,7 +259,7 @@ def test_a_nomination_names_its_mode(attached: Attached) -> None:
 def test_scores_are_aligned_with_the_nodes(attached: Attached) -> None:
     service, handle, _ = attached
     other = handle_pb2.PluginNodeScores(plugin="Other", weight=2, scores=[0, 50])
-    success = pb.Status(code=pb.Status.CODE_SUCCESS)
+    success = pb.PluginStatus(code=pb.PluginStatus.CODE_SUCCESS)
     service.scores = handle_pb2.RunScoresResponse(status=success, totals=[-1, 2**40], plugins=[other])
     found = handle.run_scores(CycleState("c1"), iter(["n1", "n0"]))
     assert isinstance(found, NodeScores)
@@ -276,11 +278,13 @@ def test_scores_are_aligned_with_the_nodes(attached: Attached) -> None:
 
 def test_scores_that_failed_or_are_too_few_are_not_taken_for_scores(attached: Attached) -> None:
     service, handle, _ = attached
-    service.scores = handle_pb2.RunScoresResponse(status=pb.Status(code=pb.Status.CODE_ERROR, reasons=["no"]))
+    service.scores = handle_pb2.RunScoresResponse(
+        status=pb.PluginStatus(code=pb.PluginStatus.CODE_ERROR, reasons=["no"])
+    )
     failed = handle.run_scores(CycleState("c1"), ["n0"])
     assert isinstance(failed, NodeScores)
     assert (failed.status.message, failed.node_names, len(failed.totals)) == ("no", (), 0)
-    success = pb.Status(code=pb.Status.CODE_SUCCESS)
+    success = pb.PluginStatus(code=pb.PluginStatus.CODE_SUCCESS)
     short = handle_pb2.PluginNodeScores(plugin="Other", weight=2)
     for reply in (
         handle_pb2.RunScoresResponse(status=success),
@@ -416,7 +420,7 @@ def test_while_post_filter_waits_for_the_host_a_what_if_is_let_in(
 
     def simulate() -> None:
         request = spb.SimulateFilterRequest(
-            ctx=host.ctx(cls.__name__, POD), scenarios=[spb.Scenario(nodes=[spb.ScenarioNode(node_index=0)])]
+            ctx=host.ctx(cls.__name__, POD), scenarios=[spb.Scenario(node=spb.ScenarioNode(node_index=0))]
         )
         assert len(host.scheduling.SimulateFilter(request, timeout=60).statuses) == 1
         simulated.set()

@@ -71,8 +71,10 @@ def test_no_proxy_of_the_environment_hears_a_token(monkeypatch: pytest.MonkeyPat
         connection = granted(target)
         stub, metadata = connection.open()
         with pytest.raises(grpc.RpcError) as caught:
-            stub.ListWaitingPods(
-                handle_pb2.ListWaitingPodsRequest(plugin="Demo"), metadata=metadata, timeout=TIMEOUT_S
+            list(
+                stub.ListWaitingPods(
+                    handle_pb2.ListWaitingPodsRequest(plugin="Demo"), metadata=metadata, timeout=TIMEOUT_S
+                )
             )
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         connection.use(None)
@@ -106,9 +108,11 @@ class Host(HandleServiceServicer):
     def __init__(self) -> None:
         self.tokens: list[str] = []
 
-    def ListWaitingPods(self, request: Any, context: Any) -> handle_pb2.ListWaitingPodsResponse:  # noqa: N802
+    def ListWaitingPods(  # noqa: N802
+        self, request: Any, context: Any
+    ) -> Iterator[handle_pb2.ListWaitingPodsResponse]:
         self.tokens.append(dict(context.invocation_metadata())["authorization"])
-        return handle_pb2.ListWaitingPodsResponse()
+        yield handle_pb2.ListWaitingPodsResponse()
 
 
 @contextmanager
@@ -132,8 +136,10 @@ def asked(connection: HandleConnection) -> grpc.StatusCode:
     """OK, or the code of the refusal."""
     stub, metadata = connection.open()
     try:
-        stub.ListWaitingPods(
-            handle_pb2.ListWaitingPodsRequest(plugin="Demo"), metadata=metadata, timeout=TIMEOUT_S
+        list(
+            stub.ListWaitingPods(
+                handle_pb2.ListWaitingPodsRequest(plugin="Demo"), metadata=metadata, timeout=TIMEOUT_S
+            )
         )
     except grpc.RpcError as err:
         failed: Any = err
@@ -176,8 +182,8 @@ def test_replaced_files_make_another_connection_and_calls_under_way_end_on_their
         connection = over_tls(files, target)
         first, metadata = connection.open()
         request = handle_pb2.ListWaitingPodsRequest(plugin="Demo")
-        first.ListWaitingPods(request, metadata=metadata, timeout=TIMEOUT_S)
+        list(first.ListWaitingPods(request, metadata=metadata, timeout=TIMEOUT_S))
         files.put(Authority("stranger").issue("p", dns="gpu.example"), authority)
         assert asked(connection) is grpc.StatusCode.UNAVAILABLE
-        first.ListWaitingPods(request, metadata=metadata, timeout=TIMEOUT_S)
+        list(first.ListWaitingPods(request, metadata=metadata, timeout=TIMEOUT_S))
         assert len(service.tokens) == 2

@@ -59,7 +59,7 @@ def host(serve: Serve) -> RawHost:
     return host
 
 
-def reserve(host: RawHost, cycle_id: str = "c1", pod: Pod = POD) -> pb.Status.Code.ValueType:
+def reserve(host: RawHost, cycle_id: str = "c1", pod: Pod = POD) -> pb.PluginStatus.Code.ValueType:
     request = spb.ReserveRequest(ctx=host.ctx("Keeper", pod, cycle_id), node_name="n0")
     return host.scheduling.Reserve(request, timeout=TIMEOUT_S).ctx.status.code
 
@@ -101,9 +101,9 @@ def test_an_unknown_cycle_is_done_and_the_plugin_told_what_is_known(host: RawHos
 
 def test_a_reserve_that_arrives_after_its_unreserve_is_refused(host: RawHost) -> None:
     unreserve(host, "c1")
-    assert reserve(host) == pb.Status.CODE_ERROR
+    assert reserve(host) == pb.PluginStatus.CODE_ERROR
     assert Keeper.held == {}
-    assert reserve(host, "c2") == pb.Status.CODE_SUCCESS
+    assert reserve(host, "c2") == pb.PluginStatus.CODE_SUCCESS
 
 
 def test_reservation_that_could_not_be_undone_is_not_listed_and_asked_again(host: RawHost) -> None:
@@ -111,7 +111,7 @@ def test_reservation_that_could_not_be_undone_is_not_listed_and_asked_again(host
     Keeper.broken = True
     with pytest.raises(grpc.RpcError, match=r"Keeper.unreserve failed for each of 1 reservations"):
         unreserve(host, "c1")
-    assert reserve(host) == pb.Status.CODE_ERROR
+    assert reserve(host) == pb.PluginStatus.CODE_ERROR
     Keeper.broken = False
     assert unreserve(host, "c1") == ["c1"]
     assert Keeper.held == {}
@@ -138,7 +138,7 @@ def test_reconcile_gives_back_what_is_not_listed(host: RawHost) -> None:
     reserve(host, "c2")
     assert reconcile(host, live("c2")) == []
     assert set(Keeper.held) == {"c2"}
-    assert reserve(host, "c1") == pb.Status.CODE_ERROR, "it was given back"
+    assert reserve(host, "c1") == pb.PluginStatus.CODE_ERROR, "it was given back"
 
 
 def test_reconcile_gives_back_waits_as_well(host: RawHost) -> None:
@@ -207,7 +207,7 @@ def reserve_for(host: RawHost, cycle_id: str, node_name: str = "n0", *, tentativ
     if tentative:
         request.trial.tentative = True
     reply = host.scheduling.Reserve(request, timeout=TIMEOUT_S)
-    assert reply.ctx.status.code == pb.Status.CODE_SUCCESS
+    assert reply.ctx.status.code == pb.PluginStatus.CODE_SUCCESS
 
 
 def give_state(host: RawHost, *pods: Pod, generation: int) -> None:

@@ -128,7 +128,10 @@ def asked_host(request: pytest.FixtureRequest, serve: Serve) -> tuple[RawHost, s
 
 def rejected_names(verdicts: spb.NodeVerdicts) -> list[str]:
     (group,) = verdicts.rejected
-    assert (group.status.code, list(group.status.reasons)) == (pb.Status.CODE_UNSCHEDULABLE, [SPOT.message])
+    assert (group.status.code, list(group.status.reasons)) == (
+        pb.PluginStatus.CODE_UNSCHEDULABLE,
+        [SPOT.message],
+    )
     listed = [f"n{slot}" for slot in wire.decode_bitmap(group.nodes.bitmap)]
     return sorted([*listed, *group.nodes.names])
 
@@ -143,7 +146,7 @@ def test_pre_filter_narrows_and_answers_filter_at_once(asked_host: AskedHost) ->
     reply = host.scheduling.PreFilter(
         spb.PreFilterRequest(ctx=host.ctx(plugin, POD), candidates=candidates), timeout=TIMEOUT_S
     )
-    assert reply.ctx.status.code == pb.Status.CODE_SUCCESS
+    assert reply.ctx.status.code == pb.PluginStatus.CODE_SUCCESS
     assert list(reply.eligible.names) == ["gone", "n0"]
     assert rejected_names(reply.early_filter) == ["n1", "n3"]
 
@@ -169,7 +172,9 @@ def test_scores_are_dense_in_the_order_of_the_candidates(asked_host: AskedHost) 
 def test_post_filter_sees_which_plugin_rejected_which_node(asked_host: AskedHost) -> None:
     host, plugin, _ = asked_host
     nodes = pb.NodeSet(names=["n1"]) if plugin == "Named" else pb.NodeSet(bitmap=b"\x02")
-    group = spb.NodeGroup(status=pb.Status(code=pb.Status.CODE_UNSCHEDULABLE, reasons=["full"]), nodes=nodes)
+    group = spb.NodeGroup(
+        status=pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE, reasons=["full"]), nodes=nodes
+    )
     reply = host.scheduling.PostFilter(
         spb.PostFilterRequest(ctx=host.ctx(plugin, POD), rejected=[group], rejected_by=["Fit"])
     )
@@ -191,7 +196,7 @@ def test_reserve_and_permit_answer_a_duplicate_as_the_first_time(asked_host: Ask
     assert replies[0] == replies[1]
     permit = replies[0][1]
     assert (permit.ctx.status.code, permit.wait_timeout.seconds, permit.wait_timeout.nanos) == (
-        pb.Status.CODE_WAIT,
+        pb.PluginStatus.CODE_WAIT,
         2,
         500_000_000,
     )
@@ -226,7 +231,7 @@ def test_reserve_answers_pre_flight_where_it_has_one_answer(
     reply = host.scheduling.Reserve(spb.ReserveRequest(ctx=ctx, node_name="n0"), timeout=TIMEOUT_S)
     assert reply.HasField("early_pre_flight") is early
     if early:
-        assert reply.early_pre_flight.ctx.status.code == pb.Status.CODE_SUCCESS
+        assert reply.early_pre_flight.ctx.status.code == pb.PluginStatus.CODE_SUCCESS
 
 
 class Knows(Plugin):
@@ -260,21 +265,21 @@ def reserved(serve: Serve, plugin: type, name: str) -> spb.ReserveResponse:
 def test_reserve_answers_pre_bind_where_the_plugin_knows_it(serve: Serve) -> None:
     reply = reserved(serve, Knows, "web")
     early = reply.early_pre_bind
-    assert early.ctx.status.code == pb.Status.CODE_SUCCESS
+    assert early.ctx.status.code == pb.PluginStatus.CODE_SUCCESS
     assert early.patches[0].merge_patch_json == b'{"metadata":{"annotations":{"gpu":"0"}}}'
     assert (early.ask_again_after.ToMilliseconds(), early.done_when_applied) == (1500, True)
-    assert reply.early_pre_flight.ctx.status.code == pb.Status.CODE_SUCCESS
+    assert reply.early_pre_flight.ctx.status.code == pb.PluginStatus.CODE_SUCCESS
 
 
 def test_reserve_answers_pre_flight_as_the_plugin_says(serve: Serve) -> None:
     flight = reserved(serve, Knows, "idle").early_pre_flight
-    assert (flight.ctx.status.code, flight.allow_parallel) == (pb.Status.CODE_SKIP, True)
+    assert (flight.ctx.status.code, flight.allow_parallel) == (pb.PluginStatus.CODE_SKIP, True)
 
 
 @pytest.mark.parametrize("name", ["full", "odd"])
 def test_reserve_answers_no_pre_bind_that_is_of_no_use(serve: Serve, name: str) -> None:
     reply = reserved(serve, Knows, name)
-    assert reply.ctx.status.code != pb.Status.CODE_UNSPECIFIED
+    assert reply.ctx.status.code != pb.PluginStatus.CODE_UNSPECIFIED
     assert not reply.HasField("early_pre_bind")
 
 
@@ -415,7 +420,7 @@ def test_no_decision_where_one_is_due_sets_no_code(serve: Serve) -> None:
         host.scheduling.PreBind(spb.PreBindRequest(ctx=host.ctx("Faulty", pod), node_name="n0")),
         host.scheduling.Bind(spb.BindRequest(ctx=host.ctx("Faulty", pod), node_name="n0")),
     ]
-    assert [reply.ctx.status.code for reply in replies] == [pb.Status.CODE_UNSPECIFIED] * 4
+    assert [reply.ctx.status.code for reply in replies] == [pb.PluginStatus.CODE_UNSPECIFIED] * 4
 
 
 # --- early scores and what-ifs ---------------------------------------------------------------------
@@ -472,18 +477,18 @@ def test_a_what_if_knows_the_removed_pod_by_its_uid_alone(serve: Serve) -> None:
         spb.SimulateFilterRequest(
             ctx=host.ctx("Room", POD),
             scenarios=[
-                spb.Scenario(nodes=[spb.ScenarioNode(node_index=0)]),
-                spb.Scenario(nodes=[spb.ScenarioNode(node_index=0, removed=[pb.ObjectRef(uid="v1")])]),
+                spb.Scenario(node=spb.ScenarioNode(node_index=0)),
+                spb.Scenario(node=spb.ScenarioNode(node_index=0, removed=[pb.ObjectRef(uid="v1")])),
                 spb.Scenario(
-                    nodes=[spb.ScenarioNode(node_index=0, removed=[pb.ObjectRef(uid="v1")], added=[added])]
+                    node=spb.ScenarioNode(node_index=0, removed=[pb.ObjectRef(uid="v1")], added=[added])
                 ),
             ],
         )
     )
     assert [status.code for status in reply.statuses] == [
-        pb.Status.CODE_UNSCHEDULABLE,
-        pb.Status.CODE_SUCCESS,
-        pb.Status.CODE_UNSCHEDULABLE,
+        pb.PluginStatus.CODE_UNSCHEDULABLE,
+        pb.PluginStatus.CODE_SUCCESS,
+        pb.PluginStatus.CODE_UNSCHEDULABLE,
     ]
 
 
@@ -492,6 +497,6 @@ def test_a_what_if_about_an_unknown_node_is_the_hosts_fault(serve: Serve) -> Non
     host.attach()
     host.give_nodes(*NODES)
     request = spb.SimulateFilterRequest(
-        ctx=host.ctx("Room", POD), scenarios=[spb.Scenario(nodes=[spb.ScenarioNode(node_index=9)])]
+        ctx=host.ctx("Room", POD), scenarios=[spb.Scenario(node=spb.ScenarioNode(node_index=9))]
     )
     assert refused(lambda: host.scheduling.SimulateFilter(request)).code() is grpc.StatusCode.INVALID_ARGUMENT

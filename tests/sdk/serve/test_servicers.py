@@ -174,9 +174,9 @@ def test_pre_enqueue_answers_against_the_version_that_the_request_brings(host: R
     after = host.queue.PreEnqueue(
         queue_pb2.PreEnqueueRequest(plugin="Gate", pods=pods, version=delta.target, delta=delta)
     )
-    unresolvable = pb.Status.CODE_UNSCHEDULABLE_AND_UNRESOLVABLE
-    assert [status.code for status in before.statuses] == [pb.Status.CODE_SUCCESS, unresolvable]
-    assert [status.code for status in after.statuses] == [pb.Status.CODE_SUCCESS] * 2
+    unresolvable = pb.PluginStatus.CODE_UNSCHEDULABLE_AND_UNRESOLVABLE
+    assert [status.code for status in before.statuses] == [pb.PluginStatus.CODE_SUCCESS, unresolvable]
+    assert [status.code for status in after.statuses] == [pb.PluginStatus.CODE_SUCCESS] * 2
 
 
 def test_a_queue_call_for_another_version_fails_its_precondition(host: RawHost) -> None:

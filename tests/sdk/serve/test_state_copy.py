@@ -53,7 +53,7 @@ STEP = delta(5, 6, node(0, 6, usage=usage(300)), node_count=2, generation_sum=11
 def test_fresh_copy_holds_nothing_and_needs_state_for_a_delta() -> None:
     copy = StateCopy()
     assert copy.version is None
-    assert copy.apply(STEP) is Taken.NEED_STATE
+    assert copy.apply(STEP) is Taken.MISSING_STATE
     assert len(copy.nodes) == 0
 
 
@@ -74,7 +74,7 @@ def test_delta_on_the_held_base_is_applied_once(copy: StateCopy) -> None:
 
 def test_delta_on_another_base_changes_nothing(copy: StateCopy) -> None:
     foreign = delta(4, 6, node(0, 6, usage=usage(300)), node_count=2, generation_sum=11)
-    assert copy.apply(foreign) is Taken.NEED_STATE
+    assert copy.apply(foreign) is Taken.MISSING_STATE
     assert copy.version == StateVersion(EPOCH, 5)
     assert copy.nodes.requested("cpu").tolist() == [0, 0]
 
@@ -86,7 +86,7 @@ def test_same_generation_of_another_epoch_is_another_version(copy: StateCopy) ->
         node_count=2,
         generation_sum=7,
     )
-    assert copy.apply(other) is Taken.NEED_STATE
+    assert copy.apply(other) is Taken.MISSING_STATE
 
 
 @pytest.mark.parametrize(
@@ -114,16 +114,16 @@ def test_same_generation_of_another_epoch_is_another_version(copy: StateCopy) ->
 def test_copy_that_drifted_trusts_nothing_until_full_state_comes(
     copy: StateCopy, broken: pb.StateDelta
 ) -> None:
-    assert copy.apply(broken) is Taken.NEED_STATE
+    assert copy.apply(broken) is Taken.MISSING_STATE
     assert copy.version is None
-    assert copy.apply(STEP) is Taken.NEED_STATE
+    assert copy.apply(STEP) is Taken.MISSING_STATE
     assert copy.apply(FULL) is Taken.APPLIED
     assert copy.nodes.names == ["n0", "n1"]
 
 
 def test_full_state_with_wrong_digests_leaves_what_is_held(copy: StateCopy) -> None:
     broken = delta(None, 9, node(0, 9, "x"), node_count=2, generation_sum=9)
-    assert copy.apply(broken) is Taken.NEED_STATE
+    assert copy.apply(broken) is Taken.MISSING_STATE
     assert copy.version == StateVersion(EPOCH, 5)
     assert copy.nodes.names == ["n0", "n1"]
 

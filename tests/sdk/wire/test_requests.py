@@ -43,16 +43,16 @@ def test_arguments_get_their_integers_back() -> None:
 @pytest.mark.parametrize(
     ("code", "unset", "want"),
     [
-        (pb.Status.CODE_UNSPECIFIED, Code.SUCCESS, Code.SUCCESS),
-        (pb.Status.CODE_UNSPECIFIED, Code.UNSCHEDULABLE, Code.UNSCHEDULABLE),
-        (pb.Status.CODE_PENDING, Code.SUCCESS, Code.PENDING),
+        (pb.PluginStatus.CODE_UNSPECIFIED, Code.SUCCESS, Code.SUCCESS),
+        (pb.PluginStatus.CODE_UNSPECIFIED, Code.UNSCHEDULABLE, Code.UNSCHEDULABLE),
+        (pb.PluginStatus.CODE_PENDING, Code.SUCCESS, Code.PENDING),
         (42, Code.SUCCESS, Code.ERROR),
     ],
 )
 def test_an_unset_code_reads_as_its_place_says_and_an_unknown_one_as_error(
-    code: pb.Status.Code.ValueType, unset: Code, want: Code
+    code: pb.PluginStatus.Code.ValueType, unset: Code, want: Code
 ) -> None:
-    assert decode_status(pb.Status(code=code), unset).code is want
+    assert decode_status(pb.PluginStatus(code=code), unset).code is want
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,9 @@ def test_an_unknown_outcome_reads_as_refused(
 def test_rejections_are_unschedulable_unless_they_say_more_and_others_unresolvable() -> None:
     groups = [
         spb.NodeGroup(nodes=pb.NodeSet(bitmap=b"\x01")),
-        spb.NodeGroup(status=pb.Status(code=pb.Status.CODE_PENDING), nodes=pb.NodeSet(names=["n1"])),
+        spb.NodeGroup(
+            status=pb.PluginStatus(code=pb.PluginStatus.CODE_PENDING), nodes=pb.NodeSet(names=["n1"])
+        ),
     ]
     got = decode_rejections(groups, ["Fit"], NODES)
     assert (got.status("n0").code, got.status("n0").plugin) == (Code.UNSCHEDULABLE, "Fit")

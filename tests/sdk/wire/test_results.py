@@ -36,7 +36,7 @@ ODD = NODES.take(list(range(1, 40, 2)))
 @pytest.mark.parametrize("code", list(Code))
 def test_every_code_has_its_namesake(code: Code) -> None:
     message = encode_status(Status(code, ("why",)))
-    assert pb.Status.Code.Name(message.code) == f"CODE_{code.name}"
+    assert pb.PluginStatus.Code.Name(message.code) == f"CODE_{code.name}"
     assert list(message.reasons) == ["why"]
 
 

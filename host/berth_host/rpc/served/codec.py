@@ -127,7 +127,7 @@ class CallCodec:
         items = getattr(message, self._listed)
         if len(items) != count:
             reader.violation(f"answered {len(items)} statuses for {count}")
-        read = READERS["Status"]
+        read = READERS["PluginStatus"]
         return Verdicts.of([read(reader, item) for item in items])
 
     def _read_scores(self, reader: ReplyReader, message: Any, scores: bytes | None) -> Any:

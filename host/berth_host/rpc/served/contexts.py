@@ -26,7 +26,7 @@ from berth_host.rpc.validate import MAX_TOKEN_BYTES
 
 MAX_SHARED_KEY_BYTES: Final = 256
 MAX_SHARED_VALUE_BYTES: Final = 64 * 1024
-_REPAIRABLE: Final = frozenset({pb.NEED_STATE, pb.NEED_POD})
+_REPAIRABLE: Final = frozenset({pb.MISSING_STATE, pb.MISSING_POD})
 _OUTCOMES: Final = {
     CycleEnd.BOUND: pb.CycleEnd.OUTCOME_BOUND,
     CycleEnd.UNSCHEDULABLE: pb.CycleEnd.OUTCOME_UNSCHEDULABLE,
@@ -120,7 +120,8 @@ class ContextWriter:
         pod: Pod = cycle.subject
         wants_object = self._descriptor.wants_whole_pod and pod.object is not None
         complete = self._names or not told.pod or (wants_object and not told.pod_object)
-        sent = message.pods.add(complete=complete)
+        sent = message.pod
+        sent.complete = complete
         if not complete:
             sent.summary.ref.CopyFrom(wire.encode_ref(pod.ref))
             return False
@@ -185,7 +186,7 @@ class ContextWriter:
                 group_told.pod = True
                 group_told.pod_object = group_told.pod_object or self._descriptor.wants_whole_pod
         else:
-            (pod,) = message.pods
+            pod = message.pod
             if pod.complete:
                 told.pod = True
                 told.pod_object = told.pod_object or pod.HasField("object")
@@ -239,15 +240,15 @@ class ContextWriter:
 
         Raises CycleRestartError if only a new cycle helps and a restart is still possible.
         """
-        needs = set(reply.needs)
-        if needs - _REPAIRABLE:
+        missing = set(reply.missing)
+        if missing - _REPAIRABLE:
             if not cycle.may_restart:
                 raise PluginRaisedError(self._plugin, call.rpc, "lost what this cycle had left with it")
             raise CycleRestartError(self._plugin, "it lost what this cycle had left with it")
-        if pb.NEED_POD in needs:
+        if pb.MISSING_POD in missing:
             cycle.wire[self._link.identity.attachment_id] = _Told()
             cycle.owner.wire[self._link.identity.attachment_id] = _Told()
-        if pb.NEED_STATE in needs:
+        if pb.MISSING_STATE in missing:
             have = wire.decode_version(reply.have) if reply.HasField("have") else None
             self._link.told(have)
 

@@ -224,7 +224,7 @@ class GrpcTransport:
                 context: pb.ReplyContext = reply.ctx
                 if context.cycle_id != cycle.cycle_id:
                     raise PluginProtocolError(self._plugin, call.rpc, _not_of(context.cycle_id))
-                if not context.needs:
+                if not context.missing:
                     self._contexts.received(cycle, envelope)
                     delivered = True
                     self._contexts.read(cycle, call, context)

@@ -65,7 +65,7 @@ class ReplyReader:
 
     def decision(self, ctx: pb.ReplyContext) -> Status | None:
         """Return the status where a decision is due; None: no code was set."""
-        if ctx.status.code == pb.Status.CODE_UNSPECIFIED:
+        if ctx.status.code == pb.PluginStatus.CODE_UNSPECIFIED:
             return None
         return self.status(ctx)
 
@@ -235,7 +235,7 @@ _PATCH: Final = Layout(ObjectPatch, scheduling_pb2.ObjectPatch)
 READERS: Final[Mapping[str, Convert]] = {
     "NodeSet": ReplyReader.eligible,
     "NodeVerdicts": ReplyReader.verdicts,
-    "Status": lambda reader, message: decode_status(message, reader.plugin, Code.SUCCESS),
+    "PluginStatus": lambda reader, message: decode_status(message, reader.plugin, Code.SUCCESS),
     "ObjectRef": lambda _reader, message: wire.decode_ref(message),
     "ObjectPatch": lambda reader, message: ObjectPatch(**_PATCH.decode(READERS, reader, message)),
     "Action": ReplyReader.patch_action,

@@ -274,8 +274,7 @@ def encode_scenarios(scenarios: Scenarios, mode: NodeMode, whole: bool) -> list[
 
 def encode_scenario(item: Scenario, slot: int | None, whole: bool) -> scheduling_pb2.Scenario:
     """Return one scenario as a message. `slot` None: the node travels by name."""
-    message = scheduling_pb2.Scenario()
-    changed = message.nodes.add(
+    changed = scheduling_pb2.ScenarioNode(
         removed=[pb.ObjectRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in item.removed],
         added=[
             pb.PodState(
@@ -289,7 +288,7 @@ def encode_scenario(item: Scenario, slot: int | None, whole: bool) -> scheduling
         changed.node_name = item.node_name
     else:
         changed.node_index = slot
-    return message
+    return scheduling_pb2.Scenario(node=changed)
 
 
 def encode_scores(scores: NDArray[np.int64]) -> scheduling_pb2.Scores:

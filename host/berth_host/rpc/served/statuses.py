@@ -17,9 +17,9 @@ MAX_REASONS: Final = 32
 MAX_REASON_BYTES: Final = 4096
 
 
-def decode_status(message: pb.Status, plugin: str, unset: Code) -> Status:
+def decode_status(message: pb.PluginStatus, plugin: str, unset: Code) -> Status:
     """Return a Status that names `plugin`. `unset`: the code for a message without one."""
-    if message.code == pb.Status.CODE_UNSPECIFIED:
+    if message.code == pb.PluginStatus.CODE_UNSPECIFIED:
         code = unset
     else:
         known = CODES.get(message.code)

@@ -38,14 +38,15 @@ Words of the contract
   budget       the time that all remote calls of one scheduling cycle may take together; 1 s by default.
 
 gRPC codes, for every call. The plugin answers every scheduling decision, a rejection included, with OK and a
-Status inside. Any other gRPC code says that the transport or the contract failed. The host then does this:
+PluginStatus inside. Any other gRPC code says that the transport or the contract failed. The host then does this:
   INVALID_ARGUMENT     the plugin found the request at fault. The policy is Fail, whatever the operator set.
   UNIMPLEMENTED        a violation at a point that the plugin declared. The host makes no other calls. RESERVE
                        stands for Reserve and Unreserve. PRE_BIND stands for PreBindPreFlight and PreBind.
                        FILTER stands for Filter and, unless pod_sensitivity is NONE, SimulateFilter.
   RESOURCE_EXHAUSTED   the plugin has too many calls open, or the request is larger than agreed. The policy.
-  PERMISSION_DENIED    the attachment_id is not that of the last Configure that accepted. The host ends this
-                       attachment and begins a new one, after a backoff.
+  PERMISSION_DENIED    the attachment_id is not that of the last Configure that accepted (in Configure: not one
+                       that a Handshake named). The host ends this attachment and begins a new one, after a
+                       backoff.
   UNAVAILABLE,         the call is repeated once, if it is pure, the instance is still attached and the budget
   CANCELLED            is not used up. Then the policy.
   DEADLINE_EXCEEDED    the policy; the call is not repeated.
@@ -53,8 +54,14 @@ Status inside. Any other gRPC code says that the transport or the contract faile
 After a failed call with effects the outcome is unknown. The host then has it undone (Unreserve after Reserve
 and Permit) or reads the truth (the pod, after Bind).
 
-Limits. No message may be larger than ConfigureRequest.max_message_bytes. A Status has at most 32 reasons of at
-most 4 KiB (4096 bytes) each; the host cuts off the rest. More than the following is a violation: 256 bytes in a
+Who is meant. Every request names the attachment (attachment_id), and every request about one plugin names that
+plugin. The host sends both again as the metadata `berth-attachment-id` and `berth-plugin` of each gRPC call, so that
+an interceptor can check them without reading the message; in frames, which have no metadata, the message alone says
+it. Metadata and message always agree. The calls of HandleService carry `authorization` and `berth-plugin` in the
+same way.
+
+Limits. No message may be larger than ConfigureRequest.max_message_bytes. A PluginStatus has at most 32 reasons of
+at most 4 KiB (4096 bytes) each; the host cuts off the rest. More than the following is a violation: 256 bytes in a
 sort key, 4 KiB in a plugin token, 64 patches in an answer, 256 bytes in a key and 64 KiB in a value of shared
 cycle state.
 
@@ -81,43 +88,43 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class _Need:
+class _Missing:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _NeedEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Need.ValueType], _builtins.type):
+class _MissingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Missing.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    NEED_UNSPECIFIED: _Need.ValueType  # 0
-    """Read as CYCLE_RESTART, as is every value that the host does not know."""
-    NEED_STATE: _Need.ValueType  # 1
+    MISSING_UNSPECIFIED: _Missing.ValueType  # 0
+    """Read as MISSING_CYCLE, as is every value that the host does not know."""
+    MISSING_STATE: _Missing.ValueType  # 1
     """The plugin's copy is neither at the delta's base nor at its target. The host sends the difference to
     ReplyContext.have, or the full state.
     """
-    NEED_POD: _Need.ValueType  # 2
+    MISSING_POD: _Missing.ValueType  # 2
     """The plugin does not have the pod or the group of this cycle. The host sends it complete."""
-    NEED_CYCLE_RESTART: _Need.ValueType  # 3
+    MISSING_CYCLE: _Missing.ValueType  # 3
     """The plugin has lost what it kept from earlier calls of this cycle, and the token does not replace it. Before
     Reserve the host starts the cycle again, once and without backoff; otherwise the call counts as failed and the
     policy applies.
     """
 
-class Need(_Need, metaclass=_NeedEnumTypeWrapper):
+class Missing(_Missing, metaclass=_MissingEnumTypeWrapper):
     """What the plugin lacks to execute the call."""
 
-NEED_UNSPECIFIED: Need.ValueType  # 0
-"""Read as CYCLE_RESTART, as is every value that the host does not know."""
-NEED_STATE: Need.ValueType  # 1
+MISSING_UNSPECIFIED: Missing.ValueType  # 0
+"""Read as MISSING_CYCLE, as is every value that the host does not know."""
+MISSING_STATE: Missing.ValueType  # 1
 """The plugin's copy is neither at the delta's base nor at its target. The host sends the difference to
 ReplyContext.have, or the full state.
 """
-NEED_POD: Need.ValueType  # 2
+MISSING_POD: Missing.ValueType  # 2
 """The plugin does not have the pod or the group of this cycle. The host sends it complete."""
-NEED_CYCLE_RESTART: Need.ValueType  # 3
+MISSING_CYCLE: Missing.ValueType  # 3
 """The plugin has lost what it kept from earlier calls of this cycle, and the token does not replace it. Before
 Reserve the host starts the cycle again, once and without backoff; otherwise the call counts as failed and the
 policy applies.
 """
-Global___Need: _TypeAlias = Need  # noqa: Y015
+Global___Missing: _TypeAlias = Missing  # noqa: Y015
 
 @_typing.final
 class ObjectRef(_message.Message):
@@ -610,7 +617,7 @@ class StateDelta(_message.Message):
     """What changes the copy from one version of the snapshot to another. Every value is the new one, never a
     difference. The receiver has three cases. Its copy is at `base`: it applies the delta. Its copy is at `target`:
     it has applied the delta already and goes on. Its copy is at neither: it executes nothing of the call and
-    answers NEED_STATE (in SyncState: need_full).
+    answers MISSING_STATE (in SyncState: need_full).
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1100,7 +1107,7 @@ class CallContext(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     PLUGIN_FIELD_NUMBER: _builtins.int
     PROFILE_FIELD_NUMBER: _builtins.int
-    PODS_FIELD_NUMBER: _builtins.int
+    POD_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     PLUGIN_TOKEN_FIELD_NUMBER: _builtins.int
@@ -1116,7 +1123,7 @@ class CallContext(_message.Message):
     """
     attempt: _builtins.int
     """OPTIONAL: 0: the host makes this call for the first time; 1: it repeats the call, after UNAVAILABLE or after
-    an answer with `needs`.
+    an answer with `missing`.
     """
     plugin: _builtins.str
     """REQUIRED: the plugin that is asked. One instance may serve several."""
@@ -1133,8 +1140,8 @@ class CallContext(_message.Message):
     id for this cycle; the reservation of the trial is given back already. Empty: the cycle had no other id.
     """
     @_builtins.property
-    def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___CyclePod]:
-        """REQUIRED in calls about a pod: the pod of the cycle, one pod. Empty in calls about a group, which have `group`."""
+    def pod(self) -> Global___CyclePod:
+        """REQUIRED in calls about a pod: the pod of the cycle. Unset in calls about a group, which have `group`."""
 
     @_builtins.property
     def version(self) -> Global___StateVersion:
@@ -1177,7 +1184,7 @@ class CallContext(_message.Message):
         attempt: _builtins.int = ...,
         plugin: _builtins.str = ...,
         profile: _builtins.str = ...,
-        pods: _abc.Iterable[Global___CyclePod] | None = ...,
+        pod: Global___CyclePod | None = ...,
         version: Global___StateVersion | None = ...,
         delta: Global___StateDelta | None = ...,
         plugin_token: _builtins.bytes = ...,
@@ -1188,9 +1195,9 @@ class CallContext(_message.Message):
         parents: _abc.Iterable[Global___CycleParent] | None = ...,
         continues: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "group", b"group", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "group", b"group", "pod", b"pod", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "attempt", b"attempt", "continues", b"continues", "cycle_id", b"cycle_id", "delta", b"delta", "ended", b"ended", "group", b"group", "parents", b"parents", "plugin", b"plugin", "plugin_token", b"plugin_token", "pods", b"pods", "profile", b"profile", "shared", b"shared", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "attempt", b"attempt", "continues", b"continues", "cycle_id", b"cycle_id", "delta", b"delta", "ended", b"ended", "group", b"group", "parents", b"parents", "plugin", b"plugin", "plugin_token", b"plugin_token", "pod", b"pod", "profile", b"profile", "shared", b"shared", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1266,8 +1273,8 @@ class CycleGroup(_message.Message):
     COMPLETE_FIELD_NUMBER: _builtins.int
     complete: _builtins.bool
     """OPTIONAL: true: the message holds the complete group. That is so in the first call of the cycle to this instance
-    (a placement's cycle counts as that of its group), in the call after NEED_POD, and in NAMES mode in every call.
-    False: the instance uses the group that it got before; if it does not have it, it answers NEED_POD.
+    (a placement's cycle counts as that of its group), in the call after MISSING_POD, and in NAMES mode in every call.
+    False: the instance uses the group that it got before; if it does not have it, it answers MISSING_POD.
     """
     @_builtins.property
     def summary(self) -> Global___PodGroupSummary:
@@ -1574,8 +1581,8 @@ class CyclePod(_message.Message):
     COMPLETE_FIELD_NUMBER: _builtins.int
     complete: _builtins.bool
     """OPTIONAL: true: the message holds the complete pod. That is so in the first call of the cycle to this instance,
-    in the call after NEED_POD, and in NAMES mode in every call. False: the instance uses the pod that it got
-    before; if it does not have it, it answers NEED_POD.
+    in the call after MISSING_POD, and in NAMES mode in every call. False: the instance uses the pod that it got
+    before; if it does not have it, it answers MISSING_POD.
     """
     @_builtins.property
     def summary(self) -> Global___PodSummary:
@@ -1607,7 +1614,7 @@ class ReplyContext(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STATUS_FIELD_NUMBER: _builtins.int
-    NEEDS_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
     HAVE_FIELD_NUMBER: _builtins.int
     PLUGIN_TOKEN_FIELD_NUMBER: _builtins.int
     PUBLISH_FIELD_NUMBER: _builtins.int
@@ -1622,20 +1629,20 @@ class ReplyContext(_message.Message):
     violation. Not read in a response that is a field of another one (ReserveResponse.early_pre_bind).
     """
     @_builtins.property
-    def status(self) -> Global___Status:
-        """REQUIRED with a code at RESERVE, PERMIT, PRE_BIND and BIND. Elsewhere OPTIONAL; Status.Code says how an unset
+    def status(self) -> Global___PluginStatus:
+        """REQUIRED with a code at RESERVE, PERMIT, PRE_BIND and BIND. Elsewhere OPTIONAL; PluginStatus.Code says how an unset
         one is read. A status other than SUCCESS holds for all candidates of the request.
         """
 
     @_builtins.property
-    def needs(self) -> _containers.RepeatedScalarFieldContainer[Global___Need.ValueType]:
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[Global___Missing.ValueType]:
         """OPTIONAL: what the plugin lacks to execute the call. Not empty: the plugin has executed nothing; the host sends
         what is missing and repeats the call once. Empty: the call was executed.
         """
 
     @_builtins.property
     def have(self) -> Global___StateVersion:
-        """OPTIONAL, read with NEED_STATE: the version of the plugin's copy; unset: it has no copy."""
+        """OPTIONAL, read with MISSING_STATE: the version of the plugin's copy; unset: it has no copy."""
 
     @_builtins.property
     def publish(self) -> _containers.RepeatedCompositeFieldContainer[Global___CycleStateEntry]:
@@ -1648,8 +1655,8 @@ class ReplyContext(_message.Message):
     def __init__(
         self,
         *,
-        status: Global___Status | None = ...,
-        needs: _abc.Iterable[Global___Need.ValueType] | None = ...,
+        status: Global___PluginStatus | None = ...,
+        missing: _abc.Iterable[Global___Missing.ValueType] | None = ...,
         have: Global___StateVersion | None = ...,
         plugin_token: _builtins.bytes | None = ...,
         publish: _abc.Iterable[Global___CycleStateEntry] | None = ...,
@@ -1658,7 +1665,7 @@ class ReplyContext(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_plugin_token", b"_plugin_token", "have", b"have", "plugin_token", b"plugin_token", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_plugin_token", b"_plugin_token", "cycle_id", b"cycle_id", "have", b"have", "needs", b"needs", "parents", b"parents", "plugin_token", b"plugin_token", "publish", b"publish", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_plugin_token", b"_plugin_token", "cycle_id", b"cycle_id", "have", b"have", "missing", b"missing", "parents", b"parents", "plugin_token", b"plugin_token", "publish", b"publish", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__plugin_token: _TypeAlias = _typing.Literal["plugin_token"]  # noqa: Y015
     _WhichOneofArgType__plugin_token: _TypeAlias = _typing.Literal["_plugin_token", b"_plugin_token"]  # noqa: Y015
@@ -1667,7 +1674,7 @@ class ReplyContext(_message.Message):
 Global___ReplyContext: _TypeAlias = ReplyContext  # noqa: Y015
 
 @_typing.final
-class Status(_message.Message):
+class PluginStatus(_message.Message):
     """The plugin's decision about a pod, about a group of nodes, or about one step of a cycle."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1676,37 +1683,40 @@ class Status(_message.Message):
         ValueType = _typing.NewType("ValueType", _builtins.int)
         V: _TypeAlias = ValueType  # noqa: Y015
 
-    class _CodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Status._Code.ValueType], _builtins.type):
+    class _CodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[PluginStatus._Code.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
-        CODE_UNSPECIFIED: Status._Code.ValueType  # 0
+        CODE_UNSPECIFIED: PluginStatus._Code.ValueType  # 0
         """The meaning depends on the place.
           SUCCESS        at PRE_ENQUEUE, PRE_FILTER, FILTER, SimulateFilter, PRE_SCORE, SCORE, NORMALIZE_SCORE,
                          PreBindPreFlight and the points of groups: the plugin has nothing to object.
           UNSCHEDULABLE  in NodeGroup, and at POST_FILTER and POD_GROUP_POST_FILTER, where it says that the plugin
                          cannot help.
-          a violation    at RESERVE, PERMIT, PRE_BIND and BIND, where the plugin must decide.
+          a violation    at RESERVE, PERMIT, PRE_BIND and BIND, where the plugin must decide; and everywhere if
+                         the status has reasons, because it is then a rejection whose code got lost.
         """
-        CODE_SUCCESS: Status._Code.ValueType  # 1
+        CODE_SUCCESS: PluginStatus._Code.ValueType  # 1
         """The plugin agrees; the host goes on."""
-        CODE_ERROR: Status._Code.ValueType  # 2
+        CODE_ERROR: PluginStatus._Code.ValueType  # 2
         """The plugin could not decide. The attempt ends, and the pod is retried after its backoff for errors. The host
-        reads a code as ERROR if it does not know the code, or if the code has no meaning at this place.
+        reads a code as ERROR if it does not know the code, or if the code has no meaning at this place; it names the
+        code and the plugin in its log, once for each attachment, and in the reason of the attempt.
         """
-        CODE_UNSCHEDULABLE: Status._Code.ValueType  # 3
+        CODE_UNSCHEDULABLE: PluginStatus._Code.ValueType  # 3
         """The plugin rejects the pod or the node for now. Evicting pods (preemption) may help."""
-        CODE_UNSCHEDULABLE_AND_UNRESOLVABLE: Status._Code.ValueType  # 4
+        CODE_UNSCHEDULABLE_AND_UNRESOLVABLE: PluginStatus._Code.ValueType  # 4
         """The plugin rejects the node, and evicting pods would not help. At PRE_FILTER: the plugin rejects every node,
         and the host asks no further plugin.
         """
-        CODE_WAIT: Status._Code.ValueType  # 5
+        CODE_WAIT: PluginStatus._Code.ValueType  # 5
         """At PERMIT: the pod waits until the plugin decides through HandleService or the wait times out. At
         PLACEMENT_FEASIBLE: the group needs more members.
         """
-        CODE_SKIP: Status._Code.ValueType  # 6
+        CODE_SKIP: PluginStatus._Code.ValueType  # 6
         """At PRE_FILTER, PRE_SCORE and PreBindPreFlight: the plugin has nothing to do for this pod; the host leaves out
-        the calls that would follow. At BIND: this plugin does not bind the pod; the host asks the next one.
+        the calls that would follow. At RESERVE: the plugin holds nothing for this pod; the host makes no further call
+        of this cycle to it but Permit. At BIND: this plugin does not bind the pod; the host asks the next one.
         """
-        CODE_PENDING: Status._Code.ValueType  # 7
+        CODE_PENDING: PluginStatus._Code.ValueType  # 7
         """The plugin rejects the pod until something outside has acted (a provisioner, a resource driver). When an
         event that the plugin declared arrives, the pod is retried without backoff. Allowed wherever UNSCHEDULABLE
         is, except at PRE_FILTER.
@@ -1715,35 +1725,38 @@ class Status(_message.Message):
     class Code(_Code, metaclass=_CodeEnumTypeWrapper):
         """The decision."""
 
-    CODE_UNSPECIFIED: Status.Code.ValueType  # 0
+    CODE_UNSPECIFIED: PluginStatus.Code.ValueType  # 0
     """The meaning depends on the place.
       SUCCESS        at PRE_ENQUEUE, PRE_FILTER, FILTER, SimulateFilter, PRE_SCORE, SCORE, NORMALIZE_SCORE,
                      PreBindPreFlight and the points of groups: the plugin has nothing to object.
       UNSCHEDULABLE  in NodeGroup, and at POST_FILTER and POD_GROUP_POST_FILTER, where it says that the plugin
                      cannot help.
-      a violation    at RESERVE, PERMIT, PRE_BIND and BIND, where the plugin must decide.
+      a violation    at RESERVE, PERMIT, PRE_BIND and BIND, where the plugin must decide; and everywhere if
+                     the status has reasons, because it is then a rejection whose code got lost.
     """
-    CODE_SUCCESS: Status.Code.ValueType  # 1
+    CODE_SUCCESS: PluginStatus.Code.ValueType  # 1
     """The plugin agrees; the host goes on."""
-    CODE_ERROR: Status.Code.ValueType  # 2
+    CODE_ERROR: PluginStatus.Code.ValueType  # 2
     """The plugin could not decide. The attempt ends, and the pod is retried after its backoff for errors. The host
-    reads a code as ERROR if it does not know the code, or if the code has no meaning at this place.
+    reads a code as ERROR if it does not know the code, or if the code has no meaning at this place; it names the
+    code and the plugin in its log, once for each attachment, and in the reason of the attempt.
     """
-    CODE_UNSCHEDULABLE: Status.Code.ValueType  # 3
+    CODE_UNSCHEDULABLE: PluginStatus.Code.ValueType  # 3
     """The plugin rejects the pod or the node for now. Evicting pods (preemption) may help."""
-    CODE_UNSCHEDULABLE_AND_UNRESOLVABLE: Status.Code.ValueType  # 4
+    CODE_UNSCHEDULABLE_AND_UNRESOLVABLE: PluginStatus.Code.ValueType  # 4
     """The plugin rejects the node, and evicting pods would not help. At PRE_FILTER: the plugin rejects every node,
     and the host asks no further plugin.
     """
-    CODE_WAIT: Status.Code.ValueType  # 5
+    CODE_WAIT: PluginStatus.Code.ValueType  # 5
     """At PERMIT: the pod waits until the plugin decides through HandleService or the wait times out. At
     PLACEMENT_FEASIBLE: the group needs more members.
     """
-    CODE_SKIP: Status.Code.ValueType  # 6
+    CODE_SKIP: PluginStatus.Code.ValueType  # 6
     """At PRE_FILTER, PRE_SCORE and PreBindPreFlight: the plugin has nothing to do for this pod; the host leaves out
-    the calls that would follow. At BIND: this plugin does not bind the pod; the host asks the next one.
+    the calls that would follow. At RESERVE: the plugin holds nothing for this pod; the host makes no further call
+    of this cycle to it but Permit. At BIND: this plugin does not bind the pod; the host asks the next one.
     """
-    CODE_PENDING: Status.Code.ValueType  # 7
+    CODE_PENDING: PluginStatus.Code.ValueType  # 7
     """The plugin rejects the pod until something outside has acted (a provisioner, a resource driver). When an
     event that the plugin declared arrives, the pod is retried without backoff. Allowed wherever UNSCHEDULABLE
     is, except at PRE_FILTER.
@@ -1751,7 +1764,7 @@ class Status(_message.Message):
 
     CODE_FIELD_NUMBER: _builtins.int
     REASONS_FIELD_NUMBER: _builtins.int
-    code: Global___Status.Code.ValueType
+    code: Global___PluginStatus.Code.ValueType
     """REQUIRED where the plugin must decide, elsewhere OPTIONAL; unspecified: see CODE_UNSPECIFIED."""
     @_builtins.property
     def reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1762,7 +1775,7 @@ class Status(_message.Message):
     def __init__(
         self,
         *,
-        code: Global___Status.Code.ValueType = ...,
+        code: Global___PluginStatus.Code.ValueType = ...,
         reasons: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -1771,7 +1784,7 @@ class Status(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Status: _TypeAlias = Status  # noqa: Y015
+Global___PluginStatus: _TypeAlias = PluginStatus  # noqa: Y015
 
 @_typing.final
 class CycleStateEntry(_message.Message):

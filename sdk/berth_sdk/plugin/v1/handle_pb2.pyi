@@ -105,7 +105,7 @@ Global___ListWaitingPodsRequest: _TypeAlias = ListWaitingPodsRequest  # noqa: Y0
 
 @_typing.final
 class ListWaitingPodsResponse(_message.Message):
-    """The waiting pods."""
+    """One chunk of the waiting pods."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -516,13 +516,13 @@ class RunFiltersResponse(_message.Message):
 
     STATUSES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def statuses(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Status]:
+    def statuses(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PluginStatus]:
         """REQUIRED: aligned with `scenarios`: SUCCESS, or the first rejection in the configured order of the plugins."""
 
     def __init__(
         self,
         *,
-        statuses: _abc.Iterable[_common_pb2.Status] | None = ...,
+        statuses: _abc.Iterable[_common_pb2.PluginStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -583,7 +583,7 @@ class EvaluatePreemptionResponse(_message.Message):
     clear_nomination: _builtins.bool
     """OPTIONAL: true: the plugin should set PostFilterResponse.clear_nomination."""
     @_builtins.property
-    def status(self) -> _common_pb2.Status:
+    def status(self) -> _common_pb2.PluginStatus:
         """REQUIRED: SUCCESS: a node was found; UNSCHEDULABLE, with the reason: none was. Unspecified: UNSCHEDULABLE."""
 
     @_builtins.property
@@ -593,7 +593,7 @@ class EvaluatePreemptionResponse(_message.Message):
     def __init__(
         self,
         *,
-        status: _common_pb2.Status | None = ...,
+        status: _common_pb2.PluginStatus | None = ...,
         nominated_node: _builtins.str = ...,
         clear_nomination: _builtins.bool = ...,
         victims: _abc.Iterable[_common_pb2.ObjectRef] | None = ...,
@@ -647,7 +647,7 @@ class TryPodGroupResponse(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     ASSIGNMENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def status(self) -> _common_pb2.Status:
+    def status(self) -> _common_pb2.PluginStatus:
         """REQUIRED: SUCCESS: the group would fit; another code, with the reason: it would not. Unspecified: UNSCHEDULABLE."""
 
     @_builtins.property
@@ -657,7 +657,7 @@ class TryPodGroupResponse(_message.Message):
     def __init__(
         self,
         *,
-        status: _common_pb2.Status | None = ...,
+        status: _common_pb2.PluginStatus | None = ...,
         assignments: _abc.Iterable[_scheduling_pb2.PlacementAssignment] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
@@ -704,7 +704,7 @@ class EvaluatePodGroupPreemptionResponse(_message.Message):
     NOMINATIONS_FIELD_NUMBER: _builtins.int
     VICTIMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def status(self) -> _common_pb2.Status:
+    def status(self) -> _common_pb2.PluginStatus:
         """REQUIRED: SUCCESS: the group fits without the victims; another code, with the reason: it does not. Unspecified:
         UNSCHEDULABLE.
         """
@@ -720,7 +720,7 @@ class EvaluatePodGroupPreemptionResponse(_message.Message):
     def __init__(
         self,
         *,
-        status: _common_pb2.Status | None = ...,
+        status: _common_pb2.PluginStatus | None = ...,
         nominations: _abc.Iterable[_scheduling_pb2.PlacementAssignment] | None = ...,
         victims: _abc.Iterable[_common_pb2.ObjectRef] | None = ...,
     ) -> None: ...
@@ -878,7 +878,7 @@ class RunScoresResponse(_message.Message):
     TOTALS_FIELD_NUMBER: _builtins.int
     PLUGINS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def status(self) -> _common_pb2.Status:
+    def status(self) -> _common_pb2.PluginStatus:
         """REQUIRED: SUCCESS, or the error of the first plugin that failed; then the other fields are empty."""
 
     @_builtins.property
@@ -892,7 +892,7 @@ class RunScoresResponse(_message.Message):
     def __init__(
         self,
         *,
-        status: _common_pb2.Status | None = ...,
+        status: _common_pb2.PluginStatus | None = ...,
         totals: _abc.Iterable[_builtins.int] | None = ...,
         plugins: _abc.Iterable[Global___PluginNodeScores] | None = ...,
     ) -> None: ...

@@ -35,7 +35,9 @@ class HandleServiceStub(object):
     Configure, or stops calling if there is none.
     PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
     quarantine because it broke the contract again and again. The same.
-    RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
+    RESOURCE_EXHAUSTED   too many calls are open: the plugin waits before the next call. Or a request is larger than
+    max_message_bytes, which the message then says: the plugin sends it in parts. No answer is
+    too large, because every answer that can grow is a stream.
     INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
     UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
     DEADLINE_EXCEEDED    the plugin's own deadline for the call has passed.
@@ -47,7 +49,7 @@ class HandleServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.ListWaitingPods = channel.unary_unary(
+        self.ListWaitingPods = channel.unary_stream(
                 '/berth.plugin.v1.HandleService/ListWaitingPods',
                 request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ListWaitingPodsRequest.SerializeToString,
                 response_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ListWaitingPodsResponse.FromString,
@@ -134,14 +136,16 @@ class HandleServiceServicer(object):
     Configure, or stops calling if there is none.
     PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
     quarantine because it broke the contract again and again. The same.
-    RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
+    RESOURCE_EXHAUSTED   too many calls are open: the plugin waits before the next call. Or a request is larger than
+    max_message_bytes, which the message then says: the plugin sends it in parts. No answer is
+    too large, because every answer that can grow is a stream.
     INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
     UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
     DEADLINE_EXCEEDED    the plugin's own deadline for the call has passed.
     """
 
     def ListWaitingPods(self, request, context):
-        """Lists the pods that wait on Permit.
+        """Lists the pods that wait on Permit. All chunks are of one moment. Each is smaller than the agreed size.
 
         Caller: the plugin, at any time.
         Errors: those of every call.
@@ -195,7 +199,7 @@ class HandleServiceServicer(object):
 
         Caller: the plugin, while its PostFilter of that cycle is open.
         Errors: FAILED_PRECONDITION: no PostFilter of the plugin is open in that cycle. INVALID_ARGUMENT: a scenario names
-        a node or a pod that is not in the snapshot.
+        a node or a pod that is not in the snapshot, or a new node that is.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -336,7 +340,7 @@ class HandleServiceServicer(object):
 
 def add_HandleServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'ListWaitingPods': grpc.unary_unary_rpc_method_handler(
+            'ListWaitingPods': grpc.unary_stream_rpc_method_handler(
                     servicer.ListWaitingPods,
                     request_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ListWaitingPodsRequest.FromString,
                     response_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ListWaitingPodsResponse.SerializeToString,
@@ -429,7 +433,9 @@ class HandleService(object):
     Configure, or stops calling if there is none.
     PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
     quarantine because it broke the contract again and again. The same.
-    RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
+    RESOURCE_EXHAUSTED   too many calls are open: the plugin waits before the next call. Or a request is larger than
+    max_message_bytes, which the message then says: the plugin sends it in parts. No answer is
+    too large, because every answer that can grow is a stream.
     INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
     UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
     DEADLINE_EXCEEDED    the plugin's own deadline for the call has passed.
@@ -446,7 +452,7 @@ class HandleService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
+        return grpc.experimental.unary_stream(
             request,
             target,
             '/berth.plugin.v1.HandleService/ListWaitingPods',

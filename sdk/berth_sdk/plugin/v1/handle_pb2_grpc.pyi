@@ -36,7 +36,9 @@ class HandleServiceStub:
                            Configure, or stops calling if there is none.
       PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
                            quarantine because it broke the contract again and again. The same.
-      RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
+      RESOURCE_EXHAUSTED   too many calls are open: the plugin waits before the next call. Or a request is larger than
+                           max_message_bytes, which the message then says: the plugin sends it in parts. No answer is
+                           too large, because every answer that can grow is a stream.
       INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
       UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
       DEADLINE_EXCEEDED    the plugin's own deadline for the call has passed.
@@ -46,8 +48,8 @@ class HandleServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> HandleServiceAsyncStub: ...
-    ListWaitingPods: _grpc.UnaryUnaryMultiCallable[_handle_pb2.ListWaitingPodsRequest, _handle_pb2.ListWaitingPodsResponse]
-    """Lists the pods that wait on Permit.
+    ListWaitingPods: _grpc.UnaryStreamMultiCallable[_handle_pb2.ListWaitingPodsRequest, _handle_pb2.ListWaitingPodsResponse]
+    """Lists the pods that wait on Permit. All chunks are of one moment. Each is smaller than the agreed size.
 
     Caller: the plugin, at any time.
     Errors: those of every call.
@@ -85,7 +87,7 @@ class HandleServiceStub:
 
     Caller: the plugin, while its PostFilter of that cycle is open.
     Errors: FAILED_PRECONDITION: no PostFilter of the plugin is open in that cycle. INVALID_ARGUMENT: a scenario names
-      a node or a pod that is not in the snapshot.
+      a node or a pod that is not in the snapshot, or a new node that is.
     Repeat: yes, pure.
     """
     EvaluatePreemption: _grpc.UnaryUnaryMultiCallable[_handle_pb2.EvaluatePreemptionRequest, _handle_pb2.EvaluatePreemptionResponse]
@@ -191,15 +193,17 @@ class HandleServiceAsyncStub(HandleServiceStub):
                            Configure, or stops calling if there is none.
       PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
                            quarantine because it broke the contract again and again. The same.
-      RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
+      RESOURCE_EXHAUSTED   too many calls are open: the plugin waits before the next call. Or a request is larger than
+                           max_message_bytes, which the message then says: the plugin sends it in parts. No answer is
+                           too large, because every answer that can grow is a stream.
       INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
       UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
       DEADLINE_EXCEEDED    the plugin's own deadline for the call has passed.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    ListWaitingPods: _aio.UnaryUnaryMultiCallable[_handle_pb2.ListWaitingPodsRequest, _handle_pb2.ListWaitingPodsResponse]  # type: ignore[assignment]
-    """Lists the pods that wait on Permit.
+    ListWaitingPods: _aio.UnaryStreamMultiCallable[_handle_pb2.ListWaitingPodsRequest, _handle_pb2.ListWaitingPodsResponse]  # type: ignore[assignment]
+    """Lists the pods that wait on Permit. All chunks are of one moment. Each is smaller than the agreed size.
 
     Caller: the plugin, at any time.
     Errors: those of every call.
@@ -237,7 +241,7 @@ class HandleServiceAsyncStub(HandleServiceStub):
 
     Caller: the plugin, while its PostFilter of that cycle is open.
     Errors: FAILED_PRECONDITION: no PostFilter of the plugin is open in that cycle. INVALID_ARGUMENT: a scenario names
-      a node or a pod that is not in the snapshot.
+      a node or a pod that is not in the snapshot, or a new node that is.
     Repeat: yes, pure.
     """
     EvaluatePreemption: _aio.UnaryUnaryMultiCallable[_handle_pb2.EvaluatePreemptionRequest, _handle_pb2.EvaluatePreemptionResponse]  # type: ignore[assignment]
@@ -342,7 +346,9 @@ class HandleServiceServicer:
                            Configure, or stops calling if there is none.
       PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
                            quarantine because it broke the contract again and again. The same.
-      RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
+      RESOURCE_EXHAUSTED   too many calls are open: the plugin waits before the next call. Or a request is larger than
+                           max_message_bytes, which the message then says: the plugin sends it in parts. No answer is
+                           too large, because every answer that can grow is a stream.
       INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
       UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
       DEADLINE_EXCEEDED    the plugin's own deadline for the call has passed.
@@ -352,8 +358,8 @@ class HandleServiceServicer:
         self,
         request: _handle_pb2.ListWaitingPodsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_handle_pb2.ListWaitingPodsResponse, _abc.Awaitable[_handle_pb2.ListWaitingPodsResponse]]:
-        """Lists the pods that wait on Permit.
+    ) -> _typing.Union[_abc.Iterator[_handle_pb2.ListWaitingPodsResponse], _abc.AsyncIterator[_handle_pb2.ListWaitingPodsResponse]]:
+        """Lists the pods that wait on Permit. All chunks are of one moment. Each is smaller than the agreed size.
 
         Caller: the plugin, at any time.
         Errors: those of every call.
@@ -411,7 +417,7 @@ class HandleServiceServicer:
 
         Caller: the plugin, while its PostFilter of that cycle is open.
         Errors: FAILED_PRECONDITION: no PostFilter of the plugin is open in that cycle. INVALID_ARGUMENT: a scenario names
-          a node or a pod that is not in the snapshot.
+          a node or a pod that is not in the snapshot, or a new node that is.
         Repeat: yes, pure.
         """
 

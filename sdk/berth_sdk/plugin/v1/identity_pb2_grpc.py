@@ -82,11 +82,12 @@ class IdentityServiceServicer(object):
 
         Caller: the host, once after a handshake and before every other call. A host that does not lead waits until it
         leads, because an instance has one attachment at a time. Deadline 10 s. A plugin refuses an attachment_id
-        that no Handshake named.
+        that no Handshake named. It remembers at least the last 64 ids that Handshakes named, because every replica of a
+        host that does not lead draws one each 5 s.
         Errors: for arguments that it cannot accept the plugin answers OK with ConfigureResponse.error. The host then
         does not call this instance again until the configuration changes. INVALID_ARGUMENT: the request breaks the
-        contract; the host treats it the same way. Any other code, or no answer in time: the host closes the
-        connection and begins again after a backoff.
+        contract; the host treats it the same way. PERMISSION_DENIED: no Handshake named the attachment_id. After it, any
+        other code, or no answer in time, the host closes the connection and begins again after a backoff.
         Repeat: yes. A second call with the same attachment_id replaces the first. One with another attachment_id begins
         a new attachment and ends the old one. A refusal ends no attachment but its own, and neither does a request
         that the plugin answers with an error. A trial begins and ends none.

@@ -26,7 +26,7 @@ from berth_sdk.plugin.v1 import common_pb2 as berth_dot_plugin_dot_v1_dot_common
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62\x65rth/plugin/v1/queue.proto\x12\x0f\x62\x65rth.plugin.v1\x1a\x1c\x62\x65rth/plugin/v1/common.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa6\x02\n\tQueuedPod\x12,\n\x07summary\x18\x01 \x01(\x0b\x32\x1b.berth.plugin.v1.PodSummary\x12+\n\x06object\x18\x02 \x01(\x0b\x32\x1b.berth.plugin.v1.KubeObject\x12\x10\n\x08\x61ttempts\x18\x03 \x01(\r\x12,\n\x08\x61\x64\x64\x65\x64_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10\x66irst_attempt_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0fvictims_pending\x18\x06 \x01(\x08\x12/\n\x05group\x18\x07 \x01(\x0b\x32 .berth.plugin.v1.PodGroupSummary\"\xc0\x01\n\x11PreEnqueueRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12(\n\x04pods\x18\x02 \x03(\x0b\x32\x1a.berth.plugin.v1.QueuedPod\x12.\n\x07version\x18\x03 \x01(\x0b\x32\x1d.berth.plugin.v1.StateVersion\x12*\n\x05\x64\x65lta\x18\x04 \x01(\x0b\x32\x1b.berth.plugin.v1.StateDelta\x12\x15\n\rattachment_id\x18\x05 \x01(\t\"?\n\x12PreEnqueueResponse\x12)\n\x08statuses\x18\x01 \x03(\x0b\x32\x17.berth.plugin.v1.Status\"b\n\x0fSortKeysRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12(\n\x04pods\x18\x02 \x03(\x0b\x32\x1a.berth.plugin.v1.QueuedPod\x12\x15\n\rattachment_id\x18\x03 \x01(\t\" \n\x10SortKeysResponse\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\"\xa5\x01\n\x0c\x43lusterEvent\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\x12/\n\nold_object\x18\x03 \x01(\x0b\x32\x1b.berth.plugin.v1.KubeObject\x12/\n\nnew_object\x18\x04 \x01(\x0b\x32\x1b.berth.plugin.v1.KubeObject\x12\x11\n\tgroup_key\x18\x05 \x01(\t\"\xf1\x01\n\x14QueueingHintsRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12,\n\x05\x65vent\x18\x02 \x01(\x0b\x32\x1d.berth.plugin.v1.ClusterEvent\x12(\n\x04pods\x18\x03 \x03(\x0b\x32\x1a.berth.plugin.v1.QueuedPod\x12.\n\x07version\x18\x04 \x01(\x0b\x32\x1d.berth.plugin.v1.StateVersion\x12*\n\x05\x64\x65lta\x18\x05 \x01(\x0b\x32\x1b.berth.plugin.v1.StateDelta\x12\x15\n\rattachment_id\x18\x06 \x01(\t\"&\n\x15QueueingHintsResponse\x12\r\n\x05queue\x18\x01 \x03(\x08\x32\x96\x02\n\x0cQueueService\x12U\n\nPreEnqueue\x12\".berth.plugin.v1.PreEnqueueRequest\x1a#.berth.plugin.v1.PreEnqueueResponse\x12O\n\x08SortKeys\x12 .berth.plugin.v1.SortKeysRequest\x1a!.berth.plugin.v1.SortKeysResponse\x12^\n\rQueueingHints\x12%.berth.plugin.v1.QueueingHintsRequest\x1a&.berth.plugin.v1.QueueingHintsResponseB3\n\x12io.berth.plugin.v1P\x01Z\x1b\x62\x65rth.io/plugin/v1;pluginv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62\x65rth/plugin/v1/queue.proto\x12\x0f\x62\x65rth.plugin.v1\x1a\x1c\x62\x65rth/plugin/v1/common.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa6\x02\n\tQueuedPod\x12,\n\x07summary\x18\x01 \x01(\x0b\x32\x1b.berth.plugin.v1.PodSummary\x12+\n\x06object\x18\x02 \x01(\x0b\x32\x1b.berth.plugin.v1.KubeObject\x12\x10\n\x08\x61ttempts\x18\x03 \x01(\r\x12,\n\x08\x61\x64\x64\x65\x64_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10\x66irst_attempt_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0fvictims_pending\x18\x06 \x01(\x08\x12/\n\x05group\x18\x07 \x01(\x0b\x32 .berth.plugin.v1.PodGroupSummary\"\xc0\x01\n\x11PreEnqueueRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12(\n\x04pods\x18\x02 \x03(\x0b\x32\x1a.berth.plugin.v1.QueuedPod\x12.\n\x07version\x18\x03 \x01(\x0b\x32\x1d.berth.plugin.v1.StateVersion\x12*\n\x05\x64\x65lta\x18\x04 \x01(\x0b\x32\x1b.berth.plugin.v1.StateDelta\x12\x15\n\rattachment_id\x18\x05 \x01(\t\"E\n\x12PreEnqueueResponse\x12/\n\x08statuses\x18\x01 \x03(\x0b\x32\x1d.berth.plugin.v1.PluginStatus\"b\n\x0fSortKeysRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12(\n\x04pods\x18\x02 \x03(\x0b\x32\x1a.berth.plugin.v1.QueuedPod\x12\x15\n\rattachment_id\x18\x03 \x01(\t\" \n\x10SortKeysResponse\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\"\xa5\x01\n\x0c\x43lusterEvent\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\x12/\n\nold_object\x18\x03 \x01(\x0b\x32\x1b.berth.plugin.v1.KubeObject\x12/\n\nnew_object\x18\x04 \x01(\x0b\x32\x1b.berth.plugin.v1.KubeObject\x12\x11\n\tgroup_key\x18\x05 \x01(\t\"\xf1\x01\n\x14QueueingHintsRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12,\n\x05\x65vent\x18\x02 \x01(\x0b\x32\x1d.berth.plugin.v1.ClusterEvent\x12(\n\x04pods\x18\x03 \x03(\x0b\x32\x1a.berth.plugin.v1.QueuedPod\x12.\n\x07version\x18\x04 \x01(\x0b\x32\x1d.berth.plugin.v1.StateVersion\x12*\n\x05\x64\x65lta\x18\x05 \x01(\x0b\x32\x1b.berth.plugin.v1.StateDelta\x12\x15\n\rattachment_id\x18\x06 \x01(\t\"&\n\x15QueueingHintsResponse\x12\r\n\x05queue\x18\x01 \x03(\x08\x32\x96\x02\n\x0cQueueService\x12U\n\nPreEnqueue\x12\".berth.plugin.v1.PreEnqueueRequest\x1a#.berth.plugin.v1.PreEnqueueResponse\x12O\n\x08SortKeys\x12 .berth.plugin.v1.SortKeysRequest\x1a!.berth.plugin.v1.SortKeysResponse\x12^\n\rQueueingHints\x12%.berth.plugin.v1.QueueingHintsRequest\x1a&.berth.plugin.v1.QueueingHintsResponseB3\n\x12io.berth.plugin.v1P\x01Z\x1b\x62\x65rth.io/plugin/v1;pluginv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,17 +39,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREENQUEUEREQUEST']._serialized_start=409
   _globals['_PREENQUEUEREQUEST']._serialized_end=601
   _globals['_PREENQUEUERESPONSE']._serialized_start=603
-  _globals['_PREENQUEUERESPONSE']._serialized_end=666
-  _globals['_SORTKEYSREQUEST']._serialized_start=668
-  _globals['_SORTKEYSREQUEST']._serialized_end=766
-  _globals['_SORTKEYSRESPONSE']._serialized_start=768
-  _globals['_SORTKEYSRESPONSE']._serialized_end=800
-  _globals['_CLUSTEREVENT']._serialized_start=803
-  _globals['_CLUSTEREVENT']._serialized_end=968
-  _globals['_QUEUEINGHINTSREQUEST']._serialized_start=971
-  _globals['_QUEUEINGHINTSREQUEST']._serialized_end=1212
-  _globals['_QUEUEINGHINTSRESPONSE']._serialized_start=1214
-  _globals['_QUEUEINGHINTSRESPONSE']._serialized_end=1252
-  _globals['_QUEUESERVICE']._serialized_start=1255
-  _globals['_QUEUESERVICE']._serialized_end=1533
+  _globals['_PREENQUEUERESPONSE']._serialized_end=672
+  _globals['_SORTKEYSREQUEST']._serialized_start=674
+  _globals['_SORTKEYSREQUEST']._serialized_end=772
+  _globals['_SORTKEYSRESPONSE']._serialized_start=774
+  _globals['_SORTKEYSRESPONSE']._serialized_end=806
+  _globals['_CLUSTEREVENT']._serialized_start=809
+  _globals['_CLUSTEREVENT']._serialized_end=974
+  _globals['_QUEUEINGHINTSREQUEST']._serialized_start=977
+  _globals['_QUEUEINGHINTSREQUEST']._serialized_end=1218
+  _globals['_QUEUEINGHINTSRESPONSE']._serialized_start=1220
+  _globals['_QUEUEINGHINTSRESPONSE']._serialized_end=1258
+  _globals['_QUEUESERVICE']._serialized_start=1261
+  _globals['_QUEUESERVICE']._serialized_end=1539
 # @@protoc_insertion_point(module_scope)

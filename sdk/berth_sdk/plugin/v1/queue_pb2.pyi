@@ -133,13 +133,13 @@ class PreEnqueueResponse(_message.Message):
 
     STATUSES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def statuses(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Status]:
+    def statuses(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PluginStatus]:
         """REQUIRED: aligned with `pods`; an unspecified code: SUCCESS."""
 
     def __init__(
         self,
         *,
-        statuses: _abc.Iterable[_common_pb2.Status] | None = ...,
+        statuses: _abc.Iterable[_common_pb2.PluginStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

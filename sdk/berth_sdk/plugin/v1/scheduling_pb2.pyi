@@ -216,7 +216,7 @@ class NodeGroup(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def status(self) -> _common_pb2.Status:
+    def status(self) -> _common_pb2.PluginStatus:
         """OPTIONAL: the verdict; unset, or without a code: UNSCHEDULABLE."""
 
     @_builtins.property
@@ -226,7 +226,7 @@ class NodeGroup(_message.Message):
     def __init__(
         self,
         *,
-        status: _common_pb2.Status | None = ...,
+        status: _common_pb2.PluginStatus | None = ...,
         nodes: _common_pb2.NodeSet | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "status", b"status"]  # noqa: Y015
@@ -269,25 +269,23 @@ Global___SimulateFilterRequest: _TypeAlias = SimulateFilterRequest  # noqa: Y015
 
 @_typing.final
 class Scenario(_message.Message):
-    """An assumption about nodes. The verdict is about the first of them."""
+    """An assumption about one node, which the verdict is about. Everything else is as in the snapshot."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    NODES_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScenarioNode]:
-        """REQUIRED: the nodes that differ from the snapshot. The list has one node today; it will have several once a group
-        of pods is scheduled as one.
-        """
+    def node(self) -> Global___ScenarioNode:
+        """REQUIRED: the node."""
 
     def __init__(
         self,
         *,
-        nodes: _abc.Iterable[Global___ScenarioNode] | None = ...,
+        node: Global___ScenarioNode | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -295,7 +293,9 @@ Global___Scenario: _TypeAlias = Scenario  # noqa: Y015
 
 @_typing.final
 class ScenarioNode(_message.Message):
-    """One node of the snapshot, without some of its pods and with some others. Scenarios do not build on each other."""
+    """One node of the snapshot, without some of its pods and with some others; or a node that does not exist. Scenarios do
+    not build on each other.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -303,8 +303,10 @@ class ScenarioNode(_message.Message):
     NODE_NAME_FIELD_NUMBER: _builtins.int
     REMOVED_FIELD_NUMBER: _builtins.int
     ADDED_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     node_index: _builtins.int
-    """REQUIRED in SNAPSHOT mode, else unset: the node's index; 0 is a valid index."""
+    """REQUIRED in SNAPSHOT mode, unless `state` is set; else unset: the node's index; 0 is a valid index."""
     node_name: _builtins.str
     """REQUIRED in NAMES mode, else empty: the node's name."""
     @_builtins.property
@@ -317,6 +319,19 @@ class ScenarioNode(_message.Message):
     def added(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PodState]:
         """OPTIONAL: pods to add to the node."""
 
+    @_builtins.property
+    def usage(self) -> _common_pb2.NodeUsage:
+        """REQUIRED if KIND_NODE_SUMMARY was declared, else unset: what the pods of the node use without the removed ones and
+        with the added ones, so that a filter on usage needs no copy of the pods.
+        """
+
+    @_builtins.property
+    def state(self) -> _common_pb2.NodeState:
+        """OPTIONAL: the node itself, if the snapshot does not have it: one that an autoscaler would add. It is complete: its
+        name, and all parts that the plugin declared; its index has no meaning, and `removed` is empty. The plugin judges
+        the node as if it were one more of the snapshot. Unset: the node is in the snapshot.
+        """
+
     def __init__(
         self,
         *,
@@ -324,10 +339,12 @@ class ScenarioNode(_message.Message):
         node_name: _builtins.str = ...,
         removed: _abc.Iterable[_common_pb2.ObjectRef] | None = ...,
         added: _abc.Iterable[_common_pb2.PodState] | None = ...,
+        usage: _common_pb2.NodeUsage | None = ...,
+        state: _common_pb2.NodeState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "node_index", b"node_index", "node_name", b"node_name", "removed", b"removed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "node_index", b"node_index", "node_name", b"node_name", "removed", b"removed", "state", b"state", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -346,14 +363,14 @@ class SimulateFilterResponse(_message.Message):
         """REQUIRED with the cycle_id; without a code: SUCCESS."""
 
     @_builtins.property
-    def statuses(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Status]:
+    def statuses(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PluginStatus]:
         """REQUIRED: aligned with `scenarios`; an unspecified code: SUCCESS."""
 
     def __init__(
         self,
         *,
         ctx: _common_pb2.ReplyContext | None = ...,
-        statuses: _abc.Iterable[_common_pb2.Status] | None = ...,
+        statuses: _abc.Iterable[_common_pb2.PluginStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -555,7 +572,7 @@ class ScoreResponse(_message.Message):
 
     @_builtins.property
     def scores(self) -> Global___Scores:
-        """REQUIRED with SUCCESS, unless `needs` is set: a score for every candidate."""
+        """REQUIRED with SUCCESS, unless `missing` is set: a score for every candidate."""
 
     def __init__(
         self,
@@ -685,7 +702,7 @@ class NormalizeScoreResponse(_message.Message):
 
     @_builtins.property
     def scores(self) -> Global___Scores:
-        """REQUIRED with SUCCESS, unless `needs` is set: a score in 0..100 for every candidate."""
+        """REQUIRED with SUCCESS, unless `missing` is set: a score in 0..100 for every candidate."""
 
     def __init__(
         self,
@@ -1219,7 +1236,7 @@ class NormalizePlacementScoreResponse(_message.Message):
 
     @_builtins.property
     def scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """REQUIRED with SUCCESS, unless `needs` is set: aligned with `placements`, each in 0..100."""
+        """REQUIRED with SUCCESS, unless `missing` is set: aligned with `placements`, each in 0..100."""
 
     def __init__(
         self,
@@ -1288,7 +1305,7 @@ class PlacementFeasibleResponse(_message.Message):
 
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeasibleRun]:
-        """REQUIRED with SUCCESS, unless `needs` is set: the runs, which together have one status for each step, in the order
+        """REQUIRED with SUCCESS, unless `missing` is set: the runs, which together have one status for each step, in the order
         of the steps.
         """
 
@@ -1317,7 +1334,7 @@ class FeasibleRun(_message.Message):
     count: _builtins.int
     """REQUIRED: the number of steps, at least 1."""
     @_builtins.property
-    def status(self) -> _common_pb2.Status:
+    def status(self) -> _common_pb2.PluginStatus:
         """OPTIONAL: SUCCESS, WAIT, UNSCHEDULABLE or ERROR; without a code: SUCCESS. In reasons the host writes the numbers of
         the step in place of "{scheduled}" and "{remaining}".
         """
@@ -1326,7 +1343,7 @@ class FeasibleRun(_message.Message):
         self,
         *,
         count: _builtins.int = ...,
-        status: _common_pb2.Status | None = ...,
+        status: _common_pb2.PluginStatus | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1615,7 +1632,7 @@ class ObjectPatch(_message.Message):
     """OPTIONAL: "status"; empty: the object itself."""
     action: Global___ObjectPatch.Action.ValueType
     """OPTIONAL: what the host does with the object; unspecified: MERGE. "pods" allows MERGE only. A host that does not
-    know the value merges: in place of a CREATE it finds no object, and in place of a DELETE it changes nothing.
+    know the value does nothing, and answers REFUSED.
     """
     @_builtins.property
     def ref(self) -> _common_pb2.ObjectRef:

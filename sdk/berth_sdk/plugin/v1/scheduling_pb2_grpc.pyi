@@ -117,6 +117,10 @@ class SchedulingServiceStub:
     calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`. Both times the
     snapshot has the members that were reserved before this one, and lacks this pod.
 
+    SKIP: the plugin holds nothing for this pod. The host then leaves out its PreBindPreFlight, PreBind, Unreserve and
+    PostBind in this cycle, and does not list the cycle in Reconcile. Permit it calls all the same; a WAIT there begins
+    a reservation, which ends as every other one does.
+
     Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
       Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
     Errors: the policy, Fail by default. The outcome is then unknown, so the host sends Unreserve to every plugin with
@@ -325,6 +329,10 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds, it
     calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`. Both times the
     snapshot has the members that were reserved before this one, and lacks this pod.
+
+    SKIP: the plugin holds nothing for this pod. The host then leaves out its PreBindPreFlight, PreBind, Unreserve and
+    PostBind in this cycle, and does not list the cycle in Reconcile. Permit it calls all the same; a WAIT there begins
+    a reservation, which ends as every other one does.
 
     Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
       Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
@@ -571,6 +579,10 @@ class SchedulingServiceServicer:
         members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds, it
         calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`. Both times the
         snapshot has the members that were reserved before this one, and lacks this pod.
+
+        SKIP: the plugin holds nothing for this pod. The host then leaves out its PreBindPreFlight, PreBind, Unreserve and
+        PostBind in this cycle, and does not list the cycle in Reconcile. Permit it calls all the same; a WAIT there begins
+        a reservation, which ends as every other one does.
 
         Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
           Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.

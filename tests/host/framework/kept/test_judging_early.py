@@ -104,7 +104,8 @@ async def test_failure_counts_only_if_the_node_fits(tmp_path: Path, fits: bool) 
         host.state.put(make_pod("bound", uid="bound"), "n1")
         if not fits:
             rejected = spb.NodeGroup(
-                status=pb.Status(code=pb.Status.CODE_UNSCHEDULABLE), nodes=pb.NodeSet(bitmap=b"\x02")
+                status=pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE),
+                nodes=pb.NodeSet(bitmap=b"\x02"),
             )
             served.on("Filter", lambda _: spb.FilterResponse(verdicts=spb.NodeVerdicts(rejected=[rejected])))
             assert await attempt(framework, host) == [0, 0]
@@ -202,10 +203,10 @@ async def test_no_task_runs_on_when_filter_is_cancelled(tmp_path: Path) -> None:
 
 
 def rejecting(
-    bitmap: bytes, code: pb.Status.Code.ValueType = pb.Status.CODE_UNSCHEDULABLE
+    bitmap: bytes, code: pb.PluginStatus.Code.ValueType = pb.PluginStatus.CODE_UNSCHEDULABLE
 ) -> spb.FilterResponse:
     """Return an answer that rejects the nodes in `bitmap`."""
-    status = pb.Status(code=code, reasons=["elsewhere"])
+    status = pb.PluginStatus(code=code, reasons=["elsewhere"])
     rejected = spb.NodeGroup(status=status, nodes=pb.NodeSet(bitmap=bitmap))
     return spb.FilterResponse(verdicts=spb.NodeVerdicts(rejected=[rejected]))
 
@@ -272,7 +273,7 @@ async def test_error_about_a_row_that_is_rejected_here_ends_no_cycle(tmp_path: P
     async with with_a_filter_elsewhere(tmp_path, Empty) as (framework, host, served):
         assert await judged(framework, host) == ([0, 1, 2], {})
         host.state.put(make_pod("bound", uid="bound"), "n1")
-        served.on("Filter", lambda _: rejecting(b"\x02", pb.Status.CODE_ERROR))
+        served.on("Filter", lambda _: rejecting(b"\x02", pb.PluginStatus.CODE_ERROR))
         assert await judged(framework, host) == ([0, 2], {"n1": "full"})
 
 

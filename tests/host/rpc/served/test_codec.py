@@ -164,7 +164,7 @@ def test_decoded_patches_equal_the_encoded_ones(action: PatchAction) -> None:
         subresource="status",
         action=action,
     )
-    context = pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS))
+    context = pb.ReplyContext(status=pb.PluginStatus(code=pb.PluginStatus.CODE_SUCCESS))
     patches = [wire_results.encode_patch(patch)]
     read = reader(NodeMode.SNAPSHOT)
     got = read_by("PreBind", read, scheduling_pb2.PreBindResponse(ctx=context, patches=patches))
@@ -278,7 +278,7 @@ NO_JSON = [
 @pytest.mark.parametrize("raw", NO_JSON)
 def test_patch_that_is_no_json_object_is_a_violation(raw: bytes) -> None:
     reply = scheduling_pb2.PreBindResponse(
-        ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS)),
+        ctx=pb.ReplyContext(status=pb.PluginStatus(code=pb.PluginStatus.CODE_SUCCESS)),
         patches=[scheduling_pb2.ObjectPatch(resource="pods", merge_patch_json=raw)],
     )
     with pytest.raises(PluginProtocolError, match="JSON"):

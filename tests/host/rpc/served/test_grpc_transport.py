@@ -67,8 +67,8 @@ async def test_pod_is_complete_in_the_first_call_of_a_cycle_alone(tmp_path: Path
         cycle = host.cycle(make_pod("web", uid="uid-web", cpu="500m", labels={"a": "b"}))
         await host.client.pre_filter(cycle, host.nodes)
         await host.client.filter(cycle, host.nodes)
-        first = plugin.requests("PreFilter")[0].ctx.pods[0].summary
-        second = plugin.requests("Filter")[0].ctx.pods[0].summary
+        first = plugin.requests("PreFilter")[0].ctx.pod.summary
+        second = plugin.requests("Filter")[0].ctx.pod.summary
         assert (first.ref.uid, first.requests["cpu"], dict(first.labels)) == ("uid-web", 500, {"a": "b"})
         assert [field.name for field, _ in second.ListFields()] == ["ref"]
 
@@ -79,9 +79,7 @@ async def test_pod_is_complete_in_every_call_in_names_mode(tmp_path: Path) -> No
         await host.client.pre_filter(cycle, host.nodes)
         await host.client.filter(cycle, host.nodes.take([0, 2]))
         assert all(
-            request.ctx.pods[0].summary.scheduler_name
-            for _, request in plugin.asked
-            if hasattr(request, "ctx")
+            request.ctx.pod.summary.scheduler_name for _, request in plugin.asked if hasattr(request, "ctx")
         )
         assert list(plugin.requests("Filter")[0].candidates.names) == ["n0", "n2"]
         assert not plugin.requests("SyncState")
@@ -94,8 +92,8 @@ async def test_pod_object_travels_to_plugins_that_declare_it(tmp_path: Path) -> 
         await host.clients["Plain"].filter(cycle, host.nodes)
         await host.clients["Wants"].filter(cycle, host.nodes)
         plain, wanted = (request.ctx for request in plugin.requests("Filter"))
-        assert not plain.pods[0].HasField("object")
-        assert b'"web"' in wanted.pods[0].object.raw
+        assert not plain.pod.HasField("object")
+        assert b'"web"' in wanted.pod.object.raw
 
 
 async def test_first_call_of_a_cycle_carries_the_changes_and_later_ones_nothing(tmp_path: Path) -> None:
@@ -113,7 +111,7 @@ async def test_first_call_of_a_cycle_carries_the_changes_and_later_ones_nothing(
 
 async def test_a_synchronisation_whose_answer_cannot_be_read_fails_the_call(tmp_path: Path) -> None:
     async with attached(tmp_path, points=failing("filter")) as (host, plugin):
-        plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_STATE)))
+        plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.MISSING_STATE)))
         plugin.once("SyncState", lambda _: b"\xff\xff\xff")
         verdicts = await host.client.filter(host.cycle(), host.nodes)
         assert "answered what is no reply to it at Filter" in verdicts.to_list()[0].reasons[0]
@@ -433,17 +431,17 @@ async def test_missing_pod_is_sent_again_within_the_call(tmp_path: Path) -> None
     async with attached(tmp_path) as (host, plugin):
         cycle = host.cycle()
         await host.client.pre_filter(cycle, host.nodes)
-        plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_POD)))
+        plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.MISSING_POD)))
         assert (await host.client.filter(cycle, host.nodes)).all_passed
         first, second = plugin.requests("Filter")
-        assert not first.ctx.pods[0].summary.scheduler_name
-        assert second.ctx.pods[0].summary.scheduler_name
+        assert not first.ctx.pod.summary.scheduler_name
+        assert second.ctx.pod.summary.scheduler_name
         assert (first.ctx.attempt, second.ctx.attempt) == (0, 1)
 
 
 async def test_state_that_was_lost_is_sent_in_full_before_the_call_is_repeated(tmp_path: Path) -> None:
     async with attached(tmp_path) as (host, plugin):
-        plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_STATE)))
+        plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.MISSING_STATE)))
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
         assert len(plugin.requests("SyncState")) == 2
         assert plugin.requests("SyncState")[1][0].full
@@ -456,7 +454,9 @@ async def test_delta_starts_where_the_plugin_says_that_it_stands(tmp_path: Path)
         host.state.put(make_pod("x", uid="x"), "n1")
         await host.client.filter(host.cycle(), host.nodes)
         host.state.put(make_pod("y", uid="y"), "n2")
-        plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_STATE, have=old)))
+        plugin.once(
+            "Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.MISSING_STATE, have=old))
+        )
         await host.client.filter(host.cycle(), host.nodes)
         repaired = plugin.requests("Filter")[-1].ctx.delta
         assert repaired.base == old
@@ -469,7 +469,7 @@ async def test_a_second_need_in_one_call_is_a_violation_and_is_healed_in_the_bac
     tmp_path: Path,
 ) -> None:
     async with attached(tmp_path) as (host, plugin):
-        plugin.on("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_STATE)))
+        plugin.on("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.MISSING_STATE)))
         status = (await host.client.filter(host.cycle(), host.nodes)).status(0)
         assert status.message == 'plugin "Demo" asked again for what it was just given at Filter'
         assert len(plugin.requests("Filter")) == 2
@@ -478,7 +478,7 @@ async def test_a_second_need_in_one_call_is_a_violation_and_is_healed_in_the_bac
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("need", [pb.NEED_CYCLE_RESTART, pb.NEED_UNSPECIFIED, 77])
+@pytest.mark.parametrize("need", [pb.MISSING_CYCLE, pb.MISSING_UNSPECIFIED, 77])
 async def test_lost_memory_restarts_the_cycle_once_before_reserve(tmp_path: Path, need: Any) -> None:
     async with attached(tmp_path) as (host, plugin):
         plugin.on("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(need)))
@@ -490,7 +490,7 @@ async def test_lost_memory_restarts_the_cycle_once_before_reserve(tmp_path: Path
 
 async def test_lost_memory_after_reserve_fails_the_point(tmp_path: Path) -> None:
     async with attached(tmp_path) as (host, plugin):
-        plugin.on("Permit", lambda _: scheduling_pb2.PermitResponse(ctx=lacking(pb.NEED_CYCLE_RESTART)))
+        plugin.on("Permit", lambda _: scheduling_pb2.PermitResponse(ctx=lacking(pb.MISSING_CYCLE)))
         cycle = host.cycle()
         await host.client.reserve(cycle, "n0")
         assert (await host.client.permit(cycle, "n0")).status.code is Code.ERROR
@@ -657,7 +657,9 @@ async def test_bind_whose_outcome_is_unknown_is_marked(tmp_path: Path) -> None:
         cycle = host.cycle()
         assert (await host.client.bind(cycle, "n0")).status.code is Code.ERROR
         assert cycle.part("Demo").is_bind_unknown
-        plugin.on("Bind", lambda _: scheduling_pb2.BindResponse(ctx=decided(pb.Status.CODE_ERROR, "no")))
+        plugin.on(
+            "Bind", lambda _: scheduling_pb2.BindResponse(ctx=decided(pb.PluginStatus.CODE_ERROR, "no"))
+        )
         told = host.cycle()
         assert (await host.client.bind(told, "n0")).status.message == "no"
         assert not told.part("Demo").is_bind_unknown
@@ -665,7 +667,7 @@ async def test_bind_whose_outcome_is_unknown_is_marked(tmp_path: Path) -> None:
 
 async def test_score_error_that_the_plugin_reports_ends_the_cycle(tmp_path: Path) -> None:
     async with attached(tmp_path) as (host, plugin):
-        reply = scheduling_pb2.ScoreResponse(ctx=decided(pb.Status.CODE_ERROR, "no light"))
+        reply = scheduling_pb2.ScoreResponse(ctx=decided(pb.PluginStatus.CODE_ERROR, "no light"))
         plugin.on("Score", lambda _: reply)
         outcome = await host.client.score(host.cycle(), host.nodes)
         assert outcome.status.message == 'running Score plugins: plugin "Demo" failed with: no light'

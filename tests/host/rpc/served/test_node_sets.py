@@ -156,7 +156,9 @@ def test_unset_node_set_is_the_empty_set() -> None:
 
 def test_rejection_with_success_is_a_violation() -> None:
     message = scheduling_pb2.NodeVerdicts()
-    message.rejected.add(nodes=pb.NodeSet(bitmap=b"\x01"), status=pb.Status(code=pb.Status.CODE_SUCCESS))
+    message.rejected.add(
+        nodes=pb.NodeSet(bitmap=b"\x01"), status=pb.PluginStatus(code=pb.PluginStatus.CODE_SUCCESS)
+    )
     with pytest.raises(PluginProtocolError, match="as rejected and gave them SUCCESS"):
         reader({0, 1}, NodeMode.SNAPSHOT).verdicts(message)
 

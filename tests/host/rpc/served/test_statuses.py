@@ -18,13 +18,13 @@ def test_every_code_survives_the_way_there_and_back(code: Code) -> None:
 
 
 def test_no_code_is_read_as_the_place_says() -> None:
-    message = pb.Status(reasons=["r"])
+    message = pb.PluginStatus(reasons=["r"])
     assert decode_status(message, "Demo", Code.UNSCHEDULABLE).code is Code.UNSCHEDULABLE
     assert decode_status(message, "Demo", Code.SUCCESS).code is Code.SUCCESS
 
 
 def test_unknown_code_is_an_error_that_says_so() -> None:
-    message = pb.Status(reasons=["because"])
+    message = pb.PluginStatus(reasons=["because"])
     message.code = 42  # type: ignore[assignment]  # from a newer contract
     status = decode_status(message, "Demo", Code.SUCCESS)
     assert status.code is Code.ERROR
@@ -32,12 +32,12 @@ def test_unknown_code_is_an_error_that_says_so() -> None:
 
 
 def test_reasons_beyond_thirty_two_are_dropped() -> None:
-    message = pb.Status(code=pb.Status.CODE_UNSCHEDULABLE, reasons=[str(i) for i in range(40)])
+    message = pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE, reasons=[str(i) for i in range(40)])
     assert len(decode_status(message, "Demo", Code.ERROR).reasons) == 32
 
 
 def test_reasons_beyond_four_kib_are_cut() -> None:
-    message = pb.Status(code=pb.Status.CODE_UNSCHEDULABLE, reasons=["x" * 4096, "y" * 5000])
+    message = pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE, reasons=["x" * 4096, "y" * 5000])
     assert [len(reason) for reason in decode_status(message, "Demo", Code.ERROR).reasons] == [4096, 4096]
 
 
@@ -61,5 +61,5 @@ def test_text_is_cut_at_its_limit_and_never_inside_a_character(text: str) -> Non
 )
 def test_words_of_a_plugin_are_one_line_that_does_nothing_to_a_terminal(text: str, shown: str) -> None:
     assert plain(text) == shown
-    message = pb.Status(code=pb.Status.CODE_UNSCHEDULABLE, reasons=[text])
+    message = pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE, reasons=[text])
     assert decode_status(message, "Demo", Code.ERROR).reasons == (shown,)
