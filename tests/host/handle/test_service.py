@@ -39,8 +39,6 @@ async def test_waiting_pods_are_listed_with_their_objects_on_request() -> None:
 
 
 async def test_list_of_waiting_pods_comes_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     monkeypatch.setattr(calls, "CHUNK_BYTES", 1)
     async with serving() as host:
         held = host.backend.waiting_pods("Demo", True)
