@@ -12,13 +12,14 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; 
 TWO_AT_ONCE := --numprocesses=2 --dist=worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check envtest e2e scheduler-perf-data soak
+.PHONY: help setup demo test test-long check conformance-examples envtest e2e scheduler-perf-data soak
 
 help:
 	@echo 'make demo    watch a scheduler place workloads with plugins that run in other processes'
 	@echo 'make test    run the tests'
 	@echo 'make check   lint, formatting, types, layers, generated code'
 	@echo 'make setup   make .venv; the other targets do so when it is needed'
+	@echo 'make conformance-examples build the example plugins of every language, run the conformance kit and a simulation with each; LANGUAGES="go rust" chooses'
 	@echo 'make envtest build a real API server, etcd, kube-scheduler and helm for tests/cluster; needs Go'
 	@echo "make e2e     run Kubernetes' own scheduling specs against kube-scheduler and berth; needs Go, an hour"
 	@echo 'make scheduler-perf-data download the workloads of Kubernetes'"'"' scheduler_perf; needs Go'
@@ -53,6 +54,9 @@ soak: $(STAMP)
 	$(BIN)/python tests/cluster/replay_observability.py tests/cluster/golden_observability
 	for folder in golden_extender golden_extender/more; do \
 		$(BIN)/python tests/cluster/replay_extender.py tests/cluster/$$folder || exit; done
+
+conformance-examples: $(STAMP)
+	@LANGUAGES="$(LANGUAGES)" $(BIN)/python tests/examples/conformance.py
 
 envtest:
 	@sh tests/cluster/envtest/build.sh

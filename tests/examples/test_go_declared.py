@@ -12,7 +12,7 @@ import pytest
 from support.examples import EXAMPLES
 from support.hosts import World, enabling, node, pod
 
-FOLDER = EXAMPLES / "go" / "declared"
+FOLDER = EXAMPLES / "go"
 CALLS = ("PreFilter", "Filter", "PreScore", "Score")
 
 
@@ -21,7 +21,7 @@ def program(tmp_path: Path) -> Path:
     """Return the plugin, built for this test."""
     built = tmp_path / "declared"
     environment = {**os.environ, "PROTOC": f"{sys.executable} -m grpc_tools.protoc"}
-    subprocess.run([str(FOLDER / "build.sh"), str(built)], env=environment, check=True)
+    subprocess.run([str(FOLDER / "build.sh"), str(tmp_path), "declared"], env=environment, check=True)
     return built
 
 

@@ -1,4 +1,4 @@
-"""The plugin in Go for `berth bench versus`: `examples/go/declared`, built on demand.
+"""The plugin in Go for `berth bench versus`: `declared` of `examples/go`, built on demand.
 
 The host starts it as a child. It needs a clone of berth, Go, and grpcio-tools. Called by the command.
 """
@@ -16,9 +16,11 @@ from typing import Final
 from berth_bench.versus.extender import clone
 
 NAME: Final = "NameRank"
-MODULE: Final = Path("examples/go/declared")
+MODULE: Final = Path("examples/go")
 """The Go module, relative to the root of a clone."""
-PROGRAM: Final = Path(".cache/versus/name-rank")
+PLUGIN: Final = "declared"
+"""The folder of the plugin in the module, and the name of its program."""
+PROGRAM: Final = Path(".cache/versus") / PLUGIN
 """The program, relative to the root of a clone."""
 
 
@@ -46,9 +48,8 @@ def build() -> None:
     if problem := missing():
         raise GoPluginError(problem)
     root = clone()
-    (root / PROGRAM).parent.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
-        [str(root / MODULE / "build.sh"), str((root / PROGRAM).absolute())],
+        [str(root / MODULE / "build.sh"), str((root / PROGRAM).parent.absolute()), PLUGIN],
         env={**os.environ, "PROTOC": f"{sys.executable} -m grpc_tools.protoc"},
         capture_output=True,
         text=True,

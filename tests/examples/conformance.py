@@ -1,0 +1,214 @@
+"""Build the example plugins of every language, and run the conformance kit and a simulation with each.
+
+    make conformance-examples
+    make conformance-examples LANGUAGES="go typescript"
+
+Prints a line for each language: `go: conformant, 57 passed, 0 failed`. The counts are those of all programs
+of the language. Each simulation must place the same pods on the same nodes as with the first language,
+Python. Exits 1 if a language is not conformant, cannot be built, or places a pod elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+sys.path.insert(0, str(next(folder for folder in Path(__file__).parents if folder.name == "tests")))
+
+from support.examples import EXAMPLES
+from support.languages import LANGUAGES, PLUGINS, LanguageError, built, chosen, command, tested
+
+CLUSTER: Final = EXAMPLES / "conformance" / "cluster.yaml"
+ARGUMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "Maintenance": {"nodes": ["n2", "n5"]},
+    "FreeCpu": {},
+    "Slots": {"slots": 3},
+}
+"""The arguments of each plugin."""
+INSTEAD_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "FreeCpu": ("NodeResourcesFit", "NodeResourcesBalancedAllocation"),
+}
+"""The default plugins that would decide before a plugin does."""
+_WAIT_S: Final = 60
+
+
+@contextmanager
+def serving(words: list[str]) -> Iterator[str]:
+    """Start a plugin as a host starts a child, and end it. Yields the address that it printed."""
+    with tempfile.TemporaryDirectory(prefix="berth-conformance-") as folder:
+        environment = {
+            **os.environ,
+            "BERTH_PLUGIN_ENDPOINT": f"unix://{folder}/plugin.sock",
+            "BERTH_PLUGIN_COOKIE": "conformance",
+        }
+        process = subprocess.Popen(
+            words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            if not line:
+                raise LanguageError(
+                    f"{' '.join(words)} ended with exit code {process.wait()} before it served"
+                )
+            yield json.loads(line)["address"]
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(_WAIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise LanguageError(f"{' '.join(words)} did not end when its standard input closed") from None
+            finally:
+                process.stdout.close()
+
+
+def kit(words: list[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the conformance kit's report about a plugin."""
+    with serving(words) as address:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "berth_sdk",
+                "conformance",
+                address,
+                "--json",
+                "--args",
+                json.dumps(arguments),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    try:
+        report: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        raise LanguageError(f"the kit broke (exit code {done.returncode}):\n{done.stderr.strip()}") from None
+    return report
+
+
+def configuration(plugin: str, words: list[str]) -> str:
+    """Return the configuration of a host that starts the plugin as its child."""
+    disabled = [{"name": other} for other in INSTEAD_OF.get(plugin, ())]
+    profile = {
+        "plugins": {"multiPoint": {"enabled": [{"name": plugin}], "disabled": disabled}},
+        "pluginConfig": [{"name": plugin, "args": ARGUMENTS[plugin]}],
+    }
+    kube = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [profile],
+    }
+    own = {
+        "apiVersion": "config.berth.io/v1alpha1",
+        "kind": "BerthConfiguration",
+        "cycleBudget": "60s",
+        "plugins": [{"name": plugin, "command": words}],
+    }
+    return yaml.safe_dump_all([kube, own])
+
+
+def placements(plugin: str, words: list[str]) -> dict[str, str]:
+    """Return the node of each pod of the example cluster, with the plugin; a pending pod has its message."""
+    with tempfile.TemporaryDirectory(prefix="berth-conformance-") as folder:
+        config = Path(folder) / "config.yaml"
+        config.write_text(configuration(plugin, words))
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "berth_host",
+                "simulate",
+                "-f",
+                str(CLUSTER),
+                "--config",
+                str(config),
+                "-o",
+                "json",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        raise LanguageError(
+            f"berth simulate failed (exit code {done.returncode}):\n{done.stderr.strip()}"
+        ) from None
+    placed = {one["pod"]: one["node"] for one in answer["placements"]}
+    return placed | {one["pod"]: f"pending: {one['message']}" for one in answer["pending"]}
+
+
+def differences(placed: Mapping[str, str], reference: Mapping[str, str]) -> list[str]:
+    """Return a line for each pod that is placed otherwise than in `reference`."""
+    pods = sorted(placed.keys() | reference.keys())
+    return [
+        f"{pod}: {placed.get(pod, 'not there')}, with Python {reference.get(pod, 'not there')}"
+        for pod in pods
+        if placed.get(pod) != reference.get(pod)
+    ]
+
+
+def examined(name: str, reference: dict[str, dict[str, str]]) -> tuple[str, list[str]]:
+    """Build, test and examine one language.
+
+    `reference`: the placements with the first language, by plugin; those that are missing are made here.
+
+    Returns the line about the language, and what is wrong, a line each. Raises LanguageError.
+    """
+    built(name)
+    tested(name)
+    passed, failed, wrong = 0, 0, []
+    for program in LANGUAGES[name].programs:
+        plugin, words = PLUGINS[program], command(name, program)
+        report = kit(words, ARGUMENTS[plugin])
+        passed += report["passed"]
+        failed += report["failed"]
+        wrong += [
+            f"{name} {program}: {case['id']}: {case['detail']}"
+            for case in report["cases"]
+            if case["result"] == "fail"
+        ]
+        if plugin not in reference:
+            first = next(iter(LANGUAGES))
+            reference[plugin] = placements(plugin, command(first, program))
+        placed = placements(plugin, words)
+        wrong += [f"{name} {program}: {one}" for one in differences(placed, reference[plugin])]
+    word = "not conformant" if failed else "other placements" if wrong else "conformant"
+    return f"{name}: {word}, {passed} passed, {failed} failed", wrong
+
+
+def main() -> int:
+    """Examine the languages that $LANGUAGES names, or all. Return the exit code."""
+    reference: dict[str, dict[str, str]] = {}
+    code = 0
+    try:
+        names = list(chosen(os.environ.get("LANGUAGES", "")))
+    except LanguageError as err:
+        print(err, file=sys.stderr)
+        return 2
+    for name in names:
+        try:
+            line, wrong = examined(name, reference)
+        except LanguageError as err:
+            line, wrong = f"{name}: not built or not run", [str(err)]
+        print(line, flush=True)
+        for one in wrong:
+            print(f"  {one}", file=sys.stderr, flush=True)
+        code = code or bool(wrong)
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

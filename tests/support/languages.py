@@ -1,0 +1,132 @@
+"""The languages of the example plugins: what each needs, how it is built, what it makes.
+
+Every language has three plugins, from the protos alone: Maintenance (`smallest`), FreeCpu (`bitmaps`) and
+Slots (`binding`). `tests/examples/conformance.py` and the tests of tests/examples read this table.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from support.examples import EXAMPLES
+
+
+class LanguageError(RuntimeError):
+    """A language's examples cannot be built. The text gives the reason and the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Language:
+    """One language.
+
+    `folder`: under examples/; the working folder of `build` and `test`. `tools`: the programs that must be on
+    PATH, each with the remedy. `build`, `test`: commands; empty: there is nothing to do. `programs`: what to
+    run for each program, a path inside `folder` first unless it names a program of PATH; `{folder}` and
+    `{python}` are filled in. `sources`: the files of each program whose lines count, those that it shares
+    with the others included.
+    """
+
+    folder: str
+    tools: Mapping[str, str] = field(default_factory=dict)
+    build: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    programs: Mapping[str, tuple[str, ...]]
+    sources: Mapping[str, tuple[str, ...]]
+
+
+def _sdk(module: str, plugin: str) -> tuple[str, ...]:
+    serve = ("{python}", "-m", "berth_sdk", "serve", f"{module}:{plugin}")
+    return ("env", "PYTHONPATH={folder}", *serve)
+
+
+def _compiled(suffix: str, shared: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    return {kind: (suffix.format(kind), *shared) for kind in ("smallest", "bitmaps", "binding")}
+
+
+LANGUAGES: Final[Mapping[str, Language]] = {
+    "python": Language(
+        folder="python",
+        programs={
+            "smallest": _sdk("smallest", "Maintenance"),
+            "bitmaps": _sdk("bitmaps", "FreeCpu"),
+            "binding": _sdk("binding", "Slots"),
+            "no_sdk": ("{python}", "../no_sdk/maintenance.py"),
+        },
+        sources=_compiled("{}.py", ()),
+    ),
+    "go": Language(
+        folder="go",
+        tools={"go": "install Go (https://go.dev/doc/install)"},
+        build=("./build.sh",),
+        test=("go", "test", "./..."),
+        programs={"smallest": ("bin/smallest",), "bitmaps": ("bin/bitmaps",), "binding": ("bin/binding",)},
+        sources=_compiled("{}/main.go", ("serve/serve.go",)),
+    ),
+}
+"""The languages by name. The first one is what the others are compared with."""
+
+PLUGINS: Final[Mapping[str, str]] = {
+    "smallest": "Maintenance",
+    "no_sdk": "Maintenance",
+    "bitmaps": "FreeCpu",
+    "binding": "Slots",
+}
+"""The plugin that each program serves."""
+
+
+def chosen(words: str) -> dict[str, Language]:
+    """Return the languages that `words` names, separated by spaces; empty: all. Raises LanguageError."""
+    names = words.split() or list(LANGUAGES)
+    for name in names:
+        if name not in LANGUAGES:
+            raise LanguageError(f"there is no language {name!r}: choose from {' '.join(LANGUAGES)}")
+    return {name: LANGUAGES[name] for name in names}
+
+
+def built(name: str) -> None:
+    """Build the plugins of a language. Raises LanguageError, with what the tools printed."""
+    language = LANGUAGES[name]
+    for tool, remedy in language.tools.items():
+        if shutil.which(tool) is None:
+            raise LanguageError(f"{tool} is needed to build the {name} plugins, and is not on PATH: {remedy}")
+    if language.build:
+        _run(language, language.build, f"the {name} plugins cannot be built")
+
+
+def tested(name: str) -> None:
+    """Run the language's own test. Raises LanguageError, with what it printed."""
+    language = LANGUAGES[name]
+    if language.test:
+        _run(language, language.test, f"the test of the {name} plugins failed")
+
+
+def command(name: str, program: str) -> list[str]:
+    """Return the command that starts a program, with absolute paths."""
+    language = LANGUAGES[name]
+    folder = EXAMPLES / language.folder
+    words = [word.format(folder=folder, python=sys.executable) for word in language.programs[program]]
+    return [str(folder / word) if (folder / word).is_file() else word for word in words]
+
+
+def _run(language: Language, words: tuple[str, ...], failed: str) -> None:
+    done = subprocess.run(
+        words,
+        cwd=EXAMPLES / language.folder,
+        env={**os.environ, "PROTOC": f"{sys.executable} -m grpc_tools.protoc"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise LanguageError(
+            f"{failed}: {' '.join(words)} in {Path('examples') / language.folder}\n{done.stdout.strip()}"
+        )
